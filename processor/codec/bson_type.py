@@ -79,7 +79,7 @@ class BsonCodec(Codec):
         return data
 
     def encode_decoded(self, value: Value) -> bytes:
-        """Write a document that consists of what `decode` returned.
+        """Write a document that consists of values that `decode` returned.
 
         Raises:
             TypeError: not a document, or BSON has no type for a part of it.

@@ -91,7 +91,7 @@ class KeyFields:
 
         Args:
             record: the record before the merge.
-            delta: what is to be merged into it.
+            delta: the delta to merge into it.
             nulls_missing: a null counts as left out, as under the null policy `ignore`.
             merge_depth: the depth to which objects merge; None: any.
 

@@ -1,6 +1,6 @@
 """Avro's logical types: decimal, UUID, date, time and timestamps, exact both ways.
 
-fastavro's own are switched off: theirs round what the schema does not allow, and take a timestamp for a date.
+fastavro's own are switched off: theirs round values that the schema does not allow, and take a timestamp for a date.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Logical(NamedTuple):
     kind: type
     """Python's type of its values."""
     read: Conversion
-    """From what is on the wire; ValueError or OverflowError where Python's type does not hold it."""
+    """From the form on the wire; ValueError or OverflowError where Python's type does not hold it."""
     write: Conversion
-    """To what is on the wire; TypeError or ValueError where the value is none, or would lose something."""
+    """To the form on the wire; TypeError or ValueError where the value is none, or would lose something."""
 
 
 def logical_of(word: str, body: Mapping[str, Any]) -> Logical | None:

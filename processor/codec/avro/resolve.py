@@ -1,4 +1,4 @@
-"""From what a writer's schema made of the bytes to values of the reader's schema: Avro's schema resolution.
+"""Converts values of the writer's schema to values of the reader's schema: Avro's schema resolution.
 
 fastavro's own fills a delta with defaults, leaves defaults as JSON, and hands out the same list twice; so the bytes are
 read by the writer's schema, and functions made here, once for each pair of schemas, do the rest. They work in place.
@@ -29,9 +29,9 @@ class Resolver:
         """Take the schemas.
 
         Args:
-            writer: what the bytes were written by.
-            reader: what the values are to be of.
-            branch_names: what the wire calls the branches of the writer's unions.
+            writer: the schema that wrote the bytes.
+            reader: the schema of the values.
+            branch_names: the names of the branches of the writer's unions on the wire.
         """
         self._writer = writer
         self._reader = reader

@@ -104,7 +104,7 @@ class Registry:
         )
 
     def _known(self, schema_id: int | str) -> Found | None:
-        """What the registry has answered; None if it is to be asked."""
+        """The registry's answers; None if it is to be asked."""
         found = self._found.get(schema_id)
         if found is None:
             if (refused := self._refused.get(schema_id)) is not None:
@@ -281,7 +281,7 @@ def _client(settings: Mapping[str, str], shown: str) -> SchemaRegistryClient:
 
 @cache
 def _mock(url: str) -> SchemaRegistryClient:
-    """Whoever says `mock://NAME` in this process means the same registry: of Confluent's, each would be empty."""
+    """Every user of `mock://NAME` in this process means the same registry: of Confluent's, each would be empty."""
     return _made({"url": url})
 
 

@@ -1,4 +1,4 @@
-"""What a filter says that can be looked up: paths at which every record that matches has one of some values."""
+"""Finds the conditions of a filter that an index can look up: paths at which every match has one of some values."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ class _Place(Generic[Item]):
         return max((len(self._tables[table].get(key, ())) for table, key in slots), default=0)
 
     def find(self, record: Value, found: list[_Bucket[Item]]) -> None:
-        """Append what there is for a record: any element of an array counts."""
+        """Append the buckets that match a record; any element of an array counts."""
         texts, numbers, text_numbers = self._tables
         value = self._value(record, NO_METADATA)
         for element in (value,) if type(value) is str else elements(value):
