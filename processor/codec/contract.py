@@ -119,7 +119,7 @@ class Codec(ABC):
         return self.encode(value)
 
     def complete(self, record: Value) -> bool:  # noqa: ARG002
-        """Set in place the fields that a full record of this type cannot leave out, and remove those that it cannot hold.
+        """Set in place the fields that a full record cannot leave out, and remove those that it cannot hold.
 
         Returns:
             True if something was taken away: then the change must be computed again.

@@ -29,9 +29,8 @@ def syntax_error(text: str, at: int, problem: str, noun: str = "filter") -> Filt
         before, after = "… " if cut else "", " …" if cut + _SHOWN_MAX < len(shown) else ""
         shown, caret = before + shown[cut : cut + _SHOWN_MAX] + after, caret - cut + len(before)
     place = f"{noun}, line {line}, column {column}"
-    return FilterError(
-        f"{place}: {_printable(problem)}\n  {_printable(shown)}\n  {' ' * caret}^", line, column, problem
-    )
+    message = f"{place}: {_printable(problem)}\n  {_printable(shown)}\n  {' ' * caret}^"
+    return FilterError(message, line, column, problem)
 
 
 def _printable(text: str) -> str:
