@@ -48,7 +48,7 @@ class BsonCodec(Codec):
         """Parse a document. Of a member that occurs twice, the last one counts.
 
         Raises:
-            RecordRejected: `undecodable`, with what the parser knows of the place, or `too_deep`.
+            RecordRejected: `undecodable`, with the place, as far as the parser knows it, or `too_deep`.
         """
         try:
             value = bson.decode(data, codec_options=_OPTIONS)

@@ -64,7 +64,7 @@ class Codec(ABC):
     can_delta: ClassVar[bool] = True
     """False for types that carry full messages only: then a delta publish replaces, and a delta is the message."""
     uses_headers: ClassVar[bool] = False
-    """True if headers say part of the message; then `decode_command` and `encode_delta` differ from the plain ways."""
+    """True if headers carry a part of the message; then `decode_command` and `encode_delta` have their own code."""
     completes: ClassVar[bool] = False
     """True if a merged record is not always one that this type can hold; then `complete` makes it one."""
     json_text: JsonText | None = None
@@ -92,7 +92,7 @@ class Codec(ABC):
         """`decode_own` of each of them; for message types that do it more quickly for many.
 
         Raises:
-            RecordRejected: as `decode`; one of them is bad, and nobody says which.
+            RecordRejected: as `decode`; one of them is bad, and it is open which.
         """
         return list(map(self.decode_own, messages))
 
@@ -101,7 +101,7 @@ class Codec(ABC):
         """Write one whole message of any Python value: `decode` reads the same value back.
 
         Raises:
-            TypeError: the message type has no way to write this value; the message says which part of it.
+            TypeError: the message type has no way to write this value; the message names the part.
         """
 
     def __init_subclass__(cls, **keywords: Any) -> None:

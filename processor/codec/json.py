@@ -37,7 +37,7 @@ class JsonCodec(Codec):
     such as 18446744073709551616 or 0.1234567890123456789, is a `decimal.Decimal`, and is written with all its digits.
 
     The frame of Confluent's JSON Schema serializer is skipped. Nothing is written with a frame, and the header that may
-    stand for one does not travel on: what is merged need not be of the publisher's schema.
+    stand for one does not travel on: merged values need not be of the publisher's schema.
     """
 
     header_names: ClassVar[frozenset[str]] = frozenset((SCHEMA_ID_HEADER,))

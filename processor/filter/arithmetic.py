@@ -75,7 +75,7 @@ def _remainder(one: Number, other: Number) -> Number:
 
 
 def _as_float(value: int) -> float:
-    """No integer grows on and on: a float says how large it is."""
+    """No integer grows on and on: a float gives its magnitude."""
     try:
         return float(value)
     except OverflowError:

@@ -17,7 +17,7 @@ GROUP: Final = "sowstream.functions"
 
 The object is a Python function: each positional parameter is an argument, given as None (NULL), a bool, an int, a
 float, a Decimal or a text (a time is its text), of an array the element 0; its result is the value. Its attribute
-`moves_by_itself = True` says that it gives another value although nothing changed, such as a clock's.
+`moves_by_itself = True` declares that its value changes although no record does, such as a clock's.
 """
 
 
@@ -35,7 +35,7 @@ class Function:
     """Most arguments; None: any number."""
     takes: str = "scalars"
     """What it is given: `scalars`, then NULL gives NULL without a call; `nulls`, scalars of which some may be NULL;
-    `arrays`, values as they are in the record; `metadata`, what is known of the record besides."""
+    `arrays`, values as they are in the record; `metadata`, the metadata of the record."""
     moves_by_itself: bool = False
     """Whether its value may be another one although nothing changed."""
 

@@ -24,7 +24,7 @@ _GROUP: Final = re.compile(rb"\\([0-9\\])")
 
 
 class BadPattern(ValueError):
-    """Not a regular expression, or none that can be searched for in linear time; the message says which."""
+    """Not a regular expression, or none that can be searched for in linear time; the message names it."""
 
 
 def searcher(pattern: str) -> Callable[[str], bool]:

@@ -225,7 +225,7 @@ Node: TypeAlias = (
 """Any node of the tree."""
 
 PREDICATES: Final = (Compare, Between, In, Like, BeginsWith, EndsWith, IsNull, IsNan)
-"""What is true or false and never NULL, for all operands."""
+"""Nodes that are true or false and never NULL, for all operands."""
 
 
 def children(node: Node) -> tuple[Node, ...]:

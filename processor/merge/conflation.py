@@ -22,12 +22,12 @@ _ALIKE: Final = frozenset((bool, int))
 
 
 def touch(tree: Touched, delivered: Value, states: Sequence[Value | None]) -> None:
-    """Add to an interval's tree, in place, where states of the interval, one at least, are not what was delivered.
+    """Add the paths at which a state of an interval differs from the delivered record to the tree, in place.
 
     A path was touched if any of the states differs there: a value that moves and comes back deviates in
     between. So no two states of the interval need to be compared with each other. None is a deleted record, which
-    touches all there was, as one without members does. What was not delivered needs no mark: at the end it is there,
-    and new, or it is not.
+    touches all there was, as one without members does. A value that was not delivered needs no mark: at the end it is
+    there, and new, or it is not.
     """
     if not all(states):  # One is deleted, or empty.
         tree.update(dict.fromkeys(delivered, _WHOLE))
@@ -70,7 +70,7 @@ def _differs(value: Value, before: Value) -> bool:
 
 
 def _stand_still(names: Sequence[str], delivered: Value, states: Sequence[Value]) -> bool:
-    """Whether these members are in all states what they were, without a step of Python for each; no if in doubt."""
+    """Whether these members are unchanged in all states, without a step of Python for each; no if in doubt."""
     if len(names) == 1:
         names = [*names, *names]  # Of several names `itemgetter` makes a tuple.
     members = itemgetter(*names)

@@ -1,8 +1,8 @@
-"""Which parts of a record a subscriber is sent: a select list such as `-/,+/id,+/a/b`.
+"""A select list: the parts of a record that a subscriber receives, such as `-/,+/id,+/a/b`.
 
-The most specific rule wins, what no rule covers is included, and key fields always are. A list is compiled once, to a
-tree of what differs from what is above it, and the tree to a function: each update and each record of a snapshot comes
-through here.
+The most specific rule wins, places without a rule are included, and key fields always are. A list is compiled once, to
+a tree of places that differ from their parents, and the tree to a function: each update and each record of a snapshot
+comes through here.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def _without(excluded: tuple[str, ...]) -> Projection:
 
 
 def _of(node: _Node) -> Projection | None:
-    """The function of a place: None where it is all or nothing, as the node says."""
+    """The function of a place: None where it is all or nothing, by the rule of the node."""
     if not node.members:
         return None
     return _of_included(node) if node.included else _of_excluded(node)

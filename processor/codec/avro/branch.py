@@ -1,4 +1,4 @@
-"""Values of unions that keep their branch, where Python's type alone does not tell it.
+"""Values of unions that keep their branch, where Python's type alone leaves it open.
 
 The first branch of a kind has plain values; a value of a further one is of a subclass made here and knows its
 number, from 1. Where two branches are objects (records, maps), both have marked ones: they never merge, they replace.

@@ -87,7 +87,7 @@ def _decimal(precision: int, scale: int, size: int | None) -> Logical:
 
 
 def _is(kind: type, value: Any) -> Any:
-    """The value, also from the text that it is shown as in JSON, so that what is read can be published again."""
+    """The value, also from the text that it is shown as in JSON, so that values read can be published again."""
     if type(value) is str and kind in _FROM_TEXT:
         return _FROM_TEXT[kind](value)
     if type(value) is not kind:

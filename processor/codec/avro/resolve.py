@@ -4,7 +4,7 @@ fastavro's own fills a delta with defaults, leaves defaults as JSON, and hands o
 read by the writer's schema, and functions made here, once for each pair of schemas, do the rest. They work in place.
 Two ways: `partial` gives the fields that are there, for a delta; otherwise defaults are filled in.
 
-Beyond Avro's specification: a record's or an enum's name matters only where it tells the branches of a union.
+Beyond Avro's specification: a record's or an enum's name matters only where it distinguishes the branches of a union.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Resolver:
         """The conversion of a record; it raises RecordRejected for a value that does not fit.
 
         Raises:
-            Mismatch: no record of the writer's schema can fit; the message says where.
+            Mismatch: no record of the writer's schema can fit; the message names the place.
         """
         return self._record(self._writer.root, self._reader.root, partial=partial)
 

@@ -29,7 +29,7 @@ _SIMPLE: Final = {"boolean": bool, "long": int, "string": str, "bytes": bytes, "
 
 
 def compile_prepare(schema: Schema, branch_names: Mapping[int, list[str]]) -> Prepare:
-    """The preparation of a record; what it lacks and has a default for is filled in."""
+    """The preparation of a record; its missing fields get their defaults."""
     prepare = _Compiler(schema, branch_names).node(schema.root)
     assert prepare is not None, "a record has one"
     return prepare

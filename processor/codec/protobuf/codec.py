@@ -99,7 +99,7 @@ class _Messages(Codec):
 class WholeCodec(_Messages):
     """Messages of which an absent field cannot be distinguished from a default: full messages only.
 
-    Merging has no part in them: what is stored and forwarded are the publisher's bytes.
+    Merging has no part in them: the publisher's bytes are stored and forwarded.
     """
 
     can_delta: ClassVar[bool] = False

@@ -82,7 +82,7 @@ class PresentFields:
         """Reduce a merged record in place to the fields that its message can hold; True if that took anything away.
 
         An empty array or map becomes absent. Of several fields of one oneof the last one stays: the one that was set
-        last, as a merge appends what is new.
+        last, as a merge appends new members.
 
         Raises:
             RecordRejected: `schema_mismatch`: a required field is missing.
