@@ -1,4 +1,4 @@
-"""Finds and loads what installed packages offer under an entry-point group: ours like anybody's."""
+"""Finds and loads the entry points of installed packages, Sowstream's own in the same way as third parties'."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from processor.errors import ConfigurationError
 
 
 def installed_names(group: str) -> list[str]:
-    """The names offered under a group, sorted."""
+    """Return the names of the entry points of a group, sorted."""
     return sorted({point.name for point in entry_points(group=group)})
 
 
 def find_installed(group: str, noun: str, name: str) -> EntryPoint:
-    """The entry point of a name; `noun` is what a person calls it.
+    """Return the entry point of a name; `noun` names its kind in messages, such as "processor".
 
     Raises:
         ConfigurationError: there is none, with a suggestion.
@@ -26,7 +26,7 @@ def find_installed(group: str, noun: str, name: str) -> EntryPoint:
 
 
 def load_installed(point: EntryPoint, noun: str) -> Any:
-    """What an entry point leads to.
+    """Load the object of an entry point.
 
     Raises:
         ConfigurationError: it cannot be imported.

@@ -1,25 +1,25 @@
-"""Every error Sowstream raises, in families by what happens next.
+"""Every error of Sowstream, in families by the reaction to it.
 
 SowstreamError
 ├── RecordRejected        this record goes to the dead-letter topic with its reason; the worker goes on
-│   └── PublishRejected   what a publisher who asked for an ack hears of it; at the worker it is over
-├── TransactionAborted    drop what is staged, rewind to the last commit, go on
+│   └── PublishRejected   the same, in the client of a publisher that asked for an ack
+├── TransactionAborted    drop the staged records, rewind to the last commit, go on
 │   ├── ProducerLost      the same, with a new producer
-│   ├── ProcessorFailed   the same, one record at a time until the one it failed on is found
-│   └── OutputTooLarge    the same, one record at a time until the one is found whose output its topic does not take
-├── StateLocked           somebody else still uses the partition's directory: try again, for a while
+│   ├── ProcessorFailed   the same, then one record at a time to find the one that fails
+│   └── OutputTooLarge    the same, then one record at a time to find the one with the large output
+├── StateLocked           another process still uses the partition's directory: try again, for a while
 ├── StateDamaged          wipe the partition's directory and restore it from the SOW topic
-│   └── StateBehind       nothing is wiped: the state was opened again as the disk has it, the restore brings the rest
-├── PartitionHeld         this partition does not go on; it is asked again, and the others of its topic go on
+│   └── StateBehind       nothing is wiped: the state was reopened as it is on disk, and the restore adds the rest
+├── PartitionHeld         this partition stops and is tried again later; the others of its topic go on
 └── Stop                  end the pipeline, or the command, with exit code 1 and this message
     ├── ConfigurationError    the same with exit code 2: settings, flags or topics that cannot work together
-    │   └── FilterError       a filter that cannot be meant; a subscriber who gave it is told, and nothing ends
-    ├── BrokerUnavailable     Kafka did not answer within the time given
-    ├── SubscriberTooSlow     a subscriber has not taken what it was told, and forbade to fold it; others go on
-    ├── PositionLost          what a reader was to read next is not in Kafka any more: begin with a snapshot
-    ├── AcksMissing           what was published is in Kafka, but no worker has acknowledged it within the time given
+    │   └── FilterError       a wrong filter; its subscriber receives the error, and nothing ends
+    ├── BrokerUnavailable     Kafka did not answer in time
+    ├── SubscriberTooSlow     a subscriber took no messages, and forbade conflation; others go on
+    ├── PositionLost          the next record of a reader is not in Kafka any more: begin with a snapshot
+    ├── AcksMissing           the published records are in Kafka, but were not acknowledged in time
     ├── DiskUnusable          the disk of state_dir is full, read-only, failing or forbidden; local state stays as it is
-    │   └── DiskFull              it takes no more: directories that the worker no longer needs go first
+    │   └── DiskFull              no room is left: directories that the worker no longer needs go first
     └── UndeclaredOutput      a processor forwards to an output that it does not declare: no record is at fault
 """
 
@@ -55,11 +55,11 @@ HoldReason: TypeAlias = Literal[
 
 
 class SowstreamError(Exception):
-    """Anything that Sowstream itself reports."""
+    """Base of all errors that Sowstream itself raises."""
 
 
 class RecordRejected(SowstreamError):
-    """One input record cannot be taken: it goes to the dead-letter topic."""
+    """One input record cannot be processed: it goes to the dead-letter topic."""
 
     def __init__(self, reason: str, detail: str) -> None:
         """Create it.
@@ -74,33 +74,33 @@ class RecordRejected(SowstreamError):
 
 
 class PublishRejected(RecordRejected):
-    """A worker rejected what was published: it lies in the dead-letter topic with this reason."""
+    """A worker rejected a published record, which is in the dead-letter topic with this reason."""
 
 
 class TransactionAborted(SowstreamError):
-    """The open transaction cannot be committed: what it staged is dropped and done again."""
+    """The open transaction cannot be committed: its records are dropped, and its input is processed again."""
 
 
 class ProducerLost(TransactionAborted):
-    """The producer cannot be used any more, or nobody knows what became of its last commit."""
+    """The producer cannot be used any more, or the outcome of its last commit is unknown."""
 
 
 class ProcessorFailed(TransactionAborted):
-    """A processor raised: the transaction is given up to find the record it failed on."""
+    """A processor raised: the transaction is aborted to find the record on which it failed."""
 
 
 class OutputTooLarge(TransactionAborted):
-    """Kafka does not take an output, or a batch of them, as it is too large."""
+    """Kafka refuses an output record, or a batch of them, as too large."""
 
     def __init__(self, message: str, topic: str | None = None, partition: int | None = None) -> None:
-        """Say what happened, and on which topic and partition; None: it is not known."""
+        """Create it with the topic and the partition; None where they are not known."""
         super().__init__(message)
         self.topic = topic
         self.partition = partition
 
 
 class StateLocked(SowstreamError):
-    """A partition's directory is in use by another process, often one that is just letting go of it."""
+    """A partition's directory is in use by another process, often one that is just releasing it."""
 
 
 class StateDamaged(SowstreamError):
@@ -108,24 +108,24 @@ class StateDamaged(SowstreamError):
 
 
 class StateBehind(StateDamaged):
-    """The disk was full, and has room again: the state stands where the disk has it, and lacks what came later."""
+    """The disk was full, and has room again: the state is as it is on disk, and lacks the later records."""
 
 
 class PartitionHeld(SowstreamError):
-    """One partition cannot go on; the message says what happened, to what, and what to do.
+    """One partition cannot go on; the message has the event, the place and the remedy.
 
-    What it has in the open transaction is rolled back. It is asked again after a second, then after twice as long each
+    Its part of the open transaction is rolled back. It is tried again after a second, then after twice as long each
     time, up to five minutes.
     """
 
     def __init__(self, reason: HoldReason, message: str) -> None:
-        """Say why, by a reason from the closed list, and in a sentence with the place."""
+        """Create it with a reason from the closed list, and a sentence with the place."""
         super().__init__(message)
         self.reason: HoldReason = reason
 
 
 class Stop(SowstreamError):
-    """A pipeline, or a command, cannot go on; the message says what happened, to what, and what to do."""
+    """A pipeline, or a command, cannot go on; the message has the event, the place and the remedy."""
 
 
 class ConfigurationError(Stop):
@@ -133,13 +133,13 @@ class ConfigurationError(Stop):
 
 
 class FilterError(ConfigurationError):
-    """A filter cannot be parsed, or asks for what there is not; the message shows the place, with a caret under it.
+    """A filter, a select list or an order is wrong; the message shows the place, with a caret under it.
 
-    So is a select list, or an order, that cannot be meant.
+    It cannot be parsed, or names something that does not exist.
     """
 
     def __init__(self, message: str, line: int = 1, column: int = 1, said: str = "") -> None:
-        """Say what is wrong, where it is and what to write instead; line and column count from 1.
+        """Create it with the problem, its place and its remedy; line and column count from 1.
 
         `said` is the message without the place.
         """
@@ -150,19 +150,19 @@ class FilterError(ConfigurationError):
 
 
 class BrokerUnavailable(Stop):
-    """Kafka did not answer within the time given."""
+    """Kafka did not answer in time."""
 
 
 class SubscriberTooSlow(Stop):
-    """A subscriber did not take its messages, and forbade to fold them: its subscription has ended."""
+    """A subscriber did not take its messages, and forbade conflation: its subscription has ended."""
 
 
 class PositionLost(Stop):
-    """What was to be read next is not there: records were deleted, or the topic was made anew."""
+    """The next record to read does not exist: records were deleted, or the topic was recreated."""
 
 
 class AcksMissing(Stop):
-    """Acks that were asked for have not come; what became of the records is not known."""
+    """Requested acks have not come; the outcome of the records is not known."""
 
 
 class DiskUnusable(Stop):

@@ -10,7 +10,7 @@ import re
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 Value: TypeAlias = Any
-"""A parsed value: None, bool, int, float, str, list, or dict with string keys. The one place where Any is meant."""
+"""A parsed value: None, bool, int, float, str, list, or dict with string keys. The only alias of Any."""
 
 Header: TypeAlias = tuple[str, bytes | None]
 """A Kafka header: its name and its value, UTF-8 text where it is ours."""
@@ -47,17 +47,17 @@ class Stored(NamedTuple):
     expires_at_ms: int = 0
     """When it expires, milliseconds since the epoch; 0 is never."""
     source_offset: int = -1
-    """Offset of the input record this state came from, where the SOW record's `source` header says it; else -1."""
+    """Offset of the input record this state came from, where the SOW record has a header `source`; else -1."""
     expiration: bytes = b""
     """The record's own time to live, as header `expiration` of its SOW record has it: seconds, UTF-8; empty where it is
     the topic's default."""
 
 
 class Change(NamedTuple):
-    """What one command did to one record."""
+    """The change that one command made to one record."""
 
     record: Value
-    """The whole record after it."""
+    """The full record after it."""
     delta: Value
     """Changed and added paths with their new values; empty if nothing changed. Key fields are not added here."""
     removed: list[str]
@@ -65,10 +65,10 @@ class Change(NamedTuple):
 
 
 Kind: TypeAlias = Literal["insert", "update", "delete", "expire"]
-"""What an update is to its key, as header `kind` says it."""
+"""The kind of an update for its key, as in header `kind`."""
 
 Command: TypeAlias = Literal["publish", "delta_publish", "sow_delete"]
-"""What a publisher asks for, as header `command` says it."""
+"""A publisher's command, as in header `command`."""
 
 COMMANDS: Final[frozenset[str]] = frozenset(("publish", "delta_publish", "sow_delete"))
 

@@ -1,4 +1,4 @@
-"""The driver itself: it plays Kafka's part as Kafka does."""
+"""The test driver simulates Kafka as Kafka behaves."""
 
 import pytest
 from pydantic import ValidationError
@@ -17,8 +17,8 @@ def driver() -> ProcessorTestDriver:
     return ProcessorTestDriver(DeltaMerge, TopicConfig(), name="orders")
 
 
-def test_the_example_of_its_documentation_works(driver):
-    """As written there."""
+def test_the_driver_merges_a_published_record(driver):
+    """A published record is in SOW after the commit."""
     driver.pipe_input("7", {"id": 7, "qty": 1})
     driver.commit()
     [record] = driver.read_output("sow")
@@ -26,7 +26,7 @@ def test_the_example_of_its_documentation_works(driver):
 
 
 def test_outputs_are_seen_when_they_are_committed(driver):
-    """Until then they are pending; rolled back, they never were, though their offsets are taken."""
+    """Outputs are pending until their commit; those of a rollback never appear, though their offsets are taken."""
     driver.pipe_input("7", {"id": 7})
     assert (driver.read_output("sow"), len(driver.pending_output("sow"))) == ([], 1)
     driver.abort(feed=False)
@@ -38,7 +38,7 @@ def test_outputs_are_seen_when_they_are_committed(driver):
 
 
 def test_keys_values_and_headers_come_as_they_are_given(driver):
-    """Text as UTF-8, values by the codec, bytes and nothing as they are; the time is the clock's."""
+    """Text becomes UTF-8, values go through the codec, bytes and None stay, and the time is the clock's."""
     driver.pipe_batch(
         [("ä", {"a": 1}, {"command": "publish"}), (b"\xff", b"{", [("n", b"\xff"), ("n", None)]), (None, None, None)]
     )
@@ -50,8 +50,8 @@ def test_keys_values_and_headers_come_as_they_are_given(driver):
 
 
 @pytest.mark.parametrize("keep_store", [True, False])
-def test_a_crash_leaves_what_kafka_has_and_what_was_written(driver, keep_store):
-    """Memory is gone, also what was committed and not yet written; the SOW topic has it all."""
+def test_a_crash_leaves_the_topics_and_the_written_states(driver, keep_store):
+    """Memory is lost, with committed states that were not written yet; the SOW topic restores all of them."""
     for qty in range(4):
         driver.pipe_input("7", {"id": 7, "qty": qty})
         driver.commit()
@@ -66,7 +66,7 @@ def test_a_crash_leaves_what_kafka_has_and_what_was_written(driver, keep_store):
 
 
 def test_as_many_records_are_fed_as_are_asked_for(driver):
-    """The rest waits."""
+    """`feed` delivers at most so many records, and the rest waits."""
     driver.pipe_batch([(str(n), {"id": n}, None) for n in range(5)])
     driver.abort(feed=False)
     driver.feed(2)
@@ -77,14 +77,14 @@ def test_as_many_records_are_fed_as_are_asked_for(driver):
 
 
 def test_settings_are_those_of_the_plug_in():
-    """Given as they are, or as what its model makes them of; what it refuses is refused here."""
+    """A mapping is validated by the plug-in's settings model, and refused as by it."""
     ProcessorTestDriver(Conflate, {"underlying": "orders", "interval": "1s"}, name="c", underlying="orders")
     with pytest.raises(ValidationError, match="underlaying"):
         ProcessorTestDriver(Conflate, {"underlaying": "orders"}, name="c")
 
 
-def test_a_closed_one_takes_nothing(driver):
-    """The task has ended, like at a worker's end."""
+def test_a_closed_driver_takes_nothing(driver):
+    """The task has ended, as at the end of a worker."""
     driver.close()
     with pytest.raises(AssertionError, match="rewind is no move of a task that is closed"):
         driver.abort()
@@ -102,7 +102,7 @@ class Marker(RecordProcessor):
 
 
 def test_marks_are_sent_with_the_commit_and_come_back_from_their_topic():
-    """The last value of each; rolled back they are as they were committed, and a crash loses no more."""
+    """The topic has the last value of each mark; a rollback or a crash brings the committed values back."""
     driver = ProcessorTestDriver(Marker, {}, name="orders")
     driver.pipe_batch([("a", b"1", None), ("b", b"1", None), ("a", b"2", None)])
     driver.commit()
@@ -118,15 +118,15 @@ def test_marks_are_sent_with_the_commit_and_come_back_from_their_topic():
     assert [record.value for record in driver.read_output("mark")] == [b"2", b"1", b"3"]
 
 
-def test_marks_that_are_not_declared_are_not_there():
-    """The driver says so."""
+def test_marks_that_are_not_declared_are_an_error():
+    """The driver's error names the processor and the missing role."""
     driver = ProcessorTestDriver(Conflate, {"underlying": "o", "interval": "1s"}, name="c", underlying="o")
     with pytest.raises(LookupError, match="Conflate declares no output of role 'mark'"):
         driver.marks.get(b"a")
 
 
 def test_the_input_is_known_up_to_the_clock_once_all_was_fed(driver):
-    """While records wait, up to the last one given: what they renew must not expire before they are read."""
+    """While records wait, the input is known up to the last one delivered: they may renew a record that is due."""
     context = lambda: driver._task._context  # noqa: E731
     assert context().stream_time_ms == driver.now_ms
     began_ms = driver.now_ms
@@ -151,7 +151,7 @@ class Counter(Processor):
     outputs = (Output("sow"),)
 
     def init(self, context, settings):
-        """Go on with what was noted."""
+        """Go on from the note."""
         self.context, self.sum, self.left = context, int(context.noted or 0), 0
 
     def process(self, records):
@@ -173,7 +173,7 @@ class Counter(Processor):
 
 @pytest.fixture
 def counter() -> ProcessorTestDriver:
-    """One that was given 1, 2 and 4, and committed 1 and 2."""
+    """A driver that received 1, 2 and 4, and committed 1 and 2."""
     driver = ProcessorTestDriver(Counter, {}, name="sums")
     driver.pipe_batch([(None, b"1", None), (None, b"2", None)])
     driver.commit()
@@ -182,8 +182,8 @@ def counter() -> ProcessorTestDriver:
 
 
 @pytest.mark.parametrize("calamity", ["abort", "crash"])
-def test_what_was_noted_with_the_last_commit_is_found_by_the_next_processor(counter, calamity):
-    """Never what was noted in a transaction that was rolled back: 4 would have been added twice."""
+def test_the_next_processor_has_the_note_of_the_last_commit(counter, calamity):
+    """The note of a transaction that was rolled back is gone: with it, 4 would have been added twice."""
     assert (counter._task.host.processor.sum, counter.noted) == (7, "3")
     getattr(counter, calamity)(feed=False)
     assert (counter._task.host.processor.sum, counter.noted) == (3, "3")
@@ -192,8 +192,8 @@ def test_what_was_noted_with_the_last_commit_is_found_by_the_next_processor(coun
     assert counter.noted == "7"
 
 
-def test_what_took_how_long_counts_when_it_is_committed(counter):
-    """As events do; a gauge shows at once, and begins anew with a new processor."""
+def test_a_timing_counts_when_it_is_committed(counter):
+    """Timings count with the commit, as events do; a gauge shows at once, and starts again with a new processor."""
     assert counter.gauges == {"left": 3}
     counter.abort(feed=False)
     assert counter.gauges == {}
@@ -204,8 +204,8 @@ def test_what_took_how_long_counts_when_it_is_committed(counter):
     assert (counter.observed["seen"].times, counter.observed["seen"].seconds) == (6, 3.0)
 
 
-def test_it_punctuates_again_while_there_is_more_to_do(counter):
-    """Or as often as is asked for."""
+def test_the_driver_punctuates_again_while_there_is_more_to_do(counter):
+    """`punctuations_max` ends the repetition earlier."""
     counter.advance_time(1, punctuations_max=1)
     assert counter.gauges == {"left": 2}
     counter.advance_time(1)

@@ -59,7 +59,7 @@ class Processor(ABC):
     is_repeatable: ClassVar[bool] = False
     """Whether it may run at least once, where the settings ask for that: it makes the same of the same records on the
     same states, whenever it receives them, writes the `source` of each SOW record, and skips the records in
-    `Context.applied`. All others run exactly once whatever the settings are."""
+    `Context.applied`. All others run exactly once in any case."""
 
     @classmethod  # noqa: B027
     def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:
@@ -71,7 +71,7 @@ class Processor(ABC):
             codec: the message type of its records; None where only the settings are checked, as in `topics check`.
 
         Raises:
-            ConfigurationError: the problem, and what to do.
+            ConfigurationError: the problem, and its remedy.
         """
 
     @abstractmethod

@@ -41,7 +41,7 @@ def debezium(placeholder: str | None = PLACEHOLDER, unwrapped: bool = False) -> 
     """Makes the preprocessor `debezium`, which turns change events into publishes and deletes.
 
     Args:
-        placeholder: what stands for a value that an event does not have, such as an unchanged TOAST column of
+        placeholder: the text in place of a value that an event does not have, such as an unchanged TOAST column of
             Postgres; a leading `hex:` as in Debezium's setting. Such an event is a delta without the column. None:
             events always have all values.
         unwrapped: whether the transform `ExtractNewRecordState` has taken the rows out of their events.
@@ -69,7 +69,7 @@ class _ChangeEvents:
         self.needs = {} if placeholder is None else {"null_policy": "set", "merge_depth": 1}
 
     def __call__(self, message: Value) -> Preprocessed:
-        """The row of a message, and what to do with it.
+        """Return the row of a message with its command.
 
         Raises:
             RecordRejected: `unknown_command` for an event that is of no row, `schema_mismatch` for no event at all.
@@ -95,7 +95,7 @@ class _ChangeEvents:
         raise _no_row(op)
 
     def _take_row(self, row: Value) -> Preprocessed:
-        """The row that `ExtractNewRecordState` left, without the two fields that say whether it is there."""
+        """The row that `ExtractNewRecordState` left, without its two fields on deletion."""
         if row.keys() >= _ENVELOPE:
             raise RecordRejected(
                 "schema_mismatch",
@@ -144,7 +144,7 @@ class _Placeholder:
 
 
 def _payload(message: Value) -> Value:
-    """A message without the schema that Connect's JsonConverter writes beside it; None for a null.
+    """A message without the schema that Connect's JsonConverter writes next to it; None for a null.
 
     Raises:
         RecordRejected: `not_an_object`: a payload that is neither an object nor null.

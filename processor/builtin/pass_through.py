@@ -1,7 +1,7 @@
 """A topic without a SOW (`sow: false`): each message is checked and goes to `delta` as it was published.
 
-No record is kept, so nothing is merged, deleted or expired, and there is no `.sow` topic. What remains is what a worker
-promises of any topic: bad input goes to the dead letters, repeats of a sequence are dropped, acks are sent, and all of
+No record is kept, so nothing is merged, deleted or expired, and there is no `.sow` topic. The promises of a worker
+for any topic remain: bad input goes to the dead letters, repeats of a sequence are dropped, acks are sent, and all of
 it exactly once.
 """
 
@@ -21,8 +21,8 @@ from processor.api import (
     Value,
 )
 from processor.builtin.delta_merge.acks import Acks
-from processor.builtin.delta_merge.compiled_settings import plan
-from processor.builtin.delta_merge.deduplication import Sequences
+from processor.builtin.delta_merge.compiled_settings import compile_settings
+from processor.builtin.delta_merge.deduplication import Deduplicator
 from processor.builtin.messages import Messages
 from processor.builtin.placement import Placement, other_sow_key
 from processor.config import TopicConfig
@@ -53,23 +53,23 @@ class PassThrough(Processor):
 
     @classmethod
     def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:
-        """Refuse what cannot be compiled."""
+        """Refuse settings that cannot be compiled."""
         assert isinstance(settings, TopicConfig)
-        plan(name, settings, codec)
+        compile_settings(name, settings, codec)
 
     def init(self, context: Context, settings: BaseModel) -> None:
-        """Compile what the settings say once."""
+        """Compile the settings once."""
         assert isinstance(settings, TopicConfig)
         codec = context.codec
         self._context, self._codec, self._settings = context, codec, settings
-        compiled = plan(context.name, settings, codec)
+        compiled = compile_settings(context.name, settings, codec)
         self._key, self._preprocess, self._enrich = compiled.key, compiled.preprocess, compiled.enrich
         self._requests = CommandReader(settings.default_command, codec.header_names)
         # Headers that are a part of the message go where its bytes go.
         self._message_headers = codec.header_names | {FIELDS_NAME} if codec.uses_headers else frozenset[str]()
         own_topic = context.source_topic
         self._source = f"{own_topic}/{context.partition}/".encode()
-        self._sequences = Sequences(context.marks, f"{own_topic}/".encode())
+        self._deduplicator = Deduplicator(context.marks, f"{own_topic}/".encode())
         self._acks = Acks()
         self._messages = Messages(codec, compiled.preprocess)
         self._placement = Placement(context, settings, self._key, own_topic, self._messages.body)
@@ -96,7 +96,7 @@ class PassThrough(Processor):
             if stopped_offset is None or record.offset < stopped_offset:  # Those behind the stop come again.
                 self._reject(record, why)
         context.forward_many("delta", self._delta, self._made_bytes)
-        self._sequences.flush()
+        self._deduplicator.flush()
         self._send_acks()
 
     def rejected(self, record: Record, error: RecordRejected) -> None:
@@ -114,7 +114,7 @@ class PassThrough(Processor):
             self._context.forward_many("ack", acks)
 
     def _take(self, record: Record) -> None:
-        """Check one message and deliver it, or do what else it asks for."""
+        """Carry out one command: check its message and deliver it, or answer it."""
         key, value, headers = record.key, record.value, record.headers
         if value is not None and len(value) > self._settings.max_record_bytes:
             raise _too_large(len(value), self._settings)
@@ -126,7 +126,7 @@ class PassThrough(Processor):
             return
         if key is not None and request.sow_key not in (None, key):
             raise other_sow_key(request.sow_key, key)
-        if request.sequence >= 0 and self._sequences.is_duplicate(request):
+        if request.sequence >= 0 and self._deduplicator.is_duplicate(request):
             self._context.count("duplicate")
             self._acks.succeeded(request, key, "duplicate", records_deleted=0 if is_delete else None)
             return
@@ -140,8 +140,8 @@ class PassThrough(Processor):
         if is_delete:
             self._context.count("delete_of_nothing")
         if request.sequence >= 0:
-            self._sequences.take(request)
-        reason = "rekeyed" if self._sequences.came_in(request) else None
+            self._deduplicator.take(request)
+        reason = "rekeyed" if self._deduplicator.came_in(request) else None
         self._acks.succeeded(request, key, reason, records_deleted=0 if is_delete else None)
 
     def _deliver(self, record: Record, key: bytes, request: CommandHeaders) -> bool:

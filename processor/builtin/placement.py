@@ -1,4 +1,4 @@
-"""Finds the key and the partition that a record belongs to, and forwards what came elsewhere (producers.md, 1 to 3).
+"""Finds the key and the partition that a record belongs to, and forwards misplaced records (producers.md, 1 to 3).
 
 A key belongs to the partition that murmur2 chooses, as Java's and Spark's clients do; librdkafka's default is another
 hash. Only the key of a record that the worker has no state of is looked at, so updates of known keys cost nothing. Two

@@ -1,4 +1,4 @@
-"""Why an update is rejected on which a message type or a function of a filter raises."""
+"""The rejection of an update for an error that a message type or a function of a filter raises."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from processor.errors import RecordRejected, SowstreamError
 
 
 def rejection(error: Exception) -> RecordRejected:
-    """What to reject an update with on which this was raised.
+    """Turn an error into the rejection of the update that it was raised on.
 
-    It must not get any further: updates are looked at when their key is due, and what is raised by the clock ends the
-    worker, and every successor of it.
+    The error must not go further: updates are read when their key is due, and an error in a timer call ends the worker
+    and every successor of it.
 
     Raises:
         Exception: it is no fault of the update.

@@ -1,7 +1,7 @@
-"""Which role needs which ACL on a secured cluster, as commands of Kafka's own tool: `sowstream topics apply --acls`.
+"""The ACLs that each role needs on a secured cluster, as commands of Kafka's own tool: `sowstream topics apply --acls`.
 
-What is not granted is denied, as long as the brokers have `allow.everyone.if.no.acl.found` off: so nobody publishes to
-a conflated topic, for only its worker may write there. The table of deploy/README.md says the same.
+Kafka denies everything else as long as the brokers have `allow.everyone.if.no.acl.found` off: so only the worker of a
+conflated topic may write to it. The table in deploy/README.md has the same rights.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ _WORKERS: Final[dict[str, tuple[str, ...]]] = {
 
 
 class Grant(NamedTuple):
-    """One thing that a role may do; `Describe` comes with each."""
+    """One right of a role; `Describe` is always added."""
 
     who: Who
-    """Who may do it."""
+    """The role that gets it."""
     kind: Literal["topic", "group", "transactional-id", "cluster"]
-    """What it is done to."""
+    """The type of the resource."""
     operations: tuple[str, ...]
-    """As Kafka names them."""
+    """The operations, by Kafka's names."""
     name: str
-    """The resource; of transactional ids the beginning. Empty for the cluster, of which there is one."""
+    """The resource; of transactional ids the prefix. Empty for the cluster, of which there is only one."""
 
     @property
     def is_prefix(self) -> bool:
-        """Whether it holds for all names that begin so."""
+        """Whether it applies to all names with this prefix."""
         return self.name.endswith(".")
 
 
 def grants(config: Config, pipelines: Iterable[Pipeline]) -> Iterator[Grant]:
-    """All that is needed for these pipelines, by whoever has to do with them."""
+    """All rights that these pipelines need, of every role."""
     readers: tuple[Who, ...] = ("PUBLISHER", "SUBSCRIBER")
     for reader in readers:
-        # Of acks, or of records: a reader joins no group, but librdkafka looks for the coordinator of its name.
+        # Of acks, or of records: a reader joins no group, but librdkafka looks up the coordinator of its group name.
         yield Grant(reader, "group", ("Describe",), f"{config.group_prefix}.client.")
     pipelines = list(pipelines)
     for pipeline in pipelines:
@@ -71,7 +71,7 @@ def grants(config: Config, pipelines: Iterable[Pipeline]) -> Iterator[Grant]:
             elif role == "ack":
                 yield Grant("PUBLISHER", "topic", ("Read",), pipeline.output(role))
             elif role == "sow":
-                # A view that is kept asks how long deletes stay.
+                # A kept view asks for the topic's `delete.retention.ms`.
                 yield Grant("SUBSCRIBER", "topic", ("Read", "DescribeConfigs"), pipeline.output(role))
             elif role == "delta" or role not in _WORKERS:
                 yield Grant("SUBSCRIBER", "topic", ("Read",), pipeline.output(role))
@@ -83,20 +83,20 @@ def grants(config: Config, pipelines: Iterable[Pipeline]) -> Iterator[Grant]:
         yield from _of_coordinators(config)
     workers: set[Who] = {"CONFLATER" if pipeline.name in config.conflated else "WORKER" for pipeline in pipelines}
     for who in (*sorted(workers), *readers):
-        # Workers compare their settings with it, and readers may have no other settings.
+        # Workers compare their settings with it; readers may have no other settings.
         yield Grant(who, "topic", ("Read",), config.kafka_names.directory)
         yield Grant(who, "group", ("Describe",), config.kafka_names.directory)
     control = control_topic(config.topic_prefix)
     for who in (*sorted(workers), "DLQ"):
-        # Notices of what is held one way, orders to go on the other.
+        # Workers write notices of held partitions, and read the orders of `sowstream resume`.
         yield Grant(who, "topic", ("Read", "Write"), control)
         yield Grant(who, "group", ("Describe",), control)
 
 
 def _of_family(config: Config, pipeline: Pipeline, who: Who) -> Iterator[Grant]:
-    """For the worker of a family: by prefix where the names begin with one of the installation's own.
+    """The rights of a family's worker: by prefix if the names begin with a prefix of the installation.
 
-    Without `topic_prefix`, somebody else's topics may begin as the family's do.
+    Without `topic_prefix`, topics of other owners may begin in the same way.
     """
     mapped = config.kafka_names.mapped.get(pipeline.name, {})
     roles = pipeline.roles
@@ -110,10 +110,10 @@ def _of_family(config: Config, pipeline: Pipeline, who: Who) -> Iterator[Grant]:
 
 
 def _of_dead_letters(pipeline: Pipeline, group: str) -> Iterator[Grant]:
-    """For whoever looks at dead letters, and sends them back to where publishers write."""
+    """The rights to read dead letters, and to send them back to the input."""
     yield Grant("DLQ", "topic", ("Read", "DescribeConfigs"), pipeline.output("dlq"))
     yield Grant("DLQ", "group", ("Read",), group)
-    # `sowstream status`: who has which partition, how far it is, and what an open transaction holds back.
+    # `sowstream status` shows the owner and position of each partition, and open transactions.
     yield Grant("DLQ", "group", ("Describe",), group.removesuffix(".dlq"))
     if pipeline.derived_from:
         yield Grant("DLQ", "topic", ("Describe",), pipeline.source)
@@ -126,13 +126,13 @@ def _of_dead_letters(pipeline: Pipeline, group: str) -> Iterator[Grant]:
 
 
 def _of_healing(pipeline: Pipeline, group: str) -> Iterator[Grant]:
-    """The rights of `sowstream topics heal`: to read all keys, send commands, and see how far the workers are."""
+    """The rights of `sowstream topics heal`: to read all keys, send commands, and see the progress of the workers."""
     yield Grant("DLQ", "topic", ("Read",), pipeline.output("sow"))
     yield Grant("DLQ", "transactional-id", ("Write",), f"{group}.heal")
 
 
 def _of_settling(pipeline: Pipeline, group: str) -> Iterator[Grant]:
-    """To see who writes to the topics of a family, and how far its workers are."""
+    """The rights to see the writers of a family's topics, and the progress of its workers."""
     for role in pipeline.roles:
         yield Grant("SETTLER", "topic", ("Read",), pipeline.output(role))
     yield Grant("SETTLER", "group", ("Describe",), group)
@@ -140,17 +140,17 @@ def _of_settling(pipeline: Pipeline, group: str) -> Iterator[Grant]:
 
 
 def _of_coordinators(config: Config) -> Iterator[Grant]:
-    """To read what was decided of transactions, and to write a marker: Kafka asks for no less than `Alter`."""
+    """The rights to read a coordinator's decisions, and to write a marker: Kafka requires `Alter` for that."""
     for topic in (TRANSACTION_STATE, GROUP_OFFSETS):
         yield Grant("SETTLER", "topic", ("Read",), topic)
     yield Grant("SETTLER", "group", ("Describe",), f"{config.group_prefix}.client.")
     yield Grant("SETTLER", "cluster", ("Alter",), "")
 
 
-def commands(wanted: Iterable[Grant], bootstrap: str) -> list[str]:
-    """The commands that grant it, few of them: what is alike goes together."""
+def commands(all_grants: Iterable[Grant], bootstrap: str) -> list[str]:
+    """The commands that grant these rights; rights with the same principal and operations share a command."""
     alike: dict[tuple[str, ...], list[str]] = {}
-    for grant in wanted:
+    for grant in all_grants:
         operations = " ".join(f"--operation {operation}" for operation in grant.operations)
         pattern = " --resource-pattern-type prefixed" if grant.is_prefix else ""
         names = alike.setdefault((grant.who, grant.kind, operations, pattern), [])

@@ -1,4 +1,4 @@
-"""`sowstream bench`: how fast a worker is here, in a minute or two, with what the figures mean."""
+"""`sowstream bench`: measures the speed of a worker on this machine in a minute or two, and explains the figures."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from processor.cli.output import table, tell
+from processor.cli.output import inform, table
 from processor.cli.settings import settings
 from processor.errors import SowstreamError, Stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from processor.tools.bench import Progress, Result
+    from processor.tools.bench import BenchProgress, Result
 
 _LATENCY_RECORDS_MAX = 2_000
-"""Enough for a p99 that twenty records are above; more take longer than they tell. A small trial has fewer."""
+"""Enough for twenty records above the p99; more would not add precision. A small trial has fewer."""
 _INTERRUPTED = 130
 
 
@@ -44,12 +44,12 @@ def bench(
         str | None, typer.Option("--bootstrap", metavar="ADDR", help="Use this Kafka.  \\[default: one of its own]")
     ] = None,
 ) -> None:
-    """Measure one worker beside the pass-through ceiling: throughput, processor time, latency; leaves nothing behind.
+    """Measure one worker next to the pass-through ceiling: throughput, processor time, latency; leave nothing behind.
 
     It measures Sowstream as shipped, one process, exactly once, on input of its own.
     The ceiling is a program on the same client library that reads every record and writes it to two topics.
-    What a worker is below that, its work costs; this ratio travels better than the figures, which hold here and now.
-    With the sources, `make bench` compares a worker with other products.
+    The gap between a worker and that ceiling is the cost of its work; this ratio carries over to other machines better
+    than the figures. With the sources, `make bench` compares a worker with other products.
     """
     try:
         from processor.tools.bench import BenchOptions, as_tree, run_bench  # noqa: PLC0415
@@ -62,11 +62,11 @@ def bench(
         with _progress() as progress:
             result = run_bench(plan, progress)
     except SowstreamError as error:
-        _tell_what_is_left(error)
+        _print_leftovers(error)
         raise
     except KeyboardInterrupt as interrupt:
-        tell(f"Stopped by {interrupt}, and cleaned up; half a run has no figures.")
-        _tell_what_is_left(interrupt)
+        inform(f"Stopped by {interrupt}, and cleaned up; half a run has no figures.")
+        _print_leftovers(interrupt)
         raise typer.Exit(_INTERRUPTED if str(interrupt) == "SIGINT" else 1) from None
     _report(result)
     if to is not None:
@@ -74,54 +74,54 @@ def bench(
             to.write_text(json.dumps(as_tree(result), indent=1) + "\n", encoding="utf-8")
         except OSError as error:
             raise Stop(f"{to}: {error.strerror}; the figures above are all there is") from None
-        tell(f"Every figure is in {to}.")
+        inform(f"Every figure is in {to}.")
 
 
 def _kafka(config: Path | None, bootstrap: str | None) -> Mapping[str, str] | None:
-    """How to reach the Kafka that was named, if one was."""
+    """The properties of the Kafka chosen by the options, if any."""
     if config is not None:
         return settings(config, bootstrap).kafka
     return None if bootstrap is None else {"bootstrap.servers": bootstrap}
 
 
 def _refuse_unwritable(file: Path | None) -> None:
-    """Nobody is to wait for two minutes for a file that cannot be written."""
+    """Reject a file that cannot be written before the benchmark runs for two minutes."""
     if file is not None and (file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK)):
         raise typer.BadParameter(f"{file} cannot be written", param_hint="--json")
 
 
-def _tell_what_is_left(error: BaseException) -> None:
+def _print_leftovers(error: BaseException) -> None:
     for note in getattr(error, "__notes__", ()):
-        tell(note)
+        inform(note)
 
 
 def _report(result: Result) -> None:
-    """The tables are data; what they mean is for people."""
-    from processor.tools import bench as words  # noqa: PLC0415
+    """Print the tables as data, and their explanation for people."""
+    from processor.tools import bench as texts  # noqa: PLC0415
 
-    table(words.THROUGHPUT_COLUMNS, words.throughput_rows(result))
+    table(texts.THROUGHPUT_COLUMNS, texts.throughput_rows(result))
     if result.delays_s:
-        table(words.LATENCY_COLUMNS, words.latency_rows(result))
-    tell(words.EXPLAINED)
+        table(texts.LATENCY_COLUMNS, texts.latency_rows(result))
+    inform(texts.EXPLAINED)
     if result.delays_s:
-        tell(words.LATENCY_EXPLAINED)
+        inform(texts.LATENCY_EXPLAINED)
 
 
-class _Lines:
-    """Progress for a log: what has happened, and not how far it is."""
+class _LogProgress:
+    """Progress for a log: events only, no bar."""
 
     def say(self, line: str) -> None:
-        tell(line)
+        inform(line)
 
     def show(self, doing: str, done: int = 0, total: int | None = None) -> None:
-        """Nothing."""
+        """Print nothing."""
 
 
 @contextmanager
-def _progress() -> Iterator[Progress]:
-    """A bar on a terminal, and the lines above it."""
+def _progress() -> Iterator[BenchProgress]:
+    """A bar on a terminal with events above it; lines elsewhere."""
     if not sys.stderr.isatty():
-        yield _Lines()
+        yield _LogProgress()
         return
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415

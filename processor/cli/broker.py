@@ -1,4 +1,4 @@
-"""`sowstream broker`: a real Apache Kafka in the background, for trying things out on one machine."""
+"""`sowstream broker`: a real Apache Kafka in the background, for trials on one machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from processor.tools.broker.embedded import HEAP
 app = typer.Typer(help="An Apache Kafka in the background, on the loopback address.", no_args_is_help=True)
 
 PORT = 9092
-"""Kafka's usual port, where every command looks when no broker is named."""
+"""Kafka's usual port, which every command uses when no broker is named."""
 
 
 def _heap(value: str) -> str:
@@ -38,35 +38,35 @@ def start(
     data: Data = None,
     heap: Annotated[str, typer.Option(callback=_heap, help="Java's memory, such as 512m or 2g.")] = HEAP,
 ) -> None:
-    """Start it, wait until it is ready, and print its address. One that runs already is left as it is."""
+    """Start a broker, wait until it is ready, and print its address. A running one is left as it is."""
     directory = data or background_data_dir()
     running, is_new = _background().start(directory, port, heap)
-    _tell(f"{'Started' if is_new else 'Runs already'}: process {running.pid}, data and logs in {directory}")
+    _inform(f"{'Started' if is_new else 'Runs already'}: process {running.pid}, data and logs in {directory}")
     typer.echo(running.bootstrap)
 
 
 @app.command()
 def status(data: Data = None) -> None:
-    """Print its address; exit with 1 if none runs."""
+    """Print the broker's address; exit with 1 if none runs."""
     directory = data or background_data_dir()
     running = _background().find(directory)
     if running is None:
-        _tell(f"No broker runs on {directory}.")
+        _inform(f"No broker runs on {directory}.")
         raise typer.Exit(1)
-    _tell(f"Runs: process {running.pid}, data and logs in {directory}")
+    _inform(f"Runs: process {running.pid}, data and logs in {directory}")
     typer.echo(running.bootstrap)
 
 
 @app.command()
 def stop(data: Data = None) -> None:
-    """Stop it. Its records stay for the next start."""
+    """Stop the broker. Its records are kept for the next start."""
     directory = data or background_data_dir()
     running = _background().stop(directory)
-    _tell(f"Stopped: process {running.pid}." if running else f"No broker runs on {directory}.")
+    _inform(f"Stopped: process {running.pid}." if running else f"No broker runs on {directory}.")
 
 
 def _background() -> ModuleType:
-    """Imported late: the other commands work without the packages that the embedded broker needs."""
+    """The module, imported late: the other commands work without the packages that the embedded broker needs."""
     try:
         from processor.tools.broker import background  # noqa: PLC0415
     except ImportError as error:
@@ -74,6 +74,6 @@ def _background() -> ModuleType:
     return background
 
 
-def _tell(line: str) -> None:
-    """Say something to people; standard output is data."""
+def _inform(line: str) -> None:
+    """Print a line for people; standard output is for data."""
     sys.stderr.write(f"{line}\n")

@@ -1,4 +1,4 @@
-"""`sowstream delete`: take records out of a SOW topic."""
+"""`sowstream delete`: deletes records of a SOW topic."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from processor.cli.output import tell
+from processor.cli.output import inform
 from processor.cli.query import Filter
 from processor.cli.settings import ConfigFile, ReaderBootstrap, ReaderTopic, reader_settings
 
@@ -29,10 +29,10 @@ def delete(
     config: ConfigFile = None,
     bootstrap: ReaderBootstrap = None,
 ) -> None:
-    """Delete records by key, by data or by filter, and print how many that was.
+    """Delete records by key, by data or by filter, and print how many were deleted.
 
-    With --filter each partition's worker deletes what matches when it comes to the command: what was published before
-    counts, what is published later does not. Deleting what is not there is no error.
+    With --filter each partition's worker deletes the records that match when it processes the command: records
+    published before it count, later ones do not. Deleting a key without a record is no error.
     """
     from processor.client import Client  # noqa: PLC0415
 
@@ -46,14 +46,14 @@ def delete(
         future = client.sow_delete(topic, **selection, ack=None if no_wait else "stats")
         client.flush(timeout)
     if future is None:
-        tell(f"Deletion sent to {topic}.")
+        inform(f"Deletion sent to {topic}.")
         return
     deleted = future.result(0).records_deleted
-    tell(f"{deleted:,} record{'' if deleted == 1 else 's'} deleted from {topic}.")
+    inform(f"{deleted:,} record{'' if deleted == 1 else 's'} deleted from {topic}.")
 
 
 def _message(tree: Config, topic: str, text: str) -> Any:
-    """The key fields that are given as JSON."""
+    """Parse the key fields that are passed as JSON."""
     from processor.codec import load_codec  # noqa: PLC0415
     from processor.errors import RecordRejected  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""`sowstream demo`: everything on this machine, watched and checked."""
+"""`sowstream demo`: runs all of Sowstream on this machine, shows it live and checks the results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def demo(
         bool, typer.Option("--kill-worker", help="Kill a worker midway, without warning, and start it again.")
     ] = False,
 ) -> None:
-    """Show it all: a real Kafka, workers, feeds, a live picture; checks itself and leaves nothing behind."""
+    """Run a real Kafka, workers and feeds with a live picture; check the results, and leave nothing behind."""
     try:
         from processor.tools.demo import DemoOptions, run_demo  # noqa: PLC0415
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""`sowstream dlq`: rejected records, shown, and sent back once their cause is mended."""
+"""`sowstream dlq`: shows rejected records, and sends them back once the cause is fixed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from processor.cli.output import data, table, tell
+from processor.cli.output import data, inform, table
 from processor.cli.settings import Bootstrap, ConfigFile, settings
 
 if TYPE_CHECKING:
-    from processor.tools.dlq import Choice, DeadLetter, Survey, Waiting
+    from processor.tools.dlq import DeadLetter, LetterSelection, Survey, WaitingLetters
 
-_ROWS_MAX = 200  # Drawn on a terminal where no --count is given.
+_ROWS_MAX = 200  # Limit of rows on a terminal without --count.
 
 app = typer.Typer(help="Records that were rejected: look at them, and send them back.", no_args_is_help=True)
 
@@ -40,22 +40,22 @@ def list_letters(
     config: ConfigFile = None,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Print the dead letters that wait, one a line, as far as there are any now; on a terminal, a table of them."""
-    from processor.tools.dlq import Choice, Waiting, as_json  # noqa: PLC0415
+    """Print the waiting dead letters, one per line, and end at the last one; on a terminal, print a table."""
+    from processor.tools.dlq import LetterSelection, WaitingLetters, as_json  # noqa: PLC0415
 
-    choice = Choice(_known(reason))
+    selection = LetterSelection(_known(reason))
     drawn: list[DeadLetter] | None = [] if sys.stdout.isatty() and not whole else None
-    found: Counter[str] = Counter()
-    with Waiting(settings(config, bootstrap), topic) as waiting:
-        for letter in _chosen(waiting, choice, everything=everything):
-            found[letter.reason or "unknown"] += 1
+    counts: Counter[str] = Counter()
+    with WaitingLetters(settings(config, bootstrap), topic) as waiting:
+        for letter in _chosen(waiting, selection, everything=everything):
+            counts[letter.reason or "unknown"] += 1
             if drawn is None:
                 data(as_json(letter, whole=whole, waits=waiting.waits(letter) if everything else None))
             elif len(drawn) < (count or _ROWS_MAX):
                 drawn.append(letter)
-            if found.total() == count:
+            if counts.total() == count:
                 break
-    _report(topic, found, drawn, everything=everything, is_cut=found.total() == count)
+    _report(topic, counts, drawn, everything=everything, is_cut=counts.total() == count)
 
 
 @app.command()
@@ -68,43 +68,43 @@ def replay(
     config: ConfigFile = None,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Send the dead letters that wait back to the input topic, each once, however often this is run or interrupted."""
-    from processor.tools.dlq import Choice, Replay, Waiting, replayable, survey  # noqa: PLC0415
+    """Send the waiting dead letters back to the input topic, each exactly once, even if repeated or interrupted."""
+    from processor.tools.dlq import DeadLetterReplay, LetterSelection, WaitingLetters, replayable, survey  # noqa: PLC0415
 
     if (partition is None) is not (offset is None):
         raise typer.BadParameter("--partition and --offset name one dead letter together", param_hint="--offset")
     place = None if partition is None or offset is None else (partition, offset)
-    choice, tree = Choice(_known(reason), place), settings(config, bootstrap)
+    selection, tree = LetterSelection(_known(reason), place), settings(config, bootstrap)
     if dry_run:
         source = replayable(tree, topic)
-        with Waiting(tree, topic) as waiting, _progress("looking", None) as seen:
-            found = survey(waiting.letters(), choice, seen)
-        _refuse_nothing(topic, choice, found)
-        tell(f"{found.chosen} of {found.waiting.total()} waiting dead letters would be sent back to {source}.")
+        with WaitingLetters(tree, topic) as waiting, _progress("looking", None) as seen:
+            counts = survey(waiting.letters(), selection, seen)
+        _refuse_nothing(topic, selection, counts)
+        inform(f"{counts.selected} of {counts.waiting.total()} waiting dead letters would be sent back to {source}.")
         return
     running = None
     try:
-        with Replay(tree, topic) as running:
+        with DeadLetterReplay(tree, topic) as running:
             with _progress("looking", None) as seen:
-                found = survey(running.waiting.letters(), choice, seen)
-            _refuse_nothing(topic, choice, found)
-            with _progress("sending", found.chosen + found.others) as done:
-                running.send(found, choice, done)
+                counts = survey(running.waiting.letters(), selection, seen)
+            _refuse_nothing(topic, selection, counts)
+            with _progress("sending", counts.selected + counts.others) as done:
+                running.send(counts, selection, done)
     except KeyboardInterrupt:
         sent = 0 if running is None else running.sent
-        tell(f"Interrupted: {sent} dead letters of {topic} sent back, the rest waits on.")
+        inform(f"Interrupted: {sent} dead letters of {topic} sent back, the rest waits on.")
         raise
     for why in running.kept:
-        tell(f"Not sent: {why}.")
-    left = found.waiting.total() - running.sent
-    tell(f"{running.sent} dead letters of {topic} sent back" + (f", {left} others wait on." if left else "."))
+        inform(f"Not sent: {why}.")
+    left = counts.waiting.total() - running.sent
+    inform(f"{running.sent} dead letters of {topic} sent back" + (f", {left} others wait on." if left else "."))
 
 
 def _known(reason: str | None) -> str | None:
-    """A reason: one of Sowstream's, or a plug-in's own.
+    """Check a reason: one of Sowstream's, or a plug-in's own.
 
     Raises:
-        ConfigurationError: it is no word, or looks like one of Sowstream's that is misspelt.
+        ConfigurationError: it is not a word, or looks like a misspelt reason of Sowstream.
     """
     from difflib import get_close_matches  # noqa: PLC0415
     from typing import get_args  # noqa: PLC0415
@@ -113,49 +113,51 @@ def _known(reason: str | None) -> str | None:
     from processor.errors import ConfigurationError  # noqa: PLC0415
     from processor.record import RejectReason, is_reject_reason  # noqa: PLC0415
 
-    known = list(get_args(RejectReason))
-    if reason is None or reason in known:
+    known_reasons = list(get_args(RejectReason))
+    if reason is None or reason in known_reasons:
         return reason
-    if get_close_matches(reason.lower(), known) or not is_reject_reason(reason):
-        raise ConfigurationError(unknown_name("reason", reason, known))
+    if get_close_matches(reason.lower(), known_reasons) or not is_reject_reason(reason):
+        raise ConfigurationError(unknown_name("reason", reason, known_reasons))
     return reason
 
 
-def _chosen(waiting: Waiting, choice: Choice, *, everything: bool) -> Iterator[DeadLetter]:
-    """The dead letters to be told, partition by partition as they come."""
+def _chosen(waiting: WaitingLetters, selection: LetterSelection, *, everything: bool) -> Iterator[DeadLetter]:
+    """The dead letters to show, in order per partition."""
     for _, letters in waiting.everything() if everything else waiting.letters():
-        yield from filter(choice.takes, letters)
+        yield from filter(selection.takes, letters)
 
 
-def _report(topic: str, found: Counter[str], drawn: list[DeadLetter] | None, *, everything: bool, is_cut: bool) -> None:
-    """Draw what is to be drawn, and say how many there are."""
+def _report(
+    topic: str, counts: Counter[str], drawn: list[DeadLetter] | None, *, everything: bool, is_cut: bool
+) -> None:
+    """Draw the table, and print a summary of the counts."""
     from processor.tools.dlq import COLUMNS, as_row  # noqa: PLC0415
 
     if drawn:
         table(COLUMNS, (as_row(letter) for letter in drawn))
     state = "are kept" if everything else "wait"
-    if not found:
-        tell(f"No such dead letters of {topic} {state}." if everything else f"No dead letters of {topic} {state}.")
+    if not counts:
+        inform(f"No such dead letters of {topic} {state}." if everything else f"No dead letters of {topic} {state}.")
         return
-    reasons = ", ".join(f"{count} {reason}" for reason, count in found.most_common())
+    reasons = ", ".join(f"{count} {reason}" for reason, count in counts.most_common())
     if is_cut:
-        tell(f"The first {found.total()} dead letters of {topic}: {reasons}; there may be more.")
+        inform(f"The first {counts.total()} dead letters of {topic}: {reasons}; there may be more.")
         return
-    tell(f"{found.total()} dead letters of {topic} {state}: {reasons}.")
-    if drawn is not None and len(drawn) < found.total():
-        tell(f"The first {len(drawn)} are shown; --count shows more, and a pipe gets all.")
+    inform(f"{counts.total()} dead letters of {topic} {state}: {reasons}.")
+    if drawn is not None and len(drawn) < counts.total():
+        inform(f"The first {len(drawn)} are shown; --count shows more, and a pipe gets all.")
 
 
-def _refuse_nothing(topic: str, choice: Choice, found: Survey) -> None:
-    """One that was named must be there; that none waits at all is no error.
+def _refuse_nothing(topic: str, selection: LetterSelection, counts: Survey) -> None:
+    """Reject a place without a waiting dead letter; a topic without any is no error.
 
     Raises:
-        Stop: it is not.
+        Stop: there is none at the place.
     """
     from processor.errors import Stop  # noqa: PLC0415
 
-    if choice.place is not None and not found.chosen:
-        partition, offset = choice.place
+    if selection.place is not None and not counts.selected:
+        partition, offset = selection.place
         raise Stop(
             f"no such dead letter of {topic} waits at partition {partition} offset {offset}; "
             f"`sowstream dlq list {topic}` shows those that do. Each replay puts those it passes by at a new offset"
@@ -164,7 +166,7 @@ def _refuse_nothing(topic: str, choice: Choice, found: Survey) -> None:
 
 @contextmanager
 def _progress(doing: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar where the number is known, a spinner where it is not; nothing where nobody looks."""
+    """A bar if the number is known, a spinner if not; nothing outside a terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

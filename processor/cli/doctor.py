@@ -1,10 +1,10 @@
-"""`sowstream doctor`: looks at everything Sowstream needs and says what to do."""
+"""`sowstream doctor`: checks everything that Sowstream needs, and gives advice."""
 
 from __future__ import annotations
 
 import typer
 
-from processor.cli.output import table, tell
+from processor.cli.output import inform, table
 from processor.cli.settings import Bootstrap, ConfigFile, StateDir, settings
 
 
@@ -16,6 +16,6 @@ def doctor(config: ConfigFile = None, bootstrap: Bootstrap = None, state_dir: St
     table(("", "what", "found", "what to do"), findings)
     failed = sum(finding.level == "fail" for finding in findings)
     if failed:
-        tell(f"{failed} of {len(findings)} checks failed.")
+        inform(f"{failed} of {len(findings)} checks failed.")
         raise typer.Exit(1)
-    tell("Nothing stands in the way.")
+    inform("Nothing stands in the way.")

@@ -1,4 +1,4 @@
-"""The command `sowstream`: its commands, and the one place where an error becomes an exit code.
+"""The command `sowstream`: its commands, and the one place that turns errors into exit codes.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted.
 """
@@ -17,7 +17,7 @@ from processor.cli.bench import bench
 from processor.cli.delete import delete
 from processor.cli.demo import demo
 from processor.cli.doctor import doctor
-from processor.cli.output import OutputClosed, tell
+from processor.cli.output import OutputClosed, inform
 from processor.cli.plugins import plugins
 from processor.cli.publish import publish
 from processor.cli.resume import resume
@@ -27,7 +27,7 @@ from processor.cli.subscribe import subscribe
 from processor.cli.worker import conflate, worker
 from processor.errors import ConfigurationError, SowstreamError
 
-# Modules that take time to import are imported by the command that needs them: `--help` answers at once.
+# Slow modules are imported by the command that needs them, so that `--help` answers at once.
 app = typer.Typer(
     name="sowstream",
     help="The state of the world of keyed records on Kafka: deltas in, merged records and deltas out.",
@@ -66,26 +66,26 @@ app.add_typer(broker.app, name="broker")
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code."""
+    """Run one command; returns its exit code."""
     try:
         app(arguments, prog_name="sowstream")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except OutputClosed:
-        # Nothing may be written when the interpreter flushes at its end.
+        # Nothing may be written when the interpreter flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except ConfigurationError as error:
-        tell(f"sowstream: {error}")
+        inform(f"sowstream: {error}")
         return 2
     except SowstreamError as error:
-        tell(f"sowstream: {error}")
+        inform(f"sowstream: {error}")
         return 1
     return 0
 
 
 def main() -> None:
-    """The console script."""
+    """Run as the console script."""
     sys.exit(run())
 
 

@@ -1,4 +1,4 @@
-"""`sowstream offsets`: where workers stand in their input, and where they are to begin once that is lost."""
+"""`sowstream offsets`: shows the workers' positions in their input, and sets new ones after a loss."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from processor.cli.output import table, tell
+from processor.cli.output import inform, table
 from processor.cli.settings import Bootstrap, ConfigFile, TopicArgument, settings
 
 app = typer.Typer(help="Where workers stand in their input, and where they are to begin.", no_args_is_help=True)
 
 
 class From(StrEnum):
-    """What `--from` may say."""
+    """The values of `--from`."""
 
     SOW = "sow"
     EARLIEST = "earliest"
@@ -23,22 +23,22 @@ class From(StrEnum):
 
 @app.command()
 def show(topic: TopicArgument, config: ConfigFile = None, bootstrap: Bootstrap = None) -> None:
-    """Print where each partition of a topic's input stands; exit with 1 if a worker would hold one.
+    """Print the input position of each partition of a topic; exit with 1 if a worker would hold one.
 
-    `group` is the offset of the workers' consumer group, `outputs` the input position in the mark topic: the input
-    before it is in the SOW topic. `waiting` is how many offsets lie before the end.
+    `group` is the offset of the workers' consumer group, `outputs` the input position in the mark topic: earlier input
+    is in the SOW topic already. `waiting` is the number of offsets before the end.
     """
     from processor.tools.offsets import COLUMNS, Stand, as_row  # noqa: PLC0415
 
     with Stand(settings(config, bootstrap), topic) as stand:
-        stands = stand.look()
+        stands = stand.read()
         has_mark_topic = stand.has_mark_topic
         mark = stand.pipeline.output("mark")
     table(COLUMNS, (as_row(one) for one in stands))
     if not has_mark_topic:
-        tell(f"{mark} does not exist, so nothing but the group's offsets says where the outputs stand.")
+        inform(f"{mark} does not exist, so nothing but the group's offsets says where the outputs stand.")
     if any(one.state.partition(",")[0] != "ok" for one in stands):
-        tell(f"`sowstream offsets adopt {topic} --from sow|earliest|latest` says where to begin.")
+        inform(f"`sowstream offsets adopt {topic} --from sow|earliest|latest` says where to begin.")
         raise typer.Exit(1)
 
 
@@ -57,11 +57,11 @@ def adopt(
     config: ConfigFile = None,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Say where the stopped workers of a topic are to begin, under the application_id of the settings.
+    """Set the positions where the stopped workers of a topic begin, under the application_id of the settings.
 
-    For lost offsets, an application_id that takes over from another one, a mirrored cluster, and input that is gone.
-    The group's offsets and the input positions in the mark topic are written in one transaction. What is merged again
-    counts again: a `sum` is doubled by --from earliest. Workers that run are a reason to refuse.
+    For lost offsets, an application_id that takes over from another one, a mirrored cluster, and deleted input.
+    The group's offsets and the input positions in the mark topic are written in one transaction. Input that is merged
+    again counts again: --from earliest doubles a `sum`. The command refuses while workers run.
     """
     from processor.tools.offsets import Adoption, Stand  # noqa: PLC0415
 
@@ -80,7 +80,7 @@ def adopt(
         ]
         table(("partition", "group", "begin", "meaning"), rows)
         if not yes:
-            tell("Nothing was changed; --yes does it.")
+            inform("Nothing was changed; --yes does it.")
             return
         adoption.write()
-        tell(f"{len(rows)} partitions of {topic} begin there, as application_id {tree.application_id}.")
+        inform(f"{len(rows)} partitions of {topic} begin there, as application_id {tree.application_id}.")

@@ -1,4 +1,4 @@
-"""Where a command's words go: data to stdout, one flushed line each, and everything for people to stderr."""
+"""Writes a command's output: data to stdout, one flushed line each, and everything for people to stderr."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 
 
 class OutputClosed(Exception):
-    """Whoever read our output has had enough, as `head` does: a quiet end."""
+    """The reader of our output has closed it, as `head` does: a quiet end."""
 
 
 def data(line: str) -> None:
-    """One line of data, seen at once by whoever reads the pipe."""
+    """Print one line of data, flushed at once."""
     try:
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
@@ -19,18 +19,18 @@ def data(line: str) -> None:
         raise OutputClosed from None
 
 
-def tell(line: str) -> None:
-    """One line for people."""
+def inform(line: str) -> None:
+    """Print one line for people."""
     sys.stderr.write(f"{line}\n")
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A result in columns: drawn on a terminal, separated by tabs in a pipe."""
+    """Print a result in columns: drawn on a terminal, separated by tabs in a pipe."""
     if not sys.stdout.isatty():
         for row in rows:
             data("\t".join(row))
         return
-    from rich import box  # noqa: PLC0415 - only where it is drawn
+    from rich import box  # noqa: PLC0415 - only needed on a terminal
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""`sowstream plugins`: what installed packages add."""
+"""`sowstream plugins`: lists the plug-ins of installed packages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GROUPS = (
 
 
 def plugins() -> None:
-    """Print the plug-ins that are installed: entry-point group, name, where it is, and whether it can be loaded."""
+    """Print the installed plug-ins: entry-point group, name, location, and whether each can be loaded."""
     from importlib.metadata import entry_points  # noqa: PLC0415
 
     rows = []

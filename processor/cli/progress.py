@@ -1,4 +1,4 @@
-"""Progress for people: a count of records on a terminal, and nothing where nobody looks."""
+"""Progress for people: a count of records on a terminal, nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def records_read(doing: str) -> Iterator[Callable[[int], None]]:
-    """Show how many records were read so far.
+    """Show the number of records read so far.
 
     Args:
-        doing: the words beside the number.
+        doing: the text next to the number.
     """
     if not sys.stderr.isatty():
         yield lambda _: None

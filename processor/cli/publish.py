@@ -1,4 +1,4 @@
-"""`sowstream publish`: JSON lines into a SOW topic."""
+"""`sowstream publish`: publishes JSON lines to a SOW topic."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from processor.cli.output import tell
+from processor.cli.output import inform
 from processor.cli.settings import ConfigFile, ReaderBootstrap, ReaderTopic, reader_settings
 from processor.cli.tally import Tally
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from processor.record import Value
 
 _PROGRESS_LINES = 1000
-_OF_BYTES = ("binary", "protobuf")  # Message types whose whole message may be bytes, which JSON has not.
+_OF_BYTES = ("binary", "protobuf")  # Message types whose messages may be bytes, which JSON cannot represent.
 
 
 class PublishCommand(StrEnum):
-    """What a line may ask for."""
+    """The commands that a line may be published with."""
 
     PUBLISH = "publish"
     DELTA_PUBLISH = "delta_publish"
@@ -52,7 +52,7 @@ def publish(
     config: ConfigFile = None,
     bootstrap: ReaderBootstrap = None,
 ) -> None:
-    """Publish JSON lines. A line that cannot be sent is told and left out; the others are sent; the exit code is 1."""
+    """Publish JSON lines. An invalid line is reported and skipped, the others are sent, and the exit code is 1."""
     from processor.client import Client  # noqa: PLC0415
     from processor.client.publish.command_sender import publishable  # noqa: PLC0415
     from processor.wire.ack import ack_types  # noqa: PLC0415
@@ -61,15 +61,15 @@ def publish(
     wants_acks = bool(ack_types(ack))
     tree = reader_settings(config, bootstrap)
     topic_settings = publishable(tree, topic)
-    chosen = command or PublishCommand(topic_settings.default_command)
+    method_name = command or PublishCommand(topic_settings.default_command)
     parse = _parser(topic_settings.message_type)
     first = arguments.pop("sequence", None)
     with Client(client_name, tree) as client, _lines(file) as lines, _progress(file) as show:
-        method = client.publish if chosen is PublishCommand.PUBLISH else client.delta_publish
+        method = client.publish if method_name is PublishCommand.PUBLISH else client.delta_publish
         tally = Tally(show, wants_acks=wants_acks)
 
         def send(number: int, line: bytes) -> Future[Ack] | None:
-            # By line: a file that is published again has the same numbers, and a second line is no duplicate.
+            # By line: a file that is published again has the same numbers, and no two lines have the same number.
             sequence = None if first is None else first + number - 1
             return method(topic, parse(line), key, ack=ack, sequence=sequence, **arguments)
 
@@ -77,7 +77,7 @@ def publish(
             _send_all(send, lines, tally, show)
             client.flush(timeout)
         finally:
-            tell(tally.summary(topic))
+            inform(tally.summary(topic))
     if tally.is_bad:
         raise typer.Exit(1)
 
@@ -106,7 +106,7 @@ def _send_all(send: Callable[[int, bytes], Future[Ack] | None], lines: BinaryIO,
 
 
 def _parser(message_type: str) -> Callable[[bytes], Value]:
-    """What is published of a line: JSON travels as it is; for any other message type it is a value to be written so."""
+    """A function from a line to the data to publish: JSON is sent unchanged; other message types encode its value."""
     if message_type == "json":
         return lambda line: line
     from processor.codec import load_codec  # noqa: PLC0415
@@ -118,7 +118,7 @@ def _parser(message_type: str) -> Callable[[bytes], Value]:
 
 
 def _as_bytes(value: Value) -> Value:
-    """A text is the Base64 that `sow` and `subscribe` show."""
+    """Decode the Base64 that `sow` and `subscribe` print for bytes."""
     if not isinstance(value, str):
         return value
     import base64  # noqa: PLC0415
@@ -131,10 +131,10 @@ def _as_bytes(value: Value) -> Value:
         raise RecordRejected("undecodable", f"not Base64, which stands for bytes here: {error}") from None
 
 
-def _arguments(given: list[str]) -> tuple[str, dict[str, Any]]:
-    """The client's name, and the arguments of publishing that `--header K=V` stands for."""
+def _arguments(options: list[str]) -> tuple[str, dict[str, Any]]:
+    """The client's name, and the publishing arguments that `--header K=V` options set."""
     headers: dict[str, str] = {}
-    for text in given:
+    for text in options:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise typer.BadParameter(f"{text!r} is not K=V", param_hint="--header")
@@ -169,7 +169,7 @@ def _lines(file: str) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _progress(file: str) -> Iterator[Show]:
-    """A bar for a file, a spinner for a stream; nothing where nobody looks."""
+    """A bar for a file, a spinner for a stream; nothing outside a terminal."""
     if not sys.stderr.isatty():
         yield lambda _bytes, _acknowledged: None
         return

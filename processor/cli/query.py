@@ -1,4 +1,4 @@
-"""The flags that say which records of a topic are wanted, which of their fields, and in what order."""
+"""The options that select a topic's records, their fields and their order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
-from processor.cli.output import tell
+from processor.cli.output import inform
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,9 +33,9 @@ SkipUnreadable: TypeAlias = Annotated[
 _SHOWN_MAX: Final = 10
 
 
-def tell_unreadable(unreadable: Mapping[str, Mapping[str, str]]) -> None:
-    """Say which records were left out: of each topic how many, and the first of them with the reason."""
+def print_unreadable(unreadable: Mapping[str, Mapping[str, str]]) -> None:
+    """Print the records that were left out: for each topic the number, and the first of them with the reason."""
     for topic, reasons in unreadable.items():
-        tell(f"{topic}: {len(reasons)} records cannot be read and were left out:")
+        inform(f"{topic}: {len(reasons)} records cannot be read and were left out:")
         for key, reason in list(reasons.items())[:_SHOWN_MAX]:
-            tell(f"  {key!r:.100}: {reason}")
+            inform(f"  {key!r:.100}: {reason}")

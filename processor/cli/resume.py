@@ -1,4 +1,4 @@
-"""`sowstream resume`: lets held partitions go on, and skips what cannot be processed."""
+"""`sowstream resume`: resumes held partitions, and skips input that cannot be processed."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from processor.cli.output import data, tell
+from processor.cli.output import data, inform
 from processor.cli.settings import Bootstrap, ConfigFile, TopicArgument, settings
 
 if TYPE_CHECKING:
     from processor.hosting.pipeline import Pipeline
     from processor.kafka.admin.admin import Admin
-    from processor.shared_topics.control import Entries
+    from processor.shared_topics.control import ControlEntries
     from processor.shared_topics.control.resume import Outcome
 
 
@@ -30,11 +30,11 @@ def resume(
     config: ConfigFile = None,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Have held partitions of a topic asked again now, and say what became of it; exit with 1 if one is held again.
+    """Let workers retry the held partitions of a topic now, and print the outcome; exit with 1 if one is held again.
 
     A partition that is held because too many records were rejected goes on rejecting them. With --skip the input up to
-    an offset is not processed but goes to the dead letters with the reason `skipped`, from where `sowstream dlq replay`
-    sends it back once its cause is mended. `sowstream status` shows what is held, and why.
+    an offset is not processed but goes to the dead letters with the reason `skipped`; `sowstream dlq replay` sends it
+    back once the cause is fixed. `sowstream status` shows the held partitions with their reasons.
     """
     from processor.errors import ConfigurationError  # noqa: PLC0415
     from processor.hosting.pipeline import pipelines  # noqa: PLC0415
@@ -57,13 +57,13 @@ def resume(
     if skip is not None and partition is not None:
         _check_skip(admin, pipeline, entries, partition, skip, is_sure=yes)
     elif not _is_anything_held(entries, topic, partition):
-        tell(f"No worker says that {_named(topic, partition)} is held.")
+        inform(f"No worker says that {_named(topic, partition)} is held.")
         return
     outcomes = send_order(control, tree.application_id, topic, new_order(partition, skip), entries, timeout)
     _report(topic, outcomes, timeout)
 
 
-def _is_anything_held(entries: Entries, topic: str, partition: int | None) -> bool:
+def _is_anything_held(entries: ControlEntries, topic: str, partition: int | None) -> bool:
     held = entries.held.get(topic, {})
     return partition in held if partition is not None else bool(held or entries.failed.get(topic))
 
@@ -73,9 +73,13 @@ def _named(topic: str, partition: int | None) -> str:
 
 
 def _check_skip(
-    admin: Admin, pipeline: Pipeline, entries: Entries, partition: int, skip: int, *, is_sure: bool
+    admin: Admin, pipeline: Pipeline, entries: ControlEntries, partition: int, skip: int, *, is_sure: bool
 ) -> None:
-    """Refuse what is not to be skipped, and say what would be where it was not confirmed."""
+    """Reject an invalid skip, and describe the effect of one that was not confirmed.
+
+    Raises:
+        ConfigurationError: it is invalid or not confirmed.
+    """
     from processor.errors import ConfigurationError  # noqa: PLC0415
     from processor.shared_topics.control.resume import check_skip  # noqa: PLC0415
 
@@ -98,9 +102,9 @@ def _report(topic: str, outcomes: list[Outcome], timeout_s: float) -> None:
         elif outcome.is_over:
             data(f"{topic} {outcome.what}: held again: {outcome.why}")
         else:
-            said = f" (its last word: {outcome.why})" if outcome.why else ""
+            last = f" (its last word: {outcome.why})" if outcome.why else ""
             data(
-                f"{topic} {outcome.what}: no worker has obeyed within {timeout_s:g} s{said}; the order stands for ten "
+                f"{topic} {outcome.what}: no worker has obeyed within {timeout_s:g} s{last}; the order stands for ten "
                 f"minutes. `sowstream status {topic}` shows whether one runs"
             )
     if not all(outcome.goes_on for outcome in outcomes):

@@ -1,4 +1,4 @@
-"""The flags that every command has, and the settings they lead to."""
+"""The options that every command has, and the settings read with them."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ ReaderTopic: TypeAlias = Annotated[
 
 
 def settings(config: Path | None, bootstrap: str | None, state_dir: Path | None = None) -> Config:
-    """Read the settings; imported late, for `--help` needs none.
+    """Read the settings; imported late, as `--help` does not need them.
 
     Raises:
-        ConfigurationError: they cannot be used.
+        ConfigurationError: the settings are invalid.
     """
     from processor.config import load  # noqa: PLC0415
 
@@ -46,10 +46,10 @@ def settings(config: Path | None, bootstrap: str | None, state_dir: Path | None 
 
 
 def reader_settings(config: Path | None, bootstrap: str | None) -> Config:
-    """Read the settings of a reader or publisher: topics come from the topic directory where the settings name none.
+    """Read the settings of a reader or publisher; without topics in them, use those of the topic directory.
 
     Raises:
-        ConfigurationError: they cannot be used, or there is no topic directory.
+        ConfigurationError: the settings are invalid, or there is no topic directory.
         BrokerUnavailable: the topic directory is needed, and Kafka does not answer.
     """
     tree = settings(config, bootstrap)

@@ -1,4 +1,4 @@
-"""`sowstream sow` and `sowstream get`: the state of the world, whole or one record of it."""
+"""`sowstream sow` and `sowstream get`: print the state of the world, or one record of it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from processor.cli.output import data, tell
-from processor.cli.query import Filter, OrderBy, Select, SkipN, SkipUnreadable, TopN, tell_unreadable
+from processor.cli.output import data, inform
+from processor.cli.query import Filter, OrderBy, Select, SkipN, SkipUnreadable, TopN, print_unreadable
 from processor.cli.settings import ConfigFile, ReaderBootstrap, ReaderTopic, reader_settings
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def sow(
     config: ConfigFile = None,
     bootstrap: ReaderBootstrap = None,
 ) -> None:
-    """Print the records as they are now: one message a line, between group_begin and group_end."""
+    """Print the current records: one message per line, between group_begin and group_end."""
     from processor.client import Client  # noqa: PLC0415
 
     options = "timestamp" if timestamp else None
@@ -41,7 +41,7 @@ def sow(
         else:
             for message in messages:
                 data(message.to_json())
-        tell_unreadable(client.unreadable)
+        print_unreadable(client.unreadable)
 
 
 def get(
@@ -50,22 +50,22 @@ def get(
     config: ConfigFile = None,
     bootstrap: ReaderBootstrap = None,
 ) -> None:
-    """Print one record as it is now; exit with 1 if there is none.
+    """Print the current record of a key; exit with 1 if there is none.
 
-    Only its partition is read; all partitions where the topic has foreign_partition: accept.
+    Only the key's partition is read; all partitions where the topic has foreign_partition: accept.
     """
     from processor.client import Client  # noqa: PLC0415
 
     with Client("get", reader_settings(config, bootstrap)) as client:
         message = client.get(topic, key)
     if message is None:
-        tell(f"{topic} has no record {key!r}.")
+        inform(f"{topic} has no record {key!r}.")
         raise typer.Exit(1)
     data(message.data_json())
 
 
 def _draw(messages: Iterable[Message], topic: str) -> None:
-    """All records as one table, in the order in which they came."""
+    """Print all records as one table, in order of arrival."""
     from rich.console import Console  # noqa: PLC0415
 
     from processor.cli.table import Sheet, picture  # noqa: PLC0415

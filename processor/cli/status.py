@@ -1,4 +1,4 @@
-"""`sowstream status`: who has which partition, how far it is, and what is held, as Kafka alone tells."""
+"""`sowstream status`: shows the owner, position and hold of each partition, from Kafka alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from processor.cli.output import data, table, tell
+from processor.cli.output import data, inform, table
 from processor.cli.settings import Bootstrap, ConfigFile, settings
 
 if TYPE_CHECKING:
@@ -27,40 +27,40 @@ def status(
     config: ConfigFile = None,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Show how each partition stands: its worker, the input offset, the lag, and why it is held; exit with 1 if one is.
+    """Show each partition's worker, input offset and lag, and the reason if it is held; exit with 1 if one is.
 
-    Also shown: pipelines that have failed, with their message, and topics that an open transaction holds back. Kafka
-    is asked, no worker: what is held is in the topic _sowstream.control. The offsets of a lag may be markers of
-    transactions, which are no records.
+    Also shown: failed pipelines with their message, and topics whose readers wait for an open transaction. Kafka
+    is asked, no worker: held partitions are recorded in the topic _sowstream.control. Some offsets of a lag may be
+    transaction markers, which are no records.
     """
     from processor.hosting.pipeline import pipelines  # noqa: PLC0415
-    from processor.shared_topics.control.status import Watched, look  # noqa: PLC0415
+    from processor.shared_topics.control.status import Watched, fetch_status  # noqa: PLC0415
 
     tree = settings(config, bootstrap)
     watched = [
         Watched(pipeline.name, pipeline.source, pipeline.output("sow") if pipeline.has_state else None)
         for pipeline in pipelines(tree, topics or [])
     ]
-    found = look(tree.kafka, tree.application_id, watched, prefix=tree.topic_prefix)
+    overview = fetch_status(tree.kafka, tree.application_id, watched, prefix=tree.topic_prefix)
     if as_json:
-        data(json.dumps(_as_json(tree.application_id, found)))
+        data(json.dumps(_as_json(tree.application_id, overview)))
     else:
-        _show(found)
-    if not found.is_well:
+        _show(overview)
+    if not overview.is_well:
         raise typer.Exit(1)
 
 
-def _show(found: Status) -> None:
+def _show(overview: Status) -> None:
     now_ms = int(time.time() * 1000)
-    table(_COLUMNS, [row for pipeline in found.pipelines for row in _rows(pipeline, now_ms)])
-    for pipeline in found.pipelines:
+    table(_COLUMNS, [row for pipeline in overview.pipelines for row in _rows(pipeline, now_ms)])
+    for pipeline in overview.pipelines:
         for line in _lines(pipeline, now_ms):
-            tell(line)
-    if not found.has_control:
-        tell("Whether anything is held is not known: there is no _sowstream.control (`sowstream topics apply`).")
-    held = sum(part.is_held for pipeline in found.pipelines for part in pipeline.partitions)
-    failed = sum(bool(pipeline.failed) for pipeline in found.pipelines)
-    tell(f"{held} partitions are held, {failed} pipelines have failed." if held or failed else "Nothing is held.")
+            inform(line)
+    if not overview.has_control:
+        inform("Whether anything is held is not known: there is no _sowstream.control (`sowstream topics apply`).")
+    held = sum(part.is_held for pipeline in overview.pipelines for part in pipeline.partitions)
+    failed = sum(bool(pipeline.failed) for pipeline in overview.pipelines)
+    inform(f"{held} partitions are held, {failed} pipelines have failed." if held or failed else "Nothing is held.")
 
 
 def _rows(pipeline: PipelineStatus, now_ms: int) -> Iterator[tuple[str, ...]]:
@@ -79,7 +79,7 @@ def _rows(pipeline: PipelineStatus, now_ms: int) -> Iterator[tuple[str, ...]]:
 
 
 def _lines(pipeline: PipelineStatus, now_ms: int) -> Iterator[str]:
-    """What does not fit a row."""
+    """The lines below the table: reasons that do not fit a row."""
     from processor.shared_topics.control.status import CONFIRMED_MS  # noqa: PLC0415
 
     if not pipeline.partitions:
@@ -99,11 +99,11 @@ def _lines(pipeline: PipelineStatus, now_ms: int) -> Iterator[str]:
             yield f"{topic} partition {part.partition}: the last {offsets:,} offsets are behind an open transaction"
 
 
-def _as_json(application_id: str, found: Status) -> dict[str, object]:
+def _as_json(application_id: str, overview: Status) -> dict[str, object]:
     return {
         "application_id": application_id,
-        "has_control_topic": found.has_control,
-        "is_well": found.is_well,
+        "has_control_topic": overview.has_control,
+        "is_well": overview.is_well,
         "pipelines": [
             {
                 "name": pipeline.name,
@@ -112,7 +112,7 @@ def _as_json(application_id: str, found: Status) -> dict[str, object]:
                 "failed": [{"process": name, **failure.model_dump()} for name, failure in pipeline.failed.items()],
                 "partitions": [_part_as_json(pipeline.name, part) for part in pipeline.partitions],
             }
-            for pipeline in found.pipelines
+            for pipeline in overview.pipelines
         ],
     }
 
@@ -134,7 +134,7 @@ def _part_as_json(pipeline: str, part: PartitionStatus) -> dict[str, object]:
 
 
 def _owner(owner: Member | None) -> str:
-    """A static member by its name, another one by where it is and the beginning of its id."""
+    """A static member's name; another member's host and the beginning of its id."""
     if owner is None:
         return "no worker"
     if owner.instance:

@@ -1,4 +1,4 @@
-"""`sowstream subscribe`: what happens to a topic, as it happens."""
+"""`sowstream subscribe`: prints the updates of a topic as they arrive."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from processor.cli.output import data, tell
-from processor.cli.query import Filter, OrderBy, Select, SkipN, SkipUnreadable, TopN, tell_unreadable
+from processor.cli.output import data, inform
+from processor.cli.query import Filter, OrderBy, Select, SkipN, SkipUnreadable, TopN, print_unreadable
 from processor.cli.settings import ConfigFile, ReaderBootstrap, ReaderTopic, reader_settings
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def subscribe(
     config: ConfigFile = None,
     bootstrap: ReaderBootstrap = None,
 ) -> None:
-    """Print a message for each update, one a line, until Ctrl-C. Exit with 1 if fewer than --count came in time."""
+    """Print a message for each update, one per line, until Ctrl-C. Exit with 1 if fewer than --count came in time."""
     from processor.client import Client  # noqa: PLC0415
 
     flags = {"oof": oof, "no_empties": no_empties, "no_sowkey": no_sowkey, "timestamp": timestamp}
@@ -64,24 +64,24 @@ def subscribe(
     }
     with Client("subscribe", reader_settings(config, bootstrap), skip_unreadable=skip_unreadable) as client:
         if table and sys.stdout.isatty():
-            told = _draw(client, topic, asked, count)
+            taken = _draw(client, topic, asked, count)
         else:
-            told = _take(_form(client, sow=sow, delta=delta)(topic, **asked), _print, count)
-        tell_unreadable(client.unreadable)
-    if told is not None and count is not None and told < count:
-        tell(f"{told} of {count} messages came.")
+            taken = _take(_form(client, sow=sow, delta=delta)(topic, **asked), _print, count)
+        print_unreadable(client.unreadable)
+    if taken is not None and count is not None and taken < count:
+        inform(f"{taken} of {count} messages came.")
         raise typer.Exit(1)
 
 
 def _form(client: Client, *, sow: bool, delta: bool) -> Callable[..., Iterable[Message]]:
-    """The call that gives what was asked for."""
+    """The client's call for the chosen options."""
     if sow:
         return client.sow_and_delta_subscribe if delta else client.sow_and_subscribe
     return client.delta_subscribe if delta else client.subscribe
 
 
 def _draw(client: Client, topic: str, asked: dict[str, Any], count: int | None) -> int | None:
-    """Draw the records, as many as there is room for, whatever form was asked for."""
+    """Draw the records as a live table of the terminal's height."""
     from rich.console import Console  # noqa: PLC0415
 
     from processor.cli.table import LiveTable, draws, rows_of_terminal  # noqa: PLC0415
@@ -92,7 +92,7 @@ def _draw(client: Client, topic: str, asked: dict[str, Any], count: int | None) 
         return _take(client.sow_and_delta_subscribe(topic, **asked), _print, count)
     if asked["top_n"] is None:
         asked["top_n"] = rows_of_terminal(console)
-    # It knows its rows by their keys, and those that leave must be told of.
+    # It identifies rows by key, and needs a message when a record leaves.
     flags = {*asked["options"].split(","), "oof"} - {"", "no_sowkey"}
     asked["options"] = ",".join(sorted(flags))
     messages = client.sow_and_delta_subscribe(topic, **asked)
@@ -107,14 +107,14 @@ def _print(message: Message) -> None:
 
 
 def _take(messages: Iterable[Message], take: Callable[[Message], None], count: int | None) -> int | None:
-    """Take messages, as many as asked for; how many it were, None if the user ended it."""
-    told = 0
+    """Take up to `count` messages; returns their number, or None if the user ended it."""
+    taken = 0
     try:
         for message in messages:
             take(message)
-            told += 1
-            if told == count:
+            taken += 1
+            if taken == count:
                 break
     except KeyboardInterrupt:
         return None
-    return told
+    return taken

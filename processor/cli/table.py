@@ -1,4 +1,4 @@
-"""A live table of the records that messages tell of: drawn over itself on a terminal, for people to look at."""
+"""A live table of a subscription's records: redrawn in place on a terminal."""
 
 from __future__ import annotations
 
@@ -27,40 +27,40 @@ if TYPE_CHECKING:
 _REDRAWS_PER_S: Final = 4
 _BRIGHT_S: Final = 1.0
 _AROUND_ROWS: Final = 6
-"""Lines of the terminal that are not rows: the title, the head, its rule, what stands below."""
+"""Lines of the terminal that are not rows: the title, the head, its rule, the line below."""
 _ROWS_MIN: Final = 3
 _CELL_CHARACTERS: Final = 40
 _NOTHING: Final = object()
 _WHOLE: Final = "value"
-"""The column of records that are no objects."""
+"""The column of records that are not objects."""
 
 
 def rows_of_terminal(console: Console) -> int:
-    """How many records a terminal shows."""
+    """The number of records that fit a terminal."""
     return max(_ROWS_MIN, console.height - _AROUND_ROWS)
 
 
 def draws(console: Console) -> bool:
-    """Whether lines can be drawn over."""
+    """Whether the console can redraw lines."""
     return console.is_terminal and not console.is_dumb_terminal
 
 
 class Sheet:
-    """What the messages of a subscription come to: records by key, and which of their fields moved when."""
+    """The records of a subscription by key, with the time of each field's last change."""
 
     def __init__(self, order: SortOrder | None = None) -> None:
-        """Begin empty.
+        """Start without records.
 
         Args:
-            order: how the rows are sorted; None: as their records came first.
+            order: the order of the rows; None: by first arrival.
         """
         self._order = order
         self.records: dict[str, Value] = {}
-        """By SOW key."""
+        """The records by SOW key."""
         self.moved_s: dict[tuple[str, str], float] = {}
-        """When a field of a record last changed."""
+        """The time at which a field of a record last changed."""
         self.messages = 0
-        """How many were taken."""
+        """The number of messages applied."""
 
     def take(self, message: Message, now_s: float) -> None:
         """Apply a message."""
@@ -74,9 +74,11 @@ class Sheet:
             self.records.pop(key, None)
             return
         if message.command != "sow":
-            known = _fields(self.records.get(key, {}))
-            told = _fields(message.data).items()
-            self.moved_s |= {(key, name): now_s for name, value in told if known.get(name, _NOTHING) != value}
+            old_fields = _fields(self.records.get(key, {}))
+            new_fields = _fields(message.data).items()
+            self.moved_s |= {
+                (key, name): now_s for name, value in new_fields if old_fields.get(name, _NOTHING) != value
+            }
         if message.delta:
             self.records[key] = apply_delta(self.records.get(key), message.data, message.removed)
         else:
@@ -90,7 +92,7 @@ class Sheet:
         return sorted(self.records.items(), key=lambda row: order.key(row[0].encode(), row[1], NO_METADATA))
 
     def forget(self, before_s: float) -> None:
-        """Forget what moved before a time."""
+        """Forget changes before a time."""
         self.moved_s = {field: when_s for field, when_s in self.moved_s.items() if when_s >= before_s}
 
 
@@ -136,13 +138,13 @@ class LiveTable:
 
 
 def picture(sheet: Sheet, title: str, rows_max: int | None = None, elapsed_s: float | None = None) -> RenderableType:
-    """The sheet as it is drawn: what moved within the last second is bright.
+    """Draw the sheet: fields that changed within the last second are bright.
 
     Args:
         sheet: the records.
-        title: what stands above.
-        rows_max: how many rows there is room for; None: for all.
-        elapsed_s: how long messages have come; None: they are all there are.
+        title: the title above the table.
+        rows_max: the limit of rows; None: no limit.
+        elapsed_s: time since the first message; None: a finished query.
     """
     rows = sheet.rows()
     columns = list(dict.fromkeys(name for _, record in rows[:rows_max] for name in _fields(record)))

@@ -1,4 +1,4 @@
-"""What became of the lines of `sowstream publish`."""
+"""Counts the outcomes of the lines of `sowstream publish`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from processor.cli.output import tell
+from processor.cli.output import inform
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from processor.client import Ack
 
 Show: TypeAlias = Callable[[int, int], None]
-"""Shows progress: so many bytes more were sent, and so many lines are acknowledged in all."""
+"""Shows progress: the bytes sent since the last call, and the number of acknowledged lines in all."""
 
-_COMPLAINTS_MAX = 20  # Lines told one by one; the summary has the number of all.
+_COMPLAINTS_MAX = 20  # Failed lines that are reported one by one; the summary has the number of all.
 _SHOWN_EVERY = 1000
 
 
 class Tally:
-    """Counts the lines, and tells of the first ones that went wrong. Acks come on the client's thread."""
+    """Counts the lines, and reports the first failures. Acks arrive on the client's thread."""
 
     def __init__(self, show: Show, *, wants_acks: bool) -> None:
         self.sent = 0
-        """Lines that were handed over."""
+        """Lines that were sent to the client."""
         self.acknowledged = 0
-        """Lines whose last ack came."""
+        """Lines whose last ack arrived."""
         self._refused = self._rejected = self._duplicates = 0
         self._show = show
         self._wants_acks = wants_acks
@@ -35,17 +35,17 @@ class Tally:
 
     @property
     def is_bad(self) -> bool:
-        """Whether any line did not get where it should."""
+        """Whether any line failed."""
         return bool(self._refused or self._rejected)
 
     def refuse(self, number: int, error: Exception) -> None:
-        """A line was not sent."""
+        """Count a line that was not sent."""
         with self._lock:
             self._refused += 1
             self._complain(f"line {number}: not sent: {error}")
 
     def settle(self, number: int, done: Future[Ack]) -> None:
-        """A line was acknowledged, or rejected, or did not reach Kafka."""
+        """Count a line that was acknowledged, was rejected, or did not reach Kafka."""
         from processor.errors import AcksMissing, PublishRejected  # noqa: PLC0415
 
         error = done.exception()
@@ -55,13 +55,13 @@ class Tally:
                 self._duplicates += done.result().reason == "duplicate"
                 if self.acknowledged % _SHOWN_EVERY == 0:
                     self._show(0, self.acknowledged)
-            elif not isinstance(error, AcksMissing):  # Those are told all at once, by who waited for them.
+            elif not isinstance(error, AcksMissing):  # Those are reported together, by the caller that waits for them.
                 self._rejected += 1
-                what = "rejected" if isinstance(error, PublishRejected) else "not delivered"
-                self._complain(f"line {number}: {what}: {error}")
+                outcome = "rejected" if isinstance(error, PublishRejected) else "not delivered"
+                self._complain(f"line {number}: {outcome}: {error}")
 
     def summary(self, topic: str) -> str:
-        """All of it in one sentence."""
+        """The counts in one sentence."""
         with self._lock:
             acknowledged = f", {self.acknowledged} acknowledged" if self._wants_acks else ""
             if self._duplicates:
@@ -72,4 +72,4 @@ class Tally:
 
     def _complain(self, line: str) -> None:
         if self._refused + self._rejected <= _COMPLAINTS_MAX:
-            tell(line)
+            inform(line)

@@ -1,4 +1,4 @@
-"""`sowstream topics`: create the Kafka topics the settings need, describe them to readers, and check them."""
+"""`sowstream topics`: creates the Kafka topics of the settings, describes them to readers, and checks them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from processor.cli.output import data, table, tell
+from processor.cli.output import data, inform, table
 from processor.cli.progress import records_read
 from processor.cli.settings import Bootstrap, ConfigFile, TopicArgument, settings
 
@@ -35,13 +35,13 @@ def apply(
         ),
     ] = False,
 ) -> None:
-    """Create topics that are missing, and print their names. Existing ones are never changed, only checked.
+    """Create missing topics, and print their names. Existing ones are never changed, only checked.
 
     Each topic of the settings is described in the topic directory, _sowstream.topics: readers that have only Kafka's
-    address go by it, and workers refuse to start with settings that contradict it. Only what changed is written.
-    _sowstream.control carries what workers hold, and `sowstream resume`.
+    address use it, and workers refuse to start with settings that contradict it. Only changed descriptions are written.
+    _sowstream.control carries the notices of held partitions, and the orders of `sowstream resume`.
 
-    Where Kafka has ACLs, --acls prints who needs which; the table is in deploy/README.md. Nobody but its own worker
+    Where Kafka has ACLs, --acls prints the rights of each role; the table is in deploy/README.md. Only its own worker
     writes to a conflated topic.
     """
     tree = settings(config, bootstrap)
@@ -49,11 +49,11 @@ def apply(
         _print_acls(tree)
         return
     admin, specs = _admin_and_specs(tree)
-    wanted = [*specs, *_own_specs(tree)]
-    created = _create(admin, wanted)
+    all_specs = [*specs, *_own_specs(tree)]
+    created = _create(admin, all_specs)
     for name in created:
         data(name)
-    tell(f"{len(created)} of {len(wanted)} topics created.")
+    inform(f"{len(created)} of {len(all_specs)} topics created.")
     cluster = admin.cluster()
     problems = _problems(admin, specs, cluster)
     refused = {problem.topic for problem in problems if problem.severity == "refuse"}
@@ -70,10 +70,10 @@ def check(
     config: ConfigFile = None,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Print what is wrong with the topics and what to do about it; exit with 1 if a worker would refuse them.
+    """Print the problems of the topics with advice; exit with 1 if a worker would refuse them.
 
-    The topic directory is compared with the settings. The keys of SOW topics are looked at: each belongs to the one
-    partition that Java's hash chooses.
+    The topic directory is compared with the settings. The keys of SOW topics are checked: each belongs to the one
+    partition that Java's hash selects.
     """
     tree = settings(config, bootstrap)
     admin, specs = _admin_and_specs(tree)
@@ -83,7 +83,7 @@ def check(
     wrong += _key_problems(tree, admin, reads_all=keys)
     _report(wrong)
     if not wrong:
-        tell(f"{len(specs)} topics are as they should be.")
+        inform(f"{len(specs)} topics are as they should be.")
 
 
 @app.command()
@@ -96,12 +96,12 @@ def heal(
     config: ConfigFile = None,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Bring each key of a SOW topic to its own partition; exit with 1 if one is left elsewhere.
+    """Move each key of a SOW topic to its own partition; exit with 1 if one is left elsewhere.
 
-    A key in two partitions is the work of a producer with another partitioner than Java's. The record with the newer
+    A key is in two partitions after a producer used another partitioner than Java's. The record with the newer
     timestamp stays, on a tie the one in the key's own partition; the others are deleted. It is done by commands to the
-    input topic, so the workers of the topic must be running; they go on with their other work. A line for each key says
-    what is done.
+    input topic, so the workers of the topic must be running; they go on with their other work. For each key, a line is
+    printed with the changes.
     """
     from processor.tools.healing import Heal  # noqa: PLC0415
 
@@ -113,23 +113,23 @@ def heal(
         healed = healing.run(dry_run=dry_run)
     more = " There are more: memory is for so many at a time." if dry_run and healed.has_more else ""
     if dry_run:
-        tell(f"{healed.keys:,} keys of {topic} would be healed.{more}")
+        inform(f"{healed.keys:,} keys of {topic} would be healed.{more}")
         raise typer.Exit(1 if healed.keys else 0)
     for key, problem in healed.problems.items():
-        tell(f"{key}: not healed: {problem}")
-    tell(f"{healed.keys - len(healed.problems):,} keys of {topic} healed, {len(healed.problems):,} left.")
+        inform(f"{key}: not healed: {problem}")
+    inform(f"{healed.keys - len(healed.problems):,} keys of {topic} healed, {len(healed.problems):,} left.")
     if healed.problems:
         raise typer.Exit(1)
 
 
 def _print_acls(config: Config) -> None:
-    """Nothing is asked of Kafka, and nothing changed."""
+    """Print the ACL commands, without a request to Kafka."""
     from processor.cli.acls import commands, grants  # noqa: PLC0415
     from processor.hosting.pipeline import pipelines  # noqa: PLC0415
 
     for command in commands(grants(config, pipelines(config, [])), config.kafka.get("bootstrap.servers", "HOST:9092")):
         data(command)
-    tell(
+    inform(
         "Set WORKER, CONFLATER, PUBLISHER, SUBSCRIBER, DLQ and SETTLER to the names of the principals, and pipe this "
         "into a shell; an admin's credentials go with --command-config. Whoever runs `topics apply` needs Create."
     )
@@ -140,10 +140,10 @@ def _admin_and_specs(config: Config) -> tuple[Admin, list[TopicSpec]]:
     from processor.hosting.pipeline import specs  # noqa: PLC0415
     from processor.kafka.admin.admin import Admin  # noqa: PLC0415
 
-    wanted = specs(config)
-    if not wanted:
+    topic_specs = specs(config)
+    if not topic_specs:
         raise ConfigurationError("the settings name no topics; add a section `topics`, or name another file with -c")
-    return Admin(config.kafka), wanted
+    return Admin(config.kafka), topic_specs
 
 
 def _problems(admin: Admin, specs: list[TopicSpec], cluster: Cluster) -> list[Problem]:
@@ -159,16 +159,16 @@ def _directory_problems(config: Config, admin: Admin, cluster: Cluster) -> list[
 
 
 def _key_problems(config: Config, admin: Admin, *, reads_all: bool) -> list[Problem]:
-    """Keys in wrong partitions; a topic that cannot be read is a problem of its own."""
+    """The problem of keys in wrong partitions; a topic that cannot be read is a problem of its own."""
     from processor.errors import Stop  # noqa: PLC0415
-    from processor.tools.healing import NEWEST_MAX, look, topics_to_look_at  # noqa: PLC0415
+    from processor.tools.healing import NEWEST_MAX, check_keys, checkable_topics  # noqa: PLC0415
     from processor.topics import Problem  # noqa: PLC0415
 
     problems = []
-    for name in topics_to_look_at(config):
+    for name in checkable_topics(config):
         with records_read(f"looking at the keys of {name}") as on_read:
             try:
-                looked = look(config, admin, name, newest_max=None if reads_all else NEWEST_MAX, on_read=on_read)
+                check = check_keys(config, admin, name, newest_max=None if reads_all else NEWEST_MAX, on_read=on_read)
             except Stop as error:
                 problems.append(
                     Problem(
@@ -179,15 +179,15 @@ def _key_problems(config: Config, admin: Admin, *, reads_all: bool) -> list[Prob
                     )
                 )
                 continue
-        if looked is not None and looked.problem is not None:
-            problems.append(looked.problem)
-        elif looked is not None and reads_all:
-            tell(f"{looked.topic}: each key is in its own partition ({looked.extent}).")
+        if check is not None and check.problem is not None:
+            problems.append(check.problem)
+        elif check is not None and reads_all:
+            inform(f"{check.topic}: each key is in its own partition ({check.extent}).")
     return problems
 
 
 def _own_specs(config: Config) -> list[TopicSpec]:
-    """The topics that all families of a cluster share."""
+    """The topics that all families of an installation share."""
     from processor.topics.family import control_spec, directory_spec  # noqa: PLC0415
 
     return [directory_spec(config.topic_prefix), control_spec(config.topic_prefix)]
@@ -200,7 +200,7 @@ def _control_problems(config: Config, admin: Admin, cluster: Cluster) -> list[Pr
 
 
 def _describe(config: Config, admin: Admin, *, refused: set[str], prune: bool) -> None:
-    """Write the descriptions that changed; a topic that workers refuse keeps the description it has.
+    """Write the changed descriptions; a topic that workers refuse keeps its description.
 
     Args:
         config: the settings.
@@ -211,15 +211,15 @@ def _describe(config: Config, admin: Admin, *, refused: set[str], prune: bool) -
     from processor.shared_topics.directory import TopicDirectory, describe, revise  # noqa: PLC0415
 
     directory = TopicDirectory(config.kafka, admin, prefix=config.topic_prefix)
-    wanted = describe(config)
-    revision = revise(config, wanted, directory.read(), kept=refused, prune=prune)
+    descriptions = describe(config)
+    revision = revise(config, descriptions, directory.read(), kept=refused, prune=prune)
     directory.write(revision.writes)
     for line in revision.lines:
-        tell(line)
+        inform(line)
 
 
 def _create(admin: Admin, specs: list[TopicSpec]) -> list[str]:
-    """Make topics that outlive a broker, where there are others."""
+    """Create topics, replicated if there are several brokers."""
     from processor.topics.family import copies, durable  # noqa: PLC0415
 
     brokers = len(admin.cluster().brokers)
@@ -230,7 +230,7 @@ def _report(wrong: list[Problem]) -> None:
     if wrong:
         table(("", "topic", "what is wrong", "what to do"), wrong)
     if refused := sum(problem.severity == "refuse" for problem in wrong):
-        tell(f"{refused} problems, {len(wrong) - refused} warnings.")
+        inform(f"{refused} problems, {len(wrong) - refused} warnings.")
         raise typer.Exit(1)
     if wrong:
-        tell(f"{len(wrong)} warnings.")
+        inform(f"{len(wrong)} warnings.")

@@ -1,4 +1,4 @@
-"""`sowstream transactions`: transactions that Kafka left open in a partition, found, and ended as was decided."""
+"""`sowstream transactions`: lists transactions that Kafka left open in a partition, and ends them as decided."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from processor.cli.output import table, tell
+from processor.cli.output import inform, table
 from processor.cli.settings import Bootstrap, ConfigFile, TopicArgument, settings
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ def list_open(
     config: ConfigFile = None,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Print the transactions that stand open for longer than one may take; exit with 1 if there are any.
+    """Print the transactions that are open for longer than their timeout allows; exit with 1 if there are any.
 
     Each with its partition, offsets, age in seconds, producer id and epoch, transactional id, the coordinator's state
-    and epoch, its right end (commit, abort, or none that is known), and the reason.
+    and epoch, its right end (commit, abort, or unknown), and the reason.
     """
     from processor.kafka.admin.admin import Admin  # noqa: PLC0415
     from processor.kafka.transactions.transaction_admin import TransactionAdmin  # noqa: PLC0415
@@ -45,10 +45,10 @@ def list_open(
                 opened += examine(tree, cluster, transactions, there, name)
     _draw(opened)
     if opened:
-        names = ", ".join(dict.fromkeys(found.name for found in opened))
-        tell(f"{len(opened)} transactions stand open. `sowstream transactions settle` ends those of: {names}.")
+        names = ", ".join(dict.fromkeys(transaction.name for transaction in opened))
+        inform(f"{len(opened)} transactions stand open. `sowstream transactions settle` ends those of: {names}.")
         raise typer.Exit(1)
-    tell("No transaction stands open.")
+    inform("No transaction stands open.")
 
 
 @app.command()
@@ -59,11 +59,12 @@ def settle(
     config: ConfigFile = None,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """End the transactions that stand open in a topic's partitions, as their coordinator decided; exit with 1 if not.
+    """End the open transactions in a topic's partitions as their coordinator decided; exit with 1 if some are left.
 
-    What the coordinator has committed is committed: its input offsets are, so its records must be seen. It is written
-    nowhere else, and no worker is disturbed: they may run. What is not known to be decided is not touched. Afterwards
-    SOW and deltas of each key in question are compared, version by version, and printed: a deleted key has version 0.
+    A transaction that the coordinator has committed is committed: its input offsets are, so its records must be
+    visible. The marker is written only there, and workers may run meanwhile. A transaction without a known decision is
+    not touched. Afterwards SOW and deltas of each affected key are compared, version by version, and printed: a deleted
+    key has version 0.
     """
     from processor.kafka.admin.admin import Admin  # noqa: PLC0415
     from processor.kafka.transactions.transaction_admin import TransactionAdmin  # noqa: PLC0415
@@ -74,15 +75,15 @@ def settle(
         settlement = Settlement(tree, Admin(tree.kafka), transactions, topic, partition=partition)
         _draw(settlement.opened)
         if not settlement.opened:
-            tell(f"No transaction stands open in {topic}.")
+            inform(f"No transaction stands open in {topic}.")
             return
         if not yes:
-            tell("Nothing was done: --yes ends them so.")
+            inform("Nothing was done: --yes ends them so.")
             raise typer.Exit(1)
         settled = settlement.carry_out()
     _report(topic, settled)
     if settlement.refused:
-        tell(f"{len(settlement.refused)} were not touched; the reason is in the last column.")
+        inform(f"{len(settlement.refused)} were not touched; the reason is in the last column.")
     if settlement.refused or settled.waiting or any(key.problem for key in settled.keys):
         raise typer.Exit(1)
 
@@ -90,31 +91,38 @@ def settle(
 def _draw(opened: list[OpenTransaction]) -> None:
     columns = ("partition", "offsets", "age s", "producer", "transactional id", "coordinator", "right end", "why")
     if opened:
-        table(columns, [_row(found) for found in opened])
+        table(columns, [_row(transaction) for transaction in opened])
 
 
-def _row(found: OpenTransaction) -> tuple[str, ...]:
-    open_range, producer, state, marker = found.open_range, found.producer, found.state, found.verdict.marker
+def _row(transaction: OpenTransaction) -> tuple[str, ...]:
+    open_range, producer, state, marker = (
+        transaction.open_range,
+        transaction.producer,
+        transaction.state,
+        transaction.verdict.marker,
+    )
     return (
         open_range.place,
         f"{producer.begin} to {open_range.end}",
-        f"{found.age_s:.0f}",
+        f"{transaction.age_s:.0f}",
         f"{producer.producer_id}, epoch {producer.epoch}",
-        found.transactional_id or "unknown",
+        transaction.transactional_id or "unknown",
         f"{state.state}, epoch {state.epoch}" if state is not None else "unknown",
         "unknown" if marker is None else "commit" if marker.is_commit else "abort",
-        found.verdict.why,
+        transaction.verdict.why,
     )
 
 
 def _report(topic: str, settled: Settled) -> None:
-    """Say what was ended, and what readers see of the keys in question."""
+    """Print the ended transactions, and the versions of the affected keys that readers see."""
     if not settled.ended:
         return
-    commits = sum(found.verdict.marker is not None and found.verdict.marker.is_commit for found in settled.ended)
-    tell(f"{commits} transactions committed and {len(settled.ended) - commits} rolled back in {topic}.")
+    commits = sum(
+        transaction.verdict.marker is not None and transaction.verdict.marker.is_commit for transaction in settled.ended
+    )
+    inform(f"{commits} transactions committed and {len(settled.ended) - commits} rolled back in {topic}.")
     for open_range in settled.waiting:
-        tell(f"{open_range.place}: readers still wait at offset {open_range.begin} of {open_range.end}.")
+        inform(f"{open_range.place}: readers still wait at offset {open_range.begin} of {open_range.end}.")
     if not settled.keys:
         return
     table(
@@ -130,7 +138,7 @@ def _report(topic: str, settled: Settled) -> None:
         ),
     )
     wrong = sum(bool(key.problem) for key in settled.keys)
-    tell(
+    inform(
         f"{len(settled.keys)} keys were in question: "
         + (f"{wrong} are wrong; publish them in full." if wrong else "SOW and deltas agree on each of them.")
     )

@@ -1,4 +1,4 @@
-"""`sowstream worker` and `sowstream conflate`: run processors until told to stop."""
+"""`sowstream worker` and `sowstream conflate`: run processors until they are stopped."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def worker(
     state_dir: StateDir = None,
     processes: Processes = 1,
 ) -> None:
-    """Merge what is published into the SOW topics, until SIGTERM or Ctrl-C."""
+    """Merge published records into the SOW topics, until SIGTERM or Ctrl-C."""
     stop = stop_on_signal()
     tree = settings(config, bootstrap, state_dir)
     merged = [*tree.topics, *tree.processors]
@@ -45,7 +45,7 @@ def conflate(
     """Keep the conflated topics up to date, until SIGTERM or Ctrl-C.
 
     Each key of a conflated topic changes at most once per interval, and its last state always arrives. Any number of
-    these may run, on any machines; what one held back when it ended, another one delivers.
+    these may run, on any machines; pending updates of one that ends are delivered by another.
     """
     stop = stop_on_signal()
     tree = settings(config, bootstrap, state_dir)
@@ -54,11 +54,11 @@ def conflate(
     _run(tree, names or conflated, processes, stop, section="conflated")
 
 
-def _refuse_others(names: list[str] | None, known: list[str], elsewhere: dict[str, str]) -> None:
-    """A name of another section is told where it belongs.
+def _refuse_others(names: list[str] | None, names_here: list[str], elsewhere: dict[str, str]) -> None:
+    """Reject a name that this command does not run, with the command that does.
 
     Raises:
-        ConfigurationError: a name is not one of `known`.
+        ConfigurationError: a name is not one of `names_here`.
     """
     from processor.config.suggestions import unknown_name  # noqa: PLC0415
     from processor.errors import ConfigurationError  # noqa: PLC0415
@@ -66,8 +66,8 @@ def _refuse_others(names: list[str] | None, known: list[str], elsewhere: dict[st
     for name in names or ():
         if name in elsewhere:
             raise ConfigurationError(f"{name!r} is run by another command: {elsewhere[name]}")
-        if name not in known:
-            raise ConfigurationError(unknown_name("topic", name, known))
+        if name not in names_here:
+            raise ConfigurationError(unknown_name("topic", name, names_here))
 
 
 def _run(config: Config, names: list[str], processes: int, stop: threading.Event, *, section: str) -> None:

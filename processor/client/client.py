@@ -150,7 +150,7 @@ class Client(SubscribeCalls):
         Raises:
             RecordRejected: the data has no key, or cannot be encoded. Nothing was sent.
             ConfigurationError: no such topic, header or ack type.
-            AcksMissing: 100,000 commands wait for acks, and none has fetched for a minute.
+            AcksMissing: 100,000 commands wait for acks, and none has arrived for a minute.
         """
         return self._sender().send(
             "publish",
@@ -200,7 +200,9 @@ class Client(SubscribeCalls):
         command_id: str | None = None,
         on_delivery: Delivered | None = None,
     ) -> Future[Ack] | None:
-        """Delete the records selected by exactly one of key, keys, data and filter. Other arguments and errors as `publish`.
+        """Delete the records selected by exactly one of key, keys, data and filter.
+
+        Other arguments and errors as `publish`.
 
         Args:
             topic: the SOW topic.
@@ -228,15 +230,15 @@ class Client(SubscribeCalls):
         )
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until Kafka has all published records, and every requested ack has fetched.
+        """Wait until Kafka has all published records, and every requested ack has arrived.
 
         Args:
             timeout_s: the longest wait, for both together. None: for Kafka without limit, for acks until none has
-                fetched for a minute.
+                arrived for a minute.
 
         Raises:
             BrokerUnavailable: Kafka has not taken all records in time.
-            AcksMissing: acks have not fetched in time. They may arrive later: flush again, or start a worker.
+            AcksMissing: acks have not arrived in time. They may arrive later: flush again, or start a worker.
             Stop: a record was not delivered.
         """
         if self._command_sender is not None:
@@ -246,7 +248,7 @@ class Client(SubscribeCalls):
         """End all subscriptions, send queued records and wait for acks as `flush` does.
 
         Raises:
-            AcksMissing: acks have not fetched; their futures fail with this too.
+            AcksMissing: acks have not arrived; their futures fail with this too.
             Stop: a record was not delivered.
             Exception: the exception of a subscription's callback.
         """

@@ -1,1 +1,1 @@
-"""What a processor runs in, anywhere: in a worker, in the test driver, on Spark."""
+"""The surroundings of a plug-in, the same in a worker, in the test driver and on Spark."""

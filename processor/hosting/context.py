@@ -80,7 +80,7 @@ class TaskContext:
         self._records.put(key, record, headers)
 
     def delete(self, key: bytes, headers: Headers | None = None) -> bool:
-        """Delete the record of a key; whether there was one."""
+        """Delete the record of a key; return whether there was one."""
         return self._records.delete(key, headers)
 
     @property
@@ -125,7 +125,7 @@ class TaskContext:
             self._on_reject(record, reason, detail)
 
     def partition_for(self, key: bytes) -> int:
-        """The partition that a key's hash chooses."""
+        """Return the partition that a key's hash chooses."""
         return self.partition if self.partitions == 1 else partition_for(key, self.partitions)
 
     def hold(self, offset: int | None, note: str = "") -> None:
@@ -150,7 +150,7 @@ class TaskContext:
         self.gauges[name] = value
 
     def observe(self, name: str, seconds: float, times: int = 1) -> None:
-        """Observe how long something took."""
+        """Add a duration to a timing."""
         self.observed[name].add(seconds, times)
 
     def take_outputs(self) -> dict[str, list[Outgoing]]:

@@ -41,7 +41,7 @@ def check_declaration(processor_type: Any, name: str) -> None:
         name: a name by which a person finds it, such as its entry point.
 
     Raises:
-        ConfigurationError: all problems of the declaration, and what to write.
+        ConfigurationError: all problems of the declaration, each with its remedy.
     """
     if not (isinstance(processor_type, type) and issubclass(processor_type, Processor)):
         raise ConfigurationError(f"processor {name}: it is not a Processor; name a subclass of processor.api.Processor")
@@ -87,7 +87,7 @@ def is_own_output(role: str) -> bool:
 
 
 def _name_problem(role: str) -> str | None:
-    """The reason why an output cannot have this name, as the rest of a sentence; None if it can."""
+    """Return the reason why an output cannot have this name, as the rest of a sentence; None if it can."""
     if role == "dlq":
         return "; every processor has dead letters: reject a record with Context.reject"
     if role in _ROLES:
@@ -104,7 +104,7 @@ def _name_problem(role: str) -> str | None:
 
 
 def _state_call(processor_type: type[Processor]) -> str | None:
-    """The use of state in a plug-in's own methods, such as "`process_record` calls `put`"; None if there is none."""
+    """Return the use of state in a plug-in's own methods, such as "`process_record` calls `put`"; None: no use."""
     ours = {
         name for name in ("put", "delete", "get") if getattr(processor_type, name, None) is vars(RecordProcessor)[name]
     }
@@ -121,7 +121,7 @@ def _state_call(processor_type: type[Processor]) -> str | None:
 
 
 def _use_in(code: CodeType, calls: set[str]) -> str | None:
-    """The first attribute of a method that stands for the state: `self.put`, or `context.state`."""
+    """Return the first attribute in a method that stands for the state: `self.put`, or `context.state`."""
     me = code.co_varnames[0] if code.co_argcount else None
     before: Any = None
     for step in dis.get_instructions(code):

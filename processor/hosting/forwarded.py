@@ -1,7 +1,7 @@
-"""Checks what a third party's processor gives the runtime: of a wrong type it would only fail in the Kafka client.
+"""Checks the types of a third party's outputs and states: a wrong one would fail in the Kafka client only.
 
-There no record can be told to be at fault, and the partition's next owner would fail likewise. Here the call fails, and
-the runtime finds and rejects the record.
+There no record is known to be at fault, and the partition's next owner would fail in the same way. Here the call fails,
+and the runtime finds and rejects the record.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _OURS: Final = ("processor.builtin.", "spark_integration.")
 
 
 def is_ours(processor_type: type[Processor]) -> bool:
-    """Whether a processor is one of ours, whose types are checked before it runs; nobody's subclass is."""
+    """Whether a processor is a built-in one, whose types mypy has checked; a third party's subclass is not."""
     return processor_type.__module__.startswith(_OURS)
 
 
 def checked_records(name: str, output: str, records: Sequence[Outgoing]) -> list[Outgoing]:
-    """What a processor forwards, if all of it can be sent.
+    """Return the forwarded records, if all of them can be sent.
 
     Args:
         name: the processor's.
@@ -53,7 +53,7 @@ def checked_records(name: str, output: str, records: Sequence[Outgoing]) -> list
 
 
 class CheckedState:
-    """The state of a third party's processor: what it puts has the types that can be stored."""
+    """The state of a third party's processor, which accepts values of the right types only."""
 
     def __init__(self, state: State, processor: str) -> None:
         self._state = state
@@ -79,7 +79,7 @@ class CheckedState:
 
 
 class CheckedMarks:
-    """The marks of a third party's processor: names and values are bytes."""
+    """The marks of a third party's processor, whose names and values are bytes only."""
 
     def __init__(self, marks: Marks, processor: str) -> None:
         self._marks = marks
@@ -101,7 +101,7 @@ class CheckedMarks:
 
 
 def _is_header(header: object) -> bool:
-    """Whether it is a header that Kafka's client can send."""
+    """Whether a value is a header that Kafka's client can send."""
     if not isinstance(header, tuple) or len(header) != 2:
         return False
     name, value = header
@@ -114,7 +114,7 @@ def _is_header(header: object) -> bool:
 
 
 def _is_stored(stored: object) -> bool:
-    """Whether it is a state that can be written."""
+    """Whether a value is a state that can be written."""
     if not isinstance(stored, Stored):
         return False
     parts: tuple[Value, ...] = stored
@@ -128,5 +128,5 @@ def _refuse(name: str, output: str, what: str, should_be: str, value: object) ->
 
 
 def _shown(value: object) -> str:
-    """A value with its type, for an error."""
+    """Show a value with its type, for an error."""
     return f"{type(value).__name__} {value!r:.100}"

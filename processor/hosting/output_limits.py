@@ -1,4 +1,4 @@
-"""The largest record that each output takes, as far as it is known: what Kafka refuses teaches it."""
+"""The largest record that each output's topic accepts, as far as known: each refusal by Kafka corrects it."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 log = structlog.stdlib.get_logger("sowstream.output")
 
 RECORD_BYTES: Final = 256
-"""What Kafka's format takes at most beside the key, the value and the headers of a record that is sent alone."""
+"""Most bytes of Kafka's format around the key, the value and the headers of a record that is sent alone."""
 HEADER_BYTES: Final = 10
-"""The same for each header."""
+"""Most bytes of Kafka's format around each header."""
 
 _BYTES_MIN: Final = 16 * 1024
-"""A limit below this is not believed: a dead letter needs some of it for its headers."""
+"""Smallest limit that is believed: a dead letter needs some of it for its headers."""
 _SETTING: Final = "max.message.bytes"
 
 
 class TooLarge(NamedTuple):
-    """An output that is larger than its topic takes."""
+    """An output record that is larger than its topic accepts."""
 
     role: str
     size_bytes: int
@@ -39,7 +39,7 @@ class TooLarge(NamedTuple):
 
 
 def size_of(outgoing: Outgoing) -> int:
-    """About how many bytes a record takes in Kafka, not compressed; never less than it does."""
+    """Estimate the bytes of a record in Kafka, not compressed; never too low."""
     key, value, headers = outgoing
     more = sum([len(name) * 3 + len(text or b"") + HEADER_BYTES for name, text in headers or ()])
     return RECORD_BYTES + len(key or b"") + len(value or b"") + more
@@ -55,12 +55,12 @@ class OutputLimits:
         batch_bytes_max: int = sys.maxsize,
         ask: Callable[[Sequence[str]], Mapping[str, Mapping[str, str]]] | None = None,
     ) -> None:
-        """Believe the settings.
+        """Begin with the limits of the settings.
 
         Args:
-            pipeline: whose outputs they are.
+            pipeline: the pipeline of the outputs.
             batch_bytes_max: outputs of each partition that may wait in memory.
-            ask: asks Kafka for the settings of topics; None: nobody is asked.
+            ask: asks Kafka for the settings of topics; None: Kafka is not asked.
         """
         self.batch_bytes_max = batch_bytes_max
         self._ask = ask
@@ -80,20 +80,20 @@ class OutputLimits:
         self._limits = dict(self._first)
 
     def of(self, role: str) -> int:
-        """The largest record that an output takes, in bytes."""
+        """Return the largest record that an output's topic accepts, in bytes."""
         return self._limits[role]
 
     @property
     def smallest(self) -> int:
-        """The least of all: no batch of several records should be larger."""
+        """The smallest limit of all: no batch of several records should be larger."""
         return min(self._limits.values())
 
     def role_of(self, topic: str) -> str | None:
-        """Which output a Kafka topic is; None: it is none of ours."""
+        """Return the output of a Kafka topic; None for a topic of another family."""
         return self._roles.get(topic)
 
     def refused(self, topic: str) -> bool:
-        """A record, or a batch, was larger than this topic takes: learn its limit. Whether anything was learnt."""
+        """Learn the limit of a topic that refused a record or a batch for its size; return whether it was new."""
         role = self._roles.get(topic)
         if role is None:
             return False
@@ -111,11 +111,11 @@ class OutputLimits:
         return True
 
     def forget(self, role: str) -> None:
-        """Forget what was learnt of an output: it may take more by now."""
+        """Forget the learnt limit of an output: its topic may accept more by now."""
         self._limits[role] = self._first[role]
 
     def largest(self, outputs: Mapping[str, Sequence[Outgoing]]) -> TooLarge | None:
-        """One of these outputs that is larger than its topic takes; None: all fit. Dead letters are made to fit."""
+        """Return an output record that is larger than its topic accepts; None: all fit. Dead letters always fit."""
         for role, records in outputs.items():
             limit = self._limits[role]
             for outgoing in records if role != "dlq" else ():

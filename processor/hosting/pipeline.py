@@ -1,4 +1,4 @@
-"""What runs: from settings to processors, their topics and their settings."""
+"""Pipelines: from the sections of the settings to processors and their topics."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Pipeline(NamedTuple):
     processor_type: type[Processor]
     """The plug-in; one instance for each partition."""
     settings: BaseModel
-    """What the plug-in's settings model made of its section."""
+    """The section of the settings, validated by the plug-in's settings model."""
     topic: TopicConfig
-    """What holds for the records."""
+    """The settings of the records: key fields, policies, limits."""
     source: str
     """The Kafka topic it reads."""
     roles: tuple[str, ...]
@@ -57,13 +57,13 @@ class Pipeline(NamedTuple):
         underlying: str | None = None,
         names: KafkaNames | None = None,
     ) -> Pipeline:
-        """The pipeline of a plug-in: what it declares says which topics.
+        """Create the pipeline of a plug-in, with the topics that it declares.
 
         Args:
             processor_type: the plug-in.
             settings: its settings.
             name: the family of its outputs.
-            topic: what holds for the records.
+            topic: the settings of the records.
             underlying: the family it reads, if that is another one.
             names: the Kafka names of all families; None: those without a prefix.
         """
@@ -87,7 +87,7 @@ class Pipeline(NamedTuple):
 
     @property
     def derived_from(self) -> str:
-        """The other family's topic that it makes its own of; empty where it reads its own."""
+        """The other family's topic that it derives its own from; empty where it reads its own."""
         return self.source if self.processor_type.input.from_underlying else ""
 
     @property
@@ -106,11 +106,11 @@ class Pipeline(NamedTuple):
         return "mark" in self.roles
 
     def without_position(self) -> Pipeline:
-        """The same where there is no mark topic, as in an installation that was made before it was needed."""
+        """Return the pipeline without a mark topic, as in an installation that was made before it was needed."""
         return self._replace(roles=tuple(role for role in self.roles if role != "mark"))
 
     def output(self, role: str) -> str:
-        """The Kafka topic behind an output."""
+        """Return the Kafka topic of an output."""
         return self.names.topic(self.name, role)
 
     def begin(self, context: Context) -> Processor:
@@ -123,21 +123,21 @@ class Pipeline(NamedTuple):
 
 
 def installed() -> dict[str, type[Processor]]:
-    """Every processor that an installed package offers.
+    """Load every processor that an installed package offers, by name.
 
     Raises:
-        ConfigurationError: an entry point does not lead to a Processor, cannot be imported, or declares what cannot be.
+        ConfigurationError: an entry point does not lead to a Processor, cannot be imported, or has a wrong declaration.
     """
-    found: dict[str, type[Processor]] = {}
+    processors: dict[str, type[Processor]] = {}
     for entry_point in entry_points(group=GROUP):
         processor_type = load_installed(entry_point, "processor")
         check_declaration(processor_type, f"{entry_point.name!r} ({entry_point.value})")
-        found[entry_point.name] = processor_type
-    return found
+        processors[entry_point.name] = processor_type
+    return processors
 
 
 def pipelines(config: Config, names: Iterable[str]) -> list[Pipeline]:
-    """The pipelines of these names, or of all that are configured if there are none.
+    """Return the pipelines of these names, or all that are configured if there are no names.
 
     Raises:
         ConfigurationError: a name or a plug-in is unknown, or its settings do not fit.
@@ -172,7 +172,7 @@ def _check_own_outputs(config: Config, families: Iterable[str], plugins: dict[st
 
 
 def specs(config: Config, names: Iterable[str] = ()) -> list[TopicSpec]:
-    """Every topic that these pipelines need, as it should be.
+    """Return every topic that these pipelines need, as it should be.
 
     Raises:
         ConfigurationError: the settings cannot be used: topics are not made for them.
@@ -183,7 +183,7 @@ def specs(config: Config, names: Iterable[str] = ()) -> list[TopicSpec]:
 
 
 def family_of(pipeline: Pipeline) -> list[TopicSpec]:
-    """The topics of a pipeline's own family, as they should be."""
+    """Return the topics of a pipeline's own family, as they should be."""
     family = _specs(pipeline, pipeline.name, pipeline.roles)
     return [
         spec._replace(derived_from=pipeline.derived_from, is_optional=spec.role == "mark" and not pipeline.has_marks)
@@ -192,7 +192,7 @@ def family_of(pipeline: Pipeline) -> list[TopicSpec]:
 
 
 def _specs(pipeline: Pipeline, family: str, roles: Iterable[str]) -> list[TopicSpec]:
-    """Topics of a family that a pipeline has to do with: the records of both are the same."""
+    """Return topics of a family that a pipeline reads or writes: the settings of the records are the same."""
     topic = pipeline.topic
     return family_specs(
         family,
@@ -206,7 +206,7 @@ def _specs(pipeline: Pipeline, family: str, roles: Iterable[str]) -> list[TopicS
 
 
 def needed(chosen: Iterable[Pipeline]) -> list[TopicSpec]:
-    """Every topic that these pipelines read or write, as it should be, each once."""
+    """Return every topic that these pipelines read or write, as it should be, each once."""
     wanted: dict[str, TopicSpec] = {}
     for pipeline in chosen:
         for spec in (*family_of(pipeline), source_spec(pipeline)):
@@ -220,15 +220,15 @@ def needed(chosen: Iterable[Pipeline]) -> list[TopicSpec]:
 
 
 def check_settings(chosen: Iterable[Pipeline], codec_for: Callable[[str], Codec] | None = None) -> None:
-    """Refuse settings that the first partition would stumble over, before anything starts.
+    """Refuse settings with which no partition could begin, before anything starts.
 
     Args:
-        chosen: what is to run.
-        codec_for: makes the message type of a topic; None: what hangs on it is not looked at, for making it may need a
+        chosen: the pipelines that are about to run.
+        codec_for: makes the message type of a topic; None: checks that need it are skipped, as making it may need a
             schema registry.
 
     Raises:
-        ConfigurationError: a plug-in is unknown, or refuses what it is told.
+        ConfigurationError: a plug-in is unknown, or refuses its settings.
     """
     for pipeline in chosen:
         codec = None if codec_for is None else codec_for(pipeline.name)
@@ -236,13 +236,13 @@ def check_settings(chosen: Iterable[Pipeline], codec_for: Callable[[str], Codec]
 
 
 def source_spec(pipeline: Pipeline) -> TopicSpec:
-    """The topic a pipeline reads, as it should be; another family's, perhaps."""
+    """Return the topic that a pipeline reads, as it should be; it may be another family's."""
     (spec,) = _specs(pipeline, pipeline.underlying or pipeline.name, (pipeline.processor_type.input.role,))
     return spec._replace(derived_families=(pipeline.name,)) if pipeline.derived_from else spec
 
 
 def _pipeline(config: Config, name: str, plugins: dict[str, type[Processor]]) -> Pipeline:
-    """The section of one name, whichever it is in, as a pipeline."""
+    """Make the pipeline of one name, from the section that has it."""
     section: BaseModel
     underlying: str | None
     if name in config.topics:
@@ -264,7 +264,7 @@ def _pipeline(config: Config, name: str, plugins: dict[str, type[Processor]]) ->
 def _third_party(
     config: Config, name: str, plugins: dict[str, type[Processor]]
 ) -> tuple[str, str | None, BaseModel, TopicConfig]:
-    """A `processors` section: its settings are the plug-in's own model."""
+    """Read a `processors` section: the plug-in's name, the underlying family, the validated settings, the topic."""
     section = config.processors[name]
     settings: BaseModel = section
     if (processor_type := plugins.get(section.use)) is not None:

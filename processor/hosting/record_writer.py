@@ -61,7 +61,7 @@ class RecordWriter:
         self._write(key, data, shared, delta)
 
     def delete(self, key: bytes, headers: Headers | None) -> bool:
-        """Delete the record of a key; whether there was one."""
+        """Delete the record of a key; return whether there was one."""
         more = self._checked(key, headers)
         old = self._context.state.get_many([key])[key]
         if old is None:
@@ -79,7 +79,7 @@ class RecordWriter:
             self._context.forward_many("delta", [delta])
 
     def _encoded(self, record: Value) -> bytes:
-        """The full record as the topic's message type writes it."""
+        """Encode the full record as the topic's message type writes it."""
         codec = self._codec
         if codec.completes:
             record = copy.deepcopy(record)
@@ -90,7 +90,7 @@ class RecordWriter:
         return data
 
     def _delta(self, key: bytes, old: Stored | None, data: bytes, shared: Headers) -> Outgoing:
-        """The delta record from the old record to the encoded new one."""
+        """Make the delta record from the old record to the encoded new one."""
         codec = self._codec
         new = codec.decode(data)  # Not the processor's object: a tuple, say, is a list to every reader.
         if not codec.can_delta:
@@ -109,14 +109,14 @@ class RecordWriter:
         return key, body, headers
 
     def _readable(self, old: Stored) -> Value | None:
-        """The old record; None if its message type cannot read it any more, as after a change of its schema."""
+        """Decode the old record; None if its message type cannot read it any more, as after a change of its schema."""
         try:
             return self._codec.decode_own(old.value)
         except RecordRejected:
             return None
 
     def _deleted(self, key: bytes, old: Stored, shared: Headers) -> Outgoing:
-        """The delta record of a delete: the key fields alone, as far as the message type can write them."""
+        """Make the delta record of a delete: the key fields alone, as far as the message type can write them."""
         codec = self._codec
         if not (codec.can_delta or self._key.pointers):
             return key, b"", shared
@@ -127,7 +127,7 @@ class RecordWriter:
         return key, body, [*shared, *needed]
 
     def _checked(self, key: bytes, headers: Headers | None) -> Headers:
-        """The headers that a processor adds.
+        """Return the headers that a processor adds, if all of the call can be written.
 
         Raises:
             UndeclaredOutput: the processor has no state.

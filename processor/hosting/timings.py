@@ -1,4 +1,4 @@
-"""How long things took, thousands at a time: a histogram whose observations have a weight."""
+"""A histogram of durations whose observations have a weight, for thousands at a time."""
 
 from __future__ import annotations
 
@@ -25,49 +25,49 @@ class Timing:
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS_S) + 1)
-        """How many took at most as long as the bound of this number, and longer than the one before."""
+        """The number of durations up to the bound of this index, and above the bound before it."""
         self.seconds = 0.0
-        """The sum of all."""
+        """The sum of all durations."""
 
     def add(self, seconds: float, times: int) -> None:
-        """So long, so many times; a clock that was set back took no time."""
+        """Add a duration, so many times; a negative one, of a clock that was set back, counts as none."""
         seconds = max(0.0, seconds)
         self.counts[bisect_left(BOUNDS_S, seconds)] += times
         self.seconds += seconds * times
 
     def include(self, other: Timing) -> None:
-        """Add all of another one."""
+        """Add all observations of another timing."""
         self.counts = [mine + more for mine, more in zip(self.counts, other.counts, strict=True)]
         self.seconds += other.seconds
 
     @property
     def times(self) -> int:
-        """How many observations there are."""
+        """The number of observations."""
         return sum(self.counts)
 
 
 class Timings(Collector):
-    """One histogram of the registry: by processor and name."""
+    """A histogram of the metrics registry, by processor and name."""
 
     def __init__(self, name: str, documentation: str, labels: tuple[str, str]) -> None:
         self.name = name
         self.labels = labels
         self._documentation = documentation
-        self._lock = threading.Lock()  # Whoever asks for the metrics has a thread of its own.
+        self._lock = threading.Lock()  # Metrics are served by a thread of their own.
         self._timings: dict[tuple[str, str], Timing] = {}
 
     def add(self, processor: str, observed: Mapping[str, Timing]) -> None:
-        """Take in what a processor observed, by name."""
+        """Add the observations of a processor, by name."""
         with self._lock:
             for name, timing in observed.items():
                 self._timings.setdefault((processor, name), Timing()).include(timing)
 
     def describe(self) -> Iterable[HistogramMetricFamily]:
-        """What it is called: the registry asks when it is registered."""
+        """Yield the name alone; the registry calls it at the registration."""
         yield HistogramMetricFamily(self.name, self._documentation, labels=self.labels)
 
     def collect(self) -> Iterable[HistogramMetricFamily]:
-        """As it is now."""
+        """Yield the histogram with its present counts."""
         family = HistogramMetricFamily(self.name, self._documentation, labels=self.labels)
         bounds = [*map(str, BOUNDS_S), "+Inf"]
         with self._lock:

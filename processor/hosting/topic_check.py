@@ -1,4 +1,4 @@
-"""Looks at the topics that pipelines need, before anything starts."""
+"""Checks the topics of pipelines against their specification, before anything starts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = structlog.stdlib.get_logger("sowstream.topics")
 
 
 def problems_of(admin: Admin, wanted: Sequence[TopicSpec], cluster: Cluster | None = None) -> list[Problem]:
-    """What is wrong with the topics of a cluster.
+    """Return the problems of the topics of a cluster.
 
     Raises:
         Stop: Kafka does not answer, or refuses.
@@ -40,20 +40,20 @@ def check_topics(config: Config, chosen: Sequence[Pipeline]) -> None:
     Lesser problems are logged as warnings.
 
     Raises:
-        ConfigurationError: with what is wrong and what to do.
+        ConfigurationError: with each problem and its remedy.
     """
     admin = Admin(config.kafka)
     cluster = admin.cluster()
-    problems_found = problems_of(admin, needed(chosen), cluster)
-    problems_found += check_at_start(config, admin, cluster, [pipeline.name for pipeline in chosen])
-    if refused := tell(problems_found, "topic at risk"):
+    all_problems = problems_of(admin, needed(chosen), cluster)
+    all_problems += check_at_start(config, admin, cluster, [pipeline.name for pipeline in chosen])
+    if refused := log_warnings(all_problems, "topic at risk"):
         raise ConfigurationError(f"topics that cannot be used:\n{refused}")
 
 
-def tell(wrong: Iterable[Problem], event: str) -> str:
-    """Log what is to be warned of; what is refused, a line for each, is returned for an error."""
+def log_warnings(topic_problems: Iterable[Problem], event: str) -> str:
+    """Log the problems that are warnings; return those that are refused, a line for each, for an error."""
     refused = []
-    for problem in wrong:
+    for problem in topic_problems:
         if problem.severity == "warn":
             log.warning(event, topic=problem.topic, what=problem.what, to_do=problem.to_do)
         else:

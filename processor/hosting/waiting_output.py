@@ -1,4 +1,4 @@
-"""How much output of a partition waits in memory, and when a processor has made enough of it for one turn."""
+"""The output of a partition that waits in memory, and the size of the next slice of records that makes more."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TURN_S: Final = 0.1
-"""Longest time for which a processor is given records before outputs are sent and other threads have a turn."""
+"""Longest time for which a processor receives records before outputs are sent and other threads have a turn."""
 
 _FIRST_RECORDS: Final = 64
 _EXCESS: Final = 2  # So many times what may wait is made by one slice, at most, unless it is of one record.
 
 
 class WaitingOutput:
-    """What is forwarded and not sent yet, of one partition, and the number of records that may make more of it.
+    """Counts the bytes that are forwarded and not sent yet, and limits the records that may make more of them.
 
-    A processor that asks whether it is enough gets all records that there are. One that does not ask is bounded by the
+    A processor that asks `is_enough` receives all records that there are. One that does not ask is bounded by the
     size of its slices: few records at first, then more of them while its outputs are small and its calls are short.
     """
 
@@ -43,7 +43,7 @@ class WaitingOutput:
         self._records = 0  # Of the slice that a processor has in hand; 0: it has none.
 
     def begin_turn(self) -> None:
-        """A processor is about to be given records."""
+        """Start the clock of a turn: a processor is about to receive records."""
         self._until_s = self._clock_s() + TURN_S
 
     def is_enough(self, more_bytes: int = 0) -> bool:
@@ -51,7 +51,7 @@ class WaitingOutput:
         return self.size_bytes + more_bytes >= self._bytes_max or self._clock_s() >= self._until_s
 
     def add(self, size_bytes: int) -> None:
-        """More waits.
+        """Add bytes that wait.
 
         Raises:
             ProcessorFailed: one slice makes far too much: it is rolled back, and the next one is smaller.
@@ -63,17 +63,17 @@ class WaitingOutput:
             )
 
     def sent(self) -> None:
-        """Nothing waits any more."""
+        """Count nothing as waiting any more: all was sent."""
         self.size_bytes = 0
 
     def begin_slice(self, records: int) -> int:
-        """How many of so many records a processor is given at once."""
+        """Return how many of so many records a processor receives at once."""
         self._records = min(records, self._records_max)
         self._began_bytes, self._began_s = self.size_bytes, self._clock_s()
         return self._records
 
     def end_slice(self) -> None:
-        """A processor is done with its slice: the next one has fewer records if this one made much or took long."""
+        """End a slice: the next one has fewer records if this one made much output or took long."""
         records, self._records = self._records, 0
         share = (self.size_bytes - self._began_bytes) / self._bytes_max
         share = max(share, (self._clock_s() - self._began_s) / TURN_S)
@@ -83,7 +83,7 @@ class WaitingOutput:
             self._records_max *= 2
 
     def rewound(self) -> None:
-        """What waited is forgotten; a slice that was given up was too large, or is not to be made larger."""
+        """Forget the bytes that waited; the next slice is smaller, as the one that failed may have been too large."""
         if self._records:
             self._records_max = max(1, self._records // 4)
         self.size_bytes = self._records = 0

@@ -1,9 +1,10 @@
 """Runs processors on Kafka, exactly once: decode → merge → stage → emit → commit → apply.
 
 In this folder is the loop: `assembly` builds a `stream_thread`, which has a `task` for each partition, a
-`hosted_processor` for each task, `transactions` for their output, a `commit_policy` and a `write_back`. Folders:
-`process` runs the threads, `recovery` restores states, `standby` keeps copies of them, `holding` deals with partitions
-that cannot go on, `watching` observes topics, tasks and rivals. Processors themselves live in `hosting`.
+`hosted_processor` for each task, `transactions` for their output, a `commit_policy` and a `write_back`; `state_guard`
+surrounds each use of a state. Of the folders `process` runs the threads, `recovery` restores states, `standby` keeps
+copies of them, `holding` deals with partitions that cannot go on, and `watching` observes topics, tasks and rivals.
+The context that a processor sees is in `hosting`.
 
 One record's walk:
 

@@ -29,6 +29,7 @@ from processor.runtime.commit_policy import CommitPolicy
 from processor.runtime.holding.held_tasks import HeldTasks
 from processor.runtime.holding.rejection_log import RejectionLog
 from processor.runtime.process.metrics import ThreadMetrics
+from processor.runtime.state_guard import StateGuard
 from processor.runtime.task import Task
 from processor.runtime.task_state import TaskState
 from processor.runtime.transactions import Transactions
@@ -84,6 +85,7 @@ class StreamThread:
         )
         self._gauged_s = time.monotonic()
         self._writes = WriteBack(runtime.write_back_bytes, runtime.write_back_interval_s, self._gauged_s)
+        self._repair = partial(StateGuard, self._heal)  # Surrounds each use of a task's state.
         self._has_more = False  # Whether a processor has more punctuation work to do at once.
         self._read_max = runtime.batch_records_max  # The most records to read in the next turn.
         self._limits = clients.limits or OutputLimits(pipeline, batch_bytes_max=runtime.batch_bytes_max)
@@ -348,21 +350,16 @@ class StreamThread:
         else:
             self._restorer.add(task)
 
-    @contextlib.contextmanager
-    def _repair(self, task: Task) -> Iterator[None]:
-        """Surround a use of a task's state: a damaged state is wiped, and the rewind that follows restores it.
-
-        Entered once per batch, never per record.
+    def _heal(self, task: Task, error: BaseException) -> None:
+        """Wipe the state of a task if it is damaged; the rewind that follows restores the state, or holds the task.
 
         Raises:
             TransactionAborted: the state was damaged, or the task cannot go on and is held after the rewind.
         """
-        try:
-            yield
-        except PartitionHeld as error:
+        if isinstance(error, PartitionHeld):
             self._to_hold[task] = error
             raise ProcessorFailed(str(error)) from error
-        except StateDamaged as error:
+        if isinstance(error, StateDamaged):
             log.error("local state damaged; restoring it from the SOW topic", partition=task.partition, why=str(error))
             try:
                 self._finish_commit()  # Before the wipe: afterwards it would give the empty state a position.

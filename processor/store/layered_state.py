@@ -25,7 +25,7 @@ _UNKNOWN: Final = cast("Stored", object())
 
 
 class LayeredState:
-    """One partition's state: dicts of encoded records stand before the store.
+    """One partition's state: dicts of encoded records in front of the store.
 
     ::
 

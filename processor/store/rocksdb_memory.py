@@ -4,7 +4,7 @@ The limits, with `runtime.block_cache_bytes` as the capacity:
 
     block cache      data blocks, filters and indexes of the tables: the capacity. The filters and the top of each index
                      are read in parts, so a cold key costs the parts it needs.
-    write buffers    half the capacity, charged to the cache: what they take, blocks give back. A write that finds them
+    write buffers    half the capacity, charged to the cache at the expense of blocks. A write that finds them
                      over it waits for a flush (`relieve`), so they stand above it by one part of a batch at most.
     table readers    a few KB for each open table; their number is bounded by `max_open_files`.
     compactions      a few MB for each of RocksDB's two threads while they run.

@@ -341,7 +341,7 @@ class ProcessorTestDriver:
         self.feed()
 
     def _emit(self) -> None:
-        """Send what the processor forwarded, in the open transaction.
+        """Send the forwarded records, in the open transaction.
 
         Raises:
             OutputTooLarge: a producer would not take one of them.

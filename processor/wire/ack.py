@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from processor.record import Outgoing
 
 AckType: TypeAlias = Literal["received", "processed", "completed", "persisted", "stats"]
-"""How far a command has come: read by a worker, merged, told, committed and replicated; `stats`: what a delete did."""
+"""How far a command has come: read by a worker, merged, sent to subscribers, committed and replicated; `stats` is the
+number of deleted records."""
 
 ACK_TYPES: Final[tuple[AckType, ...]] = ("received", "processed", "completed", "persisted", "stats")
 """In the order in which a command gets them; `persisted` may come last."""
@@ -25,10 +26,10 @@ TEXT_BYTES_MAX: Final = 1024
 
 
 class Ack(NamedTuple):
-    """An answer to one command."""
+    """The answer to one command."""
 
     status: Literal["success", "failure"]
-    """Whether the command did what it should."""
+    """Whether the command was carried out."""
     reason: str | None
     """Of a failure: a reason of the dead-letter topic, a colon, one sentence. Of a success: None, or one word, such as
     `duplicate`."""
@@ -43,17 +44,17 @@ class Ack(NamedTuple):
     sequence: int | None
     """The command's number."""
     command_id: str | None
-    """What the publisher called it."""
+    """The name that the publisher gave to the command."""
     records_deleted: int | None = None
     """How many records a delete removed, where its acks included `stats`; of all its commands together."""
 
 
 @lru_cache(maxsize=64)
 def ack_types(text: str | None, *, is_delete: bool = False) -> tuple[AckType, ...]:
-    """The types that a publisher asks for, in their order: `processed,persisted`; None and `none` are no ack at all.
+    """Parse the ack types that a publisher asks for, such as `processed,persisted`, in their order.
 
     Args:
-        text: their names, with commas.
+        text: their names, with commas; None and `none` ask for no ack.
         is_delete: whether the command is a `sow_delete`, the only one that has `stats`.
 
     Raises:

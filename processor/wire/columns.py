@@ -23,5 +23,8 @@ CLIENT: Final = Name.CLIENT
 SEQUENCE: Final = Name.SEQUENCE
 REPLAY_OF: Final = Name.REPLAY_OF
 
+NUMBER_PATTERN: Final = r"\A[0-9]{1,19}\z"
+"""The digits of a number as a regular expression of Java, whose `$` would allow a line break at the end."""
+
 KINDS: Final[tuple[str, ...]] = get_args(Kind)
 """The kinds of an update."""

@@ -33,7 +33,7 @@ TTL_MS_MAX: Final = 100 * 365 * 86_400_000
 """Longest life of a record that is not for ever: a hundred years."""
 
 PASSED_BYTES_MAX: Final = _PASSED_BYTES_MAX
-"""Most that headers which travel on may have together: they go onto records that are larger than what brought them."""
+"""Most bytes of all headers that travel on: the records that they go onto are larger than the command."""
 
 _READ: Final = frozenset((
     Name.COMMAND, Name.ALLOW_MERGE, Name.REMOVE, Name.EXPIRATION, Name.CLIENT, Name.SEQUENCE, Name.CORRELATION_ID,
@@ -54,7 +54,7 @@ class CommandHeaders(NamedTuple):
     """A command: the headers of one input record, checked and parsed."""
 
     command: Command
-    """What to do with the record, by header or by the topic's default."""
+    """The change that the publisher asks for, by header or by the topic's default."""
     passed: Headers
     """The headers that travel on as they were sent."""
     expiration: bytes | None = None
@@ -101,17 +101,17 @@ class CommandReader:
         Raises:
             RecordRejected: `bad_header` or `unknown_command`, naming the header.
         """
-        given: dict[str, bytes] = {}
+        values: dict[str, bytes] = {}
         passed: Headers = []
         for header in headers:
             name, value = header
             if name in _READ:
-                given[name] = value or b""
+                values[name] = value or b""
                 if name in TRAVELLING_HEADERS:
                     passed.append(header)
             elif name not in self._dropped:
                 if name == _ALLOW_MERGE:
-                    given[Name.ALLOW_MERGE] = value or b""
+                    values[Name.ALLOW_MERGE] = value or b""
                 elif (meant := _misspelling_of(name)) is not None:
                     raise RecordRejected("bad_header", f"header {name!r:.100} is spelled {meant!r}")
                 else:
@@ -120,9 +120,9 @@ class CommandReader:
             raise RecordRejected("too_large", f"its headers that travel on have more than {PASSED_BYTES_MAX} bytes")
         (command, _, expiration, correlation_id, remove, sow_key, client, sequence, acks, command_id, is_replay,
          source, expect_version) = self.plain  # fmt: skip
-        if Name.COMMAND in given or Name.ALLOW_MERGE in given:
-            command = _command(given, command)
-        for name, value in given.items():
+        if Name.COMMAND in values or Name.ALLOW_MERGE in values:
+            command = _command(values, command)
+        for name, value in values.items():
             if name == Name.REMOVE:
                 remove = _array(name, value)
             elif name == Name.EXPIRATION:
@@ -137,7 +137,7 @@ class CommandReader:
             elif name == Name.COMMAND_ID:
                 command_id = _short(name, value)
             elif name == Name.SEQUENCE:
-                sequence = _sequence(value, has_client=Name.CLIENT in given)
+                sequence = _sequence(value, has_client=Name.CLIENT in values)
             elif name == Name.ACK_TYPE:
                 acks = ack_types(value)
             elif name == Name.REPLAY_OF:
@@ -155,7 +155,7 @@ class CommandReader:
 
 @lru_cache(maxsize=64)
 def ack_types(value: bytes) -> tuple[str, ...]:
-    """The acknowledgements that a header `ack_type` lists, each once.
+    """Parse a header `ack_type`: the acks that it lists, each once.
 
     Raises:
         RecordRejected: `bad_header`: a word that is none of them.
@@ -170,7 +170,7 @@ def ack_types(value: bytes) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def ttl_ms_of(header: bytes) -> int:
-    """A header `expiration` in milliseconds, never rounded down: nothing expires early.
+    """Convert a header `expiration` to milliseconds, rounded up: no record expires early.
 
     Raises:
         RecordRejected: `bad_header`: not a number of seconds, or too many.
@@ -190,7 +190,7 @@ def ttl_ms_of(header: bytes) -> int:
 
 
 def text_of(name: str, value: bytes) -> str:
-    """A header's text.
+    """Decode a header.
 
     Raises:
         RecordRejected: `bad_header`: not UTF-8.
@@ -202,25 +202,25 @@ def text_of(name: str, value: bytes) -> str:
 
 
 def kind_of(body: Value) -> str:
-    """A JSON value's kind as a person says it."""
+    """Return the kind of a JSON value in words: `an object`, `a number`."""
     words = {dict: "an object", list: "an array", str: "a string", bool: "true or false", type(None): "null"}
     numbers = dict.fromkeys((int, float, Decimal), "a number")
     return (words | numbers).get(type(body)) or type(body).__name__
 
 
-def _command(given: Mapping[str, bytes], default: Command) -> Command:
-    """The command; Universal Messaging's flag is another way to say it."""
+def _command(values: Mapping[str, bytes], default: Command) -> Command:
+    """Return the command, by its header or by Universal Messaging's flag."""
     command: Command | None = None
-    if Name.COMMAND in given:
-        text = text_of(Name.COMMAND, given[Name.COMMAND])
+    if Name.COMMAND in values:
+        text = text_of(Name.COMMAND, values[Name.COMMAND])
         command = _COMMANDS.get(text)
         if command is None:
             raise RecordRejected("unknown_command", f"{text!r:.100}; known: {', '.join(sorted(_COMMANDS))}")
-    if Name.ALLOW_MERGE not in given:
+    if Name.ALLOW_MERGE not in values:
         return command or default
-    by_flag = _MERGE_COMMANDS.get(given[Name.ALLOW_MERGE])
+    by_flag = _MERGE_COMMANDS.get(values[Name.ALLOW_MERGE])
     if by_flag is None:
-        raise _bad(Name.ALLOW_MERGE, f"is {given[Name.ALLOW_MERGE]!r:.100}; it is true or false")
+        raise _bad(Name.ALLOW_MERGE, f"is {values[Name.ALLOW_MERGE]!r:.100}; it is true or false")
     if command is None:
         return by_flag
     if command not in (by_flag, "sow_delete"):
@@ -280,12 +280,12 @@ def _array(name: str, value: bytes) -> list[Value]:
     return parsed
 
 
-def _bad(name: str, said: str) -> RecordRejected:
-    return RecordRejected("bad_header", f"header {name} {said}")
+def _bad(name: str, problem: str) -> RecordRejected:
+    return RecordRejected("bad_header", f"header {name} {problem}")
 
 
 class ReadableCommand(NamedTuple):
-    """What can be read of a command that was rejected, for the answer to its publisher."""
+    """The readable headers of a command that was rejected, for the answer to its publisher."""
 
     acks: tuple[str, ...]
     """The acks asked for, as far as they are known types."""
@@ -319,7 +319,7 @@ def _short_or_none(text: bytes) -> bytes:
 
 
 def _known_types(value: bytes) -> tuple[str, ...]:
-    """Return the ack types that a header lists, whatever else it lists."""
+    """Return the known ack types that a header lists, and leave out its other words."""
     try:
         return ack_types(value)
     except RecordRejected:

@@ -27,10 +27,10 @@ something wrong.
 ALL_PARTITIONS: Final = "*"
 """The place of an order for all partitions that are held."""
 _MESSAGE_MAX: Final = 4_000
-"""Characters of a message; what is longer is cut."""
+"""Characters of a message; a longer one is cut."""
 
 Kind: TypeAlias = Literal["held", "failed", "resume"]
-"""What a record is."""
+"""The kind of a record."""
 
 _KINDS: Final = frozenset(get_args(Kind))
 
@@ -39,7 +39,7 @@ class Key(NamedTuple):
     """The key of a record."""
 
     kind: Kind
-    """What the record is."""
+    """The kind of the record."""
     application_id: str
     """Whose."""
     pipeline: str
@@ -48,7 +48,7 @@ class Key(NamedTuple):
     """A partition number, `*`, or the name of a process."""
 
     def encode(self) -> bytes:
-        """As it stands in Kafka."""
+        """Encode it for Kafka."""
         return "/".join(self).encode()
 
 
@@ -61,7 +61,7 @@ def decode_key(data: bytes | None) -> Key | None:
 
 
 class _Entry(BaseModel):
-    """What all records have."""
+    """The fields of every record."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -69,15 +69,15 @@ class _Entry(BaseModel):
     """When it was written, milliseconds since the epoch."""
 
     def encode(self) -> bytes:
-        """As it stands in Kafka."""
+        """Encode it for Kafka."""
         return json.dumps({"format": FORMAT, **self.model_dump()}, separators=(",", ":")).encode()
 
 
 class _OfProcess(_Entry):
-    """What the records of workers have."""
+    """The fields of the records that workers write."""
 
     message: str
-    """What happened and what to do."""
+    """The problem, and the advice to solve it."""
     host: str
     """The host's name."""
     pid: int

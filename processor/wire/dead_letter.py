@@ -14,18 +14,18 @@ _ADDED_TO_CUT = (Name.DLQ_BYTES, Name.DLQ_SHA256, Name.DLQ_TRUNCATED)
 
 
 class DeadLetter(NamedTuple):
-    """One record of a dead-letter topic; who wrote it there by hand may have left out anything."""
+    """One record of a dead-letter topic; one that was written by hand may lack any part."""
 
     partition: int
     """The partition it is in: the same number as the input record's."""
     record: Record
-    """As it stands there; its timestamp is when it was rejected."""
+    """The record of the dead-letter topic; its timestamp is the time of the rejection."""
     headers: Headers
     """Those of the input record."""
     reason: str | None
     """Why it was rejected, one of the closed list."""
     detail: str | None
-    """The same as a sentence."""
+    """The reason as a sentence."""
     source: str | None
     """`topic/partition/offset` of the input record."""
     whole_bytes: int | None = None
@@ -40,7 +40,7 @@ class DeadLetter(NamedTuple):
 
 
 def read_letter(partition: int, record: Record) -> DeadLetter:
-    """Tell what the worker put on from what was there: the publisher may have used the same names."""
+    """Separate the headers that the worker added from the publisher's, which may have the same names."""
     headers = list(record.headers or ())
     whole_bytes = sha256 = None
     # Ours come last: a publisher's of these names stand before the reason.
@@ -53,7 +53,7 @@ def read_letter(partition: int, record: Record) -> DeadLetter:
 
 
 def input_record(letter: DeadLetter, topic: str, whole: Record | None = None) -> Outgoing:
-    """The input record to send again: as it was, with a header that says what it repeats.
+    """The input record to send again: unchanged, with a header that names the record it repeats.
 
     Args:
         letter: the dead letter.

@@ -33,9 +33,6 @@ NUMBER_END: Final = 2**63
 NUMBER_DIGITS_MAX: Final = 19
 """The digits of the largest number, 2⁶³ - 1."""
 
-NUMBER_PATTERN: Final = "^[0-9]{1,19}$"
-"""The digits of a number, for engines that read headers as columns; they check the size by a cast to 64 bits."""
-
 _SAFE_DIGITS_MAX: Final = NUMBER_DIGITS_MAX - 1
 
 

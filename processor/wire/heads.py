@@ -80,7 +80,7 @@ def headers_of_version(version: int) -> Headers:
 
 
 def headers_of_digits(version: bytes) -> Headers:
-    """Return the same headers for a version that is text already."""
+    """Return the headers of an update that has a version, already as text, and nothing else."""
     return [(Name.VERSION, version)]
 
 
@@ -97,6 +97,13 @@ def expires_at_header(expires_at_ms: int) -> Header:
 def expiration_header(seconds: bytes) -> Header:
     """Return the header with a record's own time to live."""
     return Name.EXPIRATION, seconds
+
+
+def with_end(headers: Headers, expires_at_ms: int, expiration: bytes) -> Headers:
+    """Return the headers of a SOW record that expires or has its own time to live; 0 and empty are none."""
+    own = [expiration_header(expiration)] if expiration else []
+    end = [expires_at_header(expires_at_ms)] if expires_at_ms else []
+    return [*own, *end, *headers]
 
 
 def correlation_id_header(correlation_id: bytes) -> Header:

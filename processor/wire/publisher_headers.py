@@ -57,7 +57,7 @@ def text_key_header(kafka_topic: str) -> Header:
 
 
 def healed_key_header(kafka_topic: str) -> Header:
-    """Return the same header for a command of `sowstream topics heal`."""
+    """Return the header that marks a Kafka key as text, for a command of `sowstream topics heal`."""
     return Name.SOURCE, f"{kafka_topic}/heal".encode()
 
 

@@ -35,7 +35,7 @@ _Key: TypeAlias = Annotated[
 
 
 class Unreadable(Exception):
-    """A description that this version of Sowstream cannot use; the message says why and what to do."""
+    """A description that this version of Sowstream cannot use; the message has the reason and the advice."""
 
 
 class NewerFormat(Unreadable):
@@ -58,7 +58,7 @@ class SchemaDescription(BaseModel):
 
 
 class Description(BaseModel):
-    """All that a reader or a publisher needs to know of one topic. It has no secrets: anybody may read it."""
+    """The settings of one topic that readers and publishers need. It has no secrets: everybody may read it."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 

@@ -1,7 +1,7 @@
 """The header `touched` of a conflated SOW record: paths that moved in the interval and came back to their old values.
 
-Two SOW records of a key show what differs between them. The delta topic also has the paths whose values came back
-(spec conflation.md); this header lets a reader of the SOW topic compute the same delta.
+Two SOW records of a key show the paths that differ between them. The delta topic also has the paths whose values came
+back (spec conflation.md); this header lets a reader of the SOW topic compute the same delta.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def touched_paths(headers: Headers | None, record: Value) -> Touched | None:
 
     Args:
         headers: those of a SOW record.
-        record: what it says, parsed.
+        record: the parsed record.
 
     Raises:
         RecordRejected: `bad_header`: not a JSON array of JSON Pointers.
@@ -73,7 +73,7 @@ def touched_paths(headers: Headers | None, record: Value) -> Touched | None:
 
 
 def _returned(before: Value, after: Value, touched: Touched, path: str) -> Iterator[str]:
-    """The pointers of what was touched, is still there, and differs nowhere or is an object touched whole."""
+    """The pointers of touched paths that are still there and have their old value, or an object touched as a whole."""
     for name, below in touched.items():
         if name not in before or name not in after:
             continue

@@ -11,7 +11,6 @@ from pyspark.sql.types import StructField, StructType
 
 from processor.errors import ConfigurationError
 from processor.wire import columns as headers
-from processor.wire.headers import NUMBER_PATTERN
 
 _ABOUT: Final[dict[str, Any]] = {"sowstream": "about"}
 _YEAR_9999_MS: Final = 253_402_300_799_999
@@ -48,7 +47,7 @@ def header_text(name: str) -> Column:
 def header_number(name: str) -> Column:
     """The number of a header by the rule of `processor.wire.headers`, null for every other value."""
     text = header_text(name)
-    return F.when(text.rlike(NUMBER_PATTERN), text.try_cast("long"))
+    return F.when(text.rlike(headers.NUMBER_PATTERN), text.try_cast("long"))
 
 
 def header_kind() -> Column:

@@ -1,4 +1,4 @@
-"""A batch of plain deltas merged in both ways, the compiled one and the one in Python, and what becomes of it."""
+"""A batch of plain deltas merged in both ways, the compiled one and the one in Python, and compared."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from processor.api import Header, Name, Outgoing, Record, Stored
 from processor.builtin.delta_merge import fast_path
-from processor.builtin.delta_merge.compiled_settings import plan
+from processor.builtin.delta_merge.compiled_settings import compile_settings
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.builtin.placement import Placement
 from processor.codec.json import JsonCodec
@@ -18,7 +18,6 @@ from processor.hosting.context import TaskContext
 from processor.hosting.pipeline import Pipeline
 from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
-from processor.wire.command import CommandReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,14 +35,14 @@ needs_compiled = pytest.mark.skipif(not HAS_COMPILED, reason="compiled_deltas wa
 
 
 class Outcome(NamedTuple):
-    """What a batch did."""
+    """The effects of a batch."""
 
     sow: list[Outgoing]
     delta: list[Outgoing]
     changed: list[tuple[bytes, Stored | None]]
     states: States
     left: list[Record]
-    """What is not plain, or fails."""
+    """The records that are not plain, or fail."""
 
 
 class BothWays:
@@ -61,9 +60,9 @@ class BothWays:
         """Of these, the ones that only the pure way merged."""
 
     def merge(self, records: list[Record], states: States) -> Outcome:
-        """What both make of a batch, having seen that it is the same.
+        """Merge a batch in both ways and compare the outcomes; return the outcome.
 
-        What the compiled way leaves is then merged by the other one, which may leave it, too.
+        Records that the compiled way leaves are then merged by the other one, which may leave them, too.
         """
         expected = Outcome([], [], [], dict(states), [])
         changed: States = {}
@@ -88,7 +87,7 @@ class BothWays:
         return found
 
     def one(self, record: bytes | None, delta: bytes, key: bytes = b"7", version: int = 1) -> Outcome:
-        """What both make of one delta."""
+        """Merge one delta in both ways; return the outcome."""
         state = None if record is None else Stored(version, record, 0, -1, b"")
         return self.merge([Record(key, delta, None, 0, 0)], {key: state})
 
@@ -114,17 +113,17 @@ class BothWays:
         headers: list[list[Header]] = [[(Name.VERSION, b"%d" % version)] for version in range(VERSIONS_MADE)]
         with monkeypatch.context() as patch:
             patch.setattr(fast_path, "has_compiled", has_compiled)
-            compiled, request = plan("orders", settings, codec), CommandReader("delta_publish").plain
+            compiled = compile_settings("orders", settings, codec)
             pipeline = Pipeline.of(DeltaMerge, settings, name="orders", topic=settings)
             context = TaskContext(pipeline, 0, codec, LayeredState(MemoryStore(), cache_bytes=1024))
             placement = Placement(context, settings, compiled.key, "orders.publish", lambda record, request: None)
-            way = fast_path.plain_deltas(settings, codec, compiled, request, headers, placement)
+            way = fast_path.plain_deltas(settings, codec, compiled, headers, placement)
         assert way is not None
         return way
 
 
 def _leaving(outcome: Outcome) -> Callable[[Record], int]:
-    """What takes the records that are left."""
+    """Return a function that collects the records that are left."""
 
     def take(record: Record) -> int:
         outcome.left.append(record)

@@ -1,4 +1,4 @@
-"""What several tests of plug-ins start from."""
+"""The fixtures of several tests of plug-ins."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ ENTRY_POINTS = {
 
 
 def install(site: Path) -> None:
-    """Write what an installer writes."""
+    """Write the files of an installed package."""
     info = site / "unusual-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: unusual\nVersion: 1.0\n")
@@ -72,7 +72,7 @@ def fails():
 
 
 def refuses():
-    """Says itself how it rejects."""
+    """Rejects every message with a reason of its own."""
 
     def step(message):
         raise RecordRejected("schema_mismatch", "not today")
@@ -96,7 +96,7 @@ def no_function():
 
 
 def total(*, field="total"):
-    """The price of the whole record, from what the delta brings and what the record has."""
+    """The price of the full record, made of the fields of the delta and of the record."""
 
     def step(message, previous):
         known = (previous or {}) | message
@@ -106,7 +106,7 @@ def total(*, field="total"):
 
 
 def spoil():
-    """Does to its arguments what it likes."""
+    """Changes its arguments."""
 
     def step(message, previous):
         for name in list(previous or ()):
@@ -122,12 +122,12 @@ def rename():
 
 
 def unwritable():
-    """What JSON cannot say."""
+    """Values that JSON does not have."""
     return lambda message, previous: message | {"a": {1, 2}}
 
 
 class Fragile(JsonCodec):
-    """JSON by somebody who has not read the contract."""
+    """A message type of JSON that ignores the contract for errors."""
 
     def decode(self, data):
         """Trip over the word `trip`."""
@@ -137,7 +137,7 @@ class Fragile(JsonCodec):
 
 
 class Brittle(JsonCodec):
-    """JSON by somebody who trusts nobody, himself included."""
+    """A message type of JSON that checks everything, its own results included."""
 
     def decode_own(self, data):
         """Trip over the word `trip`."""
@@ -182,7 +182,7 @@ class Required(JsonCodec):
 
 
 class Labelled(JsonCodec):
-    """JSON objects of which a header tells the fields: a body is the array of their values."""
+    """JSON objects whose field names are in a header: a body is the array of their values."""
 
     uses_headers = True
     header_names = frozenset({"labels"})

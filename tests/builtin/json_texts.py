@@ -1,4 +1,4 @@
-"""Random JSON texts, ordinary and adversarial: what publishers write, and what nobody should."""
+"""Random JSON texts, ordinary and adversarial: usual ones of publishers, and legal ones that are rare."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def of_parsed(rng: random.Random, parsed: Any) -> Any:
 
 
 def spelled(rng: random.Random, found: Any) -> bytes:
-    """A text that says it, in a random one of the ways that JSON has."""
+    """Return a value as text, in a random one of the spellings that JSON allows."""
     text = rng.choice((_Compact, _Compact, _Spaced, _Odd))(rng).text(found)
     if rng.random() < 0.01:
         place = rng.randrange(len(text) + 1)
@@ -159,7 +159,7 @@ class _Spaced(_Compact):
 
 
 class _Odd(_Compact):
-    """As nobody does."""
+    """Objects written with odd white space and escapes."""
 
     def between(self, mark: str) -> str:
         return self.rng.choice(("", " ", "\n", "\t\r")) + mark + self.rng.choice(("", "", "  "))
@@ -175,7 +175,7 @@ class _Odd(_Compact):
 
 
 def delta(rng: random.Random, key: bytes, record: bytes | None) -> bytes:
-    """Any delta: often one that says its key, and says again what the record has."""
+    """Return any delta: it often has its key, and repeats values of the record."""
     found = members(rng)
     pairs = found.pairs
     if record is not None and rng.random() < 0.6:
@@ -189,7 +189,7 @@ def delta(rng: random.Random, key: bytes, record: bytes | None) -> bytes:
 
 
 def _said(rng: random.Random, key: bytes) -> Any:
-    """What a message may say its key is."""
+    """Return a random spelling of a key, right or wrong."""
     text = key.decode(errors="replace")
     if rng.random() < 0.85:
         return text

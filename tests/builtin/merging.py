@@ -1,4 +1,4 @@
-"""A driver of the delta merge, and what it says, in few words."""
+"""A driver of the delta merge, with its outputs in few words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the outputs of a driver say, read with nothing of ours."""
+"""The outputs of a driver, read with no code of ours."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ def bodies(records: Iterable[Record]) -> list[object]:
 
 
 def written(value: object) -> str:
-    """A value as text that tells 1 from 1.0 from true; the order of members is no difference."""
+    """Return a value as text that distinguishes 1, 1.0 and true; the order of members is no difference."""
     return json.dumps(value, sort_keys=True)

@@ -1,4 +1,4 @@
-"""The delta merge without transactions: what a crash leaves behind is a beginning of what was sent."""
+"""The delta merge without transactions: a crash leaves the first part of the records that were sent."""
 
 from __future__ import annotations
 

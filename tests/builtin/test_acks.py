@@ -1,4 +1,4 @@
-"""Acks: what a publisher is told of its commands."""
+"""Acks: the answers to a publisher's commands."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ ALL = "received,processed,completed,persisted"
 
 @pytest.fixture
 def driver():
-    """A topic; what it acknowledged is held against the schema in the end."""
+    """Return a driver; the acks are checked against the schema in the end."""
     driver = merging()
     yield driver
     driver.commit()
@@ -25,14 +25,14 @@ def driver():
         validator.validate(json.loads(record.value))
 
 
-def test_nobody_who_does_not_ask_is_told(driver):
-    """`none` is the default."""
+def test_a_command_without_ack_type_is_not_answered(driver):
+    """The default of `ack_type` is `none`: no ack is sent."""
     driver.pipe_batch([("7", {"id": 7}, headers) for headers in (None, {"ack_type": "none"}, {"command_id": "1"})])
     assert acks(driver) == []
 
 
 def test_every_kind_is_answered_in_its_order(driver):
-    """Whatever the order, the blanks and the repetitions in which they are asked for."""
+    """Acks come in the order of a command's way, for any order, blanks and repetitions in the header."""
     driver.pipe_input(
         "7", {"id": 7}, {"ack_type": "persisted, completed,received,none,processed,received", "command_id": "c"}
     )
@@ -41,15 +41,15 @@ def test_every_kind_is_answered_in_its_order(driver):
 
 
 def test_the_key_is_the_client(driver):
-    """Empty where none is named; no headers; in the transaction of what is told."""
+    """The key of an ack is the client, empty where there is none; it is in the transaction of the command's effects."""
     driver.pipe_batch([("7", {"id": 7}, {"ack_type": "processed", **more}) for more in ({}, {"client": "desk"})])
     assert [(record.key, record.headers) for record in driver.pending_output("ack")] == [(b"", []), (b"desk", [])]
     driver.abort(feed=False)
     assert driver.read_output("ack") == []
 
 
-def test_a_rejection_is_told_with_its_reason(driver):
-    """The reason's word and the sentence; the record was received all the same."""
+def test_a_rejection_is_answered_with_its_reason(driver):
+    """The ack has the word and the sentence of the reason; `received` is a success all the same."""
     driver.pipe_input("7", b"{", {"ack_type": ALL, "client": "desk", "sequence": "4", "command_id": "c"})
     rest = {"command_id": "c", "client": "desk", "sequence": 4, "sow_key": "7"}
     received, *others = acks(driver)
@@ -58,8 +58,8 @@ def test_a_rejection_is_told_with_its_reason(driver):
     assert others == [{"ack_type": kind, **rest, "status": "failure", "reason": reason} for kind in ALL.split(",")[1:]]
 
 
-def test_bad_headers_do_not_keep_a_rejection_from_being_told(driver):
-    """What can be read of them is told, the rest left out."""
+def test_bad_headers_do_not_keep_a_rejection_from_being_answered(driver):
+    """A command rejected for its headers is answered with those that can be read."""
     driver.pipe_batch([
         (None, {"a": 1}, {"ack_type": "processed", "client": "desk", "sequence": "x", "command_id": b"\xff"}),
         ("7", {"a": 1}, {"ack_type": "processed,often", "client": "desk"}),
@@ -76,7 +76,7 @@ def test_bad_headers_do_not_keep_a_rejection_from_being_told(driver):
 
 
 def test_stats_are_refused_politely_and_the_others_go_on(driver):
-    """The record is merged; a rejected one has no other reason for them either."""
+    """The record is merged; the `stats` of a rejected one are refused for the same reason."""
     driver.pipe_batch([("7", {"id": 7}, {"ack_type": "stats,processed"}), ("7", b"{", {"ack_type": "stats"})])
     assert [(ack["ack_type"], ack["status"], ack.get("reason")) for ack in acks(driver)] == [
         ("processed", "success", None),
@@ -87,7 +87,7 @@ def test_stats_are_refused_politely_and_the_others_go_on(driver):
 
 
 def test_a_duplicate_is_a_success(driver):
-    """Said to be one, and told for each: its publisher sent it again because it had not heard."""
+    """Each duplicate gets an ack of its own with that reason: its publisher sent it again for lack of an answer."""
     headers = {"client": "desk", "sequence": "1", "ack_type": ALL, "command_id": "c"}
     driver.pipe_input("7", {"id": 7}, headers | {"ack_type": "none"})
     driver.pipe_input("7", {"id": 7}, headers)
@@ -100,7 +100,7 @@ def test_a_duplicate_is_a_success(driver):
 
 
 def test_persisted_successes_are_conflated(driver):
-    """One for the highest sequence of each client that asked, after all else of the batch; failures one by one."""
+    """The highest sequence of each client is acknowledged once, at the end of the batch; failures one by one."""
 
     def asked(client, sequence, body, kind="persisted"):
         return "7", body, {"client": client, "sequence": str(sequence), "ack_type": kind, "command_id": f"c{sequence}"}
@@ -119,8 +119,8 @@ def test_persisted_successes_are_conflated(driver):
     ]
 
 
-def test_a_conflated_ack_is_told_once(driver):
-    """The next batch has nothing of the one before."""
+def test_a_conflated_ack_is_sent_once(driver):
+    """The next batch repeats no ack of the one before."""
     driver.pipe_input("7", {"id": 7}, {"client": "desk", "sequence": "1", "ack_type": "persisted"})
     driver.pipe_input("7", {"id": 7}, {"client": "other", "sequence": "1", "ack_type": "persisted"})
     driver.pipe_input("7", {"id": 7})
@@ -128,15 +128,15 @@ def test_a_conflated_ack_is_told_once(driver):
 
 
 def test_a_dead_letter_sent_again_lowers_no_conflated_ack(driver):
-    """Its number is behind that of others of its batch."""
+    """Its number is lower than those of other records of its batch, and the highest one is acknowledged."""
     asked = {"client": "desk", "ack_type": "persisted"}
     again = asked | {"sequence": "2", "replay_of": "orders.publish/0/0"}
     driver.pipe_batch([("7", {"id": 7}, asked | {"sequence": "3"}), ("7", {"id": 7}, again)])
     assert [ack["sequence"] for ack in acks(driver)] == [3]
 
 
-def test_a_record_sent_again_with_its_key_is_told_once(driver):
-    """Where it is merged."""
+def test_a_record_sent_again_with_its_key_is_answered_once(driver):
+    """A record without a Kafka key is answered by the worker that merges it."""
     driver.pipe_input(None, {"id": 7}, {"ack_type": "processed"})
     assert acks(driver) == []
     driver.commit()
@@ -144,14 +144,14 @@ def test_a_record_sent_again_with_its_key_is_told_once(driver):
 
 
 def test_a_long_reason_is_cut(driver):
-    """The dead letter has the whole of it."""
+    """The ack has the beginning of a long reason; the dead letter has all of it."""
     driver.pipe_input("7", {"id": 7}, {"ack_type": "processed", "remove": json.dumps(["x" * 3000])})
     [ack] = acks(driver)
     assert len(ack["reason"]) == 1000
 
 
-def test_a_record_on_which_the_processor_raises_is_told_too(tmp_path, monkeypatch):
-    """Exactly once, as the dead letter it is; what came with it is told as if it had come alone."""
+def test_a_record_on_which_the_processor_raises_is_answered_too(tmp_path, monkeypatch):
+    """Its dead letter and its ack are sent exactly once, and the other records of its batch are answered as alone."""
     install(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     driver = merging(message_type="fragile")
@@ -180,8 +180,8 @@ def test_a_record_on_which_the_processor_raises_is_told_too(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("too_long", ["client", "command_id", "ack_type"])
-def test_a_rejection_for_a_header_of_megabytes_is_told_in_few_bytes(driver, too_long):
-    """An ack with it would be one that Kafka does not take, and the worker would stop at the record for ever."""
+def test_a_rejection_for_a_header_of_megabytes_is_answered_in_few_bytes(driver, too_long):
+    """Kafka would refuse an ack with the header, and the worker would stop at the record for ever."""
     headers = {"ack_type": "processed", "client": "c", "command_id": "x", "sequence": "1"}
     headers[too_long] = headers[too_long] + "," * 9_000_000
     driver.pipe_input("7", {"id": 7}, headers)
@@ -194,8 +194,8 @@ def test_a_rejection_for_a_header_of_megabytes_is_told_in_few_bytes(driver, too_
     assert len(record.key) + len(record.value) < 300
 
 
-def test_a_key_of_megabytes_is_rejected_and_told_without_it(driver):
-    """With what a worker adds, a record that just fits the input would fit no output."""
+def test_a_key_of_megabytes_is_rejected_and_answered_without_it(driver):
+    """A record with a huge key that just fits the input would fit no output, so it is rejected."""
     key = "k" * 9_000_000
     driver.pipe_batch([(key, {"a": 1}, {"ack_type": "processed"}), (key, None, {"ack_type": "processed"})])
     assert driver.pending_output("sow") == []
@@ -212,7 +212,7 @@ def test_a_key_of_megabytes_is_rejected_and_told_without_it(driver):
 
 
 def test_a_rekeyed_record_stands_for_itself_alone(driver):
-    """It may overtake records of its client that were sent here at once: its success says nothing of them."""
+    """A rekeyed record may overtake others of its client, so its success does not stand for theirs."""
     driver.pipe_input(None, {"id": 7}, {"ack_type": "processed,persisted", "client": "c", "sequence": "9"})
     assert acks(driver) == []
     driver.commit()

@@ -44,7 +44,7 @@ _ON_DAMAGED = (
 @pytest.mark.parametrize("record", _DAMAGED)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_damaged_records_do_no_harm(monkeypatch, policy, record):
-    """Cut off anywhere, at either end; with any byte another one, missing, or there twice."""
+    """Records cut off at either end, or with any byte changed, missing or doubled, do no harm."""
     ways = BothWays(monkeypatch, null_policy=policy)
     record = ways.written(record)
     for at in range(len(record) + 1):
@@ -64,7 +64,7 @@ def test_damaged_records_do_no_harm(monkeypatch, policy, record):
     b'{"id":"7","a":{"b":1]}', b'{"id":"7}', b'{"id":"7","a":{}]', b'["id":"7","a":{}}', b'{"id":"7","a":{}} ',
 ])  # fmt: skip
 def test_records_with_another_structure_are_left(ways, record):
-    """Before anything is added to what is damaged."""
+    """A damaged record is left before anything is added to it."""
     assert ways.leaves(record, b'{"a":{"c":1}}') is True
     assert ways.merged == (record[-1:] == b" ")  # As the exact writer ends a record.
 
@@ -88,7 +88,7 @@ def _damage(ways: BothWays, rng: random.Random, count: int) -> None:
 @needs_compiled
 @pytest.mark.parametrize("policy", POLICIES)
 def test_random_damage_does_no_harm(monkeypatch, policy):
-    """Of random records."""
+    """Random damage in random records never crashes the compiled merge."""
     _damage(BothWays(monkeypatch, null_policy=policy), random.Random(5), 1_000)
 
 
@@ -96,13 +96,13 @@ def test_random_damage_does_no_harm(monkeypatch, policy):
 @pytest.mark.long
 @pytest.mark.parametrize("policy", POLICIES)
 def test_very_much_damage_does_no_harm(monkeypatch, policy, random_seed):
-    """Other damage every time."""
+    """As above, with more damage, other each time."""
     _damage(BothWays(monkeypatch, null_policy=policy), random.Random(random_seed), 75_000)
 
 
 @needs_compiled
 def test_nothing_is_kept_of_what_is_merged(ways):
-    """Whether merged, left, or failed."""
+    """The compiled merge holds no memory of records that it merged, left or failed on."""
     states: States = {b"7": Stored(1, b'{"id":"7","a":{"b":1}}', 0, -1, b"")}
     deltas = (
         b'{"a":{"b":%d,"c":[1]}}',
@@ -141,7 +141,7 @@ def test_nothing_is_kept_of_what_is_merged(ways):
 
 @needs_compiled
 def test_room_for_a_long_record_is_given_back(ways):
-    """After its batch: there is one of these for each partition."""
+    """After its batch the memory for a long record is freed, as there is a merge for each partition."""
     records = [Record(b"7", b'{"id":"7","a":"%b"}' % (b"x" * 1_000_000), None, 0, 0)]
     tracemalloc.start()
     try:
@@ -155,8 +155,8 @@ def test_room_for_a_long_record_is_given_back(ways):
 
 
 @needs_compiled
-def test_an_error_of_whoever_takes_the_rest_goes_on(ways):
-    """What was merged before it stays merged, as in Python."""
+def test_an_error_of_the_callback_goes_on(ways):
+    """Records merged before an error of `take` stay merged, as in Python."""
 
     class Stop(Exception):
         pass

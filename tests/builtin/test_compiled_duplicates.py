@@ -52,7 +52,7 @@ def test_a_member_that_is_changed_twice_is_left(delta):
 
 @needs_compiled
 def test_members_in_any_order_are_merged():
-    """Changes that touch nothing in common are made at once, in whatever order the delta names them."""
+    """Changes that have nothing in common are made at once, in any order of the delta's members."""
     members = [b'"f":1', b'"a":{"b":{"c":"x"},"d":2}', b'"e":[]', b'"g":true', b'"h":{}']
     for chosen in permutations(members):
         data, left = merged(RECORD, b"{" + b",".join(chosen) + b"}")

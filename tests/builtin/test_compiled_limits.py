@@ -1,4 +1,4 @@
-"""What is longer, wider or deeper than usual: how far the compiled merge goes, and what it leaves."""
+"""Long, wide and deep records: how far the compiled merge goes, and which it leaves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.builtin.both_ways import POLICIES, BothWays, needs_compiled
     (b'{"id":"7","a":"xyzxyzxyzxyz"}', b"{}", 29),
 ])  # fmt: skip
 def test_a_record_is_as_long_as_the_setting_allows(monkeypatch, record, delta, size):
-    """And not a byte longer, also where it is longer than what was sent."""
+    """A record of the longest allowed size is merged and one byte more is left, also where merging makes it longer."""
     for bytes_max in range(size - 2, size + 3):
         ways = BothWays(monkeypatch, max_record_bytes=bytes_max)
         assert ways.leaves(record, delta) == (bytes_max < size)
@@ -30,7 +30,7 @@ def test_a_record_is_as_long_as_the_setting_allows(monkeypatch, record, delta, s
 
 @needs_compiled
 def test_a_key_is_as_long_as_allowed(ways):
-    """And not a byte longer."""
+    """A key of the longest allowed size is merged, and one byte more is left."""
     for size, is_left in ((KEY_BYTES_MAX, False), (KEY_BYTES_MAX + 1, True)):
         key = b"k" * size
         assert ways.leaves(None, b'{"id":"%b"}' % key, key) is is_left
@@ -46,7 +46,7 @@ def _members(first: int, end: int, value: bytes = b"1") -> bytes:
     ("count", "is_left"), [(63, False), (64, False), (65, False), (4095, False), (4096, False), (4097, True)]
 )
 def test_very_wide_records_are_left(ways, count, is_left):
-    """At whatever depth."""
+    """A record with very many members at any depth is left."""
     record = b'{"id":"7",%b}' % _members(1, count)
     assert ways.leaves(record, b'{"m%d":2,"m1":1,"new":{}}' % (count - 1)) is is_left
     record = b'{"id":"7","a":{"b":{%b}}}' % _members(4, count + 1)
@@ -56,7 +56,7 @@ def test_very_wide_records_are_left(ways, count, is_left):
 
 @needs_compiled
 def test_only_objects_that_hold_each_other_are_wide_together(ways):
-    """Of two side by side each may have as many members as allowed."""
+    """Of two objects next to each other each may have as many members as allowed."""
     wide = _members(0, 4000)
     assert not ways.leaves(b'{"id":"7","a":{%b},"b":{%b}}' % (wide, wide), b'{"a":{"m7":2},"b":{"m9":3,"new":4}}')
     assert ways.leaves(b'{"id":"7","a":{%b,"b":{%b}}}' % (wide, wide), b'{"a":{"m7":2,"b":{"m9":3,"new":4}}}')
@@ -65,7 +65,7 @@ def test_only_objects_that_hold_each_other_are_wide_together(ways):
 @needs_compiled
 @pytest.mark.parametrize(("count", "is_left"), [(255, False), (256, False), (257, True)])
 def test_very_many_changes_are_left(ways, count, is_left):
-    """Of members that are there, of new ones, and of both in an order of their own."""
+    """Very many changes of stored members, of new ones, or of both in any order are left."""
     record = b'{%b,"id":"7"}' % _members(0, count)
     assert ways.leaves(record, b"{%b}" % _members(0, count, b"2")) is is_left
     assert ways.leaves(b'{"id":"7"}', b"{%b}" % _members(0, count, b"2")) is is_left
@@ -77,7 +77,7 @@ def test_very_many_changes_are_left(ways, count, is_left):
 
 @needs_compiled
 def test_very_long_searches_are_left(ways):
-    """A few hundred members that a record of thousands does not have."""
+    """A search for a few hundred absent members in a record of thousands is left."""
     record = b'{"id":"7",%b}' % _members(0, 4000)
     assert not ways.leaves(record, b"{%b}" % _members(4000, 4004))
     assert ways.leaves(record, b"{%b}" % _members(4000, 4005))
@@ -88,7 +88,7 @@ def test_very_long_searches_are_left(ways):
 @needs_compiled
 @pytest.mark.parametrize("policy", POLICIES)
 def test_depth_is_the_message_types(monkeypatch, policy):
-    """At every depth up to the limit and beyond."""
+    """The compiled way merges to the depth of the message type, and leaves deeper deltas."""
     ways = BothWays(monkeypatch, null_policy=policy)
     for depth in range(120, 135):
         delta = b'{"id":"7","a":' + b'{"a":' * (depth - 1) + b"1" + b"}" * depth
@@ -104,7 +104,7 @@ def test_depth_is_the_message_types(monkeypatch, policy):
 @needs_compiled
 @pytest.mark.parametrize("policy", POLICIES)
 def test_many_brackets_are_not_deep(monkeypatch, policy):
-    """A list of objects or of arrays, however long, and brackets in texts; beside the deepest that is allowed."""
+    """Long lists of objects or arrays, and brackets in texts, do not count as depth."""
     ways = BothWays(monkeypatch, null_policy=policy)
     max_depth = ways.codec.max_depth
     for listed in (b'{"b":"\\"]}"}', b"[[1,2]]", b'"[[[{{"', b"{}"):
@@ -119,7 +119,7 @@ def test_many_brackets_are_not_deep(monkeypatch, policy):
 
 @needs_compiled
 def test_a_long_record_is_not_read_again_for_every_level(ways):
-    """One that is reached deep into is left; not so a short one."""
+    """A long record whose delta reaches deep into it is left; a short one is merged."""
     for depth, size, is_left in ((50, 100, False), (2, 100_000, False), (50, 100_000, True)):
         levels = b'{"a":' * depth
         record = b'{"id":"7","b":' + levels + b'{"c":0,"d":"%b"}' % (b"x" * size) + b"}" * depth + b"}"

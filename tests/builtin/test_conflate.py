@@ -1,4 +1,4 @@
-"""The conflated topic: when each key is delivered, and what each delivery says."""
+"""The conflated topic: when each key is delivered, and the headers of each delivery."""
 
 import pytest
 
@@ -26,10 +26,10 @@ def settle(orders: Underlying, key: str, body: object) -> None:
 
 
 class TestTime:
-    """conflation.md: per key, by wall clock."""
+    """conflation.md: intervals are per key, by wall clock."""
 
     def test_the_first_update_is_late_by_one_interval(self, orders):
-        """It waits for the end of the interval that it begins; not a millisecond less."""
+        """The first update waits for the end of the interval that it begins, to the millisecond."""
         orders.update("7", {"id": 7})
         orders.driver.advance_time(INTERVAL_MS - 1)
         assert delivered(orders) == []
@@ -53,7 +53,7 @@ class TestTime:
         assert delivered(orders) == [{"id": 7}]
 
     def test_an_idle_key_begins_a_new_interval_with_its_next_update(self, orders):
-        """However long ago the last delivery was."""
+        """An idle key begins a new interval with its next update, at any time after its last delivery."""
         settle(orders, "7", {"id": 7, "n": 1})
         orders.driver.advance_time(10 * INTERVAL_MS)
         orders.update("7", {"id": 7, "n": 2})
@@ -80,7 +80,7 @@ class TestTime:
         assert delivered(orders) == []
 
     def test_no_conflate_delivers_at_once_and_ends_the_interval(self, orders):
-        """With all that was pending; the next update begins a new interval."""
+        """The update and all pending ones are delivered; the next update begins a new interval."""
         orders.update("7", {"id": 7, "n": 1})
         orders.driver.advance_time(400)
         orders.update("7", {"id": 7, "n": 2}, no_conflate="true")
@@ -95,12 +95,12 @@ class TestTime:
 
     @pytest.mark.parametrize("mark", ["false", "", "TRUE"])
     def test_no_conflate_is_said_with_true(self, orders, mark):
-        """Anything else waits like everybody."""
+        """An update with another value of `no_conflate` than true waits like others."""
         orders.update("7", {"id": 7}, no_conflate=mark)
         assert delivered(orders) == []
 
     def test_many_no_conflate_updates_in_a_batch_are_all_delivered(self, orders):
-        """Each builds on the one before."""
+        """Each of several updates with `no_conflate` in a batch is delivered, based on the one before."""
         orders.driver.pipe_batch([orders.record("7", {"id": 7, "n": n}, no_conflate="true") for n in range(3)])
         delta = orders.driver.pending_output("delta")
         assert bodies(delta) == [{"id": 7, "n": 0}, {"id": 7, "n": 1}, {"id": 7, "n": 2}]
@@ -135,14 +135,14 @@ class TestDeltas:
         assert "touched" not in told(orders.driver.read_output("sow")[-1])
 
     def test_a_delivery_at_once_is_the_base_of_what_follows_in_its_batch(self, orders):
-        """What it told is not touched by the next update."""
+        """A delivery at once is unchanged by the next update of its batch, which is based on it."""
         settle(orders, "7", {"id": 7, "a": 1})
         bodies_after = {"id": 7, "a": 2}, {"id": 7, "a": 2, "b": 1}
         orders.driver.pipe_batch([orders.record("7", body, no_conflate="true") for body in bodies_after])
         assert bodies(orders.driver.pending_output("delta")) == [{"id": 7, "a": 2}, {"id": 7, "b": 1}]
 
     def test_a_path_that_is_gone_is_removed(self, orders):
-        """As in every delta: the pointers, in a header of the delta alone."""
+        """As in every delta, a header of the delta alone lists the pointers of removed paths."""
         settle(orders, "7", {"id": 7, "a": 1, "o": {"x": 1, "y": 1}})
         orders.update("7", {"id": 7, "o": {"x": 1}})
         orders.driver.advance_time(INTERVAL_MS)
@@ -152,7 +152,7 @@ class TestDeltas:
         assert "removed" not in told(sow)
 
     def test_updates_that_change_nothing_are_an_empty_update(self, orders):
-        """Delivered with the key fields, and said to be empty."""
+        """Updates that change nothing are delivered with the key fields and header `empty`."""
         settle(orders, "7", {"id": 7, "a": 1})
         for _ in range(3):
             orders.update("7", {"id": 7, "a": 1})
@@ -167,7 +167,7 @@ class TestDeletes:
     """A delete waits like an update."""
 
     def test_a_delete_is_delivered_at_the_end_of_the_interval(self, orders):
-        """A tombstone, and the key fields as delta."""
+        """The delivery is a tombstone, and the key fields as delta."""
         settle(orders, "7", {"id": 7, "a": 1})
         orders.update("7", {"id": 7, "a": 2})
         orders.update("7", None)
@@ -181,8 +181,8 @@ class TestDeletes:
         )
         assert told(delta)["delta_base"] == "1"
 
-    def test_what_was_never_delivered_and_is_gone_is_not_delivered(self, orders):
-        """Insert and delete within one interval: nothing but a count, and the input position moves on."""
+    def test_a_record_that_came_and_went_is_not_delivered(self, orders):
+        """Insert and delete within one interval are only counted, and the input position moves on."""
         orders.update("7", {"id": 7})
         orders.update("7", None)
         orders.driver.advance_time(INTERVAL_MS)
@@ -202,7 +202,7 @@ class TestDeletes:
         assert (told(delta)["removed"], told(delta)["delta_base"], told(delta)["version"]) == ('["/b"]', "1", "1")
 
     def test_a_key_that_comes_back_later_is_an_insert(self, orders):
-        """Its versions begin anew, and so does its history on the delta topic."""
+        """A deleted key that comes back begins with version 1 and kind `insert`, on the delta topic, too."""
         settle(orders, "7", {"id": 7, "a": 1})
         settle(orders, "7", None)
         settle(orders, "7", {"id": 7, "a": 1})
@@ -214,10 +214,10 @@ class TestDeletes:
 
 
 class TestHeaders:
-    """What a delivery says of the interval."""
+    """The headers of a delivery about its interval."""
 
-    def test_an_interval_of_one_update_says_the_usual_things_only(self, orders):
-        """Insert of version 1 after nothing: no base, no number of updates."""
+    def test_an_interval_of_one_update_has_the_usual_headers_only(self, orders):
+        """An insert of version 1 has no base and no number of updates."""
         begun_ms = orders.driver.now_ms
         orders.update("7", {"id": 7}, trace="t")
         orders.driver.advance_time(INTERVAL_MS)
@@ -231,8 +231,8 @@ class TestHeaders:
         ]  # fmt: skip
         assert sow.timestamp_ms == begun_ms + INTERVAL_MS
 
-    def test_an_interval_of_several_tells_how_many_from_when_and_from_which_version(self, orders):
-        """The last update's version, source and own headers; the first one's time; the version delivered before."""
+    def test_an_interval_of_several_has_their_number_first_time_and_base(self, orders):
+        """Version, source and own headers are the last update's, the time the first one's, the base the delivered."""
         settle(orders, "7", {"id": 7, "n": 0})
         begun_ms = orders.driver.now_ms
         for n in range(1, 4):
@@ -251,10 +251,10 @@ class TestHeaders:
 
 
 class TestMetadata:
-    """What the SOW record says of itself, its copy says too."""
+    """The headers of a SOW record go onto its copy."""
 
     def test_correlation_and_end_pass_on(self, orders):
-        """The end on SOW only, as on the underlying topic; both are kept with the state."""
+        """The end is on SOW only, as on the underlying topic; both are kept with the state."""
         orders.update("7", {"id": 7}, correlation_id="abc=", expires_at="1234", client="c", sequence="9")
         orders.driver.advance_time(INTERVAL_MS)
         [sow], [delta] = orders.driver.pending_output("sow"), orders.driver.pending_output("delta")
@@ -268,7 +268,7 @@ class TestMetadata:
         assert orders.driver.state.get_many([b"7"]) == kept
 
     def test_an_expiry_is_one_in_the_copy_too(self, orders):
-        """Not a delete, and with the key fields only."""
+        """An expired record is delivered with kind `expire` and the key fields."""
         settle(orders, "7", {"id": 7, "a": 1})
         orders.update("7", None, kind="expire")
         orders.driver.advance_time(INTERVAL_MS)
@@ -278,14 +278,14 @@ class TestMetadata:
 
     @pytest.mark.parametrize("text", ["x", "-1", "1.5", "9223372036854775808", "9" * 5000])
     def test_an_end_that_is_no_time_is_rejected(self, orders, text):
-        """No worker wrote it."""
+        """An update whose `expires_at` is no time was not written by a worker and is rejected."""
         orders.update("7", {"id": 7}, expires_at=text)
         orders.driver.advance_time(INTERVAL_MS)
         assert [told(record)["dlq_reason"] for record in orders.driver.pending_output("dlq")] == ["bad_header"]
 
 
 class TestBadInput:
-    """Only workers write to a SOW topic; if somebody else does, the worker goes on."""
+    """Only workers write to a SOW topic; after records of other programs the worker goes on."""
 
     @pytest.mark.parametrize(
         ("key", "value", "headers", "reason"),
@@ -302,7 +302,7 @@ class TestBadInput:
         ],
     )
     def test_a_record_that_is_none_of_a_sow_topic_is_rejected(self, orders, key, value, headers, reason):
-        """And the pending update of its key is delivered as if it were not there, at its time."""
+        """The bad record is rejected, and the pending update of its key is delivered at its time."""
         orders.update("7", {"id": 7, "n": 1})
         orders.driver.pipe_input(key, value, headers | {"no_conflate": "true"})
         assert [told(record)["dlq_reason"] for record in orders.driver.pending_output("dlq")] == [reason]
@@ -313,8 +313,8 @@ class TestBadInput:
 
     @pytest.mark.parametrize("headers", [{}, {"no_conflate": "true"}])
     @pytest.mark.parametrize("depth", [255, 900])
-    def test_a_record_that_cannot_be_told_is_rejected_and_the_others_are_delivered(self, orders, depth, headers):
-        """Nested deeper than its message type writes: whoever looks at it when it is due must not end the worker."""
+    def test_a_record_that_cannot_be_encoded_is_rejected_and_the_others_are_delivered(self, orders, depth, headers):
+        """A record nested too deep for its message type is rejected when it is due, and does not end the worker."""
         deep = b'{"id":7,"a":' + b'{"a":' * depth + b"1" + b"}" * depth + b"}"
         orders.driver.pipe_input("7", deep, {"version": "1", **headers})
         orders.update("8", {"id": 8})
@@ -324,7 +324,7 @@ class TestBadInput:
         assert orders.driver.committed_offset == 2
 
     def test_a_partition_full_of_bad_records_is_held(self, orders):
-        """As it stops any other: they are only found bad when their keys are due, long after they came."""
+        """The limit of rejections holds the partition, though bad records are noticed only when their keys are due."""
         rubbish = [(str(n), b"{", {"version": "1"}) for n in range(1000)]
         orders.driver.pipe_batch(rubbish)
         orders.driver.advance_time(INTERVAL_MS)
@@ -333,7 +333,7 @@ class TestBadInput:
             orders.driver.pipe_batch(rubbish)
 
     def test_an_interval_of_which_nothing_is_good_delivers_nothing(self, orders):
-        """As one that loses so much that nobody could be told: the record stays delivered as it was."""
+        """An interval whose updates are all bad delivers nothing: the record stays delivered as it was."""
         long = "x" * 100_000
         settle(orders, "7", {"id": 7, long: {str(n): n for n in range(50)}})
         orders.update("7", {"id": 7, long: {}})
@@ -345,7 +345,7 @@ class TestBadInput:
         assert [body["n"] for body in delivered(orders)] == [1]
 
     def test_a_correlation_id_that_no_store_holds_is_left_out(self, orders):
-        """The largest one fits."""
+        """A correlation id longer than a store holds is left out, and the longest one that fits is kept."""
         for n, size in enumerate((65_535, 65_536)):
             orders.update("7", {"id": 7, "n": n}, correlation_id="x" * size)
             orders.driver.advance_time(INTERVAL_MS)
@@ -356,7 +356,7 @@ class TestBadInput:
         assert encode_record(stored)
 
     def test_a_publishers_header_that_is_no_text_does_not_keep_a_record_back(self, orders):
-        """It travels on, whatever its name."""
+        """A publisher's header that is not UTF-8 travels on, under any name."""
         orders.driver.pipe_input("7", {"id": 7}, {"version": "1", "no_conflate": b"\xff"})
         orders.driver.advance_time(INTERVAL_MS)
         assert orders.driver.pending_output("sow")[0].headers[-1] == ("no_conflate", b"\xff")
@@ -377,8 +377,8 @@ def test_several_key_fields_are_on_every_delta():
     assert bodies(driver.pending_output("delta"))[-1] == {"a": {"b": 1}, "c": 2, "d": 4}
 
 
-def test_an_update_whose_removals_are_too_many_to_tell_is_rejected(orders):
-    """The worker goes on, the others are delivered; a delete ends it, and the key begins anew."""
+def test_an_update_with_too_many_removals_is_rejected(orders):
+    """The worker goes on and delivers the others; after a delete the key starts again."""
     name = "x" * 3000
     settle(orders, "7", {"id": 7, name: {str(n): 1 for n in range(2000)}})
     orders.update("7", {"id": 7, name: {str(n): 1 for n in range(1000)}})

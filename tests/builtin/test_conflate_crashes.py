@@ -29,7 +29,7 @@ def test_the_committed_position_never_passes_a_pending_update(orders):
 
 @pytest.mark.parametrize("keep_store", [True, False])
 def test_a_crash_loses_no_pending_update(orders, keep_store):
-    """It waits for an interval again, from when it was read again."""
+    """It is read again and waits for an interval from that time."""
     orders.update("7", {"id": 7})
     orders.driver.advance_time(INTERVAL_MS - 1)
     orders.driver.commit()
@@ -41,8 +41,8 @@ def test_a_crash_loses_no_pending_update(orders, keep_store):
 
 
 @pytest.mark.parametrize("keep_store", [True, False])
-def test_what_was_delivered_is_not_delivered_again(orders, keep_store):
-    """Read again because an older update of another key is pending, it is known by where it came from."""
+def test_a_delivered_update_is_not_delivered_again(orders, keep_store):
+    """Input that comes again because an older update is pending is recognised by its offset."""
     orders.driver.pipe_batch([orders.record("1", {"id": 1, "n": 0})])
     orders.driver.pipe_batch([orders.record("2", {"id": 2, "n": n}, no_conflate="true") for n in range(3)])
     orders.driver.commit()
@@ -54,8 +54,8 @@ def test_what_was_delivered_is_not_delivered_again(orders, keep_store):
 
 
 @pytest.mark.parametrize("first", [1, 2, 3])
-def test_what_comes_again_in_pieces_is_not_delivered_again(orders, first):
-    """However little of it comes at once, and however long that takes."""
+def test_input_that_comes_again_in_pieces_is_not_delivered_again(orders, first):
+    """The input may come again in pieces of any size, over any time."""
     orders.driver.pipe_batch([orders.record("1", {"id": 1})])
     for n in range(2, 6):
         orders.update(str(n), {"id": n}, no_conflate="true")
@@ -81,8 +81,8 @@ def test_a_delivery_that_was_rolled_back_is_made_again(orders):
     assert (after.value, after.headers) == (before.value, before.headers)
 
 
-def test_a_key_deleted_and_read_again_is_not_told_twice(orders):
-    """A tombstone leaves no trace in the state; so nothing is told before all has come again, however slowly."""
+def test_a_key_deleted_and_read_again_is_not_delivered_twice(orders):
+    """A tombstone leaves no trace in the state, so nothing is delivered before all input has come again."""
     orders.driver.pipe_batch([orders.record("1", {"id": 1})])
     orders.driver.pipe_batch([orders.record("2", {"id": 2}, no_conflate="true")])
     orders.driver.pipe_batch([orders.record("2", None, no_conflate="true")])
@@ -98,7 +98,7 @@ def test_a_key_deleted_and_read_again_is_not_told_twice(orders):
 
 
 def test_records_of_the_future_are_known_when_they_come_again(orders):
-    """The clock of whoever wrote them is ahead: having read one of them is not having read all."""
+    """Records whose publisher's clock is ahead do not make a successor believe that it has read all input."""
     orders.driver.pipe_batch([orders.record("1", {"id": 1})])
     orders.driver.pipe_batch([orders.record("2", {"id": 2}, no_conflate="true")])
     orders.driver.commit()
@@ -111,8 +111,8 @@ def test_records_of_the_future_are_known_when_they_come_again(orders):
     assert delivered(orders) == [{"id": 1}]
 
 
-def test_what_comes_after_an_end_that_was_none_is_known(orders):
-    """A replica that lags, or has just become the leader, tells of an end before what a predecessor had read."""
+def test_records_after_an_early_end_are_recognised(orders):
+    """A lagging replica reports the end of the input too early; records behind it are still recognised."""
     orders.driver.pipe_batch([orders.record("1", {"id": 1})])
     orders.driver.pipe_batch([orders.record("2", {"id": 2}, no_conflate="true")])
     orders.driver.commit()
@@ -126,7 +126,7 @@ def test_what_comes_after_an_end_that_was_none_is_known(orders):
 
 
 def test_a_rejected_record_that_comes_again_is_rejected_once(orders):
-    """A note beside the committed position says which were; a successor does not look at them again."""
+    """The note that is committed with the position lists the rejected records, so a successor rejects none again."""
     orders.driver.pipe_batch([orders.record("1", {"id": 1})])
     orders.driver.pipe_input("2", b"{", {"version": "1", "no_conflate": "true"})
     orders.driver.pipe_input(None, {"id": 3}, {"version": "1"})

@@ -1,4 +1,4 @@
-"""A conflated topic with a filter: which records the copy has, and what becomes of those that leave it."""
+"""A conflated topic with a filter: the records of the copy, and deliveries of those that leave it."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def large() -> Underlying:
 
 
 def after(orders, *updates):
-    """What the next interval delivers, SOW and delta."""
+    """Return the deliveries of the next interval on SOW and delta."""
     for update in updates:
         orders.update("7", update)
     orders.driver.advance_time(INTERVAL_MS)
@@ -29,7 +29,7 @@ def after(orders, *updates):
 
 
 def test_only_matching_records_are_in_the_copy(large):
-    """What was never delivered and does not match is nothing, also for a reader of the deltas."""
+    """A record that does not match and was never delivered is on neither topic of the copy."""
     assert after(large, {"id": 7, "qty": 10}) == ([], [])
     sow, _ = after(large, {"id": 7, "qty": 11})
     assert bodies(sow) == [{"id": 7, "qty": 11}]
@@ -37,7 +37,7 @@ def test_only_matching_records_are_in_the_copy(large):
 
 
 def test_a_record_that_stops_matching_leaves_at_the_end_of_its_interval(large):
-    """As one that was deleted."""
+    """A record that stops matching is delivered as a delete at the end of its interval."""
     after(large, {"id": 7, "qty": 11})
     [sow], [delta] = after(large, {"id": 7, "qty": 9})
     assert bodies([sow, delta]) == [None, {"id": 7}]
@@ -55,7 +55,7 @@ def test_a_record_that_comes_back_is_whole(large):
 
 
 def test_one_that_leaves_and_returns_within_an_interval_was_touched_all_over(large):
-    """It is one update; what it said in between nobody was to see."""
+    """A record that leaves and returns within an interval is one update; the values in between are not delivered."""
     after(large, {"id": 7, "qty": 11, "note": "x"})
     [sow], [delta] = after(large, {"id": 7, "qty": 9, "note": "x"}, {"id": 7, "qty": 11, "note": "x"})
     assert bodies([delta]) == [{"id": 7, "qty": 11, "note": "x"}]
@@ -63,7 +63,7 @@ def test_one_that_leaves_and_returns_within_an_interval_was_touched_all_over(lar
 
 
 def test_one_that_matches_for_less_than_an_interval_is_never_delivered(large):
-    """The state at the end counts."""
+    """A record that matches for less than an interval is never delivered: the state at the end counts."""
     assert after(large, {"id": 7, "qty": 11}, {"id": 7, "qty": 9}) == ([], [])
 
 
@@ -76,8 +76,8 @@ def test_the_expiry_of_a_record_that_had_left_is_nothing(large):
     assert large.driver.pending_output("sow") == []
 
 
-def test_what_is_read_again_after_a_crash_is_filtered_again(large):
-    """The copy is the same whoever makes it."""
+def test_updates_read_again_after_a_crash_are_filtered_again(large):
+    """After a crash the copy is the same as without one."""
     large.update("1", {"id": 1, "qty": 20})
     large.update("2", {"id": 2, "qty": 5})
     large.driver.commit()
@@ -105,13 +105,13 @@ def test_a_filter_may_ask_for_the_key_and_the_topic():
     ],
 )
 def test_a_filter_that_cannot_be_used_is_refused_before_anything_starts(text, message):
-    """With its place in the settings."""
+    """A filter that cannot be used is refused at the start, with its place in the settings."""
     with pytest.raises(ConfigurationError, match=message):
         Conflate.check("c", ConflatedConfig(underlying="o", filter=text), None)
 
 
 def test_records_without_fields_cannot_be_filtered():
-    """Bytes have no paths."""
+    """A topic of bytes refuses a filter, as its records have no paths."""
     driver = ProcessorTestDriver(
         Conflate, ConflatedConfig(underlying="o"), name="c", topic=TopicConfig(message_type="binary", key="explicit")
     )

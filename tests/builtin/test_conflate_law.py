@@ -24,7 +24,7 @@ CALAMITY = st.tuples(
 
 
 def steps(changes):
-    """Turns of a worker's loop: what comes, how long it takes, and what happens then."""
+    """Turns of a worker's loop: the records, the time they take, and the event at the end."""
     ends = st.sampled_from([None, None, "commit", "commit", "write"]) | CALAMITY
     return st.lists(st.tuples(st.lists(changes, max_size=4), CLOCK, ends), max_size=12)
 
@@ -55,7 +55,7 @@ def live(orders, life):
 
 
 def strike(driver, calamity, slowly):
-    """A rollback or a crash, and what comes after it."""
+    """Roll back or crash, and go on."""
     if calamity == "abort":
         driver.abort(feed=slowly is None)
     else:

@@ -1,4 +1,4 @@
-"""The conflated topic beside a naive model of it, delivery for delivery: an undisturbed life, told by the letter."""
+"""The conflated topic and a naive model of it, delivery for delivery, without failures."""
 
 import itertools
 import json
@@ -27,7 +27,7 @@ class Key:
     """Its updates of the interval that runs: time, body, version."""
 
     def deliver(self):
-        """What the end of the interval says, as the model tells it; None: nothing."""
+        """Return the delivery at the end of an interval, as the model has it; None: none."""
         updates, self.interval = self.interval, []
         before, self.delivered = self.delivered, updates[-1][1]
         final = self.delivered
@@ -67,7 +67,7 @@ def touched(path, moved):
 
 
 def model(turns, start_ms):
-    """Every delivery of a life: time and key, and what it says."""
+    """Return every delivery of a run: time, key and content."""
     keys, versions, now_ms, out = {}, {}, start_ms, []
 
     def end(name):
@@ -125,6 +125,6 @@ def by_key(deliveries):
 @settings(max_examples=200, deadline=None, print_blob=True)
 @given(TURNS)
 def test_every_delivery_is_the_models(turns):
-    """When, which key, version, number of updates, first time, kind, the paths told and those removed."""
+    """Time, key, version, number of updates, first time, kind and paths of every delivery are the model's."""
     came, start_ms = life(turns)
     assert by_key(came) == by_key(model(turns, start_ms))

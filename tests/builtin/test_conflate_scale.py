@@ -1,11 +1,11 @@
-"""The conflated topic under load: bursts, limits, backlogs, and what its metrics say."""
+"""The conflated topic under load: bursts, limits, backlogs, and its metrics."""
 
 import tracemalloc
 
 import pytest
 
 from processor.builtin.conflate.conflate import DELIVERED_MAX
-from processor.builtin.conflate.replay_guard import NOTE_BYTES_MAX, Seen
+from processor.builtin.conflate.replay_guard import NOTE_BYTES_MAX, ReplayGuard
 from processor.record import Record
 from processor.store.memory import MemoryStore
 from tests.builtin.reading import bodies, seen, told
@@ -35,7 +35,7 @@ class TestBursts:
         assert [body["id"] for body in bodies(orders.driver.read_output("sow"))] == list(range(2 * DELIVERED_MAX + 1))
 
     def test_a_burst_waits_for_nothing_between_its_pieces(self):
-        """The processor says that there is more, and is called again at once."""
+        """After each piece of a burst the processor reports more work, and is called again at once."""
         orders = Underlying()
         burst(orders, 2 * DELIVERED_MAX + 1)
         orders.driver.advance_time(INTERVAL_MS)
@@ -68,7 +68,7 @@ class TestBursts:
 
 
 class TestLimits:
-    """A window that is full delivers early, and says so."""
+    """With too many pending updates keys are delivered early, and counted."""
 
     def test_too_many_keys_deliver_the_oldest_early(self):
         """No update is dropped; the others wait as before."""
@@ -82,14 +82,14 @@ class TestLimits:
         assert len(orders.driver.pending_output("sow")) == 5 - 2
 
     def test_too_much_memory_delivers_the_oldest_early(self):
-        """Few keys may be heavy."""
+        """A few keys with large records overflow the memory limit, and the oldest is delivered early."""
         orders = Underlying(max_pending_bytes=10_000)
         burst(orders, 5, text="x" * 3000)
         assert [body["id"] for body in bodies(orders.driver.pending_output("sow"))] == [0, 1, 2]
         orders.driver.advance_time(1)
         assert 6000 < orders.driver.gauges["pending_bytes"] < 10_000
 
-    def test_what_has_been_overtaken_is_forgotten_before_anything_is_delivered_early(self):
+    def test_superseded_updates_are_dropped_before_any_key_is_delivered_early(self):
         """Keys wait, not updates: a fast feed of few keys keeps its intervals, however much it brings in one."""
         orders = Underlying(max_pending_bytes=100_000)
         for turn in range(10):
@@ -153,7 +153,7 @@ class TestBacklog:
         assert set(lateness) == {0}, "the last update that was read is the one delivered"
 
     def test_auto_lengthens_the_interval_behind_and_shortens_it_at_the_end(self):
-        """The metric says how long it is."""
+        """With `interval: auto` the metric shows an interval that grows behind the input and shrinks at its end."""
         orders = Underlying(interval="auto", floor="100ms", ceiling="2s")
         driver = orders.driver
         assert "interval_seconds" not in driver.gauges
@@ -173,7 +173,7 @@ class TestClock:
     """The wall clock is set by people."""
 
     def test_a_clock_set_back_delays_nothing(self):
-        """An hour back, and the rest of the interval is what is left to wait."""
+        """After a clock is set back an hour, a key waits for the rest of its interval only."""
         orders = Underlying()
         orders.update("7", {"id": 7})
         orders.driver.advance_time(600)
@@ -185,7 +185,7 @@ class TestClock:
 
 
 class TestMetrics:
-    """What an operator sees of a window."""
+    """The metrics of pending updates that an operator sees."""
 
     def test_the_window_tells_how_much_waits_and_how_long(self):
         """As gauges, each time the clock is looked at."""
@@ -199,7 +199,7 @@ class TestMetrics:
         assert (gauges["pending_keys"], gauges["pending_bytes"], gauges["oldest_pending_seconds"]) == (0, 0, 0)
 
     def test_the_ratio_is_that_of_updates_to_deliveries(self):
-        """Two counters: updates folded, keys delivered."""
+        """The counters of folded updates and delivered keys give the ratio of conflation."""
         orders = Underlying()
         for n in range(6):
             orders.update(str(n % 2), {"id": n % 2, "n": n})
@@ -218,16 +218,16 @@ class TestMetrics:
 
 
 class TestNotes:
-    """What a successor is told of the input between the committed position and the last record read."""
+    """The note for a successor about the input between the committed position and the last record read."""
 
-    def test_a_note_tells_how_far_and_what_was_rejected(self):
-        """The next owner reads what this one wrote."""
-        seen_before = Seen("")
+    def test_a_note_has_the_end_and_the_rejected_records(self):
+        """A successor reads the end of the seen input and the rejected records from the note."""
+        seen_before = ReplayGuard("")
         seen_before.took([Record(b"k", None, None, 41, 0)])
         seen_before.rejected |= {7, 40, 12}
         note = seen_before.note(10)
         assert note == "seen at least 42 rejected 2 30"
-        successor = Seen(note)
+        successor = ReplayGuard(note)
         assert (successor.until, successor.rejected, successor.is_noted, successor.is_exact) == (
             42,
             {12, 40},
@@ -235,31 +235,31 @@ class TestNotes:
             False,
         )
         successor.is_exact = True
-        assert Seen(successor.note(10)).is_exact
+        assert ReplayGuard(successor.note(10)).is_exact
 
     def test_a_note_stays_short(self):
         """It names the newest rejections; older ones may be made again."""
-        noting = Seen("")
+        noting = ReplayGuard("")
         noting.took([Record(b"k", None, None, 10**18, 0)])
         noting.rejected |= set(range(0, 10**18, 10**15))
         note = noting.note(0)
         assert NOTE_BYTES_MAX - 20 < len(note) <= NOTE_BYTES_MAX
-        assert Seen(note).rejected == set(sorted(noting.rejected)[-len(Seen(note).rejected) :])
+        assert ReplayGuard(note).rejected == set(sorted(noting.rejected)[-len(ReplayGuard(note).rejected) :])
 
     @pytest.mark.parametrize("foreign", ["", "sow 1 mark 2", "seen", "seen x", "seen 1 rejected", "seen 1 rejected a"])
-    def test_what_somebody_else_wrote_is_no_note(self, foreign):
-        """Whoever sets a group's offsets with Kafka's tools leaves none: every record is compared with its copy."""
-        assert not Seen(foreign).is_noted
+    def test_a_text_of_another_tool_is_no_note(self, foreign):
+        """Kafka's tools set offsets without a note: then every record is compared with its copy."""
+        assert not ReplayGuard(foreign).is_noted
         records = [Record(b"k", None, None, 5, 0)]
-        assert Seen(foreign).parted(records) == (records, [])
+        assert ReplayGuard(foreign).parted(records) == (records, [])
 
     def test_a_note_keeps_the_rejections_that_come_again_while_nothing_waits(self):
-        """What was read again so far lies behind; what the predecessor saw after it does not."""
-        successor = Seen("seen 42 rejected 2 30")
+        """Rejections before the place that was read again are dropped from the note, later ones are kept."""
+        successor = ReplayGuard("seen 42 rejected 2 30")
         successor.took([Record(b"k", None, None, 20, 0)])
         assert successor.note(None) == "seen 42 rejected 2"
 
-    def test_what_was_rejected_is_not_rejected_again_by_a_slow_successor(self):
+    def test_a_slow_successor_rejects_no_record_again(self):
         """It may read in pieces, and have nothing that waits in between."""
         orders = Underlying()
         orders.driver.pipe_batch([("1", b"{", {"version": "1"}), (None, b"{}", {"version": "1"})])

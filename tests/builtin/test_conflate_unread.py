@@ -57,7 +57,7 @@ def test_a_bad_update_among_good_ones_is_rejected_alone(orders, value, version, 
 
 
 def test_after_many_that_were_read_early_bad_ones_change_nothing(orders):
-    """The last good one is what is delivered, though none of those unread is good."""
+    """The last good update is delivered, though all unread ones are bad."""
     for n in range(UNREAD_MAX):
         orders.update("7", body(n, back=n))
     for _ in range(2):
@@ -70,7 +70,7 @@ def test_after_many_that_were_read_early_bad_ones_change_nothing(orders):
 
 
 def test_a_delete_among_updates_touches_all_and_counts(orders):
-    """Whatever stands round it."""
+    """A delete among updates counts as an update and touches every field, with any updates around it."""
     orders.update("7", body(1))
     orders.update("7", None)
     orders.update("7", body(0))
@@ -81,7 +81,7 @@ def test_a_delete_among_updates_touches_all_and_counts(orders):
 
 
 def test_headers_of_each_update_stay_its_own(orders):
-    """Those of the last are told, though others were kept beside them."""
+    """Each update keeps its own headers, and the last one's are delivered."""
     orders.update("7", body(1), client="one")
     orders.update("7", body(2))
     orders.update("7", body(3), client="three")

@@ -109,8 +109,8 @@ def test_a_topic_under_which_unavailable_values_would_go_wrong_is_refused(more):
     ],
 )
 @pytest.mark.parametrize("kafka_key", [key(7), None], ids=["keyed", "no key"])
-def test_what_is_no_change_of_a_row_is_rejected(event, reason, why, kafka_key):
-    """Truncates, messages and what is no event at all change nothing, and go to the dead-letter topic with a reason."""
+def test_an_event_that_changes_no_row_is_rejected(event, reason, why, kafka_key):
+    """Truncates, messages and other records change nothing, and go to the dead-letter topic with a reason."""
     driver = merging(**SETTINGS)
     driver.pipe_input(key(7), written(envelope("c", None, OLD)))
     driver.pipe_input(kafka_key, written(event))
@@ -181,7 +181,7 @@ class TestUnwrapped:
         assert states(driver) == [OLD, None, NEW, None]
 
     def test_a_whole_event_is_no_row(self):
-        """Where the transform is missing, the events are rejected with the way out, and no record is made of them."""
+        """Where the transform is missing, events are rejected with advice, and no record is made of them."""
         driver = merging(**UNWRAPPED)
         driver.pipe_input(key(7), written(converted(envelope("c", None, NEW))))
         driver.pipe_input(key(7), written({"__op": "t"}))
@@ -190,7 +190,7 @@ class TestUnwrapped:
 
 
 class TestConnect:
-    """Records of any connector."""
+    """The preprocessor `connect`, for records of any connector."""
 
     def test_the_payload_is_the_message_and_the_command_is_the_publishers(self):
         """A schema beside the record is dropped; without one the record stays as it is; a null payload deletes."""

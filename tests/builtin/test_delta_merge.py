@@ -1,4 +1,4 @@
-"""The delta merge: what each command does to the outputs, header by header, and what becomes of bad input."""
+"""The delta merge: the effect of each command on the outputs, header by header, and rejections of bad input."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def driver() -> ProcessorTestDriver:
 
 
 def news(driver: ProcessorTestDriver, sow: int = 1) -> tuple[list[Record], list[Record]]:
-    """What the open transaction adds to `sow` and `delta`, which go together."""
+    """Return the records that the open transaction adds to `sow` and `delta`, which go together."""
     records = driver.pending_output("sow"), driver.pending_output("delta")
     assert [len(part) for part in records] == [sow, sow]
     return records
@@ -40,7 +40,7 @@ class TestCommands:
 
     @pytest.mark.parametrize("headers", [None, PUBLISH, {"command": "delta_publish"}])
     def test_the_first_record_of_a_key_is_an_insert_with_everything(self, headers):
-        """Stored as it is, version 1, and told whole."""
+        """The first record of a key is stored as it is, with version 1, and its delta is the full record."""
         driver = merging()
         driver.pipe_input("7", {"id": 7, "a": {"b": []}}, headers)
         [sow], [delta] = news(driver)
@@ -48,7 +48,7 @@ class TestCommands:
         assert sow.headers == delta.headers == [("version", b"1"), ("kind", b"insert")]
 
     def test_a_delta_is_merged(self, driver):
-        """The record keeps what the delta does not name; told are the key and what changed."""
+        """The record keeps fields that the delta does not name; the delta topic gets the key and the changed fields."""
         driver.pipe_input("7", {"a": 2, "o": {"y": 3}, "new": None})
         [sow], [delta] = news(driver)
         assert sow.value == b'{"id":7,"a":2,"o":{"x":1,"y":3}}'
@@ -60,14 +60,14 @@ class TestCommands:
         (("/k/id",), {"k": {"id": 7}, "a": 1}, {"k": {"id": "7"}, "a": 2}),
     ])  # fmt: skip
     def test_a_delta_does_not_change_a_key_field_not_even_its_type(self, pointers, record, delta):
-        """`"7"` makes the same key as `7`, and does not take its place (rule 7)."""
+        """A delta with `"7"` for the key 7 has the same key and leaves the record's value as it is (rule 7)."""
         driver = merging(key=pointers)
         driver.pipe_input("7", record)
         driver.pipe_input("7", delta)
         assert written(bodies(driver.pending_output("sow"))[-1]) == written(record | {"a": 2})
 
     def test_a_publish_replaces(self, driver):
-        """Fields that are not in it are gone, and told as removed on the delta topic only."""
+        """A publish removes the fields that it lacks; only the delta topic lists them as removed."""
         driver.pipe_input("7", {"id": 7, "o": {"x": 1}, "b": None}, PUBLISH)
         [sow], [delta] = news(driver)
         assert sow.value == b'{"id":7,"o":{"x":1},"b":null}'
@@ -76,7 +76,7 @@ class TestCommands:
         assert told(delta) == {"version": "2", "removed": '["/o/y", "/a"]'}
 
     def test_a_null_key_field_is_missing_in_a_delta_only(self, driver):
-        """Where nulls are ignored; a publish would store it, and it is no key."""
+        """A null for a key field counts as missing where a delta ignores nulls; in a publish it is no key."""
         driver.pipe_batch([("7", {"id": None, "a": 2}, None), ("7", {"id": None, "a": 3}, PUBLISH)])
         [sow], _ = news(driver)
         assert bodies([sow]) == [{"id": 7, "a": 2, "o": {"x": 1, "y": 2}}]
@@ -85,7 +85,7 @@ class TestCommands:
 
     @pytest.mark.parametrize("value", [None, {"id": 7}, b"not even JSON"], ids=["none", "its key", "garbage"])
     def test_sow_delete_removes(self, driver, value):
-        """A tombstone, and the key fields on the delta topic, with the next version; a body does not matter."""
+        """A delete writes a tombstone and a delta with the key fields and the next version; its body is ignored."""
         driver.pipe_input("7", value, DELETE)
         [sow], [delta] = news(driver)
         assert (sow.key, sow.value) == (b"7", None)
@@ -94,8 +94,8 @@ class TestCommands:
         assert driver.state.get_many([b"7"]) == {b"7": None}
 
     @pytest.mark.parametrize("headers", [None, PUBLISH, {"command": "delta_publish"}])
-    def test_a_tombstone_removes_whatever_the_command(self, driver, headers):
-        """A null value is a delete."""
+    def test_a_tombstone_removes_the_record(self, driver, headers):
+        """A null value is a delete with any command."""
         driver.pipe_input("7", None, headers)
         [sow], [delta] = news(driver)
         assert sow.value is None
@@ -103,7 +103,7 @@ class TestCommands:
 
     @pytest.mark.parametrize(("value", "headers"), [(None, None), ({"id": 8}, DELETE)])
     def test_deleting_nothing_is_accounted_for(self, driver, value, headers):
-        """No output, a count, and the input position moves on."""
+        """A delete of no record writes nothing, is counted, and moves the input position."""
         driver.pipe_input("8", value, headers)
         assert news(driver, 0) == ([], [])
         driver.commit()
@@ -112,7 +112,7 @@ class TestCommands:
 
     @pytest.mark.parametrize("by_clock", [False, True], ids=["delete", "expire"])
     def test_a_record_that_cannot_be_read_any_more_can_end(self, by_clock):
-        """Its delta has no key fields; the Kafka key says which it was."""
+        """A delete of an unreadable record writes a delta without key fields; the Kafka key names the record."""
         driver = merging()
         driver.state.put_many({b"7": Stored(3, b"{", driver.now_ms + 1000 if by_clock else 0)})
         if by_clock:
@@ -123,8 +123,8 @@ class TestCommands:
         assert (sow.key, sow.value, delta.key, delta.value) == (b"7", None, b"7", b"{}")
         assert told(delta) == {"version": "4", "kind": "expire" if by_clock else "delete"}
 
-    def test_the_topic_says_what_a_record_without_command_is(self):
-        """`default_command: publish`: fields left out are gone; a header beats it."""
+    def test_the_topic_has_the_command_of_a_record_without_one(self):
+        """With `default_command: publish` fields left out are gone, and a header `command` beats the setting."""
         driver = merging(default_command="publish")
         driver.pipe_batch(
             [("7", {"id": 7, "a": 1}, None), ("7", {"b": 1}, None), ("7", {"c": 1}, {"command": "delta_publish"})]
@@ -132,12 +132,12 @@ class TestCommands:
         assert bodies(driver.pending_output("sow"))[1:] == [{"b": 1, "id": 7}, {"b": 1, "id": 7, "c": 1}]
 
     def test_of_two_commands_the_last_counts(self, driver):
-        """As everywhere with headers of one name."""
+        """Of two headers `command` the last one counts, as with every header."""
         driver.pipe_input("7", {"b": 1}, [("command", b"sow_delete"), ("command", b"publish")])
         assert bodies(driver.pending_output("sow")) == [{"b": 1, "id": 7}]
 
     def test_the_records_of_a_batch_see_one_another(self):
-        """Merged in order, within one batch as over many."""
+        """Records of one batch are merged in order, as over many batches."""
         records = [("7", {"id": 7, "a": n}, None) for n in range(3)] + [("7", None, None), ("7", {"b": 1}, None)]
         together, apart = merging(), merging()
         together.pipe_batch(records)
@@ -149,31 +149,31 @@ class TestCommands:
 
 
 class TestHeaders:
-    """merge.md, Metadata: a header that says the usual thing is left out."""
+    """Headers with the usual meaning are left out (merge.md, Metadata)."""
 
     @pytest.mark.parametrize("update", [{"a": 1}, {"id": 7, "a": 1, "o": {"x": 1, "y": 2}}, {}, {"a": None}])
     def test_an_update_that_changes_nothing_is_an_update(self, driver, update):
-        """The version moves; the delta has the key fields only and says that it is empty."""
+        """An update that changes nothing raises the version; its delta has the key fields and header `empty`."""
         driver.pipe_input("7", update)
         [sow], [delta] = news(driver)
         assert told(sow) == {"version": "2"}
         assert (delta.value, told(delta)) == (b'{"id":7}', {"version": "2", "empty": "true"})
 
     def test_a_removal_alone_is_not_empty(self, driver):
-        """The delta has no field to tell, and yet something changed."""
+        """A delta that only removes fields has no field and is not empty."""
         driver.pipe_input("7", {}, {"remove": '["/a"]'})
         [_], [delta] = news(driver)
         assert (delta.value, told(delta)) == (b'{"id":7}', {"version": "2", "removed": '["/a"]'})
 
     def test_versions_count_on_and_on(self, driver):
-        """Past the number up to which their headers are kept ready."""
+        """Versions count on past the number up to which their headers are prepared."""
         driver.pipe_batch([("7", b"{}", None)] * 5000)
         sow, delta = news(driver, 5000)
         for records in (sow, delta):
             assert [told(record)["version"] for record in records] == [str(n) for n in range(2, 5002)]
 
     def test_versions_count_from_one_again_after_a_delete(self, driver):
-        """The record that comes back is another one: an insert."""
+        """A key that comes back after a delete begins with version 1 as an insert."""
         driver.pipe_batch([("7", {"a": 2}, None), ("7", None, None), ("7", {"a": 3}, None), ("7", {"a": 4}, None)])
         sow, _ = news(driver, 4)
         assert [(told(record)["version"], told(record).get("kind")) for record in sow] == [
@@ -181,7 +181,7 @@ class TestHeaders:
         ]  # fmt: skip
 
     def test_unknown_headers_travel_on(self, driver):
-        """To both outputs, unchanged, in their order, repeated ones too, after ours; with deletes as well."""
+        """They go onto both outputs, unchanged and in their order, repeated ones too, after ours; also on deletes."""
         foreign = [("traceparent", b"00-\xff-01"), ("client", b"c"), ("traceparent", None), ("no_conflate", b"true")]
         for value in ({"a": 2}, None):
             driver.pipe_input("7", value, foreign)
@@ -190,7 +190,7 @@ class TestHeaders:
             assert record.headers[-4:] == foreign
 
     def test_our_headers_do_not_travel_on(self, driver):
-        """What a publisher sends under our names is not taken for what we say."""
+        """A publisher's headers with names of ours are not mistaken for ours."""
         asked = {"command": b"delta_publish", "remove": b"[]", "allow-merge": b"true", "expiration": b"0",
                  "sow_key": b"7", "ack_type": b"none"}  # fmt: skip
         ours = [(name, asked.get(name, b"1")) for name in sorted(OUR_HEADERS - {"correlation_id"})]
@@ -200,10 +200,10 @@ class TestHeaders:
 
 
 class TestRekey:
-    """A record without a Kafka key is on the wrong partition, most likely."""
+    """A record without a Kafka key, which most likely is on the wrong partition."""
 
-    def test_it_is_sent_to_the_input_again_with_its_key(self, driver):
-        """Whole, headers and all; not merged here, and merged when it comes back."""
+    def test_a_record_without_a_key_is_sent_to_the_input_again_with_its_key(self, driver):
+        """The record is sent unchanged with its headers, and merged when it comes back."""
         headers = [("command", b"publish"), ("trace", b"1")]
         driver.pipe_input(None, {"a": 9, "id": 7}, headers)
         assert news(driver, 0) == ([], [])
@@ -215,14 +215,14 @@ class TestRekey:
         assert sow.value == b'{"a":9,"id":7}'
 
     def test_several_key_fields_make_a_key_of_texts(self):
-        """The compact JSON array of the texts, in the order of the settings."""
+        """The key of several fields is the compact JSON array of their texts, in the order of the settings."""
         driver = merging(key=["/customer/id", "/n"])
         driver.pipe_input(None, {"n": 1, "customer": {"id": "Ä"}})
         assert driver.pending_output("publish")[0].key == '["Ä","1"]'.encode()
 
     @pytest.mark.parametrize("value", [{"a": 1}, None, [7], b"7"])
-    def test_without_key_fields_it_is_rejected(self, driver, value):
-        """Nothing says whose record it is."""
+    def test_without_key_fields_a_record_is_rejected(self, driver, value):
+        """A record without a Kafka key and without its key fields has no owner and is rejected."""
         driver.pipe_input(None, value)
         [record] = driver.pending_output("dlq")
         assert told(record)["dlq_reason"] == "missing_key"
@@ -259,7 +259,7 @@ BAD = {
 
 @pytest.mark.parametrize(("key", "value", "headers", "reason", "detail"), BAD.values(), ids=BAD)
 def test_a_bad_record_is_rejected_and_changes_nothing(key, value, headers, reason, detail):
-    """Its neighbours in the batch are merged as if it were not there; it is found whole in the dead-letter topic."""
+    """Other records of the batch are merged as without it, and the dead-letter topic has the full record."""
     driver = merging(max_record_bytes=200, max_depth=9)
     driver.pipe_input("7", {"id": 7, "a": "some text"})
     given = [*(headers or {}).items(), ("trace", "1")]
@@ -286,7 +286,7 @@ def test_a_bad_record_is_rejected_and_changes_nothing(key, value, headers, reaso
 
 
 def test_a_record_of_just_the_size_that_is_allowed_is_merged():
-    """Of the message and of the record that it makes; one byte more is too large."""
+    """A message and the record it makes may have just the allowed size; one byte more is too large."""
     driver = merging(max_record_bytes=20)
     driver.pipe_batch([
         ("7", b'{"id":7,"a":"12345"}', None), ("7", b'{"id":7,"a":"123456"}', None), ("8", b'{"id":8,"a":"123"}', None),
@@ -300,8 +300,8 @@ def test_a_record_of_just_the_size_that_is_allowed_is_merged():
     ]  # fmt: skip
 
 
-def test_what_is_not_committed_is_not_seen():
-    """Neither in an output nor after a rollback: the same record gives the same outputs again."""
+def test_uncommitted_output_is_not_read():
+    """A rolled back transaction is in no output; the same record gives the same outputs again."""
     driver = merging()
     driver.pipe_input("7", {"id": 7})
     assert driver.read_output("sow") == []

@@ -100,7 +100,7 @@ def world():
     st.sampled_from([None, 1]),
 )
 def test_replayed_deltas_are_the_sow_record_after_every_step(world, commands, nulls, depth):
-    """Whatever is published: defaults that the schema fills in are in the delta too."""
+    """Deltas have the defaults that the schema fills in, so replaying them gives the SOW record after each command."""
     driver = driver_of(world, null_policy=nulls, merge_depth=depth)
     codec = driver._codec
     for command, value, more in commands:
@@ -174,7 +174,7 @@ def test_where_the_schema_came_from_does_not_travel_on(world):
 
 
 def test_a_bad_schema_costs_its_record_only(world):
-    """One that the registry lacks, and one that no record of the topic can be read with; the neighbours are merged."""
+    """A record of an unknown schema, or one that cannot be read, is rejected, and the others are merged."""
     driver = driver_of(world)
     other = record(("id", "long"), ("qty", "string"), name="Other")
     driver.pipe_batch([
@@ -190,8 +190,8 @@ def test_a_bad_schema_costs_its_record_only(world):
     driver.close()
 
 
-def test_what_is_removed_comes_back_as_its_default(world):
-    """Header `remove` and a full publish alike: an Avro record has all its fields, so the delta tells the default."""
+def test_a_removed_field_comes_back_as_its_default(world):
+    """Avro records have all fields: one removed by header or publish returns as its default, also in the delta."""
     driver = driver_of(world)
     driver.pipe_batch([
         ("7", {"id": 7, "qty": 5, "tags": ["x"], "marks": {"a": 1, "b": 2}}, {"command": "publish"}),

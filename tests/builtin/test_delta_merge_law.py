@@ -56,7 +56,7 @@ STEPS = st.lists(
 
 
 class Life:
-    """What happened to a driver, in order: records, and looks at the clock as None; each with when it was."""
+    """The history of a driver: records, and punctuations as None, each with its time."""
 
     def __init__(self, driver):
         self.driver = driver

@@ -1,4 +1,4 @@
-"""Expiration: when a record ends, what is told of it, and what an update that meets its end does."""
+"""Expiration: when a record ends, how subscribers learn of it, and how updates at its end are merged."""
 
 import pytest
 
@@ -10,7 +10,7 @@ TEN_S = {"expiration": "10"}
 
 
 def test_a_record_ends_when_its_time_is_over_and_not_before():
-    """A tombstone, and a delta with the key fields and kind `expire`: the next version."""
+    """A record that expires gets a tombstone and a delta of kind `expire` with its key fields and the next version."""
     driver = merging()
     driver.pipe_input("7", {"id": 7, "a": 1}, TEN_S)
     driver.commit()
@@ -28,7 +28,7 @@ def test_a_record_ends_when_its_time_is_over_and_not_before():
 
 
 def test_the_sow_record_says_when_it_ends():
-    """As milliseconds of the epoch, from when it was merged; the delta does not."""
+    """The SOW record has the time of its end in milliseconds since the epoch; its delta has not."""
     driver = merging(expiration="1m")
     driver.pipe_input("7", {"id": 7})
     [sow], [delta] = driver.pending_output("sow"), driver.pending_output("delta")
@@ -40,7 +40,7 @@ def test_the_sow_record_says_when_it_ends():
 
 @pytest.mark.parametrize("command", ["publish", "delta_publish"])
 def test_every_publish_and_every_delta_restarts_it(command):
-    """Also one that changes nothing."""
+    """Every publish and every delta restarts the time to live, also one that changes nothing."""
     driver = merging(expiration=10)
     driver.pipe_input("7", {"id": 7})
     driver.advance_time(9_000)
@@ -64,16 +64,16 @@ def test_every_publish_and_every_delta_restarts_it(command):
         ({"expiration": 5}, {"expiration": "0.0"}, None),
     ],
 )
-def test_the_header_beats_the_topic_and_nought_is_never(topic, headers, ttl_ms):
-    """A part of a millisecond is a whole one: nothing ends early, and next to nothing is not for ever."""
+def test_the_header_beats_the_topic_and_zero_is_never(topic, headers, ttl_ms):
+    """Parts of a millisecond are rounded up: no record ends early, and a very short life is not for ever."""
     driver = merging(**topic)
     driver.pipe_input("7", {"id": 7}, headers)
     ends = told(driver.pending_output("sow")[0]).get("expires_at")
     assert ends == (None if ttl_ms is None else str(driver.now_ms + ttl_ms))
 
 
-def test_a_life_shorter_than_a_clock_can_tell_is_not_for_ever():
-    """A tenth of a millisecond is one, by the topic's setting as by the header."""
+def test_a_very_short_life_is_not_for_ever():
+    """A tenth of a millisecond becomes one millisecond, by the topic's setting and by the header."""
     driver = merging(expiration=0.0001)
     driver.pipe_batch([("7", {"id": 7}, None), ("8", {"id": 8}, {"expiration": "0.0001"})])
     assert [told(record)["expires_at"] for record in driver.pending_output("sow")] == [str(driver.now_ms + 1)] * 2
@@ -118,16 +118,16 @@ def test_a_time_to_live_that_is_the_topics_is_not_repeated_on_the_record():
 @pytest.mark.parametrize(
     "text", ["", "-1", "1e3", "+5", " 5", "inf", "nan", ".5", "5.", "٣", "1_0", "9999999999", "9" * 40]
 )
-def test_what_is_no_number_of_seconds_is_rejected(text):
-    """Neither is one of more than a hundred years."""
+def test_an_expiration_that_is_no_number_of_seconds_is_rejected(text):
+    """A header that is no number of seconds, or more than a hundred years, is rejected."""
     driver = merging()
     driver.pipe_input("7", {"id": 7}, {"expiration": text})
     [(reason, detail)] = rejected(driver)
     assert (reason, detail.startswith("header expiration is ")) == ("bad_header", True)
 
 
-def test_they_end_in_order_of_due_time():
-    """Whatever the order of their keys and of their last updates."""
+def test_records_end_in_order_of_due_time():
+    """Records expire in order of due time, for any order of their keys and last updates."""
     driver = merging()
     lives = {"a": 3, "b": 1, "c": 4, "d": 2}
     driver.pipe_batch([(key, {"id": key}, {"expiration": str(s)}) for key, s in lives.items()])
@@ -137,7 +137,7 @@ def test_they_end_in_order_of_due_time():
 
 
 def test_many_that_end_together_end_in_several_turns():
-    """So that input is processed in between; none is left out."""
+    """Input is processed between the turns, and no due record is left out."""
     driver = merging(expiration=1)
     driver.pipe_batch([(str(n), {"id": n}, None) for n in range(5_000)])
     driver.commit()
@@ -151,7 +151,7 @@ def test_many_that_end_together_end_in_several_turns():
 
 
 def test_an_update_published_after_the_end_begins_a_new_record():
-    """Nothing is merged into what was over: it expires first, then comes an insert."""
+    """An update published after the end of a record first expires it and then inserts: nothing is merged."""
     driver = merging()
     driver.pipe_input("7", {"id": 7, "a": 1}, TEN_S)
     driver.now_ms += 10_000  # The clock is there, the punctuation is not yet.
@@ -163,7 +163,7 @@ def test_an_update_published_after_the_end_begins_a_new_record():
 
 
 def test_a_delete_after_the_end_deletes_nothing():
-    """The record expired; there was nothing left to delete."""
+    """A record that expired cannot be deleted any more."""
     driver = merging()
     driver.pipe_input("7", {"id": 7}, TEN_S)
     driver.now_ms += 10_000
@@ -183,7 +183,7 @@ def test_a_publisher_whose_clock_is_ahead_ends_nothing_early():
 
 
 def test_a_backlog_ends_nothing_that_it_keeps_alive():
-    """After an outage: a delta published in time finds its record, one that came too late finds none."""
+    """After an outage a delta published in time finds its record, and one published too late finds none."""
     driver = merging()
     driver.pipe_batch([("in time", {"a": 1}, TEN_S), ("late", {"a": 1}, TEN_S), ("quiet", {"a": 1}, TEN_S)])
     driver.commit()
@@ -206,8 +206,8 @@ def test_a_backlog_ends_nothing_that_it_keeps_alive():
 
 
 @pytest.mark.parametrize("keep_store", [True, False])
-def test_what_became_due_while_no_worker_ran_expires_in_order(keep_store):
-    """Times are kept in the store and on the SOW topic alike."""
+def test_records_due_while_no_worker_ran_expire_in_order(keep_store):
+    """The time of the end is kept in the store and on the SOW topic."""
     driver = merging()
     driver.pipe_batch([(key, {"id": key}, {"expiration": str(s)}) for key, s in (("a", 3), ("b", 1), ("c", 60))])
     driver.commit()
@@ -219,7 +219,7 @@ def test_what_became_due_while_no_worker_ran_expires_in_order(keep_store):
 
 
 def test_an_end_that_is_rolled_back_comes_again():
-    """Nothing of it is lost with the transaction."""
+    """A rolled back transaction loses no expiry: it is written again."""
     driver = merging()
     driver.pipe_input("7", {"id": 7}, TEN_S)
     driver.commit()
@@ -231,7 +231,7 @@ def test_an_end_that_is_rolled_back_comes_again():
 
 
 def test_a_rejected_update_does_not_restart_it():
-    """Rejected is not published."""
+    """A rejected update does not restart the time to live."""
     driver = merging(expiration=10)
     driver.pipe_input("7", {"id": 7})
     driver.advance_time(5_000)

@@ -1,4 +1,4 @@
-"""The hot path tells what the merge in parts tells."""
+"""The fast path writes the same records as the merge in parts."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ def way(request, monkeypatch) -> str:
     {"key": "explicit"},
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize("seed", range(2))
-def test_it_tells_what_the_merge_in_parts_tells(way, settings, seed) -> None:
-    """Of every command, in every batch: records, deltas, dead letters, with their headers."""
+def test_the_fast_path_writes_the_same_as_the_merge_in_parts(way, settings, seed) -> None:
+    """Records, deltas and dead letters of every command are equal, with their headers, in every batch."""
     topic = TopicConfig(dlq_max_ratio=1, **settings)
     commands = list(_commands(seed, 3_000))
     found = _told(DeltaMerge, topic, commands)
@@ -119,8 +119,8 @@ def test_it_tells_what_the_merge_in_parts_tells(way, settings, seed) -> None:
     assert found["dlq"]
 
 
-def test_most_records_take_it(way) -> None:
-    """Those that have no headers and say the right key."""
+def test_most_records_take_the_fast_path(way) -> None:
+    """Records without headers and with the right key take the fast path."""
     commands: list[Command] = [(b"%d" % (n % 10), b'{"id":%d,"n":%d}' % (n % 10, n), []) for n in range(1_000)]
     Counting.in_parts = 0
     found = _told(Counting, TopicConfig(), [*commands, (b"1", None, [])])

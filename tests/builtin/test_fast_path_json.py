@@ -1,4 +1,4 @@
-"""The compiled merge of JSON texts does what the one in Python does, and leaves it only what is unusual."""
+"""The compiled merge of JSON texts equals the one in Python, and leaves only unusual commands to it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _batches(ways: BothWays, rng: random.Random, count: int) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("bytes_max", [60, 1_048_576])
 def test_any_texts_come_out_alike(monkeypatch, policy, bytes_max):
-    """Ordinary or not: the same records, deltas and states, and the same records left."""
+    """Random texts give the same records, deltas and states in both ways, and the same records are left."""
     ways = BothWays(monkeypatch, null_policy=policy, max_record_bytes=bytes_max)
     _batches(ways, random.Random(7), 60)
     assert ways.merged - ways.merged_after_all > 500
@@ -68,7 +68,7 @@ def test_any_texts_come_out_alike(monkeypatch, policy, bytes_max):
 @pytest.mark.long
 @pytest.mark.parametrize("policy", POLICIES)
 def test_very_many_texts_come_out_alike(monkeypatch, policy, random_seed):
-    """Others every time."""
+    """Very many random texts, others each time, are merged alike in both ways."""
     for bytes_max in (60, 300, 1_048_576):
         ways = BothWays(monkeypatch, null_policy=policy, max_record_bytes=bytes_max)
         _batches(ways, random.Random(random_seed), 1_000)
@@ -87,7 +87,7 @@ def _ordinary(rng: random.Random, depth: int = 0) -> Any:
 @needs_compiled
 @pytest.mark.parametrize("policy", POLICIES)
 def test_ordinary_texts_are_compiled(monkeypatch, policy):
-    """Every one: objects in objects, numbers and texts of all kinds, arrays, in any order, of any kind of key."""
+    """Usual texts are all merged by the compiled way, with any nesting, order, type of value and key."""
     ways = BothWays(monkeypatch, null_policy=policy)
     rng = random.Random(3)
     states: States = dict.fromkeys((b"7", b"-12", b"k", "schlüssel".encode()))
@@ -140,7 +140,7 @@ def test_ordinary_texts_are_compiled(monkeypatch, policy):
 ])  # fmt: skip
 @pytest.mark.parametrize("policy", POLICIES)
 def test_such_deltas_are_compiled(monkeypatch, policy, record, delta):
-    """Each at one rule's edge."""
+    """Deltas at the edge of one rule each are still merged by the compiled way."""
     ways = BothWays(monkeypatch, null_policy=policy)
     assert not ways.leaves(record, delta)
     assert ways.merged == 1
@@ -148,7 +148,7 @@ def test_such_deltas_are_compiled(monkeypatch, policy, record, delta):
 
 @needs_compiled
 def test_nulls_are_compiled_as_their_policy_says(monkeypatch):
-    """Set, or ignored, at any depth of what merges; all else that has nulls is left."""
+    """Nulls are set or ignored at any depth of objects that merge; other deltas with nulls are left."""
     record = b'{"id":"7","a":{"b":1},"c":null}'
     for delta in (
         b'{"a":null,"d":null}',
@@ -174,7 +174,7 @@ def test_nulls_are_compiled_as_their_policy_says(monkeypatch):
     (b"0", b"-0"),
 ])  # fmt: skip
 def test_such_keys_are_compiled(ways, key, says):
-    """Texts and integers, of new records and of known ones."""
+    """Keys that are texts or integers are merged by the compiled way, for new records and stored ones."""
     assert not ways.leaves(None, b'{"id":%b}' % says, key)
     assert not ways.leaves(b'{"id":"as it was"}', b'{"a":1,"id":%b}' % says, key)
     assert ways.merged == 2
@@ -188,15 +188,15 @@ def test_such_keys_are_compiled(ways, key, says):
     (b"100000000000000000000.0", b"1e20"), (b"1e+16", b"1e16"), (b"1e-7", b"1e-7"), (b"false", b"false"),
     (b'{"a":1}', b'{"a":1}'),
 ])  # fmt: skip
-def test_what_is_not_the_key_is_left(ways, key, says):
-    """However much it looks like it."""
+def test_a_delta_with_another_key_is_left(ways, key, says):
+    """A delta whose key field only resembles the key is left."""
     assert ways.leaves(None, b'{"id":%b}' % says, key)
     assert ways.leaves(b'{"id":"as it was"}', b'{"a":1,"id":%b}' % says, key)
 
 
 @needs_compiled
 def test_a_record_without_its_key_is_left(ways):
-    """A new one, and a known one that somebody damaged."""
+    """A new record without its key, and a stored one that was damaged so, are left."""
     assert ways.leaves(None, b'{"a":1}')
     assert ways.leaves(None, b"{}")
     assert ways.leaves(b'{"a":{"id":"7"}}', b'{"a":1}')
@@ -206,7 +206,7 @@ def test_a_record_without_its_key_is_left(ways):
 
 @needs_compiled
 def test_other_states_are_left(ways):
-    """Ones that expire, and that have a correlation id."""
+    """A record that expires or has a time to live of its own is left."""
     record = Record(b"7", b'{"a":1}', None, 0, 0)
     for state in (Stored(1, b'{"id":"7"}', 1, -1, b""), Stored(1, b'{"id":"7"}', 0, -1, b"c")):
         assert ways.merge([record], {b"7": state}).left == [record]
@@ -218,8 +218,8 @@ def test_other_states_are_left(ways):
 
 
 @needs_compiled
-def test_versions_are_told_beyond_the_made_headers(ways):
-    """The one before the last made, the last, and those that are made for their record."""
+def test_versions_beyond_the_prepared_headers_are_written(ways):
+    """The headers are right for the last prepared versions and the first ones after them."""
     for version in (*range(1, VERSIONS_MADE + 3), 2**70):
         told = ways.one(b'{"id":"7"}', b'{"a":1}', version=version)
         assert told.sow[0][2] == told.delta[0][2] == [("version", b"%d" % (version + 1))]
@@ -227,8 +227,8 @@ def test_versions_are_told_beyond_the_made_headers(ways):
 
 
 @needs_compiled
-def test_what_says_nothing_new_is_told_as_empty(ways):
-    """The record stays the same object."""
+def test_a_delta_that_changes_nothing_is_empty(ways):
+    """The stored record stays the same object, and the delta is empty."""
     record = b'{"a":{"b":1},"id":"7"}'
     for version in (1, VERSIONS_MADE):
         told = ways.one(record, b'{"id":7,"a":{"b":1}}', version=version)
@@ -238,7 +238,7 @@ def test_what_says_nothing_new_is_told_as_empty(ways):
 
 
 def test_where_there_is_a_compiler_it_is_compiled():
-    """Building goes on without it, so nobody would hear that it failed."""
+    """A machine with a compiler has the compiled merge: a build goes on without it, so its failure would be silent."""
     compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
     found = next(filter(None, map(shutil.which, (compiler, "cc", "gcc", "clang"))), None)
     if found is None:
@@ -265,8 +265,8 @@ print(type(driver._task.host.processor._merge_plain).__name__, driver.pending_ou
 @pytest.mark.parametrize(("extension", "switch", "way"), [
     ("there", "1", "function"), ("missing", "", "function"),
 ])  # fmt: skip
-def test_without_it_the_same_is_done_in_python(extension, switch, way):
-    """Where it is switched off or missing."""
+def test_without_the_compiled_module_python_does_the_same(extension, switch, way):
+    """The merge in Python takes over where the compiled one is switched off or missing."""
     done = subprocess.run(
         [sys.executable, "-c", _SHOWS_WAY, extension],
         env={**os.environ, "SOWSTREAM_NO_EXTENSIONS": switch}, capture_output=True, text=True, timeout=60, check=False,

@@ -1,4 +1,4 @@
-"""Deletes by filter: what matches at the command's place in the log is gone, and nothing else."""
+"""Deletes by filter: the records that match at the command's place in the log are deleted, and no others."""
 
 import json
 
@@ -44,7 +44,7 @@ def small_pieces(monkeypatch):
     monkeypatch.setattr(filter_delete, "PIECE_RECORDS", 2)
 
 
-def test_what_was_merged_before_counts_and_nothing_behind_it(driver):
+def test_records_merged_before_count_and_later_ones_do_not(driver):
     """Records in the store, in memory, of the open transaction and of the same batch are deleted; later ones stay."""
     driver.pipe_batch([order(1), order(2, "new")])
     driver.commit()
@@ -65,7 +65,7 @@ def test_what_was_merged_before_counts_and_nothing_behind_it(driver):
 
 
 def test_each_match_is_deleted_as_by_key(driver):
-    """A tombstone, and a delta record of kind delete with the key fields; both have the command's own headers."""
+    """Each match gets a tombstone and a delta of kind delete with its key fields, both with the command's headers."""
     driver.pipe_batch([order(1), by_filter(DONE, correlation_id="abc", trace="t", client="desk", sequence="4")])
     more = {"client": "desk", "correlation_id": "abc", "kind": "delete", "sequence": "4", "trace": "t", "version": "2"}
     for role, body in (("sow", None), ("delta", {"id": 1})):
@@ -86,21 +86,21 @@ def test_every_kind_of_ack_is_answered(driver):
 
 
 def test_deletes_by_key_are_counted_too(driver):
-    """One if there was a record, none if there was not; a message with the key fields goes to its partition first."""
+    """A delete by key counts 1 or 0 records; one with a message goes to its key's partition first."""
     driver.pipe_batch([order(1), ("1", None, ASKS), ("1", {"id": 1}, ASKS), order(2), (None, {"id": 2}, ASKS)])
     assert [ack["records_deleted"] for ack in acks(driver)] == [1, 0]
     driver.commit()
     assert [(ack["sow_key"], ack["records_deleted"]) for ack in acks(driver)] == [("2", 1)]
 
 
-def test_a_rejected_delete_says_why_in_its_stats(driver):
-    """Where a publish is told that there are none."""
+def test_a_rejected_delete_has_the_reason_in_its_stats(driver):
+    """A rejected delete answers `stats` with its reason; for a publish they are not supported."""
     driver.pipe_batch([("1", None, ASKS | {"sow_key": "2"}), ("1", b"{", {"ack_type": "stats"})])
     assert [ack["reason"].split(":")[0] for ack in acks(driver)] == ["key_mismatch", "not supported"]
 
 
 def test_a_repeat_deletes_nothing(driver):
-    """What has matched since stays: the command was carried out before."""
+    """A repeated delete by filter deletes nothing: records that match since then stay."""
     numbered = by_filter(DONE, ack_type="stats", client="desk", sequence="1")
     driver.pipe_batch([order(1), numbered, order(1), numbered])
     first, second = acks(driver)
@@ -109,8 +109,8 @@ def test_a_repeat_deletes_nothing(driver):
     assert keys(driver) == ["1"]
 
 
-def test_what_was_over_before_the_command_is_not_deleted_but_expires(driver):
-    """It is not counted, and ends by the clock."""
+def test_a_record_that_was_over_before_the_command_expires(driver):
+    """A record that was over before the command is not counted; it expires by the clock."""
     driver.pipe_batch([("1", {"id": 1, "state": "done"}, {"expiration": "1"}), order(2)])
     driver.now_ms += 1_000
     driver.pipe_batch([by_filter(DONE, **ASKS)])
@@ -120,7 +120,7 @@ def test_what_was_over_before_the_command_is_not_deleted_but_expires(driver):
 
 
 def test_functions_know_key_size_topic_and_the_time_of_publication(driver):
-    """UNIX_TIMESTAMP is when the command was published, however late it is carried out."""
+    """UNIX_TIMESTAMP is the time at which the command was published, also when it is carried out late."""
     driver.pipe_batch([order(1), order(22, note="long" * 10), order(3)])
     driver.now_ms += 86_400_000
     now_s = driver.now_ms // 1000
@@ -145,8 +145,8 @@ def test_functions_know_key_size_topic_and_the_time_of_publication(driver):
         (("9", {"id": 9}, {"command": "sow_delete", "filter": DONE}), "header filter: a delete by filter has no key"),
     ],
 )
-def test_what_cannot_be_meant_is_rejected_and_deletes_nothing(driver, record, detail):
-    """As `bad_header`, with the place in the filter; the acks fail."""
+def test_a_contradictory_command_is_rejected_and_deletes_nothing(driver, record, detail):
+    """It is rejected as `bad_header`, with the place in the filter, and its acks fail."""
     key, value, headers = record
     driver.pipe_batch([order(1), (key, value, headers | {"ack_type": "stats"})])
     ((reason, said),) = rejected(driver)
@@ -157,7 +157,7 @@ def test_what_cannot_be_meant_is_rejected_and_deletes_nothing(driver, record, de
 
 
 def test_a_publishers_own_header_of_that_name_travels_on(driver):
-    """`filter` means something on deletes alone."""
+    """A header `filter` on a publish is the publisher's own and travels on."""
     driver.pipe_batch([("1", {"id": 1}, {"filter": "blue"}), (None, {"id": 2}, {"filter": "red"})])
     driver.commit()
     assert [told(record)["filter"] for record in driver.read_output("sow") + driver.pending_output("sow")] == [
@@ -167,7 +167,7 @@ def test_a_publishers_own_header_of_that_name_travels_on(driver):
 
 
 def test_the_input_waits_until_the_last_piece_is_done(driver, small_pieces):
-    """What stands behind the command is merged after it, however many turns it takes and whatever commits come by."""
+    """Records behind the command are merged after it, for any number of turns and commits in between."""
     driver.pipe_batch([*map(order, range(5)), by_filter(DONE, **ASKS), order(1, "again")])
     assert driver.is_paused
     driver.pipe_batch([order(6)])
@@ -200,7 +200,7 @@ def test_nothing_expires_while_the_input_waits(driver, small_pieces):
 @pytest.mark.parametrize("calamity", ["abort", "crash", "crash, store kept"])
 @pytest.mark.parametrize("committed", [0, 1, 2])
 def test_a_successor_goes_on_with_what_is_left_and_knows_the_count(driver, small_pieces, calamity, committed):
-    """Pieces that were committed stay done, others are done again; the answer comes once, with all of them."""
+    """Committed pieces stay done and others are done again; the one answer counts all of them."""
     driver.pipe_batch([*map(order, range(7)), order(8, "new")])
     driver.commit()
     driver.pipe_batch([by_filter(DONE, **ASKS), *map(order, range(2))])
@@ -220,7 +220,7 @@ def test_a_successor_goes_on_with_what_is_left_and_knows_the_count(driver, small
 
 
 def test_a_function_that_raises_rejects_the_command_and_says_how_many_were_deleted(small_pieces, tmp_path, monkeypatch):
-    """Also by the clock, where nobody else would take the blame: the worker goes on."""
+    """A function that raises rejects the command with the number of deleted records, also in a timer call."""
     install(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     driver = merging(message_type="brittle", dlq_max_ratio=1)
@@ -238,7 +238,7 @@ def test_a_function_that_raises_rejects_the_command_and_says_how_many_were_delet
 
 
 def test_records_without_fields_are_found_by_their_key(tmp_path, monkeypatch):
-    """Of bytes no field can match."""
+    """Records of bytes have no fields for a filter, and are found by their key."""
     install(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     driver = merging(message_type="bytes", key="explicit")

@@ -1,4 +1,4 @@
-"""Deletes by filter under random histories, calamities and pieces of two records: SOW is what a naive fold makes."""
+"""Deletes by filter under random histories, failures and pieces of two records: SOW equals a naive fold."""
 
 import json
 import random
@@ -76,7 +76,7 @@ def finish(driver):
 
 
 def told_counts(driver):
-    """What each ack says, by command id; the same command may be answered again."""
+    """The number of deleted records in each ack, by command id; the same command may be answered again."""
     answers = {}
     for record in driver.read_output("ack"):
         ack = json.loads(record.value)
@@ -115,7 +115,7 @@ def test_whatever_happens_each_command_deletes_what_matches_at_its_place_exactly
 @pytest.mark.parametrize("stage", ["deltas", "sow", "acks"])
 @pytest.mark.parametrize("seed", range(25))
 def test_without_transactions_a_command_that_comes_again_leaves_later_records_alone(seed, stage):
-    """A worker dies in any stage, at any piece, again and again: SOW and the counts are those of a calm life."""
+    """After crashes in any stage and at any piece SOW and the counts are those of a run without a crash."""
     rng = random.Random(f"{seed} {stage}")
     driver = StagedDriver(dlq_max_ratio=1)
     number = 0

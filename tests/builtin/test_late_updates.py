@@ -43,7 +43,7 @@ def test_a_late_publish_keeps_the_fields_of_the_group_and_replaces_the_rest():
 
 @pytest.mark.parametrize("by", [{}, {"ts": None}], ids=str)
 def test_a_publish_that_does_not_name_by_counts_as_late(by):
-    """Without `by` nothing says that the publish is newer, so the group's fields stay."""
+    """A publish without the field `by` may be older than the record, so the fields of the group stay."""
     record, _, removed, stale = after(({"price": 9, "book": 7, **by}, {"command": "publish"}))
     assert record == {"ts": 5, "price": 10, "book": {"bid": 1}}
     assert (removed, stale) == (["/book/n", "/x"], 1)
@@ -106,7 +106,7 @@ def test_a_removal_that_touches_no_group_is_not_stale():
 
 
 def test_a_delta_after_a_delete_begins_a_new_record():
-    """A delete removes `by` with the record, so a late delta is the first of a new record with what it carries."""
+    """A delete removes `by` with the record, so a late delta begins a new record with its fields."""
     assert after(({}, {"command": "sow_delete"}), ({"ts": 1, "price": 1}, {}))[0] == {"ts": 1, "price": 1}
 
 

@@ -1,4 +1,4 @@
-"""Merge rules and sequence groups in the delta merge: asked before a delta is folded, and held whatever happens."""
+"""Merge rules and sequence groups in the delta merge: applied before a delta is folded, also after failures."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def test_rules_meet_the_record_and_the_delta_topic_tells_the_outcome():
 
 @pytest.mark.parametrize("calamity", ["abort", "crash"])
 def test_nothing_is_added_twice(calamity):
-    """Neither by a record that comes again after a calamity, nor by one that its publisher sends again."""
+    """Neither a record that comes again after a crash nor one that its publisher repeats is added twice."""
     driver = merging(**RULES)
     driver.pipe_input("7", {"sum": 1}, {"client": "c", "sequence": "1"})
     driver.commit()
@@ -37,7 +37,7 @@ def test_nothing_is_added_twice(calamity):
 
 
 def test_a_late_delta_is_counted_and_undoes_nothing():
-    """Its other fields apply."""
+    """A late delta is counted; it leaves the group as it is, and its other fields apply."""
     driver = merging(**GROUPS)
     driver.pipe_batch([("7", {"ts": 2, "price": 2}, None), ("7", {"ts": 1, "price": 1, "note": "x"}, None)])
     assert bodies(driver.pending_output("sow"))[1] == {"ts": 2, "price": 2, "note": "x"}
@@ -46,6 +46,6 @@ def test_a_late_delta_is_counted_and_undoes_nothing():
 
 
 def test_a_rule_that_does_not_exist_stops_the_start():
-    """With the settings in the message."""
+    """An unknown rule is refused at the start, with the settings in the message."""
     with pytest.raises(ConfigurationError, match="sun"):
         merging(merge_rules={"/n": "sun"})

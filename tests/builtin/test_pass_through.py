@@ -31,7 +31,7 @@ def driver() -> ProcessorTestDriver:
 
 
 def test_a_message_is_delivered_byte_for_byte(driver):
-    """Whatever its command: blanks, nulls and doubled members stay; no version, no kind."""
+    """Blanks, nulls and doubled members stay with every command, and there is no version and no kind."""
     literal = b'{"id": 7, "n": null, "n": 2 }'
     for headers in (
         {},
@@ -49,7 +49,7 @@ def test_a_message_is_delivered_byte_for_byte(driver):
 
 
 def test_nothing_is_remembered_of_a_key(driver):
-    """A delta is the message, not what it changes, however often it comes."""
+    """No record is kept: a repeated delta is delivered each time as it came."""
     driver.pipe_batch([("7", {"id": 7, "n": 1}, None)] * 2)
     assert bodies(driver.pending_output("delta")) == [{"id": 7, "n": 1}] * 2
     with pytest.raises(LookupError, match="PassThrough declares no output of role 'sow'"):
@@ -57,7 +57,7 @@ def test_nothing_is_remembered_of_a_key(driver):
 
 
 def test_a_delete_has_nothing_to_do_and_is_accounted_for(driver):
-    """By key, by message and by filter: acknowledged with the count 0, and nothing is delivered."""
+    """A delete by key, message or filter is acknowledged with the count 0, and no record is delivered."""
     asks = {"command": "sow_delete", "ack_type": "processed,stats"}
     driver.pipe_batch([("7", None, asks), (None, {"id": 7}, asks), (None, None, asks | {"filter": "/n > 1"})])
     assert [ack.get("records_deleted") for ack in acks(driver)] == [None, 0] * 3
@@ -68,7 +68,7 @@ def test_a_delete_has_nothing_to_do_and_is_accounted_for(driver):
 
 
 def test_a_message_without_a_key_goes_to_its_own_partition_first(driver):
-    """Keyed, as it came; a sequence tells where it came in."""
+    """A record without a key is sent to its own partition unchanged, with its key; `source` has its first place."""
     driver.pipe_batch([(None, b'{"id": 7 }', None), (None, {"id": 8}, {"client": "d", "sequence": "1", "trace": "t"})])
     assert driver.pending_output("delta") == []
     driver.commit()
@@ -80,7 +80,7 @@ def test_a_message_without_a_key_goes_to_its_own_partition_first(driver):
 
 
 def test_repeats_are_dropped_over_crashes(driver):
-    """The mark is restored from its topic, the only one that is read back."""
+    """The mark is restored from its topic, the only one that such a topic reads back."""
     numbered = {"client": "d", "sequence": "5", "ack_type": "processed"}
     driver.pipe_input("7", {"id": 7}, numbered)
     driver.commit()
@@ -92,7 +92,7 @@ def test_repeats_are_dropped_over_crashes(driver):
     assert driver.events == {"duplicate": 1}
 
 
-def test_what_is_not_committed_is_delivered_again_once(driver):
+def test_an_uncommitted_message_is_delivered_again_once(driver):
     """An abort and a crash leave each message once for readers of committed records."""
     driver.pipe_batch([("7", {"id": 7, "n": n}, None) for n in range(3)])
     driver.abort()
@@ -121,7 +121,7 @@ def test_what_is_not_committed_is_delivered_again_once(driver):
     ],
 )
 def test_bad_input_goes_to_the_dead_letters(key, value, headers, reason):
-    """For the reasons that a topic with records would name; the others go on, and the publisher is answered."""
+    """The reasons are those of a topic with records; other messages are delivered, and the publisher is answered."""
     driver = passing(max_record_bytes=150, max_depth=3)
     driver.pipe_batch([(key, value, {**headers, "ack_type": "processed"}), ("7", {"id": 7}, None)])
     assert [found for found, _ in rejected(driver)] == [reason]
@@ -130,7 +130,7 @@ def test_bad_input_goes_to_the_dead_letters(key, value, headers, reason):
 
 
 def test_plug_ins_see_each_message_and_no_record_before_it(tmp_path, monkeypatch):
-    """What they make of it is delivered; preprocessing may make the key."""
+    """The result of the plug-ins is delivered; preprocessing may make the key."""
     install(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     driver = passing(preprocess=["upper_id"], enrich=["total"])
@@ -145,7 +145,7 @@ def test_plug_ins_see_each_message_and_no_record_before_it(tmp_path, monkeypatch
 
 
 def test_headers_that_are_a_part_of_the_message_go_with_it(tmp_path, monkeypatch):
-    """A message type that says the fields in a header can be read from the delta topic."""
+    """A message type with its fields in a header can be read from the delta topic."""
     install(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     driver = passing(message_type="labelled")
@@ -155,7 +155,7 @@ def test_headers_that_are_a_part_of_the_message_go_with_it(tmp_path, monkeypatch
 
 
 def test_bytes_are_delivered_under_their_explicit_key():
-    """A message type that has no fields."""
+    """A message type without fields works on a topic without a SOW."""
     driver = passing(message_type="binary", key="explicit")
     driver.pipe_batch([("a", b"\xff\x00", None), (None, b"\x01", {"sow_key": "b"})])
     driver.commit()
@@ -163,15 +163,15 @@ def test_bytes_are_delivered_under_their_explicit_key():
     assert [(record.key, record.value) for record in found] == [(b"a", b"\xff\x00"), (b"b", b"\x01")]
 
 
-def test_the_source_is_said_where_it_is_asked_for():
-    """As on topics with records."""
+def test_the_source_is_written_where_it_is_asked_for():
+    """The header `source` is written as on topics with records."""
     driver = passing(source_header=True)
     driver.pipe_input("7", {"id": 7})
     assert told(driver.pending_output("delta")[0]) == {"source": "ticks.publish/0/0"}
 
 
 def test_the_setting_chooses_the_plug_in_and_its_topics():
-    """There is no SOW topic; a topic with records is what it was."""
+    """With `sow: false` there is no SOW topic; topics with records are unchanged."""
     config = Config(topics={"ticks": {"sow": False}, "orders": {}})
     ticks, orders = pipelines(config, ["ticks", "orders"])
     assert (ticks.processor_type, orders.processor_type) == (PassThrough, DeltaMerge)
@@ -182,7 +182,7 @@ def test_the_setting_chooses_the_plug_in_and_its_topics():
 
 
 def test_at_least_once_it_runs_exactly_once_and_needs_no_source():
-    """Nothing that comes again could be recognised by a record."""
+    """Repeats after a crash cannot be recognised by a record, so it runs in transactions."""
     config = Config(topics={"ticks": {"sow": False}}, guarantee="at_least_once")
     assert not config.topics["ticks"].source_header
     assert not PassThrough.is_repeatable
@@ -205,20 +205,20 @@ def test_at_least_once_it_runs_exactly_once_and_needs_no_source():
     ],
 )
 def test_settings_that_need_records_are_refused(settings, said):
-    """At once, with the setting's name."""
+    """Settings that need records are refused at the start, with the setting's name."""
     with pytest.raises(ValueError, match=said):
         Config.model_validate(settings)
 
 
 def test_a_processor_that_reads_records_cannot_read_such_a_topic():
-    """It would wait for a topic that nobody makes."""
+    """A processor whose input is a SOW topic is refused on a topic without one: it would wait for ever."""
     config = Config(topics={"t": {"sow": False}}, processors={"p": {"use": "conflate", "underlying": "t"}})
     with pytest.raises(ConfigurationError, match=r"processors\.p: 't' keeps no records to read"):
         pipelines(config, ["p"])
 
 
-def test_a_processor_without_state_is_told_what_it_would_have_to_declare(driver):
-    """Each way to its state, rather than a state that is gone with the process."""
+def test_a_processor_without_state_gets_advice_on_its_declaration(driver):
+    """Every access to its state is refused, as the state would be gone with the process."""
     context = driver._task._context
     assert isinstance(context, TaskContext)
     for use in (

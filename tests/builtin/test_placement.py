@@ -71,7 +71,7 @@ class TestAnotherPartitioner:
         assert (moved.key, moved.value is None) == (FOREIGN.encode(), value is None)
 
     def test_a_known_key_stays(self, way):
-        """A key that has a record in this partition is merged here, whatever its hash says."""
+        """A key that has a record in this partition is merged here, although its hash names another one."""
         driver = partition(foreign_partition="accept", **way)
         driver.pipe_input(FOREIGN, {"id": int(FOREIGN), "a": 1})
         state = driver.state.get_many([FOREIGN.encode()])
@@ -116,7 +116,7 @@ class TestSequencesOfMovedRecords:
     """A moved record is the same publisher's wherever it is merged."""
 
     def test_a_repeat_is_dropped_after_the_move(self):
-        """What is moved twice with one sequence number is merged once; numbers of other partitions do not count."""
+        """Repeats of one sequence number that are moved are merged once; numbers of other partitions do not count."""
         came_in = partition(next(n for n in range(PARTITIONS) if n != partition_for(b"7", PARTITIONS)))
         target = partition(partition_for(b"7", PARTITIONS))
         target.pipe_input("7", {"id": 7, "n": 9}, {"client": "c", "sequence": "9"})
@@ -154,7 +154,7 @@ def test_producers_of_any_partitioner_leave_every_key_in_one_partition():
 
 
 def deliver(drivers: list[ProcessorTestDriver]) -> None:
-    """Commit every partition, and bring what is forwarded to its partition, as Kafka does."""
+    """Commit every partition, and bring forwarded records to their partition, as Kafka does."""
     for driver in drivers:
         seen = len(driver.read_output("publish"))
         driver.commit()
@@ -184,8 +184,8 @@ class TestSpellingOfKeysOfSeveralFields:
         assert driver.events == {"moved": 1}
 
     @pytest.mark.parametrize("mode", ["reject", "accept"])
-    def test_it_is_rejected_where_nothing_is_moved(self, mode):
-        """Without `move` another spelling is rejected with the right one: it would make a second record of the key."""
+    def test_another_spelling_is_rejected_where_nothing_is_moved(self, mode):
+        """Without `move` another spelling of a key, which would make a second record, is rejected."""
         topic = TopicConfig(key=("/book", "/sym"), foreign_partition=mode)
         driver = ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
         driver.pipe_input(self.SPELLINGS[0], {"book": "x", "sym": "EURUSD"})
@@ -219,7 +219,7 @@ class TestKeyInBody:
         assert bodies(driver.pending_output("sow")) == [{"a": {"x": 1, "b": {"id": "7"}}}]
 
     @pytest.mark.parametrize(("key", "body"), [(b"\xff", {}), (b"7", {"a": 5})], ids=["not UTF-8", "no object"])
-    def test_what_cannot_be_completed_is_rejected(self, key, body):
+    def test_a_record_that_cannot_be_completed_is_rejected(self, key, body):
         """A full publish that cannot have its key field is rejected as `missing_key`."""
         topic = TopicConfig(key=("/a/id",))
         driver = ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
@@ -247,7 +247,7 @@ class TestKeyInBody:
             assert body["a"]["b"]["id"] == 7
 
     @pytest.mark.parametrize("merge_depth", [None, 2, 3])
-    def test_what_a_delta_leaves_out_stays_beside_a_deep_key_field(self, merge_depth):
+    def test_fields_that_a_delta_leaves_out_stay_next_to_a_deep_key_field(self, merge_depth):
         """An object around a key field that a delta leaves out keeps its other fields where the object above merges."""
         topic = TopicConfig(key=("/a/b/id",), merge_depth=merge_depth)
         driver = ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
@@ -291,7 +291,7 @@ class TestKeyFormat:
         assert [record.key for record in driver.pending_output("sow")] == [b"%d" % number]
 
     def test_a_forwarded_key_is_not_read_again(self):
-        """A text of 4 bytes that a worker forwarded is no integer: header `source` says so."""
+        """A text of 4 bytes that a worker forwarded is not read as an integer: header `source` marks it as text."""
         topic = TopicConfig(key_format="int")
         driver = ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
         driver.pipe_input(b"1234", {"id": 1234}, {"source": "orders.publish/3/5"})
@@ -302,7 +302,7 @@ class TestKeyFormat:
         [("json", b"{"), ("json", b'{"x":1}'), ("json", b"[7]"), ("json", b"1.5"), ("int", b"7")],
     )
     def test_an_unreadable_key_is_a_dead_letter_as_it_came(self, key_format, key):
-        """A key that is not in the topic's format is rejected as `missing_key`, and its publisher is told."""
+        """A key that is not in the topic's format is rejected as `missing_key`, and its publisher gets an answer."""
         topic = TopicConfig(key_format=key_format)
         driver = ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
         driver.pipe_input(key, {"id": 7}, {"ack_type": "processed"})
@@ -323,8 +323,8 @@ class TestExpectVersion:
 
     @pytest.mark.parametrize("command", ["publish", "delta_publish", "sow_delete"])
     @pytest.mark.parametrize(("expected", "applies"), [(2, True), (1, False), (3, False), (0, False)])
-    def test_it_is_applied_to_that_version_only(self, command, expected, applies):
-        """A command that expects another version changes nothing and is no dead letter; its ack says `conflict`."""
+    def test_a_command_is_applied_to_the_expected_version_only(self, command, expected, applies):
+        """A command that expects another version changes nothing and is no dead letter; its ack is `conflict`."""
         topic = TopicConfig()
         driver = ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
         driver.pipe_batch([("7", {"id": 7}, None), ("7", {"a": 1}, None)])

@@ -14,7 +14,7 @@ STAGES = ("deltas", "sow", "acks")
 
 
 def acks(driver):
-    """Every ack that a publisher hears."""
+    """Return every ack of the driver."""
     return [json.loads(record.value) for record in driver.read_output("ack")]
 
 
@@ -39,7 +39,7 @@ def commands(rng, numbers):
 
 
 def world(records):
-    """What a subscriber makes of deltas applied as they come: also repeats, also where the key is gone."""
+    """Return the records of a subscriber that applies deltas as they come, with repeats and deletes of absent keys."""
     made = {}
     for record in records:
         if told(record).get("kind") == "delete":
@@ -62,7 +62,7 @@ def last(records):
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("seed", range(6))
 def test_whenever_it_dies_sow_is_what_it_is_without_a_crash(stage, seed):
-    """Also if it dies again on the way back, before or after the store had what comes again."""
+    """SOW is the same as without a crash, also after a second crash, before or after the store has the input again."""
     rng = random.Random(f"{stage} {seed}")
     calm, driver = (StagedDriver(merge_rules=RULES, dlq_max_ratio=1) for _ in range(2))
     for turn in range(3):
@@ -90,7 +90,7 @@ def test_whenever_it_dies_sow_is_what_it_is_without_a_crash(stage, seed):
 
 
 def test_a_delete_that_comes_again_leaves_no_record_and_no_second_delta():
-    """The tombstone in SOW tells that it and the update before it are done, though the key is gone."""
+    """The tombstone in SOW proves that the delete and the update before it are done, though the key is gone."""
     driver = StagedDriver(merge_rules=RULES)
     driver.pipe_input("7", {"id": 7, "sum": 1})
     driver.commit()
@@ -102,8 +102,8 @@ def test_a_delete_that_comes_again_leaves_no_record_and_no_second_delta():
     assert driver.events == {"redelivered": 2}
 
 
-def test_it_is_recognised_although_the_store_has_it_already():
-    """A restore brings the store up to the end of SOW; to die again before a commit forgets nothing."""
+def test_a_record_is_recognised_although_the_store_has_it_already():
+    """A restore brings the store to the end of SOW; a second crash before a commit forgets nothing."""
     driver = StagedDriver(merge_rules=RULES)
     driver.pipe_batch([("7", {"id": 7, "sum": 1}, None), ("8", {"id": 8}, None), ("8", None, None)])
     driver.die("sow")
@@ -115,7 +115,7 @@ def test_it_is_recognised_although_the_store_has_it_already():
 
 
 def test_nothing_is_committed_within_what_comes_again():
-    """Half of it is passed by, then it dies again: the place where it all began is not forgotten."""
+    """After a second crash in the middle the position where it all began is still known."""
     driver = StagedDriver(merge_rules=RULES)
     driver.pipe_batch([("7", {"id": 7, "sum": 1}, None)] * 4)
     driver.die("sow")
@@ -130,7 +130,7 @@ def test_nothing_is_committed_within_what_comes_again():
 
 
 def test_an_update_that_was_lost_between_others_is_made_up_for():
-    """Kafka gave up one record and took one behind it: the one that is missing is merged when it comes again."""
+    """If Kafka lost a record and took a later one, the lost one is merged when it comes again."""
     driver = StagedDriver(merge_rules=RULES)
     driver.pipe_batch([(key, {"id": key, "sum": 1}, None) for key in ("a", "b", "c")])
     del driver._logs["sow"].open[1]
@@ -141,7 +141,7 @@ def test_an_update_that_was_lost_between_others_is_made_up_for():
 
 
 def test_acks_and_marks_that_were_not_sent_are_made_up_for():
-    """A success only for what is in SOW, a failure with words of its own for what was rejected, no new duplicate."""
+    """Records in SOW get a success, rejected ones a failure with its own reason, and none becomes a duplicate."""
     driver = StagedDriver(merge_rules=RULES)
     wants = {"client": "desk", "ack_type": "completed"}
     driver.pipe_batch(
@@ -169,7 +169,7 @@ def test_acks_and_marks_that_were_not_sent_are_made_up_for():
 
 
 def test_where_nothing_comes_again_nothing_is_looked_at():
-    """After a good end, and under transactions."""
+    """After a clean end, and with transactions, no record is compared with SOW."""
     driver = StagedDriver()
     driver.pipe_input("7", {"id": 7})
     driver.commit()

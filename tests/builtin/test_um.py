@@ -16,7 +16,7 @@ def currencies():
 
 
 def test_the_late_joiner_gets_the_whole_and_the_earlier_one_the_delta():
-    """EURUSD whole, then a tighter offer that allows merging: the state of the world is whole, the delta the offer."""
+    """A late joiner gets the full EURUSD record; an earlier subscriber gets the tighter offer as a delta."""
     driver = currencies()
     driver.pipe_input("EURUSD", FULL)
     driver.pipe_input("EURUSD", TIGHTER, {"allow-merge": "true"})
@@ -30,7 +30,7 @@ def test_the_late_joiner_gets_the_whole_and_the_earlier_one_the_delta():
 
 
 def test_a_publish_that_does_not_allow_merging_replaces():
-    """With the flag false or without it: what it does not bring is gone, and the delta says so."""
+    """With the flag false or without it, fields that the publish lacks are gone and listed as removed."""
     for headers in (None, {"allow-merge": "false"}):
         driver = currencies()
         driver.pipe_batch([("EURUSD", FULL, None), ("EURUSD", TIGHTER, headers)])
@@ -41,7 +41,7 @@ def test_a_publish_that_does_not_allow_merging_replaces():
 
 
 def test_a_nested_object_replaces_and_a_null_is_a_value():
-    """UM's engine merges the fields of the event, not what is inside them; nulls are stored."""
+    """UM's engine merges the fields of the event and replaces nested objects; nulls are stored."""
     driver = currencies()
     change = {"pair": "EURUSD", "size": {"bid": None}, "bid": None}
     driver.pipe_batch([("EURUSD", FULL, None), ("EURUSD", change, {"allow-merge": "true"})])
@@ -50,7 +50,7 @@ def test_a_nested_object_replaces_and_a_null_is_a_value():
 
 
 def test_the_first_event_of_a_pair_may_allow_merging():
-    """Merged into nothing it is stored as it is, nulls too."""
+    """Merged with no record an event is stored as it is, nulls too."""
     driver = currencies()
     driver.pipe_input("EURUSD", FULL, {"allow-merge": "true"})
     assert bodies(driver.pending_output("sow")) == [FULL]
@@ -66,7 +66,7 @@ def test_pairs_do_not_meet():
     assert [reason for reason, _ in rejected(driver)] == ["key_mismatch"]
 
 
-def test_what_is_set_beats_the_preset():
+def test_a_setting_beats_the_preset():
     """The preset is three settings, and each may be another."""
     preset = TopicConfig(preset="um")
     assert (preset.merge_depth, preset.null_policy, preset.default_command) == (1, "set", "publish")

@@ -31,7 +31,7 @@ class Topic:
 
 
 def test_a_full_publish_replaces_it_and_versions_go_on():
-    """The delta is the record, for no version: whoever applies deltas begins the record anew and has what SOW has."""
+    """The delta is the full record with base 0: a subscriber that applies deltas then has the SOW record."""
     topic = Topic()
     topic.driver.pipe_input("7", {"id": 7, "px": 3}, {"command": "publish"})
     assert topic.last("sow") == ({"id": 7, "px": 3}, {"version": "3"})
@@ -45,7 +45,7 @@ def test_a_full_publish_replaces_it_and_versions_go_on():
 
 
 def test_a_delta_of_it_is_rejected_with_the_way_out():
-    """What it would be merged into is not known; the record stays as it is."""
+    """A delta of a record that cannot be read is rejected with advice; the record stays as it is."""
     topic = Topic()
     topic.driver.pipe_input("7", {"id": 7, "px": 3})
     assert topic.driver.pending_output("sow") == topic.driver.pending_output("delta") == []
@@ -56,7 +56,7 @@ def test_a_delta_of_it_is_rejected_with_the_way_out():
 
 
 def test_a_delete_removes_it():
-    """Its key is free, and a new record begins anew."""
+    """After a delete the key is free, and a new record begins with version 1."""
     topic = Topic()
     topic.driver.pipe_input("7", {"id": 7}, {"command": "sow_delete"})
     assert topic.last("sow") == (None, {"version": "3", "kind": "delete"})
@@ -74,7 +74,7 @@ def test_a_delete_removes_it():
     ],
 )
 def test_settings_that_look_at_the_record_before_do_not_keep_it(settings):
-    """Rules, groups and the key's own field are taken as for a new record."""
+    """Rules, groups and the key field of a full publish are handled as for a new record."""
     topic = Topic(**settings)
     topic.driver.pipe_input("7", {"id": 7, "px": 3, "at": 5}, {"command": "publish"})
     assert topic.last("sow") == ({"id": 7, "px": 3, "at": 5}, {"version": "3"})
@@ -82,7 +82,7 @@ def test_settings_that_look_at_the_record_before_do_not_keep_it(settings):
 
 
 def test_a_removal_of_a_full_publish_is_done_as_well():
-    """The header `remove` is about the new record."""
+    """The header `remove` applies to the new record."""
     topic = Topic()
     topic.driver.pipe_input("7", {"id": 7, "px": 3, "x": 1}, {"command": "publish", "remove": '["/x"]'})
     assert topic.last("delta") == ({"id": 7, "px": 3}, {"version": "3", "delta_base": "0"})

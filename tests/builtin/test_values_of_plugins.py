@@ -1,4 +1,4 @@
-"""Values that plug-ins make: what a message type cannot write rejects the record, and never becomes a null."""
+"""Values made by plug-ins: one that a message type cannot write rejects the record, and never becomes a null."""
 
 import datetime as dt
 import math
@@ -18,7 +18,7 @@ VALUES = {
     "long": 2**64,
     "tuple": (1, None),
 }
-"""What the plug-ins below put into a message, by the setting `kind`."""
+"""The values that the plug-ins below put into a message, by the setting `kind`."""
 
 
 def put(*, kind):
@@ -56,7 +56,7 @@ def plugins(tmp_path, monkeypatch):
     ],
 )
 def test_a_value_that_json_lacks_rejects_the_record_with_its_place(stage, command, kind, detail):
-    """The record stays as it was, and the dead letter says where the value of the plug-in is."""
+    """The record stays as it was, and the dead letter has the place of the plug-in's value."""
     driver = merging(**{stage: [{"use": "put", "settings": {"kind": kind}}]})
     driver.pipe_input("7", {"id": 7, "px": 5}, {"command": command})
     [(reason, said)] = rejected(driver)
@@ -83,7 +83,7 @@ def test_a_value_that_json_has_in_another_form_is_written(kind, text):
     assert record.value.rstrip() == b'{"id":7,"a":{"px":' + text + b'},"n":1}'
 
 
-def test_what_a_message_type_has_is_written_by_it():
+def test_values_of_a_message_type_are_written_by_it():
     """MessagePack has NaN: a plug-in's is kept, in the record and in the delta."""
     driver = merging(enrich=[{"use": "put", "settings": {"kind": "nan"}}], message_type="msgpack")
     driver.pipe_input("7", {"id": 7})

@@ -1,4 +1,4 @@
-"""Runs commands as a user does, on topics of the test's own."""
+"""Fixtures that run commands like a user, on topics of the test's own."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Cli:
 
     @staticmethod
     def command(*arguments: str) -> list[str]:
-        """The words that run it with this Python."""
+        """The command line that runs it with this Python."""
         return [sys.executable, "-m", "processor.cli.main", *arguments]
 
 
 @pytest.fixture
 def offline(tmp_path: Path) -> Cli:
-    """Commands where no Kafka answers."""
+    """Commands without a reachable Kafka."""
     return Cli(
         tmp_path,
         {
@@ -63,7 +63,7 @@ def offline(tmp_path: Path) -> Cli:
 
 @pytest.fixture
 def cli(tmp_path: Path, bootstrap: str, unique: str) -> Cli:
-    """Commands on a real Kafka; the topics are named `<unique>` and `<unique>_slow`, and are not there yet."""
+    """Commands on a real Kafka; the topics are named `<unique>` and `<unique>_slow`, and do not exist yet."""
     return Cli(
         tmp_path,
         {

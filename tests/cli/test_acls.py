@@ -1,4 +1,4 @@
-"""What each role may do on a secured cluster: the printed commands, the table that is read, and no hole for a copy."""
+"""The rights of each role on a secured cluster: the printed commands, the table in the README, and their limits."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ TABLE = Path(__file__).parents[2] / "deploy" / "README.md"
 
 
 def wanted() -> list[Grant]:
-    """For the topics of the table."""
+    """The grants for the topics of the table."""
     config = Config(topics={"orders": {}}, conflated={"orders_5s": {"underlying": "orders"}})
     return list(grants(config, pipelines(config, [])))
 
 
-def test_the_table_for_people_says_the_same():
-    """Topic by topic, role by role."""
+def test_the_table_has_the_same_rights():
+    """The printed commands and the table have the same rights, by topic and role."""
     told: dict[tuple[str, str], set[str]] = {}
     for topic, cells in re.findall(
         r"^\| `((?:orders|orders_5s|_sowstream)\.\w+|__\w+)` \|(.*)\|$", TABLE.read_text(), re.MULTILINE
@@ -38,8 +38,8 @@ def test_the_table_for_people_says_the_same():
     assert granted == told
 
 
-def test_nobody_but_its_worker_writes_to_a_conflated_topic():
-    """Nor does its worker write to what it copies."""
+def test_only_its_worker_writes_to_a_conflated_topic():
+    """Only its worker writes to a conflated topic, and that worker does not write to the underlying topic."""
     writers = {(grant.who, grant.name) for grant in wanted() if "Write" in grant.operations and grant.kind == "topic"}
     assert {who for who, name in writers if name.startswith("orders_5s.")} == {"CONFLATER"}
     assert {name for who, name in writers if who == "CONFLATER"} == {
@@ -47,8 +47,8 @@ def test_nobody_but_its_worker_writes_to_a_conflated_topic():
     }
 
 
-def test_who_reads_the_settings_of_topics():
-    """Workers of all that they write, who looks at dead letters of these, subscribers of what they keep views of."""
+def test_roles_that_read_the_settings_of_topics():
+    """Workers read the settings of all topics they write, dead-letter readers too, subscribers of their views."""
     readers: dict[str, set[str]] = {}
     for grant in wanted():
         if "DescribeConfigs" in grant.operations:
@@ -62,7 +62,7 @@ def test_who_reads_the_settings_of_topics():
 
 
 def test_operators_may_look_at_every_group_and_topic_that_status_asks_for():
-    """Who has which partition, how far it is, and where the input and the SOW topic end."""
+    """Operators may read the owners, positions and ends of the input and SOW topics."""
     implied = {"Describe", "Read", "Write"}
     looked_at = {(grant.kind, grant.name) for grant in wanted() if grant.who == "DLQ" and implied & {*grant.operations}}
     assert looked_at >= {
@@ -71,8 +71,8 @@ def test_operators_may_look_at_every_group_and_topic_that_status_asks_for():
     }
 
 
-def test_what_is_alike_is_one_command():
-    """With the role as a shell variable that has to be set; a beginning of names is told as such."""
+def test_equal_rights_share_a_command():
+    """The role is a shell variable that must be set; a prefix of names is granted as a prefix."""
     grant = Grant("WORKER", "topic", ("Read", "Write"), "a.sow")
     ids = Grant("WORKER", "transactional-id", ("Write",), "app.a.")
     assert commands([grant, ids, grant._replace(name="b.sow"), grant], "h:1") == [
@@ -88,7 +88,7 @@ def test_what_is_alike_is_one_command():
 
 
 def test_they_are_printed_without_a_broker(offline: Cli):
-    """One a line, and nothing else on standard output; nothing is made."""
+    """One command per line is the only output, and nothing is created."""
     done = offline("topics", "apply", "--acls")
     assert done.returncode == 0, done.stderr
     assert all(line.startswith("kafka-acls --bootstrap-server 127.0.0.1:1 --add ") for line in done.stdout.splitlines())
@@ -96,7 +96,7 @@ def test_they_are_printed_without_a_broker(offline: Cli):
 
 
 def test_a_prefix_is_granted_as_such_and_a_mapped_topic_by_its_name():
-    """A worker gets what begins with the installation's name of its family, and nobody else's."""
+    """A worker gets the rights for its own family's names under the installation's prefix, and no others."""
     topics = {"orders": {"kafka_topics": {"publish": "legacy.in"}}}
     config = Config(topic_prefix="acme.desk.", topics=topics, conflated={"orders_5s": {"underlying": "orders"}})
     granted = list(grants(config, pipelines(config, [])))

@@ -15,12 +15,12 @@ pytestmark = pytest.mark.broker
 
 
 def lines(text: str) -> list[dict[str, object]]:
-    """JSON lines, parsed."""
+    """The parsed JSON lines."""
     return [json.loads(line) for line in text.splitlines()]
 
 
 def write(cli: Cli, topic: str, key: str, value: dict[str, object] | None, **headers: str) -> None:
-    """A record on an output topic, as a worker would write it."""
+    """Write a record to an output topic, as a worker would."""
     publisher = Publisher(load(cli.settings).kafka)
     data = None if value is None else json.dumps(value).encode()
     publisher.send(topic, key.encode(), data, [(name, text.encode()) for name, text in headers.items()])
@@ -28,7 +28,7 @@ def write(cli: Cli, topic: str, key: str, value: dict[str, object] | None, **hea
 
 
 def published(cli: Cli, topic: str) -> list[Record]:
-    """Everything on an input topic of two partitions."""
+    """All records on an input topic of two partitions."""
     config = load(cli.settings)
     from processor.client.feeds.snapshot_boundary import SnapshotBoundary
 
@@ -41,7 +41,7 @@ def published(cli: Cli, topic: str) -> list[Record]:
 
 
 def test_topics_are_created_once_and_checked(cli: Cli, unique: str):
-    """`apply` creates what is missing and prints it, `check` then finds nothing wrong; before, it says what to do."""
+    """`apply` creates missing topics and prints them; `check` finds no problem afterwards, and gives advice before."""
     before = cli("topics", "check")
     assert before.returncode == 1
     assert f"refuse\t{unique}.sow\tdoes not exist\tsowstream topics apply\n" in before.stdout
@@ -51,8 +51,8 @@ def test_topics_are_created_once_and_checked(cli: Cli, unique: str):
     assert second.stdout == after.stdout == ""
 
 
-def test_a_topic_with_wrong_settings_is_told_and_left_alone(cli: Cli, unique: str):
-    """`apply` does not change what exists: it tells the problem and how to mend it, and ends with 1."""
+def test_a_topic_with_wrong_settings_is_reported_and_unchanged(cli: Cli, unique: str):
+    """`apply` does not change existing topics: it prints the problem with advice, and exits with 1."""
     wrong = TopicSpec(f"{unique}.publish", "publish", 1, {"cleanup.policy": "compact"})
     Admin(load(cli.settings).kafka).create([wrong])
     done = cli("topics", "apply")
@@ -62,8 +62,8 @@ def test_a_topic_with_wrong_settings_is_told_and_left_alone(cli: Cli, unique: st
     assert Admin(load(cli.settings).kafka).cluster().topics[wrong.name] == 1
 
 
-def test_bad_lines_are_told_and_the_others_sent(cli: Cli, unique: str):
-    """Each line that is refused is told with its number; the rest is sent; the exit code is 1."""
+def test_bad_lines_are_reported_and_the_others_sent(cli: Cli, unique: str):
+    """Each rejected line is reported with its number, the others are sent, and the exit code is 1."""
     cli("topics", "apply")
     given = '{"id":1,"n":1}\nnot JSON\n\n{"n":1}\n[1]\n{"id":2}\n'
     done = cli("publish", unique, given=given)
@@ -73,8 +73,8 @@ def test_bad_lines_are_told_and_the_others_sent(cli: Cli, unique: str):
     assert told[-1] == f"2 records sent to {unique}, 3 lines refused."
 
 
-def test_what_is_published_is_on_the_input_topic(cli: Cli, unique: str, tmp_path: Path):
-    """Lines of a file, a command other than the default, headers, a key and a deletion arrive as records."""
+def test_published_lines_are_on_the_input_topic(cli: Cli, unique: str, tmp_path: Path):
+    """Lines of a file, another command than the default, headers, a key and a deletion arrive as records."""
     cli("topics", "apply")
     file = tmp_path / "orders.jsonl"
     file.write_text('{"id":1}\n{"id":2}\n')
@@ -97,7 +97,7 @@ def test_what_is_published_is_on_the_input_topic(cli: Cli, unique: str, tmp_path
 
 
 def test_lines_are_json_on_every_topic(cli: Cli, unique: str):
-    """On a topic of another message type a line is a value in JSON, sent in that type; a header by name is checked."""
+    """On a topic of another message type a line is a JSON value, encoded as that type; headers are checked."""
     tree = yaml.safe_load(cli.settings.read_text())
     tree["topics"][unique]["message_type"] = "msgpack"
     cli.settings.write_text(yaml.safe_dump(tree))
@@ -121,7 +121,7 @@ def test_lines_are_json_on_every_topic(cli: Cli, unique: str):
 
 
 def test_each_line_has_a_number_of_its_own(cli: Cli, unique: str):
-    """`sequence` is the first line's, the others count on by line: no line is taken for a duplicate of another."""
+    """`sequence` is the number of the first line, and later lines count on: no line is dropped as a duplicate."""
     cli("topics", "apply")
     headers = ("--header", "client=feed", "--header", "sequence=3", "--key", "k")
     assert cli("publish", unique, *headers, given='{"n":1}\n\n{"n":2}\n').returncode == 0
@@ -130,7 +130,7 @@ def test_each_line_has_a_number_of_its_own(cli: Cli, unique: str):
 
 
 def test_a_line_of_bytes_is_base64(cli: Cli, unique: str):
-    """On a topic of bytes a line is the text that `sow` shows; what is no Base64 is told and left out."""
+    """On a topic of bytes a line is the Base64 that `sow` prints; invalid Base64 is reported and skipped."""
     tree = yaml.safe_load(cli.settings.read_text())
     tree["topics"][unique] |= {"message_type": "binary", "key": "explicit"}
     cli.settings.write_text(yaml.safe_dump(tree))
@@ -143,7 +143,7 @@ def test_a_line_of_bytes_is_base64(cli: Cli, unique: str):
 
 
 def test_the_state_of_the_world_is_printed(cli: Cli, unique: str):
-    """`sow` prints a group of messages, `get` the bare record or, with exit code 1, that there is none."""
+    """`sow` prints a group of messages, `get` the bare record, or an error with exit code 1 if there is none."""
     cli("topics", "apply")
     write(cli, f"{unique}.sow", "1", {"id": 1, "n": 2}, version="2")
     printed = lines(cli("sow", unique, "--timestamp").stdout)
@@ -179,7 +179,7 @@ def test_a_subscription_with_all_its_flags(cli: Cli, unique: str):
 
 
 def test_fewer_messages_than_asked_for_is_a_failure(cli: Cli, unique: str):
-    """`--count` with `--timeout` ends with 1 if not enough came, `--timeout` alone with 0."""
+    """`--count` with `--timeout` exits with 1 if too few messages came, `--timeout` alone with 0."""
     cli("topics", "apply")
     short = cli("subscribe", unique, "--sow", "--count", "3", "--timeout", "0.2")
     assert (short.returncode, short.stderr) == (1, "2 of 3 messages came.\n")
@@ -187,7 +187,7 @@ def test_fewer_messages_than_asked_for_is_a_failure(cli: Cli, unique: str):
 
 
 def test_plugins_are_listed(cli: Cli):
-    """Our own processors and codec are found as a third party's would be."""
+    """Our own processors and codec are found in the same way as a third party's."""
     rows = [line.split("\t") for line in cli("plugins").stdout.splitlines()]
     assert {
         ("sowstream.processors", "delta_merge"),
@@ -197,8 +197,8 @@ def test_plugins_are_listed(cli: Cli):
     assert {row[4] for row in rows} == {"ok"}
 
 
-def test_the_doctor_says_what_to_do(cli: Cli, unique: str):
-    """Missing topics are a failure with the command that mends them; once they are there, all is well."""
+def test_the_doctor_gives_advice(cli: Cli, unique: str):
+    """Missing topics are a failure with the command that creates them; afterwards, all checks pass."""
     ill = cli("doctor")
     assert ill.returncode == 1
     assert f"fail\t{unique}.sow\tdoes not exist\tsowstream topics apply" in ill.stdout

@@ -1,4 +1,4 @@
-"""`sowstream status` and `sowstream resume`, on a real Kafka; the worker is a thread that obeys as one does."""
+"""`sowstream status` and `sowstream resume` on a real Kafka, with a thread in the place of a worker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RECORDS = 20
 
 
 class Desk:
-    """Topics with some records, a worker's voice, and commands."""
+    """Topics with some records, the notices of a worker, and commands."""
 
     def __init__(self, directory: Path, bootstrap: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
         self.name = name
@@ -50,7 +50,7 @@ class Desk:
         self.voice.start()
 
     def __call__(self, *words: str) -> tuple[int, str, str]:
-        """Run a command: exit code, data, and what it said to people."""
+        """Run a command; returns its exit code, its data and its messages for people."""
         self._capsys.readouterr()
         code = run([*words, "-c", str(self.file)])
         said = self._capsys.readouterr()
@@ -59,26 +59,26 @@ class Desk:
     def hold(
         self, partition: int, offset: int, reason: str = "unreadable_batch", message: str = "it is ruined"
     ) -> None:
-        """The worker says that a partition is held."""
+        """Write a worker's notice that a partition is held."""
         self.voice.report(self.name, partition, Hold(reason, message, offset, 1_700_000_000_000, 0, time.monotonic()))
         self.wait(lambda: offset == self.held().get(partition), "the notice")
 
     def held(self) -> dict[int, int]:
-        """The partitions that are held, with their offsets."""
+        """The held partitions with their offsets."""
         entries = self.control.read(self.config.application_id)
         return (
             {} if entries is None else {one: notice.offset for one, notice in entries.held.get(self.name, {}).items()}
         )
 
     def wait(self, reached: Callable[[], bool], what: str) -> None:
-        """Wait for a fact."""
+        """Wait for a condition."""
         deadline = time.monotonic() + PATIENCE_S
         while not reached():
             assert time.monotonic() < deadline, what
             time.sleep(0.02)
 
     def obey(self, then: Hold | None) -> list[object]:
-        """Do as a worker does with the next order; the order, when it has come."""
+        """Obey the next order like a worker; returns it when it has arrived."""
         obeyed: list[object] = []
 
         def work() -> None:
@@ -92,7 +92,7 @@ class Desk:
 
 @pytest.fixture
 def desk(tmp_path: Path, bootstrap: str, unique: str, capsys: pytest.CaptureFixture[str]) -> Iterator[Desk]:
-    """Its topics are there, and the first partition of the input has some records; the group stands at offset 5."""
+    """A desk with topics, some records on the first partition of the input, and the group at offset 5."""
     made = Desk(tmp_path, bootstrap, unique, capsys)
     assert made("topics", "apply")[0] == 0
     publisher = Publisher(made.config.kafka)
@@ -117,8 +117,8 @@ def test_status_without_a_worker_shows_offsets_and_lag(desk: Desk):
     assert "Nothing is held." in said
 
 
-def test_status_names_what_is_held_and_what_to_do(desk: Desk):
-    """With exit code 1; one topic that is asked for alone is shown alone."""
+def test_status_shows_held_partitions_with_advice(desk: Desk):
+    """A held partition is shown with advice and exit code 1; a single topic can be shown alone."""
     desk.hold(0, 5)
     desk.voice.report_failure(f"{desk.name}_slow", "the disk is full")
     desk.wait(lambda: "failed" in desk("status")[2], "the failure")
@@ -144,8 +144,8 @@ def test_status_names_what_is_held_and_what_to_do(desk: Desk):
     assert second["held"] is None
 
 
-def test_status_forgets_what_was_overtaken(desk: Desk, monkeypatch: pytest.MonkeyPatch):
-    """The notice of a worker that died, whose partition has gone on; and the failure of one not heard of for long."""
+def test_status_ignores_outdated_notices(desk: Desk, monkeypatch: pytest.MonkeyPatch):
+    """Notices of a dead worker whose partition went on, and old failures, are not shown."""
     desk.hold(0, 4)
     desk.voice.report_failure(desk.name, "the disk is full")
     desk.wait(lambda: "disk is full" in desk("status", desk.name)[2], "the failure")
@@ -158,7 +158,7 @@ def test_status_forgets_what_was_overtaken(desk: Desk, monkeypatch: pytest.Monke
 
 
 def test_status_shows_an_open_transaction(desk: Desk):
-    """On the input, where a publisher left one open; the partition's readers wait for it."""
+    """An open transaction of a publisher on the input is shown, as the partition's readers wait for it."""
     from confluent_kafka import Producer
 
     producer = Producer({**desk.config.kafka, "transactional.id": desk.name, "linger.ms": 0})
@@ -172,16 +172,16 @@ def test_status_shows_an_open_transaction(desk: Desk):
     assert "open transaction" not in desk("status", desk.name)[2]
 
 
-def test_status_of_what_is_not_there(desk: Desk):
-    """A topic that the settings do not have, and topics that Kafka does not have."""
+def test_status_of_missing_topics(desk: Desk):
+    """A topic that the settings or Kafka do not have is an error."""
     code, _, said = desk("status", f"{desk.name}x")
     assert (code, f"did you mean '{desk.name}'" in said) == (2, True)
     desk.admin.delete([f"{desk.name}.publish"])
     desk.wait(lambda: "input topic does not exist" in desk("status", desk.name)[2], "being told of the missing topic")
 
 
-def test_resume_says_that_the_partition_goes_on(desk: Desk):
-    """Of all partitions, or of one."""
+def test_resume_reports_resumed_partitions(desk: Desk):
+    """`resume` prints that the partitions go on, for all partitions or for one."""
     assert desk("resume", desk.name) == (0, "", f"No worker says that a partition of {desk.name} is held.\n")
     desk.hold(0, 5)
     obeyed = desk.obey(None)
@@ -194,16 +194,16 @@ def test_resume_says_that_the_partition_goes_on(desk: Desk):
     assert desk("resume", desk.name, "--partition", "0")[1] == f"{desk.name} partition 0: goes on\n"
 
 
-def test_resume_says_why_it_is_held_again(desk: Desk):
-    """With exit code 1."""
+def test_resume_reports_a_new_hold_with_its_reason(desk: Desk):
+    """A partition that is held again is printed with the reason, and the exit code is 1."""
     desk.hold(0, 5)
     desk.obey(Hold("registry", "the registry is silent", 5, 1, 1, time.monotonic()))
     code, data, _ = desk("resume", desk.name)
     assert (code, data) == (1, f"{desk.name} partition 0: held again: the registry is silent\n")
 
 
-def test_resume_that_nobody_obeys_ends_in_time(desk: Desk):
-    """As where the worker is dead: exit code 1, and where to look."""
+def test_resume_without_a_worker_ends_in_time(desk: Desk):
+    """With a dead worker, `resume` ends with exit code 1 and advice."""
     desk.hold(0, 5)
     code, data, _ = desk("resume", desk.name, "--timeout", "1")
     assert code == 1
@@ -211,7 +211,7 @@ def test_resume_that_nobody_obeys_ends_in_time(desk: Desk):
 
 
 def test_resume_starts_a_failed_pipeline(desk: Desk):
-    """An order for all partitions is for the pipeline, too."""
+    """An order for all partitions also restarts the pipeline."""
     desk.voice.report_failure(desk.name, "the disk is full")
     desk.wait(lambda: "disk is full" in desk("status", desk.name)[2], "the failure")
 
@@ -224,7 +224,7 @@ def test_resume_starts_a_failed_pipeline(desk: Desk):
 
 
 def test_a_skip_is_shown_before_it_is_done(desk: Desk):
-    """Without --yes: exit code 2, nothing is ordered, and how much would be skipped is said."""
+    """Without --yes nothing is ordered, the number of skipped offsets is printed, and the exit code is 2."""
     desk.hold(0, 5)
     code, data, said = desk("resume", desk.name, "--partition", "0", "--skip", "7")
     assert (code, data) == (2, "")
@@ -235,7 +235,7 @@ def test_a_skip_is_shown_before_it_is_done(desk: Desk):
 
 
 def test_a_skip_is_ordered_and_awaited(desk: Desk):
-    """A worker that asks the same record once more has not seen the order; one that is held behind it has."""
+    """A worker that retries the same record has not seen the order; one held after it has."""
     desk.hold(0, 5)
     obeyed = desk.obey(None)
     code, data, _ = desk("resume", desk.name, "--partition", "0", "--skip", "7", "--yes")
@@ -255,7 +255,7 @@ def test_a_skip_is_ordered_and_awaited(desk: Desk):
 
 
 def test_a_skip_that_cannot_be_meant_is_refused(desk: Desk):
-    """With exit code 2; nothing is ordered."""
+    """An invalid skip orders nothing and exits with code 2."""
     desk.hold(0, 5)
     for words, why in {
         ("--skip", "7", "--yes"): "--skip needs --partition",

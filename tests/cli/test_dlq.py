@@ -1,4 +1,4 @@
-"""`sowstream dlq` as people use it."""
+"""`sowstream dlq` on the command line."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ BAD: list[tuple[bytes | None, Any, dict[str, str]]] = [
         (partial(replay, "slow", dry_run=True), "came from orders.sow, which only workers write to"),
     ],
 )
-def test_wrong_usage_is_told_before_kafka_is_asked(offline: Cli, call: Callable[..., None], said: str):
-    """With what to do; these errors are those that end with exit code 2."""
+def test_wrong_usage_is_rejected_before_kafka_is_asked(offline: Cli, call: Callable[..., None], said: str):
+    """Wrong usage exits with code 2 and advice, before any request to Kafka."""
     with pytest.raises((ConfigurationError, BadParameter), match=re.escape(said)):
         call(config=offline.settings)
 
@@ -89,7 +89,7 @@ def _from_rejection_to_rejection(world: World, cli: Cli) -> None:
     with pytest.raises(Stop, match=f"no such dead letter of {name} waits at partition"):
         replay(name, partition=first[1]["partition"], offset=first[1]["offset"], config=cli.settings)
 
-    # The one that was sent is rejected again; the first was put at the end, before it or after it.
+    # The letter that was sent is rejected again; the first was appended again, before or after it.
     world.wait(lambda: len(world.read("dlq")) == 5, "rejecting it again")
     kept = lines(cli("dlq", "list", name, "--all"))
     assert Counter(letter["waits"] for letter in kept) == {False: 2, True: 3}
@@ -100,7 +100,7 @@ def _from_rejection_to_rejection(world: World, cli: Cli) -> None:
 
 
 def lines(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
-    """The JSON lines of a command that went well."""
+    """The JSON lines of a successful command."""
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -111,14 +111,14 @@ def offset_of(source: str) -> int:
 
 
 def on_a_terminal(cli: Cli, *arguments: str) -> str:
-    """What a command writes to a terminal of 160 columns."""
+    """The output of a command on a terminal of 160 columns."""
     ours, theirs = pty.openpty()
     environment = os.environ | {"COLUMNS": "160", "TERM": "xterm"}
     with subprocess.Popen(cli.command(*arguments), stdout=theirs, cwd=cli.directory, env=environment) as running:
         assert running.wait(30) == 0
     os.close(theirs)
     told = b""
-    # Linux says with an error that nobody writes any more.
+    # Linux reports the end of the other side as an error.
     with contextlib.suppress(OSError):
         while more := os.read(ours, 65_536):
             told += more

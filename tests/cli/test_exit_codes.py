@@ -11,7 +11,7 @@ from tests.cli.conftest import Cli
 
 
 def test_help_answers_at_once(offline: Cli):
-    """`--help` needs no settings, no broker, and none of the modules that take time to import."""
+    """`--help` needs no settings, no broker, and none of the slow modules."""
     heavy = ("confluent_kafka", "rocksdict", "pydantic", "orjson", "structlog")
     code = (
         "import sys; from processor.cli.main import run; assert run(['--help']) == 0; "
@@ -32,8 +32,8 @@ def test_help_answers_at_once(offline: Cli):
         (["demo"], "until Ctrl-C, no check"),
     ],
 )
-def test_help_tells_what_holds_without_a_flag(offline: Cli, arguments: list[str], default: str):
-    """Also where the default is not a value but a way to find one."""
+def test_help_shows_the_defaults(offline: Cli, arguments: list[str], default: str):
+    """The help shows each default, also one that is computed."""
     told = re.sub(r"[\s│]+", " ", offline(*arguments, "--help").stdout)
     assert f"[default: {default}]" in told
 
@@ -65,7 +65,7 @@ def test_help_tells_what_holds_without_a_flag(offline: Cli, arguments: list[str]
     ],
 )
 def test_wrong_usage_is_2(offline: Cli, arguments: list[str], said: str):
-    """What the user can put right by another command line or settings ends with 2 and says so, on stderr only."""
+    """Errors that another command line or other settings can fix exit with 2, with a message on stderr only."""
     done = offline(*arguments, given='{"id":1}\n')
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
@@ -73,7 +73,7 @@ def test_wrong_usage_is_2(offline: Cli, arguments: list[str], said: str):
 
 
 def test_wrong_kafka_properties_are_2(offline: Cli):
-    """A property that librdkafka does not know is named; its value, which may be a secret, is not."""
+    """A property unknown to librdkafka is named; its value, which may be a secret, is not."""
     offline.settings.write_text("kafka: {sasl.passwort: hunter2}\ntopics: {orders: {}}\n")
     for command in (["sow", "orders"], ["topics", "check"], ["delete", "orders", "--key", "1"]):
         done = offline(*command)
@@ -97,7 +97,7 @@ def test_wrong_kafka_properties_are_2(offline: Cli):
     ],
 )
 def test_a_topic_that_no_partition_could_begin_with_is_2(offline: Cli, setting: str, said: str):
-    """It is told by name before Kafka is asked for anything, by the worker and by who would make its topics."""
+    """Such a name is rejected before any request to Kafka, by the worker and by `topics apply`."""
     offline.settings.write_text(
         f"kafka: {{bootstrap.servers: '127.0.0.1:1'}}\ntopics: {{fine: {{}}, wrong: {{{setting}}}}}\n"
     )
@@ -109,7 +109,7 @@ def test_a_topic_that_no_partition_could_begin_with_is_2(offline: Cli, setting: 
 
 
 def test_rules_for_a_message_type_without_deltas_are_2(offline: Cli):
-    """The worker makes the message type before it starts anything."""
+    """The worker creates the message type before it starts anything."""
     topic = "{message_type: binary, key: explicit, merge_rules: {/qty: sum}}"
     offline.settings.write_text(f"kafka: {{bootstrap.servers: '127.0.0.1:1'}}\ntopics: {{wrong: {topic}}}\n")
     done = offline("worker")
@@ -117,8 +117,8 @@ def test_rules_for_a_message_type_without_deltas_are_2(offline: Cli):
     assert "take out its merge_rules" in done.stderr
 
 
-def test_the_doctor_tells_trouble_of_settings_from_trouble_of_kafka(offline: Cli):
-    """A wrong property is to be mended in the settings; a Kafka that does not answer is to be started."""
+def test_the_doctor_distinguishes_settings_from_kafka(offline: Cli):
+    """A wrong property has the advice to change the settings; a missing broker, to start it."""
     silent = offline("doctor")
     offline.settings.write_text("kafka: {sasl.passwort: x}\ntopics: {orders: {}}\n")
     wrong = offline("doctor")
@@ -131,7 +131,7 @@ def test_the_doctor_tells_trouble_of_settings_from_trouble_of_kafka(offline: Cli
 @pytest.mark.long
 @pytest.mark.slow
 def test_no_broker_is_1(offline: Cli):
-    """A Kafka that does not answer is told with what to do, and ends with 1."""
+    """A Kafka that does not answer is reported with advice and exit code 1."""
     done = offline("topics", "check")
     assert done.returncode == 1
     assert "sowstream doctor" in done.stderr
@@ -139,7 +139,7 @@ def test_no_broker_is_1(offline: Cli):
 
 
 def test_errors_are_mapped_in_one_place(capsys: pytest.CaptureFixture[str]):
-    """Inside a process, `run` gives the exit code instead of ending it."""
+    """Inside a process, `run` returns the exit code instead of ending it."""
     assert run(["--version"]) == 0
     assert capsys.readouterr().out.count(".") == 2
     assert run(["nonsense"]) == 2
@@ -147,7 +147,7 @@ def test_errors_are_mapped_in_one_place(capsys: pytest.CaptureFixture[str]):
 
 @pytest.mark.broker
 def test_ctrl_c_is_how_a_subscription_ends(cli: Cli, unique: str):
-    """Ctrl-C on `subscribe` is exit code 0, and what came before it was printed at once."""
+    """Ctrl-C on `subscribe` exits with 0, and earlier messages were printed at once."""
     assert cli("topics", "apply").returncode == 0
     running = cli.start("subscribe", unique, "--sow")
     assert running.stdout is not None
@@ -161,7 +161,7 @@ def test_ctrl_c_is_how_a_subscription_ends(cli: Cli, unique: str):
 
 @pytest.mark.broker
 def test_a_reader_that_has_enough_is_a_quiet_end(cli: Cli, unique: str):
-    """When the reader of the pipe goes away, so does the command, without a word."""
+    """When the reader of the pipe closes it, the command ends without a message."""
     assert cli("topics", "apply").returncode == 0
     running = cli.start("subscribe", unique, "--sow")
     assert running.stdout is not None
@@ -180,7 +180,7 @@ def test_a_reader_that_has_enough_is_a_quiet_end(cli: Cli, unique: str):
 
 
 def _write_sow(cli: Cli, name: str, number: int) -> None:
-    """A record on the SOW topic, as a worker would write it."""
+    """Write a record to the SOW topic, as a worker would."""
     from processor.config import load
     from processor.kafka.producers.publisher import Publisher
 

@@ -1,4 +1,4 @@
-"""`--processes`: several processes share the work, and whoever reads their logs knows what became of each."""
+"""`--processes`: several processes share the work, and their logs show the state of each."""
 
 import json
 import os
@@ -17,18 +17,18 @@ pytestmark = pytest.mark.broker
 
 @pytest.fixture
 def taken_port() -> Iterator[int]:
-    """A port on which somebody else listens."""
+    """A port that another socket uses."""
     with socket.create_server(("0.0.0.0", 0)) as server:
         yield server.getsockname()[1]
 
 
 def set_runtime(cli: Cli, **settings: object) -> None:
-    """Write a `runtime` section into the settings."""
+    """Write a `runtime` section to the settings."""
     cli.settings.write_text(yaml.safe_dump(yaml.safe_load(cli.settings.read_text()) | {"runtime": settings}))
 
 
 def first_assigned(running: subprocess.Popen[str]) -> int:
-    """Wait until a child has partitions; its number, as its log tells it."""
+    """Wait until a child has partitions; returns its number from its log."""
     assert running.stderr is not None
     for line in running.stderr:
         said = json.loads(line)
@@ -39,7 +39,7 @@ def first_assigned(running: subprocess.Popen[str]) -> int:
 
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_a_metrics_port_that_is_taken_ends_with_a_sentence(cli: Cli, taken_port: int, processes: str):
-    """The setting, the port and what to do, no traceback, exit code 1; also where a child process finds out."""
+    """The error has the setting, the port and advice, without a traceback, also from a child process; exit code 1."""
     cli("topics", "apply")
     set_runtime(cli, metrics_port=taken_port)
     done = cli("worker", "--processes", processes)
@@ -48,8 +48,8 @@ def test_a_metrics_port_that_is_taken_ends_with_a_sentence(cli: Cli, taken_port:
     assert "Traceback" not in done.stderr
 
 
-def test_a_process_that_is_killed_is_told_and_the_others_stop(cli: Cli):
-    """Every line of a child has its number; the parent says which one ended and how, and ends with 1."""
+def test_a_killed_process_is_reported_and_the_others_stop(cli: Cli):
+    """Every line of a child has its number; the parent reports the child that ended, and exits with 1."""
     cli("topics", "apply")
     running = cli.start("worker", "--processes", "2")
     try:

@@ -27,7 +27,7 @@ PATIENCE_S = 30.0
 
 @pytest.fixture
 def shop(cli: Cli, unique: str) -> Cli:
-    """Three orders."""
+    """Topics with three orders."""
     cli("topics", "apply")
     publisher = Publisher(load(cli.settings).kafka)
     for number, qty in ((1, 5), (2, 30), (3, 20)):
@@ -38,12 +38,12 @@ def shop(cli: Cli, unique: str) -> Cli:
 
 
 def data_of(printed: str) -> list[Any]:
-    """What the messages carry, group marks left out."""
+    """The data of messages, without group marks."""
     return [message["data"] for message in lines(printed) if "data" in message]
 
 
 def test_a_query_filters_selects_and_orders(shop: Cli, unique: str):
-    """`sow` prints the matching records in their order, with the selected fields and the key."""
+    """`sow` prints the matching records in order, with the selected fields and the key."""
     done = shop("sow", unique, "--filter", "/qty > 10", "--select", "-/,+/qty", "--order-by", "/qty DESC")
     assert data_of(done.stdout) == [{"id": 2, "qty": 30}, {"id": 3, "qty": 20}]
     best = shop("sow", unique, "--order-by", "/qty", "--top-n", "1", "--skip-n", "1", "--select", "-/note")
@@ -51,15 +51,15 @@ def test_a_query_filters_selects_and_orders(shop: Cli, unique: str):
 
 
 def test_a_bad_filter_is_shown_with_its_place(shop: Cli, unique: str):
-    """Nothing is printed; the place is under a caret; the exit code is that of wrong usage."""
+    """A bad filter prints no data; its place is marked by a caret, and the exit code is that of wrong usage."""
     done = shop("subscribe", unique, "--filter", "/qty > > 10")
     assert (done.returncode, done.stdout) == (2, "")
     assert "line 1, column 8" in done.stderr
     assert "\n         ^" in done.stderr
 
 
-def test_a_subscription_tells_what_leaves_its_filter(shop: Cli, unique: str):
-    """Snapshot, a delta of the selected fields, and an oof with the new record: as the client does."""
+def test_a_subscription_reports_records_that_leave_its_filter(shop: Cli, unique: str):
+    """The flags give a snapshot, a delta of the selected fields, and an oof with the new record."""
     running = shop.start(
         *("subscribe", unique, "--sow", "--delta", "--oof", "--filter", "/qty > 25", "--select", "-/note"),
         *("--count", "5", "--timeout", "30"),
@@ -78,7 +78,7 @@ def test_a_subscription_tells_what_leaves_its_filter(shop: Cli, unique: str):
 
 @pytest.mark.long
 def test_the_first_of_an_order_are_followed(shop: Cli, unique: str):
-    """With --top-n, who comes in pushes somebody out."""
+    """With --top-n, a record that enters pushes another one out."""
     running = shop.start(
         *("subscribe", unique, "--sow", "--oof", "--order-by", "/qty DESC", "--top-n", "2", "--select", "-/note"),
         *("--count", "6", "--timeout", "30"),
@@ -93,8 +93,8 @@ def test_the_first_of_an_order_are_followed(shop: Cli, unique: str):
 
 
 @pytest.mark.long
-def test_a_replay_begins_where_it_is_told(shop: Cli, unique: str):
-    """`--bookmark epoch` tells what the topic has; the last message's bookmark tells what comes after it."""
+def test_a_replay_begins_at_its_bookmark(shop: Cli, unique: str):
+    """`--bookmark epoch` prints the topic's past; the last message's bookmark prints the messages after it."""
     all_of_it = lines(shop("subscribe", unique, "--bookmark", "epoch", "--count", "3", "--timeout", "30").stdout)
     assert sorted(message["data"]["id"] for message in all_of_it) == [1, 2, 3]
     write(shop, f"{unique}.sow", "4", {"id": 4}, version="1")
@@ -102,8 +102,8 @@ def test_a_replay_begins_where_it_is_told(shop: Cli, unique: str):
     assert data_of(more.stdout) == [{"id": 4}]
 
 
-def test_what_matches_a_filter_is_deleted(shop: Cli, unique: str):
-    """`delete --filter` sends one command to each partition; it takes one of --key, --data and --filter."""
+def test_records_that_match_a_filter_are_deleted(shop: Cli, unique: str):
+    """`delete --filter` sends one command to each partition; only one of --key, --data and --filter is allowed."""
     done = shop("delete", unique, "--filter", "/qty > 10", "--no-wait")
     assert (done.returncode, done.stderr) == (0, f"Deletion sent to {unique}.\n")
     commands = [(record.key, record.value, record.headers) for record in published(shop, unique)]
@@ -119,7 +119,7 @@ def test_what_matches_a_filter_is_deleted(shop: Cli, unique: str):
 
 @pytest.mark.long
 def test_a_table_in_a_pipe_is_lines(shop: Cli, unique: str):
-    """`--table` is for terminals: elsewhere programs read."""
+    """`--table` prints JSON lines if the output is not a terminal."""
     plain = shop("sow", unique, "--order-by", "/id")
     assert shop("sow", unique, "--order-by", "/id", "--table").stdout == plain.stdout
     live = shop("subscribe", unique, "--sow", "--table", "--count", "5", "--timeout", "30")
@@ -140,7 +140,7 @@ class Terminal:
         self.screen = ""
 
     def until(self, text: str) -> None:
-        """Read until something is drawn."""
+        """Read until a text is drawn."""
         deadline_s = time.monotonic() + PATIENCE_S
         while text not in self.screen:
             left_s = deadline_s - time.monotonic()
@@ -149,11 +149,11 @@ class Terminal:
                 assert self._read(), f"it ended: {self.screen!r}"
 
     def end(self) -> int:
-        """Press Ctrl-C; the exit code."""
+        """Press Ctrl-C; returns the exit code."""
         self.process.send_signal(signal.SIGINT)
         deadline_s = time.monotonic() + PATIENCE_S
         while self.process.poll() is None and time.monotonic() < deadline_s:
-            # What it still draws must have somewhere to go.
+            # Its last output needs a reader.
             if select.select([self._terminal], [], [], 0.1)[0] and not self._read():
                 break
         code = self.process.wait(PATIENCE_S)
@@ -161,7 +161,7 @@ class Terminal:
         return code
 
     def _read(self) -> bool:
-        """Take what was drawn; False where its side of the terminal is closed."""
+        """Read the drawn text; False if the terminal is closed."""
         try:
             self.screen += os.read(self._terminal, 65_536).decode(errors="replace")
         except OSError:
@@ -170,7 +170,7 @@ class Terminal:
 
 
 def test_a_live_table_on_a_terminal(shop: Cli, unique: str):
-    """Rows in the order asked for, drawn anew as they change, keys told or not; Ctrl-C ends it with exit code 0."""
+    """Rows are in the requested order and redrawn as they change, with or without keys; Ctrl-C exits with code 0."""
     asked = ("--table", "--no-sowkey", "--filter", "/qty > 10", "--order-by", "/qty")
     terminal = Terminal(shop, "subscribe", unique, *asked)
     try:

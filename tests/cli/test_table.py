@@ -1,4 +1,4 @@
-"""The live table: what it makes of messages, and what it draws."""
+"""The live table: its rows after messages, and its drawing."""
 
 from rich.console import Console
 
@@ -8,7 +8,7 @@ from processor.subscriptions.order import SortOrder
 
 
 def drawn(sheet: Sheet, rows_max: int | None = None, elapsed_s: float | None = None) -> list[str]:
-    """The lines on a terminal of 80 columns."""
+    """The lines drawn on a terminal of 80 columns."""
     console = Console(width=80, color_system=None)
     with console.capture() as captured:
         console.print(picture(sheet, "orders", rows_max, elapsed_s))
@@ -16,7 +16,7 @@ def drawn(sheet: Sheet, rows_max: int | None = None, elapsed_s: float | None = N
 
 
 def told(*messages: Message, order: str | None = None) -> Sheet:
-    """The sheet after messages, one a second."""
+    """The sheet after messages, one per second."""
     sheet = Sheet(SortOrder(order))
     for second, message in enumerate(messages):
         sheet.take(message, float(second))
@@ -24,7 +24,7 @@ def told(*messages: Message, order: str | None = None) -> Sheet:
 
 
 def test_records_and_deltas_become_rows():
-    """A record is a row, a delta changes its cells and empties those removed; a field that one has is a column."""
+    """A record is a row, a delta changes its cells and empties removed ones; each field is a column."""
     sheet = told(
         Message("group_begin", "orders"),
         Message("sow", "orders", "2", {"id": 2, "note": "x", "legs": [1, 2]}),
@@ -40,8 +40,8 @@ def test_records_and_deltas_become_rows():
     assert lines[-1] == "2 records, 5 messages in 3 s"
 
 
-def test_what_goes_out_of_focus_leaves_the_table():
-    """An oof takes its row away; a snapshot told again begins anew."""
+def test_an_oof_removes_its_row():
+    """An oof removes its row; a repeated snapshot replaces all rows."""
     sheet = told(
         Message("sow", "orders", "1", {"id": 1}),
         Message("sow", "orders", "2", {"id": 2}),
@@ -53,7 +53,7 @@ def test_what_goes_out_of_focus_leaves_the_table():
 
 
 def test_rows_stand_in_the_order_asked_for():
-    """Rows are sorted as the subscription was; those without room are counted."""
+    """Rows are sorted in the order of the subscription; those without room are counted."""
     records = [Message("sow", "orders", str(n), {"id": n, "px": n % 3}) for n in range(5)]
     sheet = told(*records, order="/px DESC,/id")
     assert [key for key, _ in sheet.rows()] == ["2", "1", "4", "0", "3"]
@@ -61,8 +61,8 @@ def test_rows_stand_in_the_order_asked_for():
     assert drawn(sheet)[-1] == "5 records"
 
 
-def test_what_moved_is_bright_for_a_while():
-    """The cells of an update are marked until they are forgotten; those of a snapshot never are."""
+def test_changed_cells_are_bright_for_a_while():
+    """The cells of an update are bright until they are forgotten; those of a snapshot never are."""
     sheet = told(
         Message("sow", "orders", "1", {"id": 1, "qty": 1}),
         Message("publish", "orders", "1", {"id": 1, "qty": 2}, delta=True),
@@ -73,7 +73,7 @@ def test_what_moved_is_bright_for_a_while():
 
 
 def test_records_without_fields_have_one_column():
-    """What is no object, such as bytes, is shown whole."""
+    """A record that is no object, such as bytes, is shown as a whole."""
     sheet = told(Message("sow", "blobs", "a", b"\x00\xff"))
     assert drawn(sheet)[1] == "value"
     assert drawn(sheet)[3] == '"AP8="'

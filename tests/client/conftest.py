@@ -1,4 +1,4 @@
-"""A family of topics of its own, and a client, for each test that asks for them."""
+"""Fixtures: a topic family and a client for each test."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.client.family import Family
 
 @pytest.fixture
 def family(bootstrap: str, unique: str) -> Family:
-    """Topics of one test's own."""
+    """A topic family for one test."""
     return Family(bootstrap, unique)
 
 
 @pytest.fixture
 def client(family: Family) -> Iterator[Client]:
-    """A client of them, closed at the end."""
+    """A client of the family, closed at the end."""
     with Client("test", family.config) as made:
         yield made

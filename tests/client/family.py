@@ -1,4 +1,4 @@
-"""A family of topics written to as a worker does it: in transactions, with exact headers, to partitions it chooses."""
+"""A topic family that tests write to like a worker: in transactions, with exact headers, to chosen partitions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ END = "end"
 
 
 class Family:
-    """One SOW topic, its conflated copy, and a hand that writes to them."""
+    """One SOW topic and its conflated copy, with methods that write to them."""
 
     def __init__(self, bootstrap: str, name: str) -> None:
         self.name = name
@@ -46,7 +46,7 @@ class Family:
 
     @contextmanager
     def transaction(self, *, commit: bool = True) -> Iterator[None]:
-        """What is written inside is committed together, or rolled back."""
+        """Commit the records written inside together, or roll them back."""
         self._producer.begin_transaction()
         yield
         self._producer.flush(10)
@@ -56,7 +56,7 @@ class Family:
             self._producer.abort_transaction(30)
 
     def finish(self) -> None:
-        """Mark the end of every partition, so that a reader knows that nothing else comes."""
+        """Write a record to the end of every partition, so that a reader recognizes the end."""
         with self.transaction():
             for role in ("sow", "delta"):
                 for partition in range(PARTITIONS):
@@ -66,7 +66,7 @@ class Family:
                     )
 
     def rest(self, subscription: Subscription) -> list[Message]:
-        """All that the subscription still tells of what was written so far."""
+        """All further messages of the subscription about the records written so far."""
         self.finish()
         subscription.timeout_s = PATIENCE_S
         messages, ends = [], 0
@@ -81,23 +81,23 @@ class Family:
         return messages
 
     def write(self, topic: str, key: str, value: Any, **headers: str) -> None:
-        """One record, within a transaction; None is a tombstone."""
+        """Write one record within a transaction; None is a tombstone."""
         data = None if value is None else json.dumps(value, separators=(",", ":")).encode()
         partition = partition_for(key.encode(), PARTITIONS)
         self._producer.produce(topic, data, key.encode(), partition, headers=list(headers.items()))
 
     def sow(self, key: str, value: Any, version: int = 1, **headers: str) -> None:
-        """One SOW record in a transaction of its own."""
+        """Write one SOW record in a transaction of its own."""
         with self.transaction():
             self.write(f"{self.name}.sow", key, value, version=str(version), **headers)
 
     def ack(self, key: str, client: str, value: bytes) -> None:
-        """One ack in a transaction of its own, on the partition of the record's key."""
+        """Write one ack in a transaction of its own, on the partition of the record's key."""
         with self.transaction():
             partition = partition_for(key.encode(), PARTITIONS)
             self._producer.produce(f"{self.name}.ack", value, client.encode(), partition)
 
     def delta(self, key: str, value: Any, version: int = 1, **headers: str) -> None:
-        """One delta record in a transaction of its own."""
+        """Write one delta record in a transaction of its own."""
         with self.transaction():
             self.write(f"{self.name}.delta", key, value, version=str(version), **headers)

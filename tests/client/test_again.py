@@ -17,12 +17,12 @@ pytestmark = pytest.mark.broker
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Topics are looked at every half second, so that tests need not wait."""
+    """Check topics every half second, so that tests need not wait."""
     monkeypatch.setattr("processor.client.feeds.identity_watch.INTERVAL_S", 0.5)
 
 
 def recreate(family: Family) -> None:
-    """Delete the SOW topic, and make an empty one of its name."""
+    """Delete the SOW topic, and create an empty one of the same name."""
     family.admin.delete([f"{family.name}.sow"])
     specs = family_specs(family.name, ("sow",), partitions=PARTITIONS)
     while not family.admin.create(specs):
@@ -33,21 +33,21 @@ def drop_records(family: Family) -> None:
     """Delete all records of the SOW topic, as an operator may; their offsets are gone."""
     client = AdminClient(dict(family.config.kafka))
     topic = f"{family.name}.sow"
-    # A topic that is compacted only lets nobody delete.
+    # Records of a topic that is only compacted cannot be deleted.
     entry = ConfigEntry("cleanup.policy", "compact,delete", incremental_operation=AlterConfigOpType.SET)
     changed = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     for future in client.incremental_alter_configs([changed]).values():
         future.result(PATIENCE_S)
     wanted = [TopicPartition(topic, partition, -1) for partition in range(PARTITIONS)]
     until_s = time.monotonic() + PATIENCE_S
-    # It takes a moment until the broker goes by the new setting.
+    # It takes a moment until the broker applies the new setting.
     while any(each.exception(PATIENCE_S) for each in client.delete_records(wanted).values()):
         assert time.monotonic() < until_s, "the broker does not take the new cleanup.policy"
         time.sleep(0.05)
 
 
 def group(subscription: Subscription) -> dict[str, object]:
-    """The next snapshot, whatever was told before it."""
+    """The next snapshot, after skipping earlier messages."""
     for message in subscription:
         if message.command == "group_begin":
             break
@@ -61,8 +61,8 @@ def group(subscription: Subscription) -> dict[str, object]:
 
 @pytest.mark.parametrize("form", ["sow_and_subscribe", "sow_and_delta_subscribe"])
 @pytest.mark.parametrize("records_before", [1, 9])
-def test_a_topic_made_anew_is_told_by_a_new_snapshot(client: Client, family: Family, form: str, records_before: int):
-    """However many records either of them has: the state of the new topic comes whole, and then what follows."""
+def test_a_recreated_topic_causes_a_new_snapshot(client: Client, family: Family, form: str, records_before: int):
+    """A subscription to a recreated topic of any size gets the full new state, and then the updates."""
     for number in range(records_before):
         family.sow(f"old{number}", {"id": "old"})
     subscription = getattr(client, form)(family.name, timeout_s=PATIENCE_S)
@@ -79,8 +79,8 @@ def test_a_topic_made_anew_is_told_by_a_new_snapshot(client: Client, family: Fam
     assert next(subscription).data == {"id": "new", "n": 2}
 
 
-def test_a_view_says_what_a_new_topic_changed(client: Client, family: Family):
-    """A view whose topic was made anew tells of each record that is gone, and of each that is new or other."""
+def test_a_view_reports_the_changes_of_a_recreated_topic(client: Client, family: Family):
+    """A view of a recreated topic reports each record that is gone, new or changed."""
     for key in "ab":
         family.sow(key, {"id": key, "n": 1})
     with client.view(family.name) as view:
@@ -97,8 +97,8 @@ def test_a_view_says_what_a_new_topic_changed(client: Client, family: Family):
 
 
 @pytest.mark.parametrize("form", ["subscribe", "delta_subscribe"])
-def test_without_a_snapshot_it_is_an_error(client: Client, family: Family, form: str):
-    """Who has no snapshot cannot be told what was missed: the subscription ends, and says why."""
+def test_without_a_snapshot_a_recreated_topic_is_an_error(client: Client, family: Family, form: str):
+    """A subscription without a snapshot cannot recover missed updates: it ends with the reason."""
     subscription = getattr(client, form)(family.name, "/n > 0", timeout_s=PATIENCE_S)
     family.sow("a", {"id": "a", "n": 1})
     assert next(subscription).data == {"id": "a", "n": 1}
@@ -111,7 +111,7 @@ def test_without_a_snapshot_it_is_an_error(client: Client, family: Family, form:
 
 
 def test_records_that_were_deleted_unread(client: Client, family: Family):
-    """Deleted before a slow reader came to them: with a snapshot it begins again, without one it hears of it."""
+    """Records deleted before a slow reader got them cause a new snapshot, or an error without one."""
     with_snapshot = client.sow_and_subscribe(family.name, timeout_s=PATIENCE_S)
     without = client.delta_subscribe(family.name, options="oof", timeout_s=PATIENCE_S)
     for number in range(6):
@@ -126,7 +126,7 @@ def test_records_that_were_deleted_unread(client: Client, family: Family):
 
 @pytest.mark.long
 def test_a_broker_that_restarts_costs_nothing(tmp_path: Path):
-    """Over two restarts in the middle of a subscription every update comes once, and a written delta too."""
+    """Over two broker restarts during a subscription, every update is delivered once, also written deltas."""
     broker = EmbeddedBroker(tmp_path / "kafka")
     broker.start()
     port = int(broker.bootstrap.rpartition(":")[2])

@@ -16,12 +16,12 @@ FILTER = "/n > 0 OR /id = 'end'"
 
 
 def numbers(messages: list[Message]) -> list[tuple[str | None, int]]:
-    """Which updates of which records."""
+    """The update numbers of each record."""
     return [(message.sow_key, message.data["n"]) for message in messages]
 
 
 def replayed(family: Family, subscription: Subscription) -> list[Message]:
-    """All that a replay tells of what was written so far: behind marks of this call's own."""
+    """All messages of a replay about the records written so far, up to marks of this call."""
     mark = uuid.uuid4().hex
     with family.transaction():
         for partition in range(PARTITIONS):
@@ -41,7 +41,7 @@ def replayed(family: Family, subscription: Subscription) -> list[Message]:
 
 
 def write(family: Family, numbers: range) -> list[tuple[str, int]]:
-    """Updates of three keys by turns, one after the other."""
+    """Write updates of three keys in turn."""
     written = []
     for number in numbers:
         key = "abc"[number % 3]
@@ -52,7 +52,7 @@ def write(family: Family, numbers: range) -> list[tuple[str, int]]:
 
 @pytest.mark.broker
 def test_epoch_and_now(client: Client, family: Family):
-    """`epoch` begins with the oldest record that is kept, `now` with the next one; as text and as an argument."""
+    """A replay from `epoch` begins with the oldest record kept, from `now` with the next one; also as an argument."""
     before = write(family, range(1, 7))
     now = client.subscribe(family.name, options="bookmark=now")
     epoch = client.subscribe(family.name, bookmark="epoch")
@@ -66,14 +66,14 @@ def test_epoch_and_now(client: Client, family: Family):
 
 @pytest.mark.broker
 def test_a_time(client: Client, family: Family):
-    """An ISO time begins with the first records of that time or later, in whichever zone it is written."""
+    """A replay from an ISO time begins with the first records of that time or later, in any time zone."""
     write(family, range(1, 4))
     time.sleep(0.05)
     between = datetime.now(UTC).isoformat()
     time.sleep(0.05)
     after = write(family, range(4, 8))
     assert sorted(numbers(replayed(family, client.subscribe(family.name, bookmark=between)))) == sorted(after)
-    before_all = client.subscribe(family.name, bookmark="1969-12-31T23:59:59.999Z")  # -1, Kafka's word for the end.
+    before_all = client.subscribe(family.name, bookmark="1969-12-31T23:59:59.999Z")  # -1 means the end to Kafka.
     assert len(numbers(replayed(family, before_all))) >= len(after)
     future = client.subscribe(family.name, bookmark="2999-01-01T00:00:00Z")
     later = write(family, range(8, 9))
@@ -82,8 +82,8 @@ def test_a_time(client: Client, family: Family):
 
 @pytest.mark.broker
 @pytest.mark.parametrize("options", [None, "oof", "conflation=100ms"])
-def test_whoever_goes_on_after_a_message_misses_nothing(client: Client, family: Family, options: str | None):
-    """From the bookmark of any message on, what was told after it comes, and without conflation nothing else does."""
+def test_a_replay_from_any_bookmark_misses_nothing(client: Client, family: Family, options: str | None):
+    """A replay from any message's bookmark delivers all later messages, and without conflation nothing else."""
     written = write(family, range(1, 13))
     delivered = replayed(family, client.subscribe(family.name, FILTER, options, bookmark="epoch"))
     assert dict(numbers(delivered)) == dict(written)
@@ -99,15 +99,15 @@ def test_whoever_goes_on_after_a_message_misses_nothing(client: Client, family: 
 
 @pytest.mark.broker
 def test_only_a_replay_has_bookmarks(client: Client, family: Family):
-    """A subscription that was not asked for a replay says nothing of places."""
+    """Messages of a subscription without a replay have no bookmark."""
     subscription = client.subscribe(family.name)
     write(family, range(1, 2))
     assert [message.bookmark for message in replayed(family, subscription)] == [None]
 
 
 @pytest.mark.broker
-def test_oof_is_of_what_the_replay_told(client: Client, family: Family):
-    """A replay begins with nothing known: what goes out of focus is told if the replay has told it before."""
+def test_a_replay_sends_oof_for_its_own_records_only(client: Client, family: Family):
+    """A replay starts without any state: it sends `oof` only for records that it has delivered before."""
     family.sow("a", {"id": "a", "n": 1})
     family.sow("b", {"id": "b", "n": 1})
     first, *_ = (m for m in client.subscribe(family.name, bookmark="epoch", timeout_s=5) if m.sow_key == "a")
@@ -125,8 +125,8 @@ def test_oof_is_of_what_the_replay_told(client: Client, family: Family):
 
 
 @pytest.mark.broker
-def test_what_is_no_bookmark_here_is_refused(client: Client, family: Family):
-    """Nonsense, one of a topic made anew, one of other partitions or offsets, deltas and snapshots: said at once."""
+def test_invalid_bookmarks_are_rejected(client: Client, family: Family):
+    """Nonsense, a bookmark of another topic, partitions or offsets, and deltas or snapshots are rejected at once."""
     family.sow("a", {"id": "a"})
     topic_id = family.admin.topic_id(f"{family.name}.sow")
     ends = dict.fromkeys(range(PARTITIONS), 0)
@@ -145,12 +145,12 @@ def test_what_is_no_bookmark_here_is_refused(client: Client, family: Family):
 
 
 def message(number: int) -> Told:
-    """A message as the engine gives it."""
+    """A message as the engine returns it."""
     return Told("publish", "orders", str(number))
 
 
-def test_a_bookmark_never_passes_what_is_not_told():
-    """What is held back, and what stands behind in the same turn, is before the bookmark's place until it is told."""
+def test_a_bookmark_never_passes_a_held_update():
+    """A bookmark stays before updates that are held back, and before later ones of the same turn."""
     replay = BookmarkTracker("I" * 22, {0: 5, 1: 0})
     replay.advance(0, [Record(b"k", b"", None, 5, 0)], 1000)
     replay.advance(0, [Record(b"k", b"", None, 6, 0)], 1100)
@@ -168,7 +168,7 @@ def test_a_bookmark_never_passes_what_is_not_told():
 
 
 def test_a_reader_that_never_comes_to_the_end(random_seed):
-    """Few places are kept however long it reads, and the bookmark still never passes what is held back."""
+    """Few positions are kept however long it reads, and the bookmark still never passes a held update."""
     replay = BookmarkTracker("I" * 22, {0: 0})
     for number in range(50_000):
         replay.advance(0, [Record(b"k", b"", None, number, 0)], number)

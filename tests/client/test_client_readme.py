@@ -1,4 +1,4 @@
-"""The client's page: its example of a connection prints what the page says."""
+"""The client's page: its example of a connection prints the output shown there."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ SECTION = README.split("\n### Several calls and topics on one connection\n")[1].
 
 
 def test_the_bound_of_remembered_versions_is_that_of_the_page():
-    """Number of keys and bytes of each are those of the code."""
+    """The number of keys and the bytes per key in the page are those of the code."""
     assert f"The versions of {continuity.KEYS_MAX:,} keys" in README
     assert f"{continuity.KEY_BYTES} bytes each" in README
 
 
 @pytest.mark.broker
-def test_the_example_of_a_connection_prints_what_the_page_says(client: Client, family: Family):
-    """Two calls for one topic and one for another: each message with its subscriptions, an update of both once."""
+def test_the_example_of_a_connection_prints_the_output_of_the_page(client: Client, family: Family):
+    """Three calls share messages: each message lists its subscriptions, and an update of two comes once."""
 
     def own(text: str) -> str:
         return text.replace("orders", family.name).replace("customers", family.conflated)

@@ -33,13 +33,13 @@ def brief(message: Message) -> tuple[object, ...]:
 
 
 def conflated(family: Family, key: str, value: object, version: int = 1) -> None:
-    """One SOW record of the conflated topic."""
+    """Write one SOW record to the conflated topic."""
     with family.transaction():
         family.write(f"{family.conflated}.sow", key, value, version=str(version))
 
 
 def test_calls_and_topics_share_a_stream(client: Client, family: Family) -> None:
-    """An update is one message for all that it matches, a full record if one of them wants full records."""
+    """An update is one message for all matching subscriptions, in full if one of them asks for full records."""
     name, other = family.name, family.conflated
     family.sow("a", {"id": "a", "n": 1, "same": 0})
     with client.connect() as connection:
@@ -67,7 +67,7 @@ def test_calls_and_topics_share_a_stream(client: Client, family: Family) -> None
 
 
 def test_subscriptions_come_and_go_while_others_go_on(client: Client, family: Family) -> None:
-    """A subscription that is removed gets nothing more; its name and its topic may be used again."""
+    """A removed subscription gets no more messages; its name and its topic may be used again."""
     name, other = family.name, family.conflated
     with client.connect() as connection:
         first = connection.subscribe(name)
@@ -91,7 +91,7 @@ def test_subscriptions_come_and_go_while_others_go_on(client: Client, family: Fa
 
 
 def test_a_query_ends_and_its_topic_can_be_subscribed_to(client: Client, family: Family) -> None:
-    """`sow` ends with its `group_end`; before and after it, other subscriptions of its topic begin, and get updates."""
+    """`sow` ends with its `group_end`; before and after it, other subscriptions of the topic begin and get updates."""
     name = family.name
     family.sow("a", {"id": "a", "n": 1})
     with client.connect() as connection:
@@ -136,7 +136,7 @@ def test_a_callback_gets_the_messages_of_all(client: Client, family: Family) -> 
 
 
 def test_messages_of_all_are_awaited(client: Client, family: Family) -> None:
-    """`async for` gives the messages of every topic, and `timeout_s` ends it when nothing comes any more."""
+    """`async for` yields the messages of every topic, and `timeout_s` ends it when no more arrive."""
 
     async def read() -> list[str]:
         async with client.connect(timeout_s=1) as connection:
@@ -149,8 +149,8 @@ def test_messages_of_all_are_awaited(client: Client, family: Family) -> None:
     assert sorted(asyncio.run(asyncio.wait_for(read(), PATIENCE_S))) == sorted([family.name, family.conflated])
 
 
-def test_what_cannot_be_meant_is_refused_and_changes_nothing(client: Client, family: Family) -> None:
-    """A bad request is an error of its call; the subscriptions that are there go on."""
+def test_invalid_requests_are_rejected_and_change_nothing(client: Client, family: Family) -> None:
+    """An invalid request is an error of its call; existing subscriptions go on."""
     with client.connect() as connection:
         connection.subscribe(family.name, sub_id="x")
         for call, error, match in (

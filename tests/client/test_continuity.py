@@ -1,4 +1,4 @@
-"""Deltas that are missing are noticed, and what the subscriber holds is put right."""
+"""Missing deltas are noticed, and the subscriber's records are corrected."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class World:
     sow: list[Record] = field(default_factory=list)
     deltas: list[Record] = field(default_factory=list)
     records: dict[str, tuple[int, dict[str, Any]]] = field(default_factory=dict)
-    """Of each key: version and record."""
+    """By key: version and record."""
 
     def update(self, key: str, /, step: int = 1, **fields: object) -> None:
-        """An insert or an update; one that folds several has a version above the next, or, over a delete, below."""
+        """Insert or update a record; one that conflates several has a higher version, or, over a delete, a lower."""
         before, record = self.records.get(key, (0, {}))
         version = max(1, before + step)
         headers = {"version": version} | ({} if before else {"kind": "insert"})
@@ -69,13 +69,13 @@ class World:
 
 
 class Subscriber:
-    """Applies what it gets, and checks each delta by itself."""
+    """Applies its messages, and checks each delta independently."""
 
     def __init__(self) -> None:
         self.records: dict[str, tuple[int | None, dict[str, Any]]] = {}
 
     def take(self, messages: list[Message]) -> None:
-        """Apply messages; every delta applies to the version that is held."""
+        """Apply messages; every delta must apply to the subscriber's version."""
         for message in messages:
             key, data = str(message.sow_key), deepcopy(message.data)
             if message.delta:
@@ -86,7 +86,7 @@ class Subscriber:
 
 
 class Lossy:
-    """A boundary of the delta topic that hands out what a test lets through, in parts."""
+    """A fake boundary of the delta topic that returns the deltas chosen by a test, in parts."""
 
     def __init__(self, partition: int = 0) -> None:
         self.ends = {partition: 0}
@@ -95,17 +95,17 @@ class Lossy:
         self.end: int | None = None
 
     def follow(self) -> None:
-        """It begins at the beginning."""
+        """Do nothing: it starts at the beginning."""
 
     def after(self, _wait_s: float) -> FetchedBatches:
-        """What the test has put there."""
+        """The deltas that the test has put there."""
         batch, self.next = self.next, []
         end, self.end = self.end, None
         return FetchedBatches([(self.partition, batch)] if batch else [], {} if end is None else {self.partition: end})
 
 
 def feed_of(boundary: Lossy, read_again: Callable[..., RereadRecords], **options: Any) -> DeltaFeed:
-    """A plain delta subscription."""
+    """The feed of a plain delta subscription."""
     return DeltaFeed(ORDERS, boundary, Options(), read_again, **options)  # type: ignore[arg-type]
 
 
@@ -117,11 +117,11 @@ STEPS = st.lists(
 
 @PROVED
 @given(STEPS, st.data())
-def test_whatever_is_lost_the_subscriber_ends_with_the_sow_records(steps: list[tuple[str, str, bool]], data: Any):
-    """Updates are lost at random, and records are read again at any later moment, also of another life of the key.
+def test_after_any_losses_the_subscriber_has_the_sow_records(steps: list[tuple[str, str, bool]], data: Any):
+    """Random losses with records read again at any later time, also after deletes, end with the SOW records.
 
-    At the end the subscriber holds what SOW has, and each delta that it got applied to the record that it held. A loss
-    that nobody can notice is left out: of a delete and all up to a version that was delivered before.
+    At the end the subscriber has the records in SOW, and each delta applied to the record that it had. Losses that
+    cannot be noticed are left out: of a delete and all versions up to one that was delivered before.
     """
     world = World()
     lost: set[int] = set()
@@ -135,7 +135,7 @@ def test_whatever_is_lost_the_subscriber_ends_with_the_sow_records(steps: list[t
         else:
             step = {"fold": 3, "anew": -2}.get(kind, 1)
             world.update(key, step, **{f"f{number % 3}": number})
-    for key in "ab":  # A last delta that is lost would be noticed with the next one only.
+    for key in "ab":  # A lost last delta is noticed only with the next one.
         world.update(key, n=1)
     end = len(world.sow)
     boundary, subscriber, reached = Lossy(), Subscriber(), 0
@@ -170,7 +170,7 @@ def deltas_of(*updates: dict[str, Any]) -> World:
 
 
 def test_a_gap_is_healed_with_a_full_record():
-    """The delta behind the gap is replaced by the record, deltas that it contains are dropped, newer ones follow."""
+    """The delta after a gap is replaced by the record; deltas that it contains are dropped, newer ones follow."""
     world = deltas_of({"a": 1}, {"b": 2}, {"c": 3}, {"a": 4}, {"b": 5})
     asked = []
 
@@ -194,7 +194,7 @@ def test_a_gap_is_healed_with_a_full_record():
 
 @pytest.mark.parametrize(("read_at", "versions"), [(4, [1, 2]), (5, [1])])
 def test_a_key_that_was_deleted_must_begin_again(read_at: int, versions: list[int]):
-    """An update behind a delete shows that an insert is missing; a record that is gone when it is read makes none."""
+    """An update after a delete shows that an insert is missing; a record that is gone makes no message."""
     world = deltas_of({"n": 1})
     world.delete("1")
     for n in (2, 3):
@@ -217,7 +217,7 @@ def test_a_key_that_was_deleted_must_begin_again(read_at: int, versions: list[in
 
 
 def test_other_keys_go_on_while_a_record_is_read_again():
-    """Kafka does not answer: the broken key waits, the others are delivered, and it is asked again at the next turn."""
+    """While Kafka does not answer, the broken key waits, other keys are delivered, and the next turn asks again."""
     world = World()
     for key in ("1", "2"):
         for n in range(4):
@@ -239,7 +239,7 @@ def test_other_keys_go_on_while_a_record_is_read_again():
 
 
 def test_a_record_that_cannot_be_read_again_ends_the_subscription():
-    """Messages that were made before are delivered first; then the error says why the gap stays."""
+    """Earlier messages are delivered first; then the error has the reason why the gap stays."""
     world = deltas_of({}, {}, {})
 
     def read_again(*_: object) -> RereadRecords:
@@ -254,7 +254,7 @@ def test_a_record_that_cannot_be_read_again_ends_the_subscription():
 
 
 def test_of_too_many_keys_the_oldest_are_forgotten_and_counted():
-    """Their next delta is accepted; keys that were delivered lately are still checked."""
+    """The next delta of a forgotten key is accepted; keys delivered recently are still checked."""
     check = Continuity(4)
 
     def admits(key: bytes, version: int) -> bool:
@@ -270,7 +270,7 @@ def test_of_too_many_keys_the_oldest_are_forgotten_and_counted():
 
 
 def test_full_records_need_no_check():
-    """A message type without deltas carries whole records: a version that is missing costs nothing."""
+    """A message type without deltas carries full records: a missing version has no effect."""
     world = deltas_of({"a": 1}, {"b": 2}, {"c": 3})
     topic = Topic("orders", Whole(), KeyFields(("/id",)))
     boundary = Lossy()
@@ -281,7 +281,7 @@ def test_full_records_need_no_check():
 
 
 def test_deltas_without_a_version_are_not_checked():
-    """A topic written by a processor of others may say no versions: its deltas are delivered as they come."""
+    """Deltas without versions, as a third-party processor may write them, are delivered as they arrive."""
     boundary = Lossy()
     feed = feed_of(boundary, lambda *_: pytest.fail("read again"))
     boundary.next = [
@@ -301,8 +301,8 @@ def test_deltas_without_a_version_are_not_checked():
         ([("kind", b"update"), ("version", b"1"), ("version", b"2")], 1, False),
     ],
 )
-def test_headers_say_what_a_delta_applies_to(headers: list[tuple[str, bytes]], base: int, begins_life: bool):
-    """Without `delta_base` it is the version before; a version that does not grow begins another life of the key."""
+def test_headers_have_the_base_of_a_delta(headers: list[tuple[str, bytes]], base: int, begins_life: bool):
+    """Without `delta_base` the base is the previous version; a version that does not grow starts a new life."""
     said = read_delta_headers(headers)
     assert (said.base, said.begins_life) == (base, begins_life)
 

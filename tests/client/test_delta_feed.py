@@ -22,14 +22,14 @@ def record(value: bytes | None, **headers: str) -> Record:
 
 
 def test_a_delta_is_read_with_its_headers():
-    """Where the message type says part of a delta in headers, as Avro does, the subscriber's codec gets them."""
+    """If the message type puts part of a delta in headers, as Avro does, the subscriber's codec gets them."""
     message = deltas(Framed()).message(record(b"[1,2]", fields='["id","n"]', version="2"), 0)
     assert message is not None
     assert (message.data, message.delta, message.version) == ({"id": 1, "n": 2}, True, 2)
 
 
-def test_whole_records_are_told_as_such():
-    """A delta subscription to a message type without deltas gets full messages, and says that they are full."""
+def test_full_records_are_marked_as_full():
+    """A delta subscription to a message type without deltas gets full messages, marked as full."""
     message = deltas(Whole()).message(record(b'{"id":1,"n":2}', version="2"), 0)
     assert message is not None
     assert (message.data, message.delta, message.removed) == ({"id": 1, "n": 2}, False, ())
@@ -44,15 +44,15 @@ def test_whole_records_are_told_as_such():
         ({}, None),
     ],
 )
-def test_a_delta_says_the_version_that_it_applies_to(headers: dict[str, str], base: int | None):
-    """The base is the one that the worker wrote, or the version before; a whole record has none."""
+def test_a_delta_has_its_base_version(headers: dict[str, str], base: int | None):
+    """The base is the worker's, or the previous version; a full record has none."""
     message = deltas(JsonCodec()).message(record(b'{"id":1}', **headers), 0)
     assert message is not None
     assert message.delta_base == base
 
 
 def test_a_written_delta_has_the_metadata_of_its_record():
-    """Headers of the publisher, folded updates and expiry are those of the record on the delta topic."""
+    """Publisher headers, conflation and expiry are those of the record on the delta topic."""
     headers = {"version": "9", "conflated": "3", "first_timestamp": "1700000000000", "expires_at": "1700000000001"}
     message = deltas(JsonCodec()).message(record(b'{"id":1}', **headers, traceparent="00-4b", source="t/0/1"), 0)
     assert message is not None
@@ -62,13 +62,13 @@ def test_a_written_delta_has_the_metadata_of_its_record():
 
 
 @pytest.mark.parametrize("kind", ["expire", "delete"])
-def test_who_is_gone_is_no_delta(kind: str):
-    """The delta topic's record of a delete or an expiry tells a plain delta subscriber nothing: only `oof` would."""
+def test_a_deleted_record_makes_no_delta(kind: str):
+    """A delete or an expiry makes no message for a plain delta subscription: only `oof` would."""
     assert deltas(JsonCodec()).message(record(b'{"id":1}', kind=kind), 0) is None
 
 
 def test_an_empty_delta_is_left_out_if_asked():
-    """`no_empties` goes by what the worker says of its delta; without it the key fields are told."""
+    """`no_empties` uses the worker's header; without the option the key fields are delivered."""
     empty = record(b'{"id":1}', empty="true", version="3")
     assert deltas(JsonCodec(), no_empties=True).message(empty, 0) is None
     delivered = deltas(JsonCodec(), no_sowkey=True).message(empty, 0)
@@ -82,17 +82,17 @@ def unread(*_: object) -> RereadRecords:
 
 
 class Written:
-    """A boundary behind which some records are, in one partition."""
+    """A fake boundary with some later records, in one partition."""
 
     def __init__(self, *records: Record) -> None:
         self.ends = {2: 0}
         self._arrived = FetchedBatches([(2, list(records))], {})
 
     def follow(self) -> None:
-        """There they are."""
+        """Do nothing: the records are there."""
 
     def after(self, _wait_s: float) -> FetchedBatches:
-        """They come once."""
+        """The records, once."""
         fetched, self._arrived = self._arrived, FetchedBatches([], {})
         return fetched
 
@@ -109,8 +109,8 @@ class Written:
         (b"{}", {"kind": b"\xff"}, "'utf-8' codec can't decode"),
     ],
 )
-def test_what_no_worker_wrote_ends_it(value: bytes, headers: dict[str, bytes], why: str):
-    """Behind what came before it, with the place; a record without a key is nobody's."""
+def test_an_invalid_delta_ends_the_subscription(value: bytes, headers: dict[str, bytes], why: str):
+    """An invalid record ends the subscription after earlier messages, with its place; one without a key is ignored."""
     good = Record(b"1", b'{"id":1}', [], 6, 0)
     bad = Record(b"1", value, list(headers.items()), 7, 0)
     topic = Topic("orders", JsonCodec(), KeyFields(("/id",)))

@@ -18,7 +18,7 @@ ORDERS = Topic("orders", JsonCodec(), KeyFields(("/id",)))
 
 
 class Scripted:
-    """A boundary of a topic with two partitions, behind which comes what a test says, one look after the other."""
+    """A fake boundary of a topic with two partitions that returns the test's records, one batch per read."""
 
     def __init__(self) -> None:
         self.ends = {0: 0, 1: 0}
@@ -29,7 +29,7 @@ class Scripted:
         self._offset = 0
 
     def come(self, *partitions: int, n: int) -> None:
-        """Let the next look find a record of key 1 in each of these partitions."""
+        """Let the next read return a record of key 1 in each of these partitions."""
         batches = []
         for partition in partitions:
             self._offset += 1
@@ -37,40 +37,40 @@ class Scripted:
         self.looks.append(batches)
 
     def delete_retention_ms(self, _topic: str) -> float:
-        """An hour, once all errors were raised."""
+        """One hour, after raising all scripted errors."""
         if self.asked:
             raise self.asked.popleft()
         return 3_600_000.0
 
     def follow(self, begins: Mapping[int, int]) -> None:
-        """It is known where."""
+        """Do nothing: the start is fixed."""
 
     def after(self, _wait_s: float) -> FetchedBatches:
-        """The next look."""
+        """The next batch."""
         return FetchedBatches(self.looks.popleft() if self.looks else [], {})
 
     def between(self, *_args: object, **_options: object) -> Iterator[tuple[int, list[Record]]]:
-        """There is no past."""
+        """No records: there is no snapshot."""
         yield from ()
 
     def check_pause(self, paused_s: float) -> None:
-        """As a real one, of a topic that keeps deletes for an hour."""
+        """Check like the real class, for a topic that keeps deletes for an hour."""
         SnapshotBoundary.check_pause(self, paused_s)  # type: ignore[arg-type]
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
 
 def followed(boundary: Scripted, filter_text: str | None, options: str) -> EngineFeed:
-    """A `subscribe` to it, which has begun."""
+    """A running `subscribe` feed of it."""
     asked = parse_options(options, live=True, delta=False)
     request = SubscriptionSpec(ORDERS, filter_text, asked, snapshot=False, live=True, delta=False)
     opened = OpenedTopic(boundary, GrowingView(2), {0: 0, 1: 0}, delivers_past=True, topic_id="I" * 22)  # type: ignore[arg-type]
     return EngineFeed(ORDERS, lambda _again: opened, request, None, keeps=True)
 
 
-def test_what_makes_no_messages_takes_no_turns():
-    """Whoever asks now and then, and does not wait, has all that has come: else he would fall behind for ever."""
+def test_records_without_messages_share_a_turn():
+    """A poll without waiting gets all available messages: records without messages must not delay it for ever."""
     boundary = Scripted()
     feed = followed(boundary, "/n > 0", "")
     for _ in range(50):
@@ -83,7 +83,7 @@ def test_what_makes_no_messages_takes_no_turns():
 
 
 def test_a_turn_ends_though_there_is_always_more(monkeypatch: pytest.MonkeyPatch):
-    """Somebody else wants a turn too."""
+    """A turn ends while there is always more to read, so that other threads get a turn."""
     monkeypatch.setattr("processor.client.feeds.feed._TURN_S", 0.01)
     boundary = Scripted()
     feed = followed(boundary, "/n > 0", "")
@@ -97,7 +97,7 @@ def test_a_turn_ends_though_there_is_always_more(monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_interval_does_not_wait_for_a_clock_that_was_set_back(monkeypatch: pytest.MonkeyPatch):
-    """Conflation goes by time that passes, not by what the machine calls it."""
+    """Conflation is measured by elapsed time, not by the machine's clock."""
     boundary = Scripted()
     feed = followed(boundary, None, "conflation=100ms")
     boundary.come(0, n=1)
@@ -111,16 +111,16 @@ def test_an_interval_does_not_wait_for_a_clock_that_was_set_back(monkeypatch: py
 
 
 @pytest.mark.parametrize("first", ["", "bookmark=epoch"])
-def test_only_the_first_subscription_says_where_a_replay_begins(first: str):
-    """Another one has the same stream: its bookmark could only be ignored."""
+def test_only_the_first_subscription_has_a_bookmark(first: str):
+    """A later subscription shares the stream, so its bookmark is rejected."""
     feed = followed(Scripted(), None, first)
     asked = parse_options("bookmark=epoch", live=True, delta=False)
-    with pytest.raises(ConfigurationError, match="the first subscription says from where its stream is replayed"):
+    with pytest.raises(ConfigurationError, match="the first subscription decides where its stream is replayed from"):
         feed.add(SubscriptionSpec(ORDERS, None, asked, snapshot=False, live=True, delta=False), None)
 
 
 def kept(boundary: Scripted, *, snapshot: bool) -> EngineFeed:
-    """A subscription that needs the state of the world, and has begun; it begins anew if it is given up."""
+    """A running subscription that needs the state of the world, and starts again after an error."""
     request = SubscriptionSpec(
         ORDERS, None, parse_options("oof", live=True, delta=True), snapshot=snapshot, live=True, delta=True
     )
@@ -134,8 +134,8 @@ def kept(boundary: Scripted, *, snapshot: bool) -> EngineFeed:
     return feed
 
 
-def test_whoever_pauses_for_longer_than_deletes_are_kept_begins_again(monkeypatch: pytest.MonkeyPatch):
-    """A record whose delete is gone would stay for ever; a shorter pause costs one question."""
+def test_a_pause_beyond_the_delete_retention_causes_a_new_snapshot(monkeypatch: pytest.MonkeyPatch):
+    """A record whose delete is gone would stay for ever; a shorter pause costs one request."""
     now_s = time.time()
     boundary = Scripted()
     feed, without = kept(boundary, snapshot=True), kept(boundary, snapshot=False)
@@ -155,8 +155,8 @@ def test_whoever_pauses_for_longer_than_deletes_are_kept_begins_again(monkeypatc
         without.fetch(0)
 
 
-def test_whoever_may_not_ask_how_long_deletes_are_kept(monkeypatch: pytest.MonkeyPatch):
-    """Goes by a day, which is what topics are made with."""
+def test_without_the_right_to_ask_a_day_of_delete_retention_is_assumed(monkeypatch: pytest.MonkeyPatch):
+    """Without the right to ask, a day is assumed, with which topics are created."""
     now_s = time.time()
     boundary = Scripted()
     feed = kept(boundary, snapshot=False)
@@ -171,7 +171,7 @@ def test_whoever_may_not_ask_how_long_deletes_are_kept(monkeypatch: pytest.Monke
 
 
 def test_a_query_that_runs_lets_others_follow_its_topic(monkeypatch: pytest.MonkeyPatch):
-    """A topic that was opened for a query is read on as soon as a subscription wants updates, from where it ended."""
+    """A topic opened for a query continues from its end as soon as a subscription needs updates."""
     followed: list[Mapping[int, int]] = []
     boundary = Scripted()
     monkeypatch.setattr(boundary, "follow", followed.append)

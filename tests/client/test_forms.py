@@ -12,7 +12,7 @@ pytestmark = pytest.mark.broker
 
 
 def brief(message: Message) -> tuple[object, ...]:
-    """What a message says of a record."""
+    """The fields of a message that concern the record."""
     return (message.command, message.sow_key, message.data)
 
 
@@ -21,13 +21,13 @@ LATER = [("publish", "a", {"id": "a", "n": 2}), ("publish", "b", {"id": "b", "n"
 
 
 def write_later(family: Family) -> None:
-    """Two updates, one after the other."""
+    """Write two updates, one after the other."""
     family.sow("a", {"id": "a", "n": 2}, 2)
     family.sow("b", {"id": "b", "n": 1})
 
 
 def test_a_callback_gets_each_message(client: Client, family: Family):
-    """With `on_message` a thread reads and calls; `timeout_s` ends it, and `wait` hears of that."""
+    """With `on_message` a thread reads and calls back; `timeout_s` ends it, and `wait` returns."""
     family.sow("a", {"id": "a", "n": 1})
     delivered: list[Message] = []
     threads: set[str] = set()
@@ -46,8 +46,8 @@ def test_a_callback_gets_each_message(client: Client, family: Family):
         next(subscription)
 
 
-def test_what_a_callback_raises_ends_it(client: Client, family: Family):
-    """The first error ends the subscription, nothing is told after it, and `wait` or `close` raises it, once."""
+def test_an_exception_of_a_callback_ends_the_subscription(client: Client, family: Family):
+    """The first exception ends the subscription, no message follows, and `wait` or `close` raises it once."""
     for name in ("a", "b"):
         family.sow(name, {"id": name})
     delivered: list[Message] = []
@@ -70,7 +70,7 @@ def test_what_a_callback_raises_ends_it(client: Client, family: Family):
 
 
 def test_a_callback_may_close_its_own_subscription(client: Client, family: Family):
-    """A close within the callback ends it without waiting for itself; one from outside waits for the callback."""
+    """A close within the callback does not wait for itself; one from outside waits for the callback."""
     family.sow("a", {"id": "a"})
     delivered = []
     ready = threading.Event()
@@ -98,7 +98,7 @@ def test_a_callback_may_close_its_own_subscription(client: Client, family: Famil
 
 
 def test_messages_are_awaited(client: Client, family: Family):
-    """`async for` gives each message on the event loop, which runs on meanwhile; leaving `async with` ends it."""
+    """`async for` yields each message on the event loop, which runs meanwhile; leaving `async with` ends it."""
     family.sow("a", {"id": "a", "n": 1})
 
     async def read() -> tuple[list[Message], int]:
@@ -128,8 +128,8 @@ def test_messages_are_awaited(client: Client, family: Family):
     assert beats > 5
 
 
-def test_whoever_is_cancelled_loses_nothing(client: Client, family: Family):
-    """A wait that is given up leaves what comes to the next one, and cancelling the reader ends cleanly."""
+def test_a_cancelled_wait_loses_no_message(client: Client, family: Family):
+    """A cancelled wait leaves later messages to the next one, and cancelling the reader ends cleanly."""
 
     async def read() -> list[object]:
         async with client.subscribe(family.name) as subscription:
@@ -150,8 +150,8 @@ def test_whoever_is_cancelled_loses_nothing(client: Client, family: Family):
     assert not [thread for thread in threading.enumerate() if "sowstream-subscription" in thread.name]
 
 
-def test_an_error_reaches_whoever_awaits(client: Client, family: Family):
-    """What goes wrong while reading is raised by the `async for`, and the subscription has ended."""
+def test_an_error_reaches_the_awaiting_reader(client: Client, family: Family):
+    """A read error is raised by the `async for`, and the subscription has ended."""
     client.sow_and_subscribe(family.name).close()
     subscription = client.sow_and_subscribe(family.name)
     with family.transaction():
@@ -195,7 +195,7 @@ def test_the_end_of_a_client_ends_its_subscriptions(family: Family):
 
 
 def test_several_subscriptions_share_a_stream(client: Client, family: Family):
-    """One update that two want is sent once, says for whom, and is whole where either wants it whole."""
+    """An update for two subscriptions is sent once, lists both, and is full if either asks for full records."""
     family.sow("a", {"id": "a", "n": 1, "same": 0})
     first = client.sow_and_delta_subscribe(
         family.name, "/n > 0 OR /id = 'end'", "oof", sub_id="some", timeout_s=PATIENCE_S
@@ -219,8 +219,8 @@ def test_several_subscriptions_share_a_stream(client: Client, family: Family):
     first.close()
 
 
-def test_what_cannot_be_added_is_refused(client: Client, family: Family):
-    """A bad filter, a name that is taken, and a subscription that needs more than is read, are errors at once."""
+def test_invalid_additions_are_rejected(client: Client, family: Family):
+    """A bad filter, a taken name, and a subscription that needs state that is not read, raise at once."""
     first = client.sow_and_subscribe(family.name, sub_id="x")
     with pytest.raises(FilterError):
         first.add("/n >")
@@ -237,7 +237,7 @@ def test_what_cannot_be_added_is_refused(client: Client, family: Family):
 
 
 def test_a_slow_reader_gets_the_newest_state(client: Client, family: Family):
-    """With `conflation=auto`, an update of a record that still waits to be told takes the place of what waits."""
+    """With `conflation=auto`, an update of a record replaces an earlier one that still waits."""
     subscription = client.sow_and_subscribe(family.name, options="conflation=auto", timeout_s=PATIENCE_S)
     assert [next(subscription).command for _ in range(2)] == ["group_begin", "group_end"]
     keys = [f"k{number}" for number in range(50)]
@@ -251,12 +251,12 @@ def test_a_slow_reader_gets_the_newest_state(client: Client, family: Family):
     while sum(numbers[-1:] == [1] for numbers in delivered.values()) < len(keys):
         message = next(subscription)
         delivered[message.data["id"]].append(message.data["n"])
-        time.sleep(0.05)  # A reader that is slower than what comes.
+        time.sleep(0.05)  # A reader that is slower than the updates.
     assert sum(numbers == [1] for numbers in delivered.values()) > len(keys) // 2
 
 
 def test_without_conflation_nothing_is_folded(client: Client, family: Family):
-    """A slow reader of everything gets every update: what it has not taken stays in Kafka."""
+    """A slow reader without conflation gets every update: untaken records stay in Kafka."""
     subscription = client.sow_and_delta_subscribe(family.name, options="oof,conflation=none", timeout_s=PATIENCE_S)
     assert [next(subscription).command for _ in range(2)] == ["group_begin", "group_end"]
     with family.transaction():
@@ -266,7 +266,7 @@ def test_without_conflation_nothing_is_folded(client: Client, family: Family):
 
 
 def test_many_that_may_not_be_folded_share_a_stream(client: Client, family: Family):
-    """However many updates one batch has, each is one message for all subscriptions, and a slow reader loses none."""
+    """A batch with many updates is one message each for all subscriptions, and a slow reader loses none."""
     first = client.subscribe(family.name, options="conflation=none", sub_id="0", timeout_s=PATIENCE_S)
     for number in range(1, 13):
         first.add(options=f"conflation=none,select=[-/x{number}]", sub_id=str(number))
@@ -277,8 +277,8 @@ def test_many_that_may_not_be_folded_share_a_stream(client: Client, family: Fami
     assert set(delivered) == {tuple(str(number) for number in range(13))}
 
 
-def test_an_interval_folds_and_then_tells_by_the_clock(client: Client, family: Family):
-    """With `conflation=300ms` a burst is told once, as one delta, when its interval is over, with nothing behind it."""
+def test_an_interval_conflates_a_burst_into_one_delta(client: Client, family: Family):
+    """With `conflation=300ms` a burst is one delta at the end of its interval, and nothing follows."""
     family.sow("a", {"id": "a", "n": 0, "m": 0})
     subscription = client.sow_and_delta_subscribe(family.name, conflation=0.3, timeout_s=PATIENCE_S)
     assert [next(subscription).command for _ in range(3)][-1] == "group_end"
@@ -292,7 +292,7 @@ def test_an_interval_folds_and_then_tells_by_the_clock(client: Client, family: F
 
 
 def test_a_filter_and_its_oof(client: Client, family: Family):
-    """A record that stops matching is told with its new state; one that matches again comes whole."""
+    """A record that stops matching is sent as `oof` with its new state; one that matches again is sent in full."""
     family.sow("a", {"id": "a", "n": 1, "same": 0})
     subscription = client.sow_and_delta_subscribe(family.name, "/n < 5 OR /id = 'end'", "oof")
     family.sow("a", {"id": "a", "n": 9, "same": 0}, 2)
@@ -306,7 +306,7 @@ def test_a_filter_and_its_oof(client: Client, family: Family):
 
 
 def test_a_window_moves(client: Client, family: Family):
-    """With `top_n` a record that comes in is whole and pushes another one out, which is told with `oof`."""
+    """With `top_n` a record that enters pushes another one out, which is sent as `oof`."""
     for key, n in (("a", 1), ("b", 2), ("c", 3)):
         family.sow(key, {"id": key, "n": n})
     subscription = client.sow_and_delta_subscribe(

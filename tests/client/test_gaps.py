@@ -1,4 +1,4 @@
-"""A subscriber to deltas of which some were lost on a real broker still ends with the state of the world."""
+"""A subscriber to deltas, some of which were lost on a real broker, still ends with the state of the world."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KEYS = [f"k{number}" for number in range(12)]
 
 
 class Leak:
-    """A worker's output, written to the topics of a family; some records never reach the delta topic."""
+    """Writes a worker's output to a topic family; some records never reach the delta topic."""
 
     def __init__(self, family: Family, seed: int) -> None:
         self._family = family
@@ -39,7 +39,7 @@ class Leak:
         self.lost = 0
 
     def publish(self, *commands: tuple[str, Any, dict[str, str]], loses: float) -> None:
-        """Merge commands, and write what the worker makes of them in one transaction."""
+        """Merge commands, and write the worker's output in one transaction."""
         self._driver.pipe_batch(commands)
         sow, deltas = self._driver.pending_output("sow"), self._driver.pending_output("delta")
         self._driver.commit()
@@ -54,7 +54,7 @@ class Leak:
                     self._write("delta", record)
 
     def update(self, keys: list[str], loses: float) -> None:
-        """Random deltas, full publishes and deletes of some keys."""
+        """Apply random deltas, full publishes and deletes to some keys."""
         commands: list[tuple[str, Any, dict[str, str]]] = []
         for key in keys:
             body = {"id": key, self._random.choice("abc"): self._random.randrange(100)}
@@ -79,7 +79,7 @@ class Leak:
 
 
 def held(messages: list[Message]) -> State:
-    """What somebody has who applies messages; each delta applies to the version before its own, and it is there."""
+    """The state of a subscriber who applies messages; each delta must apply to the version before it."""
     records: State = {}
     for message in messages:
         key, version = str(message.sow_key), message.version
@@ -94,7 +94,7 @@ def held(messages: list[Message]) -> State:
 
 
 def read(subscription: Subscription, messages: list[Message], state: State) -> None:
-    """Read until the state is held, or for as long as a test is patient."""
+    """Read until the state is reached, or until the test's timeout."""
     until_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < until_s and not (state and held(messages) == state):
         if (message := subscription.next_within(0.1)) is not None:
@@ -103,7 +103,7 @@ def read(subscription: Subscription, messages: list[Message], state: State) -> N
 
 @pytest.mark.parametrize("seed", range(3))
 def test_lost_deltas_are_healed(client: Client, family: Family, seed: int) -> None:
-    """One reader is live, one comes to all of it late: at the end both hold what SOW has, and gaps were counted."""
+    """A live reader and a late one both end with the SOW records, and the gaps were counted."""
     leak = Leak(family, seed)
     late, live = client.delta_subscribe(family.name), client.delta_subscribe(family.name)
     messages_late: list[Message] = []
@@ -128,7 +128,7 @@ def test_lost_deltas_are_healed(client: Client, family: Family, seed: int) -> No
 
 
 def test_a_record_that_did_not_change_lately_is_found(client: Client, family: Family) -> None:
-    """A delta that was written long after its record is healed: the SOW topic is read from its beginning if need be."""
+    """A delta written long after its record is healed: if necessary, the SOW topic is read from its beginning."""
     partition = partition_for(b"a", PARTITIONS)
     with family.transaction():
         family._producer.produce(
@@ -153,7 +153,7 @@ def test_a_record_that_did_not_change_lately_is_found(client: Client, family: Fa
 def test_a_view_from_which_deltas_are_withheld_reads_its_topic_again(
     client: Client, family: Family, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every third delta is lost between the feed and the view; at the end the view is what SOW has."""
+    """With every third delta withheld from a view, it still ends with the SOW records."""
     leak = Leak(family, 7)
     leak.update(KEYS, loses=0)
     with client.view(family.name) as view:

@@ -11,12 +11,12 @@ pytestmark = pytest.mark.broker
 
 
 def brief(message: Message) -> tuple[object, ...]:
-    """What a message says of a record."""
+    """The fields of a message that concern the record."""
     return (message.command, message.data, message.delta)
 
 
-def test_subscribe_tells_what_comes_from_now_on(client: Client, family: Family):
-    """No record from before the call, every whole record from after it, and no word of a delete."""
+def test_subscribe_delivers_later_records_only(client: Client, family: Family):
+    """A subscription gets no records from before the call, every later full record, and no deletes."""
     family.sow("a", {"id": "a", "n": 1})
     subscription = client.subscribe(family.name)
     family.sow("a", {"id": "a", "n": 2}, 2)
@@ -28,8 +28,8 @@ def test_subscribe_tells_what_comes_from_now_on(client: Client, family: Family):
     ]
 
 
-def test_what_was_rolled_back_is_not_told(client: Client, family: Family):
-    """A subscriber sees committed records only."""
+def test_aborted_records_are_not_delivered(client: Client, family: Family):
+    """A subscriber gets committed records only."""
     subscription = client.subscribe(family.name)
     with family.transaction(commit=False):
         family.write(f"{family.name}.sow", "a", {"id": "a", "n": 666}, version="1")
@@ -38,7 +38,7 @@ def test_what_was_rolled_back_is_not_told(client: Client, family: Family):
 
 
 def test_sow_and_subscribe_has_no_gap_and_no_overlap(client: Client, family: Family):
-    """Written to from another thread all the while, snapshot plus updates have every version of every key once."""
+    """With concurrent writes, the snapshot and the updates contain every version of every key once."""
     keys, versions = [f"k{number}" for number in range(20)], 40
 
     def write() -> None:
@@ -63,7 +63,7 @@ def test_sow_and_subscribe_has_no_gap_and_no_overlap(client: Client, family: Fam
 
 
 def test_the_snapshot_is_followed_from_its_end(client: Client, family: Family):
-    """What is written between the call and the first read comes as an update, after the snapshot."""
+    """Records written between the call and the first read are delivered as updates, after the snapshot."""
     family.sow("a", {"id": "a", "n": 1})
     subscription = client.sow_and_subscribe(family.name)
     for key in "abcdefg":
@@ -74,8 +74,8 @@ def test_the_snapshot_is_followed_from_its_end(client: Client, family: Family):
     assert {message.command for message in got[3:]} == {"publish"}
 
 
-def test_delta_subscribe_tells_the_delta_topic(client: Client, family: Family):
-    """Deltas as the worker wrote them, with what was removed; a first record is whole; deletes are not told."""
+def test_delta_subscribe_delivers_the_delta_topic(client: Client, family: Family):
+    """A delta subscription gets the worker's deltas and removed paths; first records are full, deletes left out."""
     family.delta("a", {"id": "a", "old": 1})
     subscription = client.delta_subscribe(family.name)
     family.delta("b", {"id": "b", "n": 1}, 1, kind="insert")
@@ -93,7 +93,7 @@ def test_delta_subscribe_tells_the_delta_topic(client: Client, family: Family):
 
 
 def test_no_empties_and_no_sowkey(client: Client, family: Family):
-    """`no_empties` leaves out what changed nothing, `no_sowkey` the key beside the data."""
+    """`no_empties` leaves out deltas without changes, `no_sowkey` leaves out the key."""
     subscription = client.delta_subscribe(family.name, options="no_empties,no_sowkey,send_keys")
     family.delta("b", {"id": "b"}, 3, empty="true")
     family.delta("b", {"id": "b", "n": 4}, 4)
@@ -101,8 +101,8 @@ def test_no_empties_and_no_sowkey(client: Client, family: Family):
     assert (message.data, message.sow_key, message.version) == ({"id": "b", "n": 4}, None, 4)
 
 
-def test_sow_and_delta_subscribe_tells_changes_to_its_own_snapshot(client: Client, family: Family):
-    """Key fields and what differs from the record delivered, removals included; a new record comes whole."""
+def test_sow_and_delta_subscribe_sends_changes_to_its_own_snapshot(client: Client, family: Family):
+    """Deltas have key fields and differences to the delivered record, removals included; a new record is full."""
     family.sow("a", {"id": "a", "n": 1, "deep": {"x": 1, "y": 2}, "gone": True})
     subscription = client.sow_and_delta_subscribe(family.name)
     family.sow("a", {"id": "a", "n": 1, "deep": {"x": 1, "y": 3}}, 2)
@@ -116,7 +116,7 @@ def test_sow_and_delta_subscribe_tells_changes_to_its_own_snapshot(client: Clien
 
 
 def test_deltas_replayed_on_the_snapshot_give_the_records(client: Client, family: Family):
-    """Applying each message to what the subscriber holds gives the SOW record after every step."""
+    """Applying each message to the subscriber's state gives the SOW record after every step."""
     states = [
         {"id": "a", "v": [1], "o": {"p": 1}},
         {"id": "a", "v": [1, 2], "o": {}},
@@ -137,8 +137,8 @@ def test_deltas_replayed_on_the_snapshot_give_the_records(client: Client, family
 
 @pytest.mark.parametrize(("kind", "reason"), [("delete", "deleted"), ("expire", "expired")])
 @pytest.mark.parametrize("form", ["sow_and_subscribe", "sow_and_delta_subscribe"])
-def test_oof_tells_the_last_record(client: Client, family: Family, form: str, kind: str, reason: str):
-    """With `oof`, a record that goes is told with the reason and its last state."""
+def test_oof_has_the_last_record(client: Client, family: Family, form: str, kind: str, reason: str):
+    """With `oof`, a record that goes is sent with the reason and its last state."""
     family.sow("a", {"id": "a", "n": 1})
     subscription = getattr(client, form)(family.name, options="oof")
     family.sow("a", {"id": "a", "n": 2}, 2)
@@ -154,8 +154,8 @@ def test_oof_tells_the_last_record(client: Client, family: Family, form: str, ki
 
 
 @pytest.mark.parametrize("form", ["subscribe", "delta_subscribe"])
-def test_oof_is_for_what_was_received(client: Client, family: Family, form: str):
-    """Without a snapshot, only records that came as an update since are told to be gone."""
+def test_oof_is_sent_for_delivered_records_only(client: Client, family: Family, form: str):
+    """Without a snapshot, only records delivered before are reported as gone."""
     for key in ("seen", "unseen"):
         family.sow(key, {"id": key, "n": 1, "strictly_equal": 0})
     subscription = getattr(client, form)(family.name, options="oof")
@@ -167,7 +167,7 @@ def test_oof_is_for_what_was_received(client: Client, family: Family, form: str)
     assert (oof.command, oof.data) == ("oof", {"id": "seen", "n": 2, "strictly_equal": 0})
 
 
-def test_it_ends_when_nothing_comes(client: Client, family: Family):
+def test_a_timeout_ends_the_iteration(client: Client, family: Family):
     """`timeout_s` ends the iteration after a silence of that length."""
     began = time.monotonic()
     assert list(client.subscribe(family.name, timeout_s=0.3)) == []

@@ -21,7 +21,7 @@ QUERY = SubscriptionSpec(ORDERS, None, Options(), snapshot=True, live=False, del
 
 
 class Scripted:
-    """A feed with the messages of its turns, and then none."""
+    """A feed with scripted messages for each turn."""
 
     is_live = True
     is_over = False
@@ -42,19 +42,19 @@ class Scripted:
         return []
 
     def add(self, _request: SubscriptionSpec, sub_id: str | None) -> str:
-        """Note it."""
+        """Record the call."""
         self.asked.append(f"add {sub_id}")
         return sub_id or ""
 
     def remove(self, sub_id: str) -> None:
-        """Note it."""
+        """Record the call."""
         self.asked.append(f"remove {sub_id}")
 
     def begin_again(self, reason: str) -> None:
-        """Never."""
+        """Fail: it is never called."""
 
     def close(self, *, delivered: bool) -> None:
-        """Note it."""
+        """Record the call."""
         self.asked.append(f"close {delivered}")
 
 
@@ -72,14 +72,14 @@ def together(**feeds: Scripted) -> ManyFeeds:
 
 
 def test_a_topic_that_never_rests_leaves_the_others_their_turn():
-    """With messages of two topics there, each turn is of the other one."""
+    """With messages of two topics waiting, the turns alternate."""
     many = together(busy=Scripted(*[[of("busy")]] * 9), calm=Scripted([of("calm")], [of("calm")]))
     turns = [[message.topic for message in many.fetch(0)] for _ in range(6)]
     assert turns == [["busy"], ["calm"], ["busy"], ["calm"], ["busy"], ["busy"]]
 
 
 def test_no_topic_is_waited_for_while_another_may_have_messages():
-    """One topic alone is waited for as long as asked; of several each for a moment, in turn, until time is over."""
+    """A single topic is waited for as long as asked; several for a moment each, in turn, until the time is over."""
     alone, first, second = Scripted([], [of("alone")]), Scripted(), Scripted()
     assert [message.topic for message in together(alone=alone).fetch(60)] == ["alone"]
     assert alone.waits[0] == 0
@@ -94,7 +94,7 @@ def test_no_topic_is_waited_for_while_another_may_have_messages():
 
 
 def test_the_last_subscription_of_a_topic_closes_its_feed():
-    """Names are those of the connection: numbers count on over its topics, and a name may be used again."""
+    """Names belong to the connection: numbers continue over its topics, and a name may be used again."""
     orders, customers = Scripted(), Scripted()
     many = ManyFeeds()
     many.open("orders", orders, LIVE, many.name(None))
@@ -112,7 +112,7 @@ def test_the_last_subscription_of_a_topic_closes_its_feed():
 
 
 def test_a_query_is_removed_behind_its_last_message():
-    """The end of a group ends the subscriptions that want no updates, and no others."""
+    """The end of a group ends the subscriptions without updates, and no others."""
     feed = Scripted([of("orders", "group_begin", "query")], [of("orders", "group_end", "live")])
     many = together(orders=feed)
     many.add("orders", LIVE, "live")
@@ -125,10 +125,10 @@ def test_a_query_is_removed_behind_its_last_message():
 
 
 def test_all_feeds_are_closed_though_one_fails():
-    """The first error is raised when every feed has been closed."""
+    """The first error is raised after every feed was closed."""
 
     class Failing(Scripted):
-        """Cannot be closed."""
+        """A feed whose close fails."""
 
         def close(self, *, delivered: bool) -> None:
             raise ValueError("no")
@@ -140,7 +140,7 @@ def test_all_feeds_are_closed_though_one_fails():
 
 
 def test_without_subscriptions_there_is_nothing_to_read():
-    """It returns soon, so that a subscription can be added, and does not end."""
+    """A connection without subscriptions returns soon, so that one can be added, and does not end."""
     began_s = time.monotonic()
     many = ManyFeeds()
     assert many.fetch(60) == []

@@ -34,7 +34,7 @@ def outbox(topic: str = "orders") -> Outbox:
 
 
 def test_the_key_comes_from_the_body():
-    """Without a key given, the key fields of the message make it; several make a JSON array of texts."""
+    """Without a key argument, it is computed from the key fields; several make a JSON array of strings."""
     assert outbox().record("delta_publish", {"id": 7, "n": 1}, None, None) == (b"7", b'{"id":7,"n":1}', None)
     key, _, _ = outbox("full").record("publish", {"a": True, "b": {"c": "x"}}, None, None)
     assert key == b'["true","x"]'
@@ -47,7 +47,7 @@ VALUES = st.one_of(
 
 @given(st.lists(VALUES, min_size=1, max_size=3))
 def test_the_key_is_the_one_that_a_worker_makes(values: list[Value]):
-    """Byte for byte, of one field or several: so what a worker keys for a publisher meets what he keys himself."""
+    """The client and the worker compute the same key bytes, for one key field or several."""
     pointers = tuple(f"/{name}" for name in "abc"[: len(values)])
     topic = TopicConfig(key=pointers)
     key, value, _ = Outbox("orders", topic, load_codec("json")).record(
@@ -62,13 +62,13 @@ def test_the_key_is_the_one_that_a_worker_makes(values: list[Value]):
 
 
 def test_a_message_that_is_bytes_travels_as_it_is():
-    """Bytes are sent byte for byte; they are parsed only where the key is not given."""
+    """Bytes are sent unchanged; they are parsed only if the key argument is missing."""
     assert outbox().record("delta_publish", b'{ "id" : "k" }', None, None) == (b"k", b'{ "id" : "k" }', None)
     assert outbox().record("delta_publish", b"not JSON", "k", None) == (b"k", b"not JSON", None)
 
 
-def test_the_command_is_said_only_where_it_is_not_the_usual_one():
-    """A topic's default command costs no header, and a tombstone says sow_delete by itself."""
+def test_the_default_command_needs_no_header():
+    """A topic's default command needs no header, and neither does a tombstone."""
     said = [("command", b"publish")]
     assert outbox().record("publish", {"id": 1}, None, None)[2] == said
     assert outbox().record("delta_publish", {"id": 1}, None, None)[2] is None
@@ -78,7 +78,7 @@ def test_the_command_is_said_only_where_it_is_not_the_usual_one():
 
 
 def test_headers_of_the_publisher_go_along():
-    """More headers are sent as UTF-8; those that the worker writes are refused, `remove` is the publisher's."""
+    """Own headers are sent as UTF-8; those of workers are rejected; `remove` is allowed."""
     given = {"correlation_id": "abc", "trace": "é", "remove": '["/x"]'}
     assert outbox().record("delta_publish", {"id": 1}, None, given)[2] == [
         ("correlation_id", b"abc"),
@@ -101,19 +101,19 @@ def test_headers_of_the_publisher_go_along():
         ("command_id", "command_id="),
     ],
 )
-def test_what_has_an_argument_is_not_given_by_name(name: str, way: str):
-    """A header that means more than itself, such as a number that must match a future, has its own argument."""
+def test_headers_with_an_argument_are_rejected_by_name(name: str, way: str):
+    """A header with its own argument, such as a sequence that must match a future, is rejected by name."""
     with pytest.raises(ConfigurationError, match=f"{name!r} is not given by name; .*{way}"):
         outbox().record("delta_publish", {"id": 1}, None, {name: "1"})
 
 
 def test_headers_may_be_bytes():
-    """A header of another system, such as the id of a schema, need not be text."""
+    """A header of another system, such as a schema id, need not be text."""
     assert outbox().record("delta_publish", {"id": 1}, None, {"x": b"\xff"})[2] == [("x", b"\xff")]
 
 
 def test_arguments_become_headers():
-    """Expiration, correlation id and command id cost a header where they are given, and none where not."""
+    """Expiration, correlation id and command id add a header only if they are passed."""
     headers = outbox().record(
         "publish", {"id": 1}, None, {"trace": "t"}, expiration=0, correlation_id="YWJj", command_id="c1"
     )[2]
@@ -128,7 +128,7 @@ def test_arguments_become_headers():
 
 @pytest.mark.parametrize("key_format", ["json", "int"])
 def test_a_worker_reads_the_clients_keys_as_texts(key_format: str):
-    """The client's Kafka keys are texts also on a topic whose other publishers write keys in another format."""
+    """The client's Kafka keys are text, also on a topic where other publishers use another key format."""
     from processor.builtin.delta_merge.delta_merge import DeltaMerge
     from processor.testing import ProcessorTestDriver
 
@@ -141,8 +141,8 @@ def test_a_worker_reads_the_clients_keys_as_texts(key_format: str):
 
 
 @given(st.floats(0, 3_000_000_000) | st.integers(0, 3_000_000_000))
-def test_an_expiration_is_what_a_worker_reads(seconds: float):
-    """Any number of seconds is read by the worker as the same time, to the next millisecond; only 0 is never."""
+def test_a_worker_reads_the_same_expiration(seconds: float):
+    """A worker reads any number of seconds as the same time, to the next millisecond; only 0 means never."""
     from processor.wire.command import CommandReader, ttl_ms_of
 
     ((_, text),) = outbox().record("delta_publish", {"id": 1}, None, None, expiration=seconds)[2]
@@ -160,7 +160,7 @@ def test_an_expiration_is_what_a_worker_reads(seconds: float):
     ],
 )
 def test_an_argument_without_meaning_is_rejected_here(argument: str, value: object):
-    """What a worker would send to the dead letters as `bad_header` is not sent at all."""
+    """An argument that a worker would reject as `bad_header` is not sent at all."""
     with pytest.raises(RecordRejected, match=f"bad_header: {argument}"):
         outbox().record("delta_publish", {"id": 1}, None, None, **{argument: value})
 
@@ -186,7 +186,7 @@ ORDER = {"id": 7, "customer": "c", "item": "tea", "qty": 1, "state": "new"}
 def test_a_value_is_written_in_the_topics_message_type(
     message_type: str, settings: dict[str, Value], data: Value, command: str
 ):
-    """What a publisher gives as a value is on the wire what the topic's codec reads as that value, with its key."""
+    """A published value is encoded so that the topic's codec reads the same value, with its key."""
     config = Config.model_validate({"topics": {"t": {"message_type": message_type, **settings}}})
     codec = codec_of(config, "t")
     sender = Outbox("t", config.topic("t"), codec)
@@ -201,7 +201,7 @@ def test_a_value_is_written_in_the_topics_message_type(
 
 
 def test_an_avro_delta_has_its_fields_only():
-    """A part of a record is written as such; as a whole record it does not fit the schema, and is not sent."""
+    """A partial record is encoded as a delta; as a full record it does not fit the schema, and is not sent."""
     config = Config.model_validate({"topics": {"t": {"message_type": "avro", "schema": SCHEMA}}})
     codec = codec_of(config, "t")
     sender = Outbox("t", config.topic("t"), codec)
@@ -213,7 +213,7 @@ def test_an_avro_delta_has_its_fields_only():
 
 
 def test_an_explicit_key_is_the_publishers_to_give():
-    """Where the topic says so, the body says nothing about the key, and a message without one is not sent."""
+    """If the topic's key is explicit, the body has no key, and a message without the argument is not sent."""
     assert outbox("keyed").record("delta_publish", {"id": 1}, "k", None)[0] == b"k"
     for data in ({"id": 1}, b'{"id":1}'):
         with pytest.raises(RecordRejected, match=r"missing_key: .*explicit.* key="):
@@ -221,7 +221,7 @@ def test_an_explicit_key_is_the_publishers_to_give():
 
 
 def test_a_message_type_with_headers_is_written_as_the_worker_reads_it():
-    """A delta brings the headers of its codec; a whole record needs none; a message in bytes is read with its own."""
+    """A delta has its codec's headers; a full record needs none; encoded bytes are parsed with their own headers."""
     framed = Outbox("orders", CONFIG.topic("orders"), Framed())
     whole = framed.record("publish", {"id": 1, "n": None}, None, None)
     assert whole == (b"1", b'{"id":1,"n":null}', [("command", b"publish")])
@@ -234,8 +234,8 @@ def test_a_message_type_with_headers_is_written_as_the_worker_reads_it():
     ("data", "reason"),
     [({"n": 1}, "missing_key"), ([1], "not_an_object"), (b"{", "undecodable"), ({"id": 1, "x": {1}}, "undecodable")],
 )
-def test_what_has_no_key_or_no_form_is_rejected_here(data: object, reason: str):
-    """Nothing is sent that could not be keyed or written; the reason is that of the dead-letter topic."""
+def test_messages_without_a_key_or_encoding_are_rejected(data: object, reason: str):
+    """A message that cannot be keyed or encoded is not sent; the reason is that of the dead-letter topic."""
     with pytest.raises(RecordRejected) as caught:
         outbox().record("delta_publish", data, None, None)
     assert caught.value.reason == reason
@@ -262,7 +262,7 @@ def test_a_number_of_any_length_reaches_the_record(value: Value):
 
 
 def test_only_a_sow_topic_is_published_to():
-    """A topic that a worker makes of another is refused with the name of that other; an unknown one with a guess."""
+    """A derived topic is rejected with the name of its source, an unknown one with a suggestion."""
     assert publishable(CONFIG, "orders") == CONFIG.topics["orders"]
     with pytest.raises(ConfigurationError, match="publish to 'orders'"):
         publishable(CONFIG, "slow")

@@ -11,7 +11,7 @@ from tests.client.family import PARTITIONS, Family
 
 
 def published(family: Family) -> dict[int, list[Record]]:
-    """What is on the input topic, by partition."""
+    """The records on the input topic, by partition."""
     found: dict[int, list[Record]] = {}
     for partition in range(PARTITIONS):
         topic = f"{family.name}.publish"
@@ -25,7 +25,7 @@ def published(family: Family) -> dict[int, list[Record]]:
 
 @pytest.mark.broker
 def test_commands_reach_the_partition_of_their_key(client: Client, family: Family):
-    """Each command is a record on the partition that Java's partitioner gives its key, in the order sent."""
+    """Each command is a record on the partition that Java's partitioner selects for its key, in the order sent."""
     for number in range(20):
         client.publish(family.name, {"id": f"k{number}", "n": 1})
         client.delta_publish(family.name, {"n": 2}, f"k{number}", {"correlation_id": "x"})
@@ -42,8 +42,8 @@ def test_commands_reach_the_partition_of_their_key(client: Client, family: Famil
 
 
 @pytest.mark.broker
-def test_delivery_is_told(client: Client, family: Family):
-    """A callback hears of each record once Kafka has it; `flush` returns after all were told."""
+def test_delivery_is_reported(client: Client, family: Family):
+    """A callback is called for each record once Kafka has it; `flush` returns after all callbacks."""
     delivered: list[Stop | None] = []
     for number in range(100):
         client.publish(family.name, {"id": number}, on_delivery=delivered.append)
@@ -53,7 +53,7 @@ def test_delivery_is_told(client: Client, family: Family):
 
 @pytest.mark.broker
 def test_leaving_the_client_sends_what_is_left(family: Family):
-    """The end of `with` waits for Kafka to have everything."""
+    """Leaving `with` waits for Kafka to have everything."""
     with Client("test", family.config) as client:
         client.publish(family.name, {"id": 1})
     assert sum(len(records) for records in published(family).values()) == 1
@@ -61,7 +61,7 @@ def test_leaving_the_client_sends_what_is_left(family: Family):
 
 @pytest.mark.broker
 def test_a_missing_topic_is_an_error_not_a_new_topic(bootstrap: str, unique: str):
-    """Nothing is created behind the user's back, neither by publishing nor by subscribing."""
+    """Neither publishing nor subscribing creates a missing topic."""
     from processor.kafka.admin.admin import Admin
 
     config = Config.model_validate({"kafka": {"bootstrap.servers": bootstrap}, "topics": {unique: {}}})
@@ -74,7 +74,7 @@ def test_a_missing_topic_is_an_error_not_a_new_topic(bootstrap: str, unique: str
 
 @pytest.mark.broker
 def test_another_number_of_partitions_is_refused(family: Family):
-    """CommandSender to a topic whose partitions are not those of the settings would send keys to a wrong worker."""
+    """Publishing to a topic with other partitions than configured would send keys to wrong workers, and is rejected."""
     topic = family.config.topics[family.name].model_copy(update={"partitions": PARTITIONS + 1})
     with (
         Client("test", family.config.model_copy(update={"topics": {family.name: topic}})) as client,
@@ -84,8 +84,8 @@ def test_another_number_of_partitions_is_refused(family: Family):
 
 
 @pytest.mark.broker
-def test_what_kafka_would_not_take_is_rejected(client: Client, family: Family):
-    """A message beyond Kafka's size is `too_large` at once, and the next one goes through."""
+def test_a_message_too_large_for_kafka_is_rejected(client: Client, family: Family):
+    """A message beyond Kafka's size limit is `too_large` at once, and the next one is sent."""
     with pytest.raises(RecordRejected, match="too_large"):
         client.publish(family.name, {"id": 1, "x": "x" * 17_000_000})
     client.publish(family.name, {"id": 2})
@@ -93,8 +93,8 @@ def test_what_kafka_would_not_take_is_rejected(client: Client, family: Family):
     assert sum(len(records) for records in published(family).values()) == 1
 
 
-def test_nobody_publishes_to_a_conflated_topic():
-    """No command does, and no Kafka is asked: its worker would read nothing of it. It names where to publish."""
+def test_publishing_to_a_conflated_topic_is_rejected():
+    """A conflated topic rejects every command without asking Kafka, and the error names the topic to publish to."""
     config = Config.model_validate(
         {
             "kafka": {"bootstrap.servers": "127.0.0.1:1"},
@@ -114,16 +114,16 @@ def test_nobody_publishes_to_a_conflated_topic():
                     command()
 
 
-def test_flush_says_when_kafka_is_not_there():
-    """A broker that does not answer is an error of `flush` within the time given, not an endless wait."""
+def test_flush_raises_without_kafka():
+    """Without an answer from the broker, `flush` raises within its timeout."""
     publisher = Publisher({"bootstrap.servers": "127.0.0.1:1"})
     publisher.send("orders.publish", b"k", b"{}")
     with pytest.raises(BrokerUnavailable, match=r"1 records within 0\.3 s"):
         publisher.flush(0.3)
 
 
-def test_what_was_not_delivered_is_raised_once():
-    """A record that ran out of time is raised by `flush`; the next flush starts afresh."""
+def test_a_failed_delivery_is_raised_once():
+    """A record that timed out is raised by one `flush`; the next flush succeeds."""
     publisher = Publisher({"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": "200"})
     for _ in range(3):
         publisher.send("orders.publish", b"k", b"{}")

@@ -16,12 +16,12 @@ def records(messages: list[Message]) -> dict[str, object]:
 
 
 def test_an_empty_topic_is_an_empty_group(client: Client, family: Family):
-    """Partitions without a single record do not keep the snapshot waiting."""
+    """Partitions without records do not delay the snapshot."""
     assert [message.command for message in client.sow(family.name)] == ["group_begin", "group_end"]
 
 
 def test_the_last_value_of_each_key_counts(client: Client, family: Family):
-    """Every key comes once, with its newest record and version."""
+    """Every key occurs once, with its newest record and version."""
     for version in (1, 2, 3):
         for key in ("a", "b", "c", "d"):
             family.sow(key, {"id": key, "n": version}, version)
@@ -32,7 +32,7 @@ def test_the_last_value_of_each_key_counts(client: Client, family: Family):
 
 
 def test_a_deleted_record_is_not_in_it(client: Client, family: Family):
-    """A tombstone takes the record out of the snapshot; a later record brings it back."""
+    """A tombstone removes the record from the snapshot; a later record restores it."""
     for key in ("a", "b"):
         family.sow(key, {"id": key})
         family.sow(key, None, 2, kind="delete")
@@ -40,8 +40,8 @@ def test_a_deleted_record_is_not_in_it(client: Client, family: Family):
     assert records(list(client.sow(family.name))) == {"b": {"id": "b", "again": True}}
 
 
-def test_what_was_rolled_back_never_was(client: Client, family: Family):
-    """Records of aborted transactions are not in the snapshot, even where nothing else is in their partition."""
+def test_aborted_records_are_not_in_a_snapshot(client: Client, family: Family):
+    """Records of aborted transactions are not in the snapshot, even if their partition has no others."""
     family.sow("a", {"id": "a", "n": 1})
     with family.transaction(commit=False):
         for number in range(50):
@@ -51,7 +51,7 @@ def test_what_was_rolled_back_never_was(client: Client, family: Family):
 
 
 def test_an_open_transaction_is_waited_for(client: Client, family: Family):
-    """What was written before the call counts by how its transaction ends: the boundary is at the true end."""
+    """An open transaction's records before the call count by its outcome: the boundary is at the true end."""
     family.sow("a", {"id": "a", "n": 1})
     with family.transaction():
         family.write(f"{family.name}.sow", "a", {"id": "a", "n": 2}, version="2")
@@ -60,8 +60,8 @@ def test_an_open_transaction_is_waited_for(client: Client, family: Family):
     assert records(list(snapshot)) == {"a": {"id": "a", "n": 2}}
 
 
-def test_it_ends_at_the_call(client: Client, family: Family):
-    """What is written after the call is not in the snapshot, though it is read later."""
+def test_a_snapshot_ends_at_the_call(client: Client, family: Family):
+    """Records written after the call are not in the snapshot, even if it is read later."""
     family.sow("a", {"id": "a", "n": 1})
     snapshot = client.sow(family.name)
     for key in ("a", "b", "c", "d", "e"):
@@ -70,7 +70,7 @@ def test_it_ends_at_the_call(client: Client, family: Family):
 
 
 def test_timestamp_only_if_asked(client: Client, family: Family):
-    """The time of a record is sent with the option `timestamp`, as ISO 8601 in UTC, and not without it."""
+    """The record's time is sent with the option `timestamp` only, as ISO 8601 in UTC."""
     family.sow("a", {"id": "a"}, correlation_id="abc=")
     (_, without, _) = client.sow(family.name)
     (_, stamped, _) = client.sow(family.name, options="timestamp")
@@ -81,7 +81,7 @@ def test_timestamp_only_if_asked(client: Client, family: Family):
 
 
 def test_get_reads_one_record(client: Client, family: Family):
-    """`get` gives the newest record of a key on whichever partition it is, and None for one that is not there."""
+    """`get` returns the newest record of a key on any partition, and None for a missing one."""
     for key in ("a", "b", "c", "d", "e"):
         family.sow(key, {"id": key, "n": 1})
         family.sow(key, {"id": key, "n": 2}, 2)
@@ -99,8 +99,8 @@ def test_a_conflated_topic_is_read_like_any_other(client: Client, family: Family
     assert records(list(client.sow(family.conflated))) == {"a": {"id": "a", "slow": 1}}
 
 
-def test_what_cannot_be_meant_is_refused_at_once(client: Client, family: Family):
-    """A bad filter, select list, order or option, and an unknown topic, are errors of the call, and show the place."""
+def test_invalid_queries_are_rejected_at_once(client: Client, family: Family):
+    """A bad filter, select list, order or option, or an unknown topic, raises at once and shows the place."""
     with pytest.raises(FilterError) as caught:
         client.sow(family.name, "/n >> 1")
     assert (caught.value.line, caught.value.column) == (1, 5)
@@ -111,8 +111,8 @@ def test_what_cannot_be_meant_is_refused_at_once(client: Client, family: Family)
         client.sow(family.name[:-1])
 
 
-def test_it_is_filtered_ordered_and_cut_down(client: Client, family: Family):
-    """A filter says which records, `order_by` their order, `skip_n` and `top_n` which of those, `select` what of it."""
+def test_a_snapshot_is_filtered_ordered_and_limited(client: Client, family: Family):
+    """A filter selects records, `order_by` orders them, `skip_n` and `top_n` limit them, `select` selects fields."""
     for number in range(10):
         family.sow(f"k{number}", {"id": f"k{number}", "n": number, "x": {"y": number, "z": 0}})
     chosen = client.sow(family.name, "/n < 8", "/n DESC", select="-/,+/x/y", top_n=3, skip_n=1, options="timestamp")
@@ -124,8 +124,8 @@ def test_it_is_filtered_ordered_and_cut_down(client: Client, family: Family):
     ] == delivered
 
 
-def test_what_is_over_is_not_in_it(client: Client, family: Family):
-    """Records whose time is over are in no snapshot and not found by key, though no worker runs that expires them."""
+def test_expired_records_are_not_in_a_snapshot(client: Client, family: Family):
+    """Expired records are in no snapshot and not found by key, even if no worker runs that removes them."""
     now_ms = int(time.time() * 1000)
     times = {"gone": now_ms - 60_000, "there": now_ms + 3_600_000}
     for key, time_ms in times.items():
@@ -145,7 +145,7 @@ def test_what_is_over_is_not_in_it(client: Client, family: Family):
 
 @pytest.mark.parametrize("form", ["sow_and_subscribe", "sow_and_delta_subscribe", "subscribe"])
 def test_headers_of_the_publisher_come_with_their_records(client: Client, family: Family, form: str):
-    """In the snapshot those of the last update, and with each update its own."""
+    """A snapshot has the headers of each record's last update, and each update has its own."""
     family.sow("a", {"id": "a", "n": 1}, 1, kind="insert", traceparent="one", source="t/0/0")
     subscription = getattr(client, form)(family.name)
     family.sow("a", {"id": "a", "n": 2}, 2, traceparent="two", sequence="7", conflated="2")
@@ -157,8 +157,8 @@ def test_headers_of_the_publisher_come_with_their_records(client: Client, family
     assert form == "subscribe" or delivered[0] == (1, {"traceparent": "one"}, None, None)
 
 
-def test_a_record_that_cannot_be_read_ends_a_snapshot_unless_it_is_to_be_left_out(family: Family):
-    """The others come, and it is named; a newer record of its key, or its tombstone, makes it as it should be."""
+def test_an_unreadable_record_ends_a_snapshot_unless_it_is_skipped(family: Family):
+    """With the option, other records are delivered and the bad one is listed until its key gets a newer record."""
     for key in ("a", "b", "c"):
         family.sow(key, {"id": key})
     family.sow("b", ["not", "an", "object"], 2)
@@ -177,7 +177,7 @@ def test_a_record_that_cannot_be_read_ends_a_snapshot_unless_it_is_to_be_left_ou
         live.close()
 
 
-def test_what_leaves_records_out_is_not_kept_on_disk(family: Family, tmp_path):
-    """A later run without the option would not know that something is missing."""
+def test_skipping_records_excludes_a_kept_view(family: Family, tmp_path):
+    """A later run without the option would not know about the missing records."""
     with pytest.raises(ConfigurationError, match="skip_unreadable leaves records out"):
         Client("skipping", family.config, tmp_path, skip_unreadable=True)

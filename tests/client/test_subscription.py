@@ -11,7 +11,7 @@ PATIENCE_S = 30.0
 
 
 class Quiet:
-    """A feed that has nothing to tell, and counts its turns."""
+    """A feed without messages that counts its turns."""
 
     is_live = True
     is_over = False
@@ -23,38 +23,38 @@ class Quiet:
         self.busy = threading.Event()
 
     def fetch(self, wait_s: float) -> list[Message]:
-        """Take a turn."""
+        """Do a turn."""
         self.turns += 1
         self.busy.set()
         time.sleep(wait_s)
         return []
 
     def add(self, _request: object, _sub_id: str | None) -> str:
-        """Note when it was."""
+        """Record the time."""
         self.added_at.append(self.turns)
         return "1"
 
     def remove(self, sub_id: str) -> None:
-        """Nobody is."""
+        """Do nothing."""
 
     def close(self, *, delivered: bool) -> None:
-        """Note what it was told."""
+        """Record the argument."""
         self.delivered = delivered
 
 
 def opened(feed: Quiet, **arguments: object) -> Subscription:
-    """A subscription to it."""
+    """A subscription to the feed."""
     wanted = {"timeout_s": None, "on_message": None} | arguments
     return Subscription(feed, lambda *_: None, on_close=lambda _: None, **wanted)  # type: ignore[arg-type, return-value]
 
 
-def test_whoever_adds_waits_for_one_turn_only():
-    """A lock by itself would often be the reader's again before anybody else has woken up."""
+def test_adding_waits_for_one_turn_only():
+    """With a plain lock the reader would often take it again before other threads have woken up."""
     adding: list[threading.Thread] = []
     wanted_at: list[int] = []
 
     class Crowded(Quiet):
-        """In each of its turns somebody comes and waits."""
+        """A feed with another waiting thread in each of its turns."""
 
         def fetch(self, wait_s: float) -> list[Message]:
             self.turns += 1
@@ -80,18 +80,18 @@ def test_whoever_adds_waits_for_one_turn_only():
 
 
 def is_free(door: threading.RLock) -> bool:  # type: ignore[valid-type]
-    """Whether nobody waits in it."""
+    """Whether no thread waits for it."""
     if door.acquire(blocking=False):  # type: ignore[attr-defined]
         door.release()  # type: ignore[attr-defined]
         return True
     return False
 
 
-def test_what_a_turn_brings_while_somebody_closes_was_not_told():
-    """The reader takes at most the first of it: the feed is to keep it for the next run."""
+def test_messages_of_a_turn_during_a_close_count_as_undelivered():
+    """The reader takes at most the first message: the feed must keep the others for the next run."""
 
     class Late(Quiet):
-        """Brings two messages when the subscription is being closed."""
+        """A feed that returns two messages while the subscription is being closed."""
 
         def fetch(self, wait_s: float) -> list[Message]:
             self.busy.set()
@@ -109,8 +109,8 @@ def test_what_a_turn_brings_while_somebody_closes_was_not_told():
     assert feed.delivered is False
 
 
-def test_a_program_ends_though_it_still_awaits():
-    """Nobody closed the subscription, and it would wait for messages without end."""
+def test_a_program_ends_with_an_open_async_subscription():
+    """A program can end while a subscription is open and waits without a timeout."""
     program = """
         import asyncio
         from tests.client.test_subscription import Quiet, opened

@@ -1,4 +1,4 @@
-"""What each form of subscription gives for message types that carry whole records only."""
+"""Every form of subscription with message types that carry full records only."""
 
 from typing import Any
 
@@ -23,14 +23,14 @@ RECORDS: dict[str, list[Any]] = {
     "protobuf": [{"id": 7, "big": 1}, {"id": 7, "big": 2}, {"id": 7, "big": 3}],
     "composite-global": [{"0": {"id": "7"}, "1": b"a"}, {"0": {"id": "7", "n": 2}, "1": b"a"}, {"0": {"id": "7"}}],
 }
-"""One key's records, one after the other, parsed."""
+"""One key's successive records, parsed."""
 
 CHANGED = {"binary": ("",), "protobuf": ("/big",), "composite-global": ("/0/n",)}
-"""Where the second one differs."""
+"""The pointers of the differences in the second record."""
 
 
 class Typed(Family):
-    """A family of topics of another message type."""
+    """A topic family of another message type."""
 
     def __init__(self, bootstrap: str, name: str, message_type: str) -> None:
         super().__init__(bootstrap, name)
@@ -40,7 +40,7 @@ class Typed(Family):
         self.version = 0
 
     def put(self, value: Any) -> None:
-        """A record, on both topics as a worker writes it; None deletes."""
+        """Write a record to both topics as a worker does; None deletes."""
         self.version += 1
         data = None if value is None else self._codec.encode(value)
         kind = "delete" if value is None else "update"
@@ -68,13 +68,13 @@ def delivered(subscription: Subscription, count: int) -> list[tuple[str, Any, bo
 
 
 def records(typed: Typed, client: Client) -> list[Any]:
-    """The records as they are read back, with what their type adds."""
+    """The records as they are decoded, with additions of their type."""
     codec = codec_of(client.config, typed.name)
     return [codec.decode_own(codec.encode(value)) for value in RECORDS[client.config.topics[typed.name].message_type]]
 
 
 def test_delta_subscriptions_give_full_messages(typed: Typed):
-    """Each form that is to tell deltas tells whole records instead, says so, and is no error; `oof` tells the last."""
+    """Each delta form delivers full records, marked as full, without an error; `oof` has the last record."""
     with Client("test", typed.config) as client:
         first, second, third = records(typed, client)
         typed.put(first)
@@ -93,7 +93,7 @@ def test_delta_subscriptions_give_full_messages(typed: Typed):
 
 
 def test_a_view_replaces_what_it_has(typed: Typed):
-    """A view of such a topic has the last record whole, and tells where it differs, as far as it has places."""
+    """A view of such a topic has the last full record, and reports differences if the records are objects."""
     with Client("test", typed.config) as client:
         first, second, _ = records(typed, client)
         typed.put(first)

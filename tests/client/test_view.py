@@ -23,8 +23,8 @@ def taken(view: View, count: int) -> list[ViewChange]:
     return sorted(changes, key=lambda change: change.key)
 
 
-def test_it_is_a_mapping_of_whole_records(client: Client, family: Family):
-    """The state of the world is there when the call returns, and stays as it is until the view is asked to move."""
+def test_a_view_is_a_mapping_of_full_records(client: Client, family: Family):
+    """The view has the state of the world when the call returns, and changes only when asked to."""
     for key, n in (("a", 1), ("b", 2), ("c", -1)):
         family.sow(key, {"id": key, "n": n})
     with client.view(family.name, "/n > 0") as view:
@@ -38,8 +38,8 @@ def test_it_is_a_mapping_of_whole_records(client: Client, family: Family):
     assert list(view.changes()) == []
 
 
-def test_changes_say_what_moved(client: Client, family: Family):
-    """Changed and removed paths are JSON Pointers, a record that leaves is None, an empty update is not told."""
+def test_changes_list_the_changed_paths(client: Client, family: Family):
+    """Changed and removed paths are JSON Pointers, a record that leaves is None, an empty update is left out."""
     family.sow("a", {"id": "a", "o": {"x": 1, "y/z": 2}, "gone": 0, "v": [1]})
     with client.view(family.name, "/hide IS NULL") as view:
         family.sow("a", {"id": "a", "o": {"x": 1, "y/z": 3}, "v": [1]}, 2)
@@ -58,8 +58,8 @@ def test_changes_say_what_moved(client: Client, family: Family):
         assert len(view) == 0
 
 
-def test_it_keeps_up_whatever_is_written(client: Client, family: Family, random_seed: int):
-    """Written to at random all the while, with rollbacks and deletes, it is the topic's state at the end."""
+def test_a_view_follows_random_writes(client: Client, family: Family, random_seed: int):
+    """With random concurrent writes, rollbacks and deletes, the view ends with the topic's state."""
     choice = random.Random(random_seed)
     truth: dict[str, object] = {}
 
@@ -99,15 +99,15 @@ def test_it_keeps_up_whatever_is_written(client: Client, family: Family, random_
     assert got == {key: record for key, record in truth.items() if record is not None and record["n"] > 0}  # type: ignore[index]
 
 
-def test_a_kept_view_is_told_just_what_changed_meanwhile(family: Family, tmp_path: Path):
-    """A later run begins with what the first one was told of, and hears of the rest, deletes too; of nothing else."""
+def test_a_kept_view_gets_only_the_changes_since(family: Family, tmp_path: Path):
+    """A later run begins with the first run's records, and gets only the changes since, deletes included."""
     for key in "abcd":
         family.sow(key, {"id": key, "n": 1})
     with Client("one", family.config, view_dir=tmp_path) as client, client.view(family.name) as view:
         assert len(view) == 4
         family.sow("a", {"id": "a", "n": 2}, 2)
         assert [change.key for change in taken(view, 1)] == ["a"]
-        family.sow("b", {"id": "b", "n": 2}, 2)  # Nobody takes this.
+        family.sow("b", {"id": "b", "n": 2}, 2)  # Not taken by the first run.
     family.sow("c", None, 2, kind="delete")
     family.sow("e", {"id": "e", "n": 1})
     with Client("two", family.config, view_dir=str(tmp_path)) as client, client.view(family.name, "/n > 0") as view:
@@ -123,14 +123,14 @@ def test_a_kept_view_is_told_just_what_changed_meanwhile(family: Family, tmp_pat
 
 
 def fail_at_the_first_change(client: Client, family: Family) -> None:
-    """Raise while a change is in hand."""
+    """Raise while a change is being handled."""
     with client.view(family.name) as view:
         for _ in view.changes(PATIENCE_S):
             raise ValueError("no")
 
 
 def test_a_kept_view_leaves_expired_records_to_the_worker(family: Family, tmp_path: Path):
-    """A view begins as the last run left it, also with a record whose time is over, until a worker expires that."""
+    """A kept view begins as the last run left it, expired records included, until a worker deletes them."""
     with Client("one", family.config, view_dir=tmp_path) as client, client.view(family.name) as view:
         family.sow("a", {"id": "a"}, expires_at="1")
         assert [change.key for change in view.refresh(30)] == ["a"]
@@ -145,8 +145,8 @@ def test_a_kept_view_leaves_expired_records_to_the_worker(family: Family, tmp_pa
         assert dict(view) == {}
 
 
-def test_an_error_of_the_reader_keeps_what_it_was_at(family: Family, tmp_path: Path):
-    """A change whose handling failed is told again by the next run."""
+def test_a_change_whose_handling_failed_is_sent_again(family: Family, tmp_path: Path):
+    """A change whose handling failed is delivered again in the next run."""
     family.sow("a", {"id": "a", "n": 1})
     with Client("one", family.config, view_dir=tmp_path) as client:
         with client.view(family.name) as view:
@@ -160,7 +160,7 @@ def test_an_error_of_the_reader_keeps_what_it_was_at(family: Family, tmp_path: P
 
 
 def test_a_kept_view_spares_every_subscription_the_past(family: Family, tmp_path: Path):
-    """Any subscription that needs the state begins with the kept one, a second one at the same time with its own."""
+    """Any subscription with state begins with the kept view; a second one at the same time reads all records."""
     family.sow("a", {"id": "a", "n": 1})
     with Client("one", family.config, view_dir=tmp_path) as client:
         list(client.sow(family.name))
@@ -172,8 +172,8 @@ def test_a_kept_view_spares_every_subscription_the_past(family: Family, tmp_path
             Client("two", family.config, view_dir=tmp_path).sow(family.name)
 
 
-def test_a_topic_made_anew_has_a_new_view(family: Family, tmp_path: Path):
-    """Where the topic is another one under the same name, what was kept is worthless, and nothing of it is told."""
+def test_a_recreated_topic_has_a_new_view(family: Family, tmp_path: Path):
+    """After the topic was recreated, the kept records are discarded, and none of them is delivered."""
     family.sow("a", {"id": "a", "n": 1})
     with Client("one", family.config, view_dir=tmp_path) as client:
         list(client.sow(family.name))
@@ -188,8 +188,8 @@ def test_a_topic_made_anew_has_a_new_view(family: Family, tmp_path: Path):
         assert view.refresh(0.5) == []
 
 
-def test_what_makes_no_view_is_refused(client: Client, family: Family):
-    """A view needs keys, and says what is wrong with a filter as any call does."""
+def test_invalid_views_are_rejected(client: Client, family: Family):
+    """A view needs keys, and an invalid filter raises as in any call."""
     with pytest.raises(ConfigurationError, match="no_sowkey"):
         client.view(family.name, options="no_sowkey")
     with pytest.raises(FilterError):
@@ -199,7 +199,7 @@ def test_what_makes_no_view_is_refused(client: Client, family: Family):
 
 
 def test_commas_within_an_option_of_a_view_divide_nothing(client: Client, family: Family):
-    """A path named like an option does not stand for it, and a text in quotes stays as it is."""
+    """A path named like an option is not taken for it, and quoted text stays unchanged."""
     family.sow("a", {"id": "a", "n": 1, "x , oof,y": 2})
     with client.view(family.name, "/n < 5", options="select=[-/, +/'x , oof,y']") as view:
         assert dict(view) == {"a": {"id": "a", "x , oof,y": 2}}
@@ -210,7 +210,7 @@ def test_commas_within_an_option_of_a_view_divide_nothing(client: Client, family
 def test_a_quiet_partition_of_a_kept_view_does_not_grow_old(
     family: Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Where nothing comes for long, the view asks Kafka, and is as of that time: what was kept is not read anew."""
+    """While no records arrive, the view confirms the end of its partitions, so that it is not discarded later."""
     monkeypatch.setattr("processor.client.feeds.feed._REFRESH_S", 0.0)
     family.sow("a", {"id": "a", "n": 1})
     with Client("one", family.config, view_dir=tmp_path) as client, client.view(family.name) as view:
@@ -218,4 +218,5 @@ def test_a_quiet_partition_of_a_kept_view_does_not_grow_old(
         before = {number: part._as_of_ms for number, part in view._subscription._feed._view._partitions.items()}  # type: ignore[attr-defined]
         view.refresh(0.2)
         after = {number: part._as_of_ms for number, part in view._subscription._feed._view._partitions.items()}  # type: ignore[attr-defined]
+
     assert all(after[number] > before[number] for number in before)

@@ -1,4 +1,4 @@
-"""A kept view whose disk fills up: its reader is told, and with more room it is there again, whole."""
+"""A kept view on a full disk: its reader gets an error, and with more room the view is complete again."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ MB = 1 << 20
 
 
 def catch_up(view: View, count: int) -> None:
-    """Take what the run before could not keep."""
+    """Take the changes that the run before could not write."""
     while len(view) < count:
         assert view.refresh(PATIENCE_S)
 
 
 @pytest.mark.parametrize("records", [90, 50], ids=["while reading", "at the end"])
-def test_a_view_whose_disk_is_full_says_so_and_is_whole_with_more_room(
+def test_a_view_on_a_full_disk_raises_and_is_complete_with_more_room(
     family: Family, tmp_path: Path, records: int
 ) -> None:
-    """Each time, whatever part of it was written; its directory is free again at once, and no record is missing."""
+    """At any point of a failed write, the directory is free again at once, and no record is missing."""
     rng = random.Random(5)
     truth = {str(n): {"id": str(n), "noise": rng.randbytes(100_000).hex()} for n in range(records)}
     with family.transaction():

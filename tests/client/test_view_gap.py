@@ -1,4 +1,4 @@
-"""A view from which deltas were withheld reads its topic again, and is the state of the world at the end."""
+"""A view from which deltas were withheld reads its topic again, and ends with the state of the world."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Topic:
-    """A feed of one topic: a snapshot of its records, then deltas of which some are withheld."""
+    """A feed of one topic: a snapshot of its records, then deltas, some of which are withheld."""
 
     is_live = True
     is_over = False
@@ -38,7 +38,7 @@ class Topic:
         return [Message("group_begin", "orders"), *sows, Message("group_end", "orders")]
 
     def fetch(self, wait_s: float) -> list[Message]:
-        """What is next: a snapshot, or all deltas together."""
+        """The next messages: a snapshot, or all deltas together."""
         if self.next:
             messages, self.next = self.next, []
             return messages
@@ -46,23 +46,23 @@ class Topic:
         return messages
 
     def begin_again(self, reason: str) -> None:
-        """The records of now come as a snapshot."""
+        """Deliver the current records as a snapshot."""
         self.reasons.append(reason)
         self.next = self.snapshot()
 
     def add(self, _request: object, _sub_id: str | None) -> str:
-        """Nobody does."""
+        """Fail: it is never called."""
         raise NotImplementedError
 
     def remove(self, sub_id: str) -> None:
-        """Nobody does."""
+        """Fail: it is never called."""
 
     def close(self, *, delivered: bool) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
 
 def view_of(topic: Topic) -> View:
-    """A view of it."""
+    """A view of the feed."""
     subscription = Subscription(topic, lambda *_: None, timeout_s=None, on_message=None, on_close=lambda _: None)  # type: ignore[arg-type, return-value]
     return View(subscription)
 
@@ -82,7 +82,7 @@ def delta(version: int, base: int | None, removed: Sequence[str] = (), **fields:
 
 
 def test_a_delta_that_does_not_fit_has_the_topic_read_again():
-    """The view stays as it was until the snapshot comes; then it says what changed, and deltas are applied again."""
+    """The view stays unchanged until the snapshot is complete; then it reports the changes and applies deltas."""
     topic = Topic(delta(2, 1, a=1), delta(4, 3, c=3), delta(5, 4, a=5))
     view = view_of(topic)
     topic.records["1"] = (5, {"id": 1, "a": 5, "b": 2, "c": 3})
@@ -97,7 +97,7 @@ def test_a_delta_that_does_not_fit_has_the_topic_read_again():
 
 
 def test_deltas_that_fit_are_applied_also_where_versions_jump():
-    """A delta over several versions says its base, one of a topic without versions says none: both are applied."""
+    """A delta over several versions has a base, one of a topic without versions has none: both are applied."""
     topic = Topic(delta(7, 1, a=1), delta(8, 7, a=2), delta(9, None, a=3))
     view = view_of(topic)
     view.refresh()
@@ -115,11 +115,11 @@ def test_a_record_that_left_and_came_back_begins_with_its_own_version():
     assert view.healed == 0
 
 
-def test_what_cannot_begin_again_is_an_error():
-    """A feed without a snapshot refuses, and the error reaches the reader of the view."""
+def test_a_feed_without_a_snapshot_is_an_error():
+    """A feed without a snapshot raises, and the error reaches the reader of the view."""
 
     class Plain(Topic):
-        """Has no snapshot to begin with again."""
+        """A feed without a snapshot."""
 
         def begin_again(self, reason: str) -> None:
             raise PositionLost(reason)

@@ -27,13 +27,13 @@ MakeView = Callable[..., StoredView]
 
 
 def record(key: str, value: str | None, offset: int = 0, **headers: str) -> Record:
-    """A SOW record, as Kafka has it."""
+    """A SOW record as read from Kafka."""
     kept: Headers = [(name, text.encode()) for name, text in ({"version": "1"} | headers).items()]
     return Record(key.encode(), None if value is None else value.encode(), kept, offset, 1_700_000_000_000 + offset)
 
 
 def said(found: Record | None) -> tuple[object, ...] | None:
-    """What a view must give back of a record."""
+    """The parts of a record that a view must return."""
     if found is None:
         return None
     version, correlation_id = (header_text(found.headers, name) for name in ("version", "correlation_id"))
@@ -42,7 +42,7 @@ def said(found: Record | None) -> tuple[object, ...] | None:
 
 @pytest.fixture
 def stored(tmp_path: Path) -> Iterator[MakeView]:
-    """Makes stored views in one directory, and closes them."""
+    """Creates stored views in one directory, and closes them."""
     made: list[StoredView] = []
 
     def make(topic_id: str = "id", *, keeps: bool = True, write_back_bytes: int = 2_000) -> StoredView:
@@ -65,7 +65,7 @@ def stored(tmp_path: Path) -> Iterator[MakeView]:
 
 @pytest.fixture(params=["memory", "moved", "moves", "stored", "kept"])
 def view(request: pytest.FixtureRequest, stored: MakeView) -> Iterator[GrowingView | StoredView]:
-    """Each kind of view, at each stage of its life."""
+    """Each kind of view, in each state of its life."""
     if request.param in ("stored", "kept"):
         yield stored(keeps=request.param == "kept")
         return
@@ -74,8 +74,8 @@ def view(request: pytest.FixtureRequest, stored: MakeView) -> Iterator[GrowingVi
     view.close()
 
 
-def test_it_has_the_last_record_of_every_key(view: GrowingView | StoredView, random_seed: int):
-    """Against a dict, whatever is put, deleted and asked for; wherever a key is."""
+def test_a_view_has_the_last_record_of_every_key(view: GrowingView | StoredView, random_seed: int):
+    """Compared with a dict, a view has the same records after any puts, deletes and reads, in any partition."""
     choice = random.Random(random_seed)
     expected: dict[bytes, Record] = {}
     keys = [f"k{number}" for number in range(60)]
@@ -110,7 +110,7 @@ def test_it_has_the_last_record_of_every_key(view: GrowingView | StoredView, ran
 
 
 def test_a_scan_is_of_one_moment(view: GrowingView | StoredView):
-    """What is put, deleted, written or moved to disk while a scan lives is not in it."""
+    """Puts, deletes, writes and the move to disk during a scan do not affect it."""
     view.put(0, [record(f"k{number}", "{}", number) for number in range(50)])
     scan = view.scan()
     first = [next(scan) for _ in range(10)]
@@ -123,14 +123,14 @@ def test_a_scan_is_of_one_moment(view: GrowingView | StoredView):
     assert {found.value for found in view.scan()} == {b"x" * 1000}
 
 
-def test_what_has_no_key_is_nobodys(view: GrowingView | StoredView):
-    """A record without a key, as a stranger might write it, harms nothing."""
+def test_a_record_without_a_key_is_ignored(view: GrowingView | StoredView):
+    """A record without a key, as a third party might write it, is ignored."""
     view.put(0, [Record(None, b"{}", None, 0, 0), record("k", "{}", 1)])
     assert [found.key for found in view.scan()] == [b"k"]
 
 
 def test_odd_headers_harm_nothing(stored: MakeView):
-    """A version that does not fit its field on disk is left out, as if the stranger who wrote it had said nothing."""
+    """A version too large for its field on disk is treated as a missing version."""
     view = stored(write_back_bytes=0)
     view.put(0, [record("k", "{}", version="9" * 30, correlation_id="a" * 70_000)])
     view.put(0, [record("l", "{}", version="one")])
@@ -139,7 +139,7 @@ def test_odd_headers_harm_nothing(stored: MakeView):
 
 
 def test_headers_come_back_from_disk_as_they_were(stored: MakeView):
-    """Names and values of any bytes, repeated names, missing and empty values; the version comes first, once."""
+    """Headers with any bytes, repeated names, missing and empty values are restored; the version comes first."""
     theirs: Headers = [("trace", b"\xff\x00"), ("trace", None), ("", b""), ("gr\u00f6\u00dfe", b"x" * 70_000)]
     ours: Headers = [("expires_at", b"5"), ("conflated", b"2"), ("correlation_id", b"c")]
     view = stored(write_back_bytes=0)
@@ -147,7 +147,7 @@ def test_headers_come_back_from_disk_as_they_were(stored: MakeView):
     view.put(0, [Record(b"k", value, [("kind", b"insert"), *theirs, ("version", b"7"), *ours], 3, 5)])
     view.put(0, [Record(b"l", value, None, 4, 5), Record(b"m", b"", [("version", b"1")], 5, 5)])
     view.settle()
-    view.put(1, [Record(b"other", value, None, 4, 5)])  # Writes what was settled.
+    view.put(1, [Record(b"other", value, None, 4, 5)])  # Writes the settled records.
     view.settle()
     found = {one.key: one for one in view.scan()}
     assert found[b"k"] == Record(b"k", value, [("version", b"7"), *theirs, *ours], 3, 5)
@@ -157,7 +157,7 @@ def test_headers_come_back_from_disk_as_they_were(stored: MakeView):
 
 @pytest.mark.parametrize("version", [1, 0])
 def test_a_row_that_is_cut_off_is_damaged(version: int):
-    """Wherever a row ends too early, reading it says so instead of giving half a record."""
+    """A row that ends too early at any byte raises an error instead of returning half a record."""
     headers: Headers = [("version", b"%d" % version), ("trace", b"abc"), ("empty", None)]
     stored_row = decode_record(_row(Record(b"k", b"", headers, 3, 5)))
     assert _record(b"k", stored_row).headers == headers[0 if version else 1 :]
@@ -167,7 +167,7 @@ def test_a_row_that_is_cut_off_is_damaged(version: int):
 
 
 def test_a_view_with_rows_of_another_layout_is_wiped(stored: MakeView, monkeypatch: pytest.MonkeyPatch):
-    """A version that writes other rows begins with an empty view, and reads the topic again."""
+    """A version with another row layout begins with an empty view, and reads the topic again."""
     with monkeypatch.context() as patch:
         patch.setattr("processor.client.views.stored_view.ROW_FORMAT", 1)
         view = stored()
@@ -192,7 +192,7 @@ def test_headers_count_towards_the_bound_of_memory():
 
 
 def test_a_readers_records_keep_the_headers_that_messages_are_made_of():
-    """Others of Sowstream's own are dropped; headers that are equal are one object, also within others."""
+    """Other headers of Sowstream are dropped; equal headers share one object."""
     plain = [("version", b"7"), ("source", b"t/0/%d")]
     own = [("version", b"7"), ("kind", b"update"), ("client", b"desk"), ("sequence", b"%d"), ("source", b"t/0/%d")]
     rows = [
@@ -210,7 +210,7 @@ def test_a_readers_records_keep_the_headers_that_messages_are_made_of():
 
 
 def test_a_large_view_moves_to_disk_and_is_gone_at_the_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """Beyond its bound it is on disk, in a temporary directory that its end removes, also after an error."""
+    """A view beyond its limit is in a temporary directory, which is removed at the end, also after an error."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     view = GrowingView(PARTITIONS, memory_bytes=100_000)
     view.put(0, [record(f"k{number}", "x" * 100, number) for number in range(100)])
@@ -226,7 +226,7 @@ def test_a_large_view_moves_to_disk_and_is_gone_at_the_end(monkeypatch: pytest.M
 
 
 def test_updates_of_few_keys_do_not_move_it(tmp_path: Path):
-    """What counts is what it has, not what came."""
+    """The size limit counts the records in the view, not the updates received."""
     view = GrowingView(PARTITIONS, memory_bytes=100_000)
     for offset in range(100):
         view.put(0, [record(f"k{number}", "x" * 100, offset) for number in range(50)])
@@ -234,16 +234,16 @@ def test_updates_of_few_keys_do_not_move_it(tmp_path: Path):
     view.close()
 
 
-def test_what_waits_is_bounded(stored: MakeView):
-    """A view on disk keeps little in memory, also where nothing is ever said to be told."""
+def test_waiting_records_are_bounded(stored: MakeView):
+    """A view on disk keeps little in memory, even if nothing is ever marked as delivered."""
     view = stored(write_back_bytes=10_000)
     for offset in range(500):
         view.put(offset % PARTITIONS, [record(f"k{offset}", "x" * 500, offset)])
         assert view._waiting_bytes() <= 4 * 10_000 + 1_000
 
 
-def test_a_kept_view_goes_on_where_it_was_told(stored: MakeView):
-    """The next run has what was settled, with positions; what was not told is not there, so that it is told then."""
+def test_a_kept_view_resumes_after_its_settled_records(stored: MakeView):
+    """The next run has the settled records and positions; undelivered ones are missing, and are delivered then."""
     view = stored()
     view.put(0, [record("a", '{"n":1}', 10)])
     view.put(1, [record("b", '{"n":1}', 20)])
@@ -256,7 +256,7 @@ def test_a_kept_view_goes_on_where_it_was_told(stored: MakeView):
 
 
 def test_another_topic_of_the_same_name_has_another_view(stored: MakeView):
-    """A view of a topic that was made anew is empty."""
+    """A view of a recreated topic is empty."""
     view = stored()
     view.put(0, [record("a", "{}", 10)])
     view.settle()
@@ -275,10 +275,10 @@ def test_another_topic_of_the_same_name_has_another_view(stored: MakeView):
         ({0: 50, 1: 50, 2: 50}, {0: 0, 1: 0, 2: 0}, -1, {0, 1}),
     ],
 )
-def test_what_cannot_be_gone_on_with_is_wiped(
+def test_stale_partitions_are_wiped(
     stored: MakeView, ends: dict[int, int], oldest: dict[int, int], horizon_ms: float, wiped: set[int]
 ):
-    """Ahead of the topic, behind its oldest record, older than its deletes: such a partition begins anew, only that."""
+    """A partition ahead of the topic, before its oldest record, or older than its deletes is wiped alone."""
     view = stored()
     now_ms = int(time.time() * 1000)
     for partition, offset in ((0, 10), (1, 20)):
@@ -292,7 +292,7 @@ def test_what_cannot_be_gone_on_with_is_wiped(
 
 
 def test_a_quiet_partition_is_not_old(stored: MakeView):
-    """Old records at the end of a partition are fresh where somebody looked behind them and found nothing."""
+    """Old records at the end of a partition are fresh if a later check found nothing after them."""
     view = stored()
     view.put(0, [record("k", "{}", 10)])  # Of 2023.
     view.reached(0, 12, time.time())
@@ -303,8 +303,8 @@ def test_a_quiet_partition_is_not_old(stored: MakeView):
     assert again.positions[0] == 12
 
 
-def test_a_look_is_as_old_as_it_is(stored: MakeView):
-    """A reader that pauses for days between its look and the end knows nothing of the deletes in between."""
+def test_a_view_is_as_old_as_its_last_check(stored: MakeView):
+    """A reader that pauses for days before the end may have missed deletes in between."""
     view = stored()
     view.put(0, [record("k", "{}", 10)])
     view.reached(0, 12, time.time() - 2 * DAY_MS / 1000)
@@ -325,7 +325,7 @@ def test_a_damaged_view_is_replaced(stored: MakeView, tmp_path: Path):
 
 
 def test_two_users_of_a_directory(stored: MakeView, tmp_path: Path):
-    """The second one hears which directory it is and what to do; the first one goes on, and lets go at its end."""
+    """The second user gets an error with the directory and advice; the first one goes on."""
     view = stored()
     with pytest.raises(Stop, match=f"{tmp_path / 'orders'} is in use.*view_dir of its own"):
         stored()
@@ -335,7 +335,7 @@ def test_two_users_of_a_directory(stored: MakeView, tmp_path: Path):
 
 
 def test_keys_are_looked_for_at_home_first(stored: MakeView):
-    """A key that is in two partitions, as after a change of partitioner, is the one where Java's puts it."""
+    """Of a key in two partitions, as after a change of partitioner, the one of Java's partitioner counts."""
     view = stored()
     home = partition_for(b"k", PARTITIONS)
     view.put((home + 1) % PARTITIONS, [record("k", '"away"')])
@@ -345,8 +345,8 @@ def test_keys_are_looked_for_at_home_first(stored: MakeView):
     assert found.value == b'"home"'
 
 
-def test_what_is_kept_is_written_by_the_clock_too(stored: MakeView, monkeypatch: pytest.MonkeyPatch):
-    """Little that waits reaches the disk after some seconds, so that a client that is killed is told little again."""
+def test_a_kept_view_is_also_written_by_time(stored: MakeView, monkeypatch: pytest.MonkeyPatch):
+    """Few waiting records reach the disk after some seconds, so that a killed client gets few again."""
     view = stored(write_back_bytes=1_000_000)
     view.put(0, [record("k", "{}", 10)])
     view.settle()
@@ -357,7 +357,7 @@ def test_what_is_kept_is_written_by_the_clock_too(stored: MakeView, monkeypatch:
 
 
 def test_one_of_many_threads_has_the_view_that_is_kept(tmp_path: Path):
-    """The others of a client read anew, whoever comes first; when it is closed it is the next one's."""
+    """One thread of a client gets the kept view, the others read all records; after its close the next one gets it."""
     reading = SubscriptionOpener(Config(), None, None, name="desk", view_dir=tmp_path)  # type: ignore[arg-type]
     begin = threading.Barrier(8)
 
@@ -374,7 +374,7 @@ def test_one_of_many_threads_has_the_view_that_is_kept(tmp_path: Path):
 
 
 def test_a_view_that_cannot_be_opened_is_tried_again(tmp_path: Path):
-    """Where another process has it, the next call asks for it once more."""
+    """If another process has the view, the next call tries again."""
     other, reading = (
         SubscriptionOpener(Config(), None, None, name="desk", view_dir=tmp_path)  # type: ignore[arg-type]
         for _ in range(2)

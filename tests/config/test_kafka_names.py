@@ -131,7 +131,7 @@ def test_no_other_place_makes_a_kafka_name():
         "processor/cli/acls.py",  # A group.
         "processor/tools/dlq/waiting.py",  # A group.
         "spark_integration/options.py",  # The role, in a message.
-        "spark_integration/source/options.py",  # As well.
+        "spark_integration/source/source_options.py",  # As well.
     }
     others = []
     for folder in ("processor", "spark_integration"):

@@ -11,7 +11,7 @@ import pytest
 
 from processor.tools.broker.jars import class_path
 from processor.tools.broker.java import find_java
-from processor.tools.dlq import Choice, Replay, survey
+from processor.tools.dlq import DeadLetterReplay, LetterSelection, survey
 
 if TYPE_CHECKING:
     from tests.endtoend.world import World
@@ -48,8 +48,8 @@ def test_a_record_of_20_mib_is_rejected_and_its_neighbours_are_merged(world: Wor
     assert (len(value), data.startswith(value)) == (1024 * 1024, True)
     assert letter.headers["dlq_bytes"] == str(len(data))
     assert letter.headers["dlq_sha256"] == hashlib.sha256(data).hexdigest()
-    with Replay(world.config, world.name) as running:
-        running.send(survey(running.waiting.letters(), Choice()), Choice())
+    with DeadLetterReplay(world.config, world.name) as running:
+        running.send(survey(running.waiting.letters(), LetterSelection()), LetterSelection())
         assert (running.sent, running.kept) == (1, [])
     world.settle()
     assert [record.headers["dlq_bytes"] for record in world.read("dlq")] == [str(len(data))] * 2

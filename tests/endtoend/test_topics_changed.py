@@ -30,7 +30,7 @@ class Watched(Worker):
     def __init__(self, world: World, interval_s: float, *command: str) -> None:
         program = (
             "import functools, processor.runtime.process.worker as worker; from processor.cli.main import main; "
-            f"worker.TopicWatch = functools.partial(worker.TopicWatch, interval_s={interval_s}); main()"
+            f"worker.TopicMonitor = functools.partial(worker.TopicMonitor, interval_s={interval_s}); main()"
         )
         self.file = world.directory / f"watched-{len(world.workers)}.log"
         self.is_expected_to_end = False

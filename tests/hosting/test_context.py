@@ -1,4 +1,4 @@
-"""What a processor sees of the runtime, and what the runtime gets from it."""
+"""The context of a partition: the processor's view of the runtime, and the effects that the runtime takes from it."""
 
 import pytest
 
@@ -41,18 +41,18 @@ def a_context(processor_type: type[Processor], noted: str = "") -> TaskContext:
 
 @pytest.fixture
 def context() -> TaskContext:
-    """Of one that declares marks."""
+    """The context of a processor that declares marks."""
     return a_context(Marking)
 
 
-def test_it_says_where_the_processor_runs(context):
-    """Name, partition, topic, clock: all that the contract names is there."""
+def test_a_context_has_the_place_of_its_processor(context):
+    """Name, partition, topic and clock are those of the pipeline."""
     assert (context.name, context.partition, context.topic) == ("orders", 2, TopicConfig())
     assert all(hasattr(context, name) for name in Context.__annotations__)
 
 
 def test_what_is_forwarded_waits_in_order_until_it_is_taken(context):
-    """By output, once; an output without records is not there."""
+    """Forwarded records are taken once, by output; an output without records is not listed."""
     context.forward("sow", b"a", b"1", [])
     context.forward_many("sow", [(b"b", None, [("version", b"2")]), (b"a", b"3", [])])
     context.forward("publish", b"c", b"4", [])
@@ -63,8 +63,8 @@ def test_what_is_forwarded_waits_in_order_until_it_is_taken(context):
     assert context.take_outputs() == {}
 
 
-def test_what_was_taken_is_the_takers(context):
-    """Later records do not appear in it."""
+def test_later_records_do_not_appear_in_outputs_taken_before(context):
+    """The lists that were taken belong to the taker."""
     context.forward("sow", b"a", b"1", [])
     taken = context.take_outputs()
     context.forward("sow", b"b", b"2", [])
@@ -72,19 +72,19 @@ def test_what_was_taken_is_the_takers(context):
 
 
 def test_an_output_that_is_not_declared_is_an_error(context):
-    """It names the processor and the output."""
+    """The error names the processor and the output."""
     with pytest.raises(UndeclaredOutput, match="orders forwards to 'ack', which its `outputs` do not declare"):
         context.forward("ack", b"a", b"1", [])
 
 
 def test_marks_are_not_forwarded(context):
-    """Nobody could tell which of them are committed; the message names the way."""
+    """A forwarded mark would escape the list of committed marks; the error names `marks` as the way."""
     with pytest.raises(UndeclaredOutput, match="orders forwards to 'mark', which is written through `marks` alone"):
         context.forward("mark", b"a", b"1", [])
 
 
 def test_marks_that_are_not_declared_are_an_error_when_they_are_used():
-    """Not before: a processor may look at its context without a thought of them."""
+    """A context without marks fails at the first use of them, and not when it is created."""
     context = a_context(Markless)
     said = r"orders uses the mark b'a', and its `outputs` declare no output of role 'mark'"
     with pytest.raises(UndeclaredOutput, match=said):
@@ -94,7 +94,7 @@ def test_marks_that_are_not_declared_are_an_error_when_they_are_used():
 
 
 def test_declared_marks_are_seen_at_once(context):
-    """The last value put."""
+    """A mark has the last value that was put."""
     context.marks.put(b"a", b"1")
     context.marks.put(b"a", b"2")
     assert (context.marks.get(b"a"), context.marks.get(b"b")) == (b"2", None)
@@ -102,7 +102,7 @@ def test_declared_marks_are_seen_at_once(context):
 
 @pytest.mark.parametrize("headers", [None, [], [("command", b"x"), ("dlq_reason", b"of an earlier life"), ("n", None)]])
 def test_a_rejected_record_goes_out_whole_with_the_reason_last(context, headers):
-    """Key, value and headers as they came; ours come last, and of a name the last one counts."""
+    """A dead letter has key, value and headers as they came; ours come last, and of a name the last one counts."""
     context.reject(Record(None, b"\xff", headers, 9, 0), "bad_header", "it says «x»")
     assert context.take_outputs() == {
         "dlq": [
@@ -123,7 +123,7 @@ def test_a_rejected_record_goes_out_whole_with_the_reason_last(context, headers)
 
 @pytest.mark.parametrize("detail", ["é" * 5000, "x" + "é" * 5000, "x" * 5000, "\ud800"])
 def test_a_detail_of_any_length_is_text_of_a_bounded_length(context, detail):
-    """Cut between characters; half a surrogate pair, which is none, is replaced."""
+    """A long detail is cut between characters, and half a surrogate pair, which is no character, is replaced."""
     context.reject(Record(b"a", b"1", None, 0, 0), "plugin_failed", detail)
     [(_, _, headers)] = context.take_outputs()["dlq"]
     said = dict(headers)["dlq_detail"]
@@ -133,7 +133,7 @@ def test_a_detail_of_any_length_is_text_of_a_bounded_length(context, detail):
 
 
 def test_events_add_up_and_the_last_hold_counts(context):
-    """Until they are asked for."""
+    """Events are summed until they are taken, and a later hold replaces an earlier one."""
     context.count("rekeyed")
     context.count("rekeyed", 2)
     assert context.events == {"rekeyed": 3}
@@ -143,7 +143,7 @@ def test_events_add_up_and_the_last_hold_counts(context):
 
 
 def test_a_note_stands_until_the_next_hold():
-    """Also the one that was found, until the first; without a text there is none, held or not."""
+    """The committed note stands until the first `hold`; a hold without a text leaves no note."""
     context = a_context(Marking, noted="found")
     assert (context.noted, context.note) == ("found", "found")
     context.hold(7, "x")
@@ -154,7 +154,7 @@ def test_a_note_stands_until_the_next_hold():
 
 
 def test_a_hold_with_a_note_that_is_too_long_changes_nothing(context):
-    """The processor may try with less."""
+    """After the error the processor may hold with a shorter note."""
     context.hold(7, "x")
     with pytest.raises(ValueError, match="a note of 1,001 bytes"):
         context.hold(8, "x" * 1001)
@@ -162,7 +162,7 @@ def test_a_hold_with_a_note_that_is_too_long_changes_nothing(context):
 
 
 def test_the_last_value_of_a_gauge_counts_and_observations_add_up(context):
-    """Each under its name."""
+    """Gauges and timings are kept by name."""
     context.gauge("pending", 3)
     context.gauge("pending", 2)
     context.gauge("interval", 0.5)

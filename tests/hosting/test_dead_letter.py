@@ -1,29 +1,33 @@
-"""A dead letter fits its topic, whatever was rejected."""
+"""A dead letter fits its topic, however large the rejected record is."""
 
 from __future__ import annotations
 
 import hashlib
+import re
+from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from processor.hosting.dead_letter import KEPT_BYTES_MAX, dead_letter
 from processor.hosting.output_limits import size_of
-from processor.record import Record
+from processor.record import Record, RejectReason
 from processor.tools.dlq import as_json, input_record, read_letter
 
 MIB = 1024 * 1024
+ROOT = Path(__file__).parents[2]
 SOURCE = "orders.publish/3/17"
 
 
 def letter_of(record: Record, bytes_max: int = 16 * MIB, detail: str = "no"):
-    """The dead letter, as it is written and as it is read."""
+    """Return the dead letter as it is written and as it is read."""
     key, value, headers = dead_letter(record, "too_large", detail, SOURCE, bytes_max)
     assert size_of((key, value, headers)) <= bytes_max
     return read_letter(3, Record(key, value, headers, 5, 0))
 
 
 def test_a_record_that_fits_is_kept_as_it_was() -> None:
-    """Also where its publisher used our names."""
+    """A record that fits is complete in its dead letter, also where its publisher used our header names."""
     theirs = [("dlq_bytes", b"7"), ("dlq_sha256", b"x"), ("dlq_truncated", b"true")]
     letter = letter_of(Record(b"k", b"x" * 15 * MIB, theirs, 17, 0))
     assert letter.is_whole
@@ -32,7 +36,7 @@ def test_a_record_that_fits_is_kept_as_it_was() -> None:
 
 
 def test_of_a_large_value_the_first_mebibyte_is_kept() -> None:
-    """With its size and checksum; key and headers stay."""
+    """The dead letter of a large value has its beginning, size and checksum; key and headers stay."""
     value = bytes(range(256)) * 80_000
     letter = letter_of(Record(b"k", value, [("trace", b"1")], 17, 0))
     assert letter.record.value == value[:KEPT_BYTES_MAX]
@@ -50,7 +54,7 @@ def test_of_a_large_value_the_first_mebibyte_is_kept() -> None:
 def test_no_part_of_a_record_makes_it_too_large(
     bytes_max: int, key_bytes: int, header_bytes: int, value_bytes: int | None
 ) -> None:
-    """Headers that are too large are left out, a key is cut, and the detail says so; `letter_of` measures."""
+    """Large headers are left out and a large key is cut, as the detail mentions; `letter_of` checks the size."""
     headers = [("blob", b"h" * header_bytes)] if header_bytes else None
     value = None if value_bytes is None else b"v" * value_bytes
     letter = letter_of(Record(b"k" * key_bytes, value, headers, 17, 0), bytes_max, "d" * 100_000)
@@ -61,7 +65,18 @@ def test_no_part_of_a_record_makes_it_too_large(
 
 
 def test_many_small_headers_are_counted() -> None:
-    """What Kafka's format takes for each is part of the size."""
+    """The bytes of Kafka's format around each header are part of the size."""
     letter = letter_of(Record(b"k", b"v", [("a", None)] * 100_000, 17, 0), 64 * 1024)
     assert letter.headers == []
     assert not letter.is_whole
+
+
+def test_the_product_rejects_records_for_its_own_reasons_only() -> None:
+    """Every reason in the code is in `RejectReason`: types accept any word, for the sake of plug-ins."""
+    reasons = set()
+    for folder in ("processor", "spark_integration"):
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            if "docs" not in file.parts:
+                reasons |= set(re.findall(r'RecordRejected\(\s*"([^"]*)"', file.read_text(encoding="utf-8")))
+    assert reasons
+    assert reasons <= set(get_args(RejectReason))

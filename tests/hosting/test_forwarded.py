@@ -1,4 +1,4 @@
-"""What a plug-in gives the runtime has the right types, or the call fails and the record is put aside."""
+"""A call of a plug-in with a wrong type fails, and its record becomes a dead letter."""
 
 from typing import ClassVar
 
@@ -14,14 +14,14 @@ GOOD = [("version", b"1")]
 
 
 class Handing(RecordProcessor):
-    """Does with its context what the test says for the key of a record."""
+    """Calls its context as the test defines for the key of a record."""
 
     input = Input("publish", from_underlying=False)
     outputs = (Output("sow"), Output("delta"), Output("mark"))
     acts: ClassVar = {}
 
     def process_record(self, record):
-        """Do what the key stands for, else copy the record."""
+        """Do the act of the key, else copy the record."""
         if record.key in self.acts:
             self.acts[record.key](self.context)
         else:
@@ -29,7 +29,7 @@ class Handing(RecordProcessor):
             self.context.forward("sow", record.key, record.value, GOOD)
 
     def punctuate(self, now_ms):
-        """Do what stands under the clock."""
+        """Do the act of the clock."""
         if b"clock" in self.acts:
             self.acts[b"clock"](self.context)
 
@@ -77,14 +77,14 @@ WRONG = {
 
 @pytest.fixture(params=WRONG)
 def wrong(request, monkeypatch):
-    """What a plug-in does wrong on records with the key `bad`, and what the error says."""
+    """A wrong act on records with the key `bad`; returns a part of the error's text."""
     act, problem = WRONG[request.param]
     monkeypatch.setattr(Handing, "acts", {b"bad": act})
     return problem
 
 
-def test_the_record_of_a_wrong_call_is_put_aside_and_the_others_pass(wrong):
-    """The dead letter says what was handed over and what it should be; nothing of the call is sent or stored."""
+def test_the_record_of_a_wrong_call_is_a_dead_letter_and_the_others_pass(wrong):
+    """The dead letter names the wrong value and the right type; nothing of the call is sent or stored."""
     driver = ProcessorTestDriver(Handing, {}, name="copies")
     driver.pipe_batch([("a", b"1", None), ("bad", b"2", None), ("c", b"3", None)])
     driver.commit()
@@ -109,7 +109,7 @@ def test_a_wrong_call_of_the_clock_holds_the_partition(monkeypatch):
 
 
 def test_records_may_come_from_a_generator(monkeypatch):
-    """They are checked once and sent once."""
+    """Records of a generator are checked once and sent once."""
     many = lambda context: context.forward_many("delta", ((b"k", b"%d" % n, ()) for n in range(3)))  # noqa: E731
     monkeypatch.setattr(Handing, "acts", {b"many": many})
     driver = ProcessorTestDriver(Handing, {}, name="copies")
@@ -118,8 +118,8 @@ def test_records_may_come_from_a_generator(monkeypatch):
     assert [record.value for record in driver.read_output("delta")] == [b"0", b"1", b"2"]
 
 
-def test_ours_are_not_checked_and_anybodys_subclass_is():
-    """The hot path pays nothing; whoever extends a processor of ours is checked like any author."""
+def test_built_in_processors_are_not_checked_and_subclasses_of_them_are():
+    """The hot path of a built-in processor pays nothing; a third party's subclass of one is checked as any plug-in."""
 
     class Mine(DeltaMerge):
         """Another's."""

@@ -1,4 +1,4 @@
-"""The usual mistakes of a plug-in's author fail in the author's own tests, with a sentence that says what to write."""
+"""The usual mistakes of a plug-in's author fail in the author's own tests, with a sentence that has the remedy."""
 
 import subprocess
 import sys
@@ -133,7 +133,7 @@ def two_visits(processor_type, **options):
 
 @pytest.mark.parametrize(("processor_type", "sentence"), MISTAKES.items(), ids=[kind.__name__ for kind in MISTAKES])
 def test_a_state_that_a_crash_would_change_fails_at_the_commit(processor_type, sentence):
-    """The driver compares each changed state with its SOW record, and says which key would change and how."""
+    """The driver compares each changed state with its SOW record, and names the key and both values."""
     with pytest.raises(AssertionError, match=sentence):
         two_visits(processor_type).commit()
 

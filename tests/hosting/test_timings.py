@@ -1,4 +1,4 @@
-"""A histogram whose observations have a weight tells what the library's own would tell of each alone."""
+"""A histogram of weighted observations shows the same as the library's own histogram of each one alone."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from processor.hosting.timings import BOUNDS_S, Timing, Timings
 
 
 def shown(registry: CollectorRegistry) -> list[str]:
-    """What is served, without the time at which a library's metric was made."""
+    """Return the served lines, without the creation time of the library's metrics."""
     return [line for line in generate_latest(registry).decode().splitlines() if "_created" not in line]
 
 
 def test_many_at_once_are_shown_as_each_alone_is_by_the_library(random_seed) -> None:
-    """Every line, with bounds hit exactly, nothing at all, and what is longer than the last bound."""
+    """Every line is equal, with durations on a bound, of nothing, and above the last bound."""
     rng = random.Random(random_seed)
     ours, theirs = CollectorRegistry(), CollectorRegistry()
     timings = Timings("late_seconds", "How late.", ("processor", "timing"))
@@ -34,7 +34,7 @@ def test_many_at_once_are_shown_as_each_alone_is_by_the_library(random_seed) -> 
 
 
 def test_names_and_processors_have_their_own() -> None:
-    """What was added before is still there; what is added later does not reach into what was given."""
+    """Timings add up by processor and name, and a timing that was added is not shared with its owner."""
     registry = CollectorRegistry()
     timings = Timings("late_seconds", "How late.", ("processor", "timing"))
     registry.register(timings)
@@ -51,7 +51,7 @@ def test_names_and_processors_have_their_own() -> None:
 
 
 def test_a_clock_that_was_set_back_took_no_time() -> None:
-    """The sum never falls: readers would take that for a restart."""
+    """A negative duration counts as none, so the sum never falls, which readers would take for a restart."""
     timing = Timing()
     timing.add(-5.0, 2)
     assert (timing.times, timing.seconds, timing.counts[0]) == (2, 0.0, 2)

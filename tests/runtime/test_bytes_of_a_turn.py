@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from processor.api import Input, Output, Processor, Record, RecordProcessor
-from processor.builtin.delta_merge.delta_merge import READ_BYTES_MAX, DeltaMerge
+from processor.builtin.delta_merge.batch import READ_BYTES_MAX
+from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.builtin.pass_through import PassThrough
 from processor.config import TopicConfig
 from processor.hosting.waiting_output import TURN_S, WaitingOutput

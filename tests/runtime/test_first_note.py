@@ -112,8 +112,8 @@ def test_older_sow_records_are_not_taken_for_redelivered_ones(kafka: dict[str, s
     task.open(state)
     thread._start(task, 0)
     assert reader.committed_with_note("orders.publish", 0, 10) == (0, "sow 60 mark 0")
-    found = _found(kafka)
-    assert found.redelivered is not None
-    assert (found.offset, found.redelivered.position, found.is_new) == (0, 60, False)
+    second = _found(kafka)
+    assert second.redelivered is not None
+    assert (second.offset, second.redelivered.position, second.is_new) == (0, 60, False)
     thread._consumer.close()
     reader.close()

@@ -109,8 +109,8 @@ def test_a_suspect_is_alone_in_a_transaction_and_the_others_are_not() -> None:
 
 def test_limits_are_learnt_from_kafka_and_never_grow_by_a_refusal() -> None:
     """A dead letter can be shortened, so half of its size is tried if Kafka reports no smaller limit."""
-    told = {"orders.sow": {"max.message.bytes": "100000"}, "orders.dlq": {"max.message.bytes": "99999999"}}
-    limits = OutputLimits(PIPELINE, ask=lambda topics: {topic: told[topic] for topic in topics})
+    configs = {"orders.sow": {"max.message.bytes": "100000"}, "orders.dlq": {"max.message.bytes": "99999999"}}
+    limits = OutputLimits(PIPELINE, ask=lambda topics: {topic: configs[topic] for topic in topics})
     assert limits.refused("orders.sow")
     assert (limits.of("sow"), limits.smallest) == (100_000, 100_000)
     assert not limits.refused("orders.sow")

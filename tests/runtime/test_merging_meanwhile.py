@@ -103,11 +103,11 @@ def committed(bootstrap: str, topic: str) -> list[tuple[bytes | None, bytes]]:
         }
     )
     reader.assign([TopicPartition(topic, 0, 0)])
-    found: list[tuple[bytes | None, bytes]] = []
+    rows: list[tuple[bytes | None, bytes]] = []
     while (message := reader.poll(10)) is not None and message.error() is None:
-        found.append((message.key(), dict(message.headers() or [])[Name.VERSION]))
+        rows.append((message.key(), dict(message.headers() or [])[Name.VERSION]))
     reader.close()
-    return found
+    return rows
 
 
 @pytest.fixture
@@ -120,18 +120,18 @@ def behind(bootstrap: str, unique: str, monkeypatch: pytest.MonkeyPatch) -> Iter
     for number in range(_RECORDS):
         owner.produce(topics[0], b"{}", b"%d" % (number % _KEYS), 0)
     assert owner.flush(30) == 0
-    made = Behind(kafka, unique, monkeypatch)
-    made.thread._consumer.begin(0, 0)
-    yield made
-    made.close()
+    created = Behind(kafka, unique, monkeypatch)
+    created.thread._consumer.begin(0, 0)
+    yield created
+    created.close()
     Admin(kafka).delete(topics)
 
 
 def check(behind: Behind) -> None:
     """Check that every record was counted once, in the state and on the SOW topic."""
     assert behind.counts == _WHOLE
-    wanted = [(b"%d" % (number % _KEYS), b"%d" % (number // _KEYS + 1)) for number in range(_RECORDS)]
-    assert committed(behind.kafka["bootstrap.servers"], behind.thread._pipeline.output("sow")) == wanted
+    expected = [(b"%d" % (number % _KEYS), b"%d" % (number // _KEYS + 1)) for number in range(_RECORDS)]
+    assert committed(behind.kafka["bootstrap.servers"], behind.thread._pipeline.output("sow")) == expected
 
 
 def test_waiting_input_is_merged_during_a_commit(behind: Behind) -> None:

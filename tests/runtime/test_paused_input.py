@@ -91,9 +91,9 @@ def test_the_records_behind_are_read_again_after_the_work(kafka: dict[str, str])
         return outputs  # type: ignore[return-value]
 
     turned.task.take_outputs = taken  # type: ignore[method-assign,assignment]
-    given = [WAIT if number in (3, 4, 150) else b"n%d" % number for number in range(_INPUT)]
+    inputs = [WAIT if number in (3, 4, 150) else b"n%d" % number for number in range(_INPUT)]
     producer = Producer(kafka)
-    for value in given:
+    for value in inputs:
         producer.produce("orders.publish", value, b"7", 0)
     assert producer.flush(10) == 0
     turned.thread._consumer.begin(0, 0)
@@ -103,7 +103,7 @@ def test_the_records_behind_are_read_again_after_the_work(kafka: dict[str, str])
         turned.turn(1)
     turned.thread._commit()  # As at the end of a run: librdkafka aborts the process now and then where one is open.
     expected = [b"{}"]
-    for value in given:
+    for value in inputs:
         expected += [*PIECES, WAIT] if value == WAIT else [value]
     assert [value for _, value in sent] == expected
     turned.close()

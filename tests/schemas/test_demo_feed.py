@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from processor.tools.demo.feed import Publication
-from processor.tools.demo.orders import OrderDesk
-from processor.tools.demo.prices import PriceFeed
+from processor.tools.demo.feeds.orders import OrderDesk
+from processor.tools.demo.feeds.prices import PriceFeed
+from processor.tools.demo.feeds.publisher import Publication
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 FEEDS = {"order": OrderDesk, "price": PriceFeed}

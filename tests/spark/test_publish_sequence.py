@@ -5,7 +5,7 @@ from collections import defaultdict
 
 import pytest
 
-from processor.builtin.delta_merge.deduplication import Sequences
+from processor.builtin.delta_merge.deduplication import Deduplicator
 from processor.errors import ConfigurationError
 from processor.store.marks import TransactionalMarks
 from processor.wire.command import SEQUENCE_MAX, CommandReader
@@ -108,7 +108,7 @@ def test_attempts_that_end_early_lose_and_double_nothing(seed) -> None:
             log.append(attempt.pop(0))
     while left := [attempt for attempt in going if attempt]:
         log.append(rng.choice(left).pop(0))
-    sequences, read = Sequences(TransactionalMarks(), b"orders.publish/"), CommandReader("delta_publish").read
+    sequences, read = Deduplicator(TransactionalMarks(), b"orders.publish/"), CommandReader("delta_publish").read
     taken = []
     for number in log:
         request = read([("client", b"spark/1"), ("sequence", b"%d" % number)])

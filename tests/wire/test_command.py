@@ -9,12 +9,12 @@ from tests.builtin.reading import bodies, told
 
 
 class TestAllowMerge:
-    """Universal Messaging's way to say the command."""
+    """Universal Messaging's flag chooses between the commands publish and delta_publish."""
 
     @pytest.mark.parametrize("default", ["publish", "delta_publish"])
     @pytest.mark.parametrize(("flag", "record"), [("true", {"id": 7, "a": 1, "b": 1}), ("false", {"b": 1, "id": 7})])
-    def test_it_is_the_command(self, default, flag, record):
-        """True merges, false replaces, whatever the topic's default."""
+    def test_the_flag_chooses_the_command(self, default, flag, record):
+        """True merges and false replaces, with any default command of the topic."""
         driver = merging(default_command=default)
         driver.pipe_batch([("7", {"id": 7, "a": 1}, None), ("7", {"b": 1}, {"allow-merge": flag})])
         sow = driver.pending_output("sow")[1]
@@ -22,21 +22,21 @@ class TestAllowMerge:
         assert "allow-merge" not in told(sow)
 
     @pytest.mark.parametrize(("command", "flag"), [("publish", "false"), ("delta_publish", "true")])
-    def test_both_may_say_the_same(self, command, flag):
-        """No contradiction."""
+    def test_both_may_name_the_same_command(self, command, flag):
+        """A flag and a header that mean the same command do not contradict each other."""
         driver = merging()
         driver.pipe_input("7", {"id": 7}, {"command": command, "allow-merge": flag})
         assert rejected(driver) == []
 
     def test_a_delete_has_nothing_to_merge(self):
-        """The flag says how to publish."""
+        """A delete with the flag is a delete: the flag is about publishing."""
         driver = merging()
         driver.pipe_batch([("7", {"id": 7}, None), ("7", None, {"command": "sow_delete", "allow-merge": "true"})])
         assert told(driver.pending_output("sow")[1])["kind"] == "delete"
 
     @pytest.mark.parametrize(("command", "flag"), [("publish", "true"), ("delta_publish", "false")])
     def test_a_contradiction_is_rejected(self, command, flag):
-        """Nobody knows which of the two was meant."""
+        """A flag and a header that mean different commands are rejected, as either could be meant."""
         driver = merging()
         driver.pipe_input("7", {"id": 7}, {"command": command, "allow-merge": flag})
         means = {"true": "delta_publish", "false": "publish"}[flag]
@@ -45,8 +45,8 @@ class TestAllowMerge:
         ]
 
     @pytest.mark.parametrize("flag", ["", "yes", "True", b"\xff"])
-    def test_it_is_true_or_false(self, flag):
-        """Anything else is rejected."""
+    def test_the_flag_is_true_or_false(self, flag):
+        """A flag with another value is rejected."""
         driver = merging()
         driver.pipe_input("7", {"id": 7}, {"allow-merge": flag})
         assert [reason for reason, _ in rejected(driver)] == ["bad_header"]
@@ -75,7 +75,7 @@ class TestCorrelationId:
         assert told(driver.pending_output("sow")[0]) == {"version": "2", "kind": "expire"}
 
     def test_a_delete_may_bring_its_own(self):
-        """It beats the record's."""
+        """A correlation id on a delete goes onto its records, not that of the deleted record."""
         driver = merging()
         driver.pipe_batch([("7", {"id": 7}, {"correlation_id": "a"}), ("7", None, {"correlation_id": "b"})])
         assert [told(record)["correlation_id"] for record in driver.pending_output("delta")] == ["a", "b"]
@@ -83,7 +83,7 @@ class TestCorrelationId:
     @pytest.mark.parametrize("name", ["correlation_id", "sow_key"])
     @pytest.mark.parametrize("text", ["", "a-b", "a b", b"\xff", "a\n", "x" * 1025])
     def test_only_characters_of_base64_and_not_too_many(self, name, text):
-        """So is an explicit key."""
+        """A correlation id and an explicit key are 1 to 1,024 characters of Base64."""
         driver = merging(key="explicit")
         driver.pipe_input("7", {"id": 7}, {name: text})
         assert [reason for reason, _ in rejected(driver)] == ["bad_header"]
@@ -93,7 +93,7 @@ class TestExplicitKey:
     """`key: explicit`: the publisher gives the key."""
 
     def test_the_kafka_key_is_the_key(self):
-        """Whatever the body says; the delta has no key fields to tell."""
+        """On a topic with an explicit key the Kafka key counts, not the body; the delta has no key fields."""
         driver = merging(key="explicit")
         driver.pipe_batch([("7", {"id": 8, "a": 1}, {"sow_key": "7"}), ("7", {"a": 2}, None), ("7", None, None)])
         assert bodies(driver.pending_output("sow")) == [{"id": 8, "a": 1}, {"id": 8, "a": 2}, None]
@@ -101,8 +101,8 @@ class TestExplicitKey:
         assert not any("sow_key" in told(record) for record in driver.pending_output("sow"))
 
     @pytest.mark.parametrize("value", [{"a": 1}, None])
-    def test_without_kafka_key_the_header_says_it(self, value):
-        """The record is sent to the input again under it, as it came; a delete too."""
+    def test_without_a_kafka_key_the_header_has_it(self, value):
+        """The record is sent to the input again under that key, unchanged; a delete too."""
         driver = merging(key="explicit")
         driver.pipe_input("YQ==", {"b": 1})
         driver.pipe_input(None, value, {"sow_key": "YQ==", "trace": "1"})
@@ -112,7 +112,7 @@ class TestExplicitKey:
         assert bodies(driver.pending_output("sow")) == [value and {"b": 1, "a": 1}]
 
     def test_without_either_it_is_rejected(self):
-        """Nothing says whose record it is."""
+        """A record of such a topic without a Kafka key and header `sow_key` is rejected."""
         driver = merging(key="explicit")
         driver.pipe_input(None, {"id": 7})
         assert rejected(driver) == [("missing_key", "no Kafka key, and no header sow_key")]
@@ -120,13 +120,13 @@ class TestExplicitKey:
     @pytest.mark.parametrize("key", ["explicit", ["/id"]])
     @pytest.mark.parametrize("value", [{"id": 7}, None])
     def test_two_different_keys_are_rejected(self, key, value):
-        """Also where key fields make the key."""
+        """A header `sow_key` that differs from the Kafka key is rejected, also where key fields make the key."""
         driver = merging(key=key)
         driver.pipe_input("7", value, {"sow_key": "8"})
         assert rejected(driver) == [("key_mismatch", "header sow_key is b'8', but the key is b'7'")]
 
     def test_key_fields_and_header_must_agree_without_a_kafka_key_too(self):
-        """The record is not sent again under either."""
+        """The record is rejected and sent again under neither key."""
         driver = merging()
         driver.pipe_input(None, {"id": 7}, {"sow_key": "8"})
         assert [reason for reason, _ in rejected(driver)] == ["key_mismatch"]
@@ -136,8 +136,8 @@ class TestExplicitKey:
 class TestSource:
     """`source_header: true`."""
 
-    def test_outputs_say_which_input_record_they_come_from(self):
-        """Topic, partition, offset, on SOW and delta, deletes too; the state has the offset. An expiry has none."""
+    def test_outputs_name_their_input_record(self):
+        """SOW, delta and deletes have topic, partition and offset, and the state the offset; an expiry has none."""
         driver = merging(source_header=True, expiration=1)
         driver.pipe_batch([("7", {"id": 7}, None), ("7", None, None), ("8", {"id": 8}, None)])
         assert driver.state.get_many([b"8"]) == {b"8": Stored(1, b'{"id":8}', driver.now_ms + 1000, 2)}
@@ -148,14 +148,14 @@ class TestSource:
             ]  # fmt: skip
 
     def test_by_default_they_do_not(self):
-        """What a publisher sends under that name is not taken for it."""
+        """A header of a publisher with the name of one of ours does not travel on."""
         driver = merging()
         driver.pipe_input("7", {"id": 7}, {"source": "mine"})
         assert "source" not in told(driver.pending_output("sow")[0])
 
 
 def test_of_a_header_that_occurs_twice_the_last_counts():
-    """An earlier one is not even looked at."""
+    """An earlier header of the same name is not even checked."""
     driver = merging()
     driver.pipe_input("7", {"id": 7}, [("expiration", b"x"), ("expiration", b"5"), ("remove", b"x"), ("remove", b"[]")])
     assert rejected(driver) == []
@@ -163,11 +163,11 @@ def test_of_a_header_that_occurs_twice_the_last_counts():
 
 
 class TestHeadersThatAreTooLarge:
-    """What Kafka would refuse on an output would stop the worker, at this record again and again."""
+    """Headers that Kafka would refuse on an output are rejected: they would stop the worker at this record for ever."""
 
     @pytest.mark.parametrize("value", [{"id": 7}, None])
-    def test_what_travels_on(self, value):
-        """Together with a large record it would not fit; a megabyte is the limit, names counted."""
+    def test_headers_that_travel_on_have_a_limit(self, value):
+        """All headers that travel on may have a megabyte with their names: with a large record more would not fit."""
         driver = merging()
         driver.pipe_input("7", {"id": 7})
         driver.pipe_input("7", value, [("a", b"x" * (PASSED_BYTES_MAX - 2)), ("b", None)])
@@ -178,7 +178,7 @@ class TestHeadersThatAreTooLarge:
         ]
 
     def test_the_list_of_what_is_gone(self):
-        """Five thousand members below one long name: the path of each repeats it."""
+        """The removal of five thousand members below a long name, which each path repeats, is too large."""
         driver = merging()
         name = "x" * 3000
         driver.pipe_input("7", {"id": 7, name: {str(n): 1 for n in range(5000)}})
@@ -191,7 +191,7 @@ class TestHeadersThatAreTooLarge:
 
     @pytest.mark.parametrize("publish", [True, False], ids=["publish", "nulls"])
     def test_the_list_of_what_is_gone_here_and_there(self, publish):
-        """One member of each of five thousand objects below the long name, by a publish or by nulls that remove."""
+        """So is that of one member in each of five thousand objects, by a publish or by nulls that remove."""
         driver = merging(null_policy="remove")
         name = "x" * 3000
         driver.pipe_input("7", {"id": 7, name: {str(n): {"a": 1} for n in range(5000)}})
@@ -200,7 +200,7 @@ class TestHeadersThatAreTooLarge:
         assert [reason for reason, _ in rejected(driver)] == ["too_large"]
 
     def test_the_header_itself(self):
-        """Many short paths are long together; in JSON each character may have six."""
+        """Many short paths are too large together, as JSON may need six bytes for a character."""
         driver = merging(max_record_bytes=10_000_000)
         driver.pipe_input("7", {"id": 7, **{f"{'é' * 200}{n}": 1 for n in range(4000)}})
         driver.pipe_input("7", {"id": 7}, {"command": "publish"})

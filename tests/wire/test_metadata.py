@@ -1,4 +1,4 @@
-"""What a message has of the headers of its record."""
+"""The metadata of a message: the headers of its record."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def message_of(desk):
 @pytest.mark.parametrize("call", ["subscribe", "delta_subscribe", "sow_and_delta_subscribe"])
 @pytest.mark.parametrize("options", ["", "conflation=100ms", "select=[-/,+/qty]", "top_n=1"])
 def test_an_update_has_all_that_its_record_says(desk, call, options):
-    """Headers of the publisher, folded updates, base and expiry are those of the record, whichever way it comes."""
+    """The publisher's headers, folded updates, base and end are those of the record, in every kind of message."""
     desk.put(1, qty=1)
     desk.subscribe(call, None, options)
     desk.subscriber.take(9)
@@ -73,7 +73,7 @@ def test_a_snapshot_has_them_too(desk, call):
 
 
 def test_an_oof_has_those_of_the_update_that_was_its_cause(desk):
-    """Who deleted a record is what a subscriber wants to know."""
+    """An `oof` has the headers of the update that caused it: subscribers want to know who deleted a record."""
     desk.put(1)
     desk.subscribe("sow_and_subscribe", None, "oof")
     desk.subscriber.take(9)
@@ -111,7 +111,7 @@ def test_only_what_is_there_is_printed(desk):
 
 
 def test_the_headers_of_a_message_cannot_be_changed(desk):
-    """Messages share them; a copy and a pickled message have equal ones."""
+    """Messages share their headers, so they are read-only; copies and pickled messages have equal ones."""
     desk.subscribe("subscribe")
     desk.take(desk.record(1, b"{}", client=b"desk"))
     message = message_of(desk)
@@ -146,7 +146,7 @@ def test_none_of_our_headers_is_taken_for_the_publishers():
 
 @pytest.mark.parametrize("text", [b"", b"x", b"-1", b"9" * 19, "\u0663".encode(), None])
 def test_a_number_that_no_worker_wrote_is_none(text):
-    """Numbers and times in headers of ours are digits; anything else says nothing."""
+    """Numbers and times in headers of ours are digits; every other value is none."""
     names = ("version", "conflated", "delta_base", "first_timestamp", "expires_at")
     said = metadata.metadata([(name, text) for name in names])
     assert [getattr(said, name) for name in names] == [None] * 5
@@ -171,7 +171,7 @@ def test_a_time_is_iso_8601_in_utc(time_ms):
 
 
 def test_the_base_of_a_delta_is_the_version_that_the_subscriber_has(desk):
-    """Also where updates were folded, and where some were left out because nothing changed in them."""
+    """The base is right also after folded updates, and after empty ones that were left out."""
     desk.put(1, qty=1, note="x")
     desk.subscribe("sow_and_delta_subscribe", None, "no_empties,select=[-/,+/qty]", sub_id="plain")
     folding = desk.engine.connect()
@@ -197,7 +197,7 @@ def test_the_base_of_a_delta_is_the_version_that_the_subscriber_has(desk):
 
 
 def test_a_record_that_comes_back_is_whole_and_begins_again(desk):
-    """What was left out before it left is forgotten: its next delta is for the version that came back."""
+    """A record that comes back is complete, and its next delta is for the version that came back."""
     desk.put(1, qty=1, note="x")
     desk.subscribe("sow_and_delta_subscribe", "/qty > 0", "no_empties,select=[-/,+/qty]")
     desk.subscriber.take(9)
@@ -210,7 +210,7 @@ def test_a_record_that_comes_back_is_whole_and_begins_again(desk):
 
 
 def test_a_conflated_delta_of_a_record_without_a_version_has_no_base(desk):
-    """Records that no worker wrote say nothing of versions."""
+    """A record without a version, which no worker wrote, has no version and no base."""
     desk.take(desk.record(1, b'{"id":1,"qty":1}')._replace(headers=None))
     desk.subscribe("sow_and_delta_subscribe", None, "conflation=100ms")
     desk.subscriber.take(9)

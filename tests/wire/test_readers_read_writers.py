@@ -73,7 +73,7 @@ def record(headers: Headers, value: bytes | None = b'{"id":"7"}') -> Record:
 
 
 def restored(headers: Headers) -> Stored | None:
-    """Return what both ways of a restore make of a record's headers: None where they refuse it."""
+    """Return a restored record, the same in both ways of a restore; None where they refuse the headers."""
     try:
         stored = stored_from(record(headers))
     except ValueError:
@@ -145,14 +145,14 @@ def test_all_readers_agree_on_a_version_that_no_worker_writes(damaged: bytes | N
 
 @given(st.one_of(st.binary(max_size=22), st.from_regex(rb"[0-9_+ -]{0,21}", fullmatch=True)))
 def test_all_readers_agree_on_any_version(value: bytes):
-    """Whichever bytes a version has, either all readers read the same number or none reads one."""
+    """For any bytes all readers read the same number, or none reads one."""
     read = {reader([(Name.VERSION, value)]) or None for reader in VERSION_READERS.values()}
     assert read == {read_number(value) or None}  # Versions count from 1: a store keeps 0 for a record without one.
 
 
 @given(TIMES_MS, NUMBERS, NUMBERS)
 def test_every_reader_reads_the_end_and_the_source_of_a_sow_record(expires_at_ms: int, version: int, offset: int):
-    """The restore, the conflated topic, the subscriber and the tools read what the merge writes."""
+    """The restore, the conflated topic, the subscriber and the tools read the time and source that the merge writes."""
     headers = [
         heads.expiration_header(b"0.5"),
         heads.expires_at_header(expires_at_ms),
@@ -162,9 +162,14 @@ def test_every_reader_reads_the_end_and_the_source_of_a_sow_record(expires_at_ms
     assert restored(headers) == Stored(version, b'{"id":"7"}', expires_at_ms, offset, b"0.5")
     assert read_sow_headers(headers).expires_at_ms == expires_at_ms_of(headers) == expires_at_ms
     assert metadata(headers).expires_at == iso(expires_at_ms)
-    tail = Redelivered(0, 0, 0)
-    tail.take([record(headers)])
-    assert list(tail.applied) == [source_offset(headers)] == [source_offset(headers, b"orders.publish/3/")] == [offset]
+    redelivered = Redelivered(0, 0, 0)
+    redelivered.take([record(headers)])
+    assert (
+        list(redelivered.applied)
+        == [source_offset(headers)]
+        == [source_offset(headers, b"orders.publish/3/")]
+        == [offset]
+    )
     assert source_offset(headers, b"orders.publish/4/") is None
 
 
@@ -183,9 +188,9 @@ def test_all_readers_agree_on_a_source_that_no_worker_writes(damaged: bytes | No
     """A damaged `source` names no input record: a restore refuses it, a recovery and a tool pass over it."""
     headers = [*heads.headers_of_version(3), (Name.SOURCE, damaged)]
     assert restored(headers) is None
-    tail = Redelivered(0, 0, 0)
-    tail.take([record(headers)])
-    assert tail.applied == {}
+    redelivered = Redelivered(0, 0, 0)
+    redelivered.take([record(headers)])
+    assert redelivered.applied == {}
     assert source_offset(headers) is None
 
 

@@ -1,4 +1,4 @@
-"""What a restore takes over of a SOW record, and what it refuses before a store trips over it."""
+"""The headers of SOW records that a restore takes over, and those that it refuses before a store fails on them."""
 
 import pytest
 from hypothesis import given
@@ -18,7 +18,7 @@ LARGEST = [
 
 
 def test_the_largest_headers_come_back_from_a_store():
-    """What is taken over can be written."""
+    """The largest headers that a restore takes over can be written to a store and read back."""
     stored = stored_from(Record(b"7", b"{}", LARGEST, 0, 0))
     assert decode_record(encode_record(stored)) == stored
 
@@ -37,7 +37,7 @@ def test_the_largest_headers_come_back_from_a_store():
     ids=lambda header: f"{header[0]}, {len(header[1])} bytes",
 )
 def test_headers_that_no_worker_wrote_are_refused(header):
-    """As the error that names the record, not as one of packing bytes."""
+    """They are refused with the record's headers in the error, before a store fails to pack them."""
     with pytest.raises(ValueError, match=r"none that a worker writes: .*version"):
         stored_from(Record(b"7", b"{}", [*LARGEST, header], 0, 0))
 
@@ -48,7 +48,7 @@ TEXTS = st.one_of(st.none(), st.integers(0, 2**64).map(b"%d".__mod__), st.binary
 
 @given(st.lists(st.lists(st.tuples(NAMES, TEXTS), max_size=4), max_size=6), st.binary(max_size=20))
 def test_heads_are_what_encoding_puts_before_a_value(all_headers, value):
-    """Whatever the headers, once and again; and whether any record expires is not overlooked."""
+    """Encoded heads equal the encoding of records for any headers, also the second time, and notice every expiry."""
     heads = EncodedHeads()
     expires = False
     for headers in all_headers * 2:
@@ -64,7 +64,7 @@ def test_heads_are_what_encoding_puts_before_a_value(all_headers, value):
 
 
 def test_heads_of_ever_new_headers_take_no_more_and_more_memory():
-    """A source offset is another one in every record."""
+    """The cache of heads has a limit, as a source offset differs from record to record."""
     heads = EncodedHeads()
     for number in range(10_000):
         heads[("source", b"t/0/%d" % number),]

@@ -1,4 +1,4 @@
-"""The header `touched`: what a reader of the SOW topic needs to compute the delta that the delta topic has."""
+"""The header `touched`: readers of the SOW topic compute the delta of the delta topic from it."""
 
 import json
 from copy import deepcopy
@@ -33,7 +33,7 @@ def read_back(delivered, final, tree):
 @PROVED
 @given(RECORDS, st.lists(st.none() | RECORDS, max_size=4), st.booleans(), RECORDS)
 def test_two_sow_records_and_the_header_make_the_delta_of_the_delta_topic(delivered, between, comes_back, other):
-    """The delta computed from the header equals the one computed from the interval, whatever happened in it."""
+    """The delta computed from the header equals the one computed from the interval, for any updates in it."""
     final = deepcopy(delivered) if comes_back else other
     tree = fold(delivered, [*between, final])
     by_header = conflated_delta(delivered, final, read_back(delivered, final, tree) or {})

@@ -1,4 +1,4 @@
-"""What the end of an interval tells on the two topics of a copy, and what the copy's state becomes."""
+"""The records that the end of an interval writes to the two topics of a copy, and the new state of the copy."""
 
 from __future__ import annotations
 
@@ -30,90 +30,90 @@ class Delivery:
     """The deliveries of one call, in order: states to put, records to forward."""
 
     def __init__(self, codec: Codec, key: KeyFields, source: bytes) -> None:
-        """Begin with none.
+        """Create an empty delivery.
 
         Args:
             codec: the message type of the records.
             key: their key fields.
-            source: what stands before the offset in the header `source`.
+            source: the text before the offset in the header `source`.
         """
         self._codec = codec
         self._key = key
         self._source = source
         self.states: dict[bytes, Stored | None] = {}
-        """What the keys' states become."""
+        """The new states of the keys."""
         self.sow: list[Outgoing] = []
-        """For the SOW topic."""
+        """The records for the SOW topic."""
         self.delta: list[Outgoing] = []
-        """For the delta topic."""
+        """The records for the delta topic."""
 
     def add(self, key: bytes, pending: Pending, last: Record, read: Read, old: Stored | None) -> None:
-        """One key's.
+        """Add the delivery of one key.
 
         Args:
             key: the Kafka record key.
             pending: its interval.
             last: the update at its end.
-            read: the record at its end and what was delivered before; not both None.
-            old: what was delivered before, as it is stored.
+            read: the record at its end and the one delivered before; not both None.
+            old: the record delivered before, as it is stored.
 
         Raises:
-            RecordRejected: it cannot be told, though each of its updates could.
+            RecordRejected: the delta cannot be encoded, though each of the updates could be decoded.
         """
         state = read.state
-        said = sow_headers.read_sow_headers(last.headers)
-        version = said.version
-        headers = self._headers(pending, last, said, is_gone=state is None, is_new=old is None)
+        update = sow_headers.read_sow_headers(last.headers)
+        version = update.version
+        headers = self._headers(pending, last, update, is_gone=state is None, is_new=old is None)
         base = 0 if old is None else old.version
         # SowHeaders where it is not the version before: updates were folded.
         delta_headers = headers + delta_base_headers(base, version)
         if state is None:
             assert old is not None
-            told, more = key_alone(self._codec, self._key, old)
+            delta, more = key_alone(self._codec, self._key, old)
             stored, data = None, None
         else:
-            told, more = self._told(pending, read)
+            delta, more = self._encode_delta(pending, read)
             if old is not None and pending.touched and (touched := self._touched(pending, read)) is not None:
                 headers = [*headers, touched]
             data = last.value
             assert data is not None
-            stored = Stored(version, data, said.expires_at_ms, last.offset)
-            if said.expires_at_ms:
-                headers = [*headers, expires_at_header(said.expires_at_ms)]
+            stored = Stored(version, data, update.expires_at_ms, last.offset)
+            if update.expires_at_ms:
+                headers = [*headers, expires_at_header(update.expires_at_ms)]
         self.states[key] = stored
         self.sow.append((key, data, headers))
-        self.delta.append((key, told, delta_headers + more))
+        self.delta.append((key, delta, delta_headers + more))
 
-    def _told(self, pending: Pending, read: Read) -> tuple[bytes, Headers]:
-        """What the delta topic is told of a record that is there, and the headers that go with it."""
+    def _encode_delta(self, pending: Pending, read: Read) -> tuple[bytes, Headers]:
+        """Encode the delta of a record that exists, with the headers that belong to it."""
         codec = self._codec
         state: Value = read.state
         if not codec.can_delta:
             return state, []
         moved, removed = conflated_delta(read.delivered, state, pending.touched)
-        delta = self._key.with_delta(state, moved)
+        fields = self._key.with_delta(state, moved)
         try:
-            told, headers = codec.encode_delta(delta) if codec.uses_headers else (codec.encode_decoded(delta), [])
+            delta, headers = codec.encode_delta(fields) if codec.uses_headers else (codec.encode_decoded(fields), [])
         except TypeError as error:
             raise RecordRejected("schema_mismatch", str(error)) from None
         if removed:
             headers.append(removed_header(removed))
         elif not moved:
             headers.append(EMPTY)
-        return told, headers
+        return delta, headers
 
     def _touched(self, pending: Pending, read: Read) -> Header | None:
-        """The header of the SOW record for values that came back; the delta says it by carrying them."""
+        """Return the header of the SOW record for values that came back; the delta carries these values."""
         return touched_header(read.delivered, read.state, pending.touched) if self._codec.can_delta else None
 
-    def _headers(self, pending: Pending, last: Record, said: SowHeaders, *, is_gone: bool, is_new: bool) -> Headers:
-        """What both topics are told of an interval."""
+    def _headers(self, pending: Pending, last: Record, update: SowHeaders, *, is_gone: bool, is_new: bool) -> Headers:
+        """Return the headers of the records on both topics."""
         kind: Kind | None = "insert" if is_new else None
         if is_gone:
-            kind = "expire" if last.value is None and said.is_expiry else "delete"
+            kind = "expire" if last.value is None and update.is_expiry else "delete"
         source = source_header(self._source, last.offset)
-        headers = conflated_headers(said.version, kind, pending.count, pending.first_timestamp_ms, source)
-        if said.correlation_id:
-            headers.append(correlation_id_header(said.correlation_id))
-        headers += said.others
+        headers = conflated_headers(update.version, kind, pending.count, pending.first_timestamp_ms, source)
+        if update.correlation_id:
+            headers.append(correlation_id_header(update.correlation_id))
+        headers += update.others
         return headers

@@ -55,7 +55,7 @@ def _compiled(name: str, settings: ConflatedConfig) -> Filter | None:
 
 
 def _facts(record: Record, topic: str) -> RecordMetadata:
-    """What a record is besides its fields."""
+    """Return the metadata of a record that filters may use besides its fields."""
     return RecordMetadata(
         message_bytes=len(record.value or b""),
         sow_key=(record.key or b"").decode(errors="replace"),

@@ -11,8 +11,8 @@ _STEP: Final = 2.0
 _RELAX: Final = 0.8
 
 
-class Pace:
-    """The interval of all keys of a window.
+class AdaptiveInterval:
+    """The length of the interval of all keys, fixed or by the backlog.
 
     - **Fixed**, the interval stays as it is, however far the reader is behind its input and however much clocks differ.
       A reader that is behind folds more all the same, as more updates of a key meet in one interval.
@@ -29,8 +29,8 @@ class Pace:
         self.interval_ms = floor_ms
         """The length of an interval now, milliseconds."""
 
-    def feel(self, now_ms: int, lag_ms: int) -> None:
-        """Take note of the backlog: how much older the last record read is than the clock; 0 if none is waiting."""
+    def observe_lag(self, now_ms: int, lag_ms: int) -> None:
+        """Adapt the interval to the backlog: the age of the last record read; 0 if no record is waiting."""
         if self._ceiling_ms == self._floor_ms or now_ms < self._next_ms:
             return
         backlog_ms = lag_ms - NEAR_MS
@@ -41,5 +41,5 @@ class Pace:
         self._next_ms = now_ms + self.interval_ms
 
     def shift(self, by_ms: int) -> None:
-        """The clock was set back by so much."""
+        """Adjust to a clock that was set back."""
         self._next_ms -= by_ms

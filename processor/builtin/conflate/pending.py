@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from processor.record import Headers
 
 KEY_BYTES: Final = 640
-"""What a key takes that waits: its place in the window, its `Pending` with what that is made of."""
+"""Memory of a key that waits: its entry in the dictionary and its `Pending` with all its parts."""
 
 UPDATE_BYTES: Final = 90
-"""What an update takes beside its value."""
+"""Memory of an update without its value."""
 
 HEADERS_BYTES: Final = 450
-"""What an update takes besides whose headers are kept, a few short ones."""
+"""More memory of an update whose headers are kept, a few short ones."""
 
 UNREAD_MAX: Final = 32
 """Updates of one key that wait unread: more are read, and all but the last of them forgotten."""
@@ -36,7 +36,7 @@ class Pending:
     """The updates of one key that wait for the end of its interval; the last one counts.
 
     Updates are read when the key is due, or when many have come. Read together they cost less than one by one, and
-    bytes that wait cost less than what they mean.
+    bytes that wait cost less than parsed records.
 
     Those unread are taken apart, and most of them have only two parts to keep: a value and a packed head. A second
     later a record's nine objects lie all over the memory, and to fetch each, if only to free it, takes longer than to
@@ -63,13 +63,13 @@ class Pending:
         self.began_ms = began_ms
         """When the interval began."""
         self.first_offset = first_offset
-        """The offset of the first update: where somebody must begin to read who has none of them."""
+        """The offset of the first update: a successor that has none of them begins to read there."""
         self.values: list[bytes | None] = []
-        """Of the updates that nobody has looked at, in order: their values;"""
+        """The values of the unread updates, in order;"""
         self.heads = bytearray()
         """offset, timestamp and version of each, packed by `pack_head`; no version where headers are kept;"""
         self.headers: dict[int, Headers | None] | None = None
-        """by place among the values, the headers of those that say more than a version, or none; None: all do;"""
+        """the headers of those that have not just a version, by place among the values; None: there are none;"""
         self.value_bytes = 0
         """and about how much memory their values and their headers take."""
         self.last: Record | None = None
@@ -79,10 +79,10 @@ class Pending:
         self.first_timestamp_ms = 0
         """Kafka's timestamp of the first good one."""
         self.touched: Touched = {}
-        """Where one that was read is not what was delivered before."""
+        """The paths where an update that was read differs from the record delivered before."""
 
     def keep_headers(self, headers: Headers | None) -> None:
-        """Do so for the update that comes next."""
+        """Keep the headers of the update that comes next."""
         if self.headers is None:
             self.headers = {}
         self.headers[len(self.values)] = headers
@@ -90,19 +90,19 @@ class Pending:
 
     @property
     def unread_timestamp_ms(self) -> int:
-        """Kafka's timestamp of the first update that nobody has looked at."""
+        """Kafka's timestamp of the first unread update."""
         timestamp_ms: int = _HEAD.unpack_from(self.heads)[1]
         return timestamp_ms
 
     def unread(self, place: int) -> Record:
-        """One of the updates that nobody has looked at, as it came."""
+        """Return one of the unread updates, as it came."""
         offset, timestamp_ms, padded = _HEAD.unpack_from(self.heads, place * _HEAD.size)
         version = padded.rstrip(b"\0")
         headers: Headers | None = headers_of_digits(version) if version else (self.headers or {})[place]
         return Record(self.key, self.values[place], headers, offset, timestamp_ms)
 
     def forget_unread(self, last: Record | None) -> None:
-        """They were looked at; this is the last good one of the interval now."""
+        """Drop the unread updates, which were read just now; `last` is the last good one of the interval."""
         self.values, self.heads, self.headers, self.value_bytes = [], bytearray(), None, 0
         self.last = last
 
@@ -119,10 +119,10 @@ class Pending:
         return KEY_BYTES + UPDATE_BYTES * self.held + self.value_bytes + last_bytes
 
 
-class Window:
-    """Pending updates by key; those of the longest wait first, which are those that are due first.
+class PendingUpdates:
+    """The pending updates by key, those with the longest wait first, which are due first.
 
-    All intervals of a window are equally long at any one time, so the order of their beginnings is the order of their
+    All intervals are equally long at any one time, so the order of their beginnings is the order of their
     ends: no timer and no search, however many there are.
     """
 
@@ -136,7 +136,7 @@ class Window:
         self.pending: OrderedDict[bytes, Pending] = OrderedDict()
         """By key; `add` and `pop` change it, the hot loop of `Conflate` reads it."""
         self.size_bytes = 0
-        """About how much memory all of it takes."""
+        """About how much memory all updates take."""
         self._keys_max = keys_max
         self._bytes_max = bytes_max
 
@@ -146,14 +146,14 @@ class Window:
 
     @property
     def oldest(self) -> Pending | None:
-        """The one that has waited longest."""
+        """The key that has waited longest."""
         return next(iter(self.pending.values()), None)
 
     def begin(self, key: bytes, offset: int, now_ms: int) -> Pending:
-        """A key that is idle gets its first update: its interval begins."""
-        made = self.pending[key] = Pending(key, now_ms, offset)
+        """Begin the interval of an idle key with its first update."""
+        pending = self.pending[key] = Pending(key, now_ms, offset)
         self.size_bytes += KEY_BYTES
-        return made
+        return pending
 
     def grew(self, updates: int, value_bytes: int) -> None:
         """Account for updates that have come; for a whole batch, so that no step of it is paid for each."""
@@ -171,16 +171,16 @@ class Window:
 
     def due(self, began_until_ms: int, keys_max: int) -> dict[bytes, Pending]:
         """End the intervals that began until then, at most so many, the oldest first."""
-        found: dict[bytes, Pending] = {}
-        while self.pending and len(found) < keys_max:
+        due: dict[bytes, Pending] = {}
+        while self.pending and len(due) < keys_max:
             key, pending = self.pending.popitem(last=False)
             if pending.began_ms > began_until_ms:
                 self.pending[key] = pending
                 self.pending.move_to_end(key, last=False)
                 break
-            found[key] = pending
-        self.size_bytes -= sum([pending.size_bytes for pending in found.values()])
-        return found
+            due[key] = pending
+        self.size_bytes -= sum([pending.size_bytes for pending in due.values()])
+        return due
 
     @property
     def is_heavy(self) -> bool:
@@ -193,21 +193,21 @@ class Window:
         return {key: pending for key, pending in self.pending.items() if pending.held > 1}
 
     def overflow(self, keys_max: int, *, leave_room: bool = False) -> dict[bytes, Pending]:
-        """End intervals before their time, the oldest first, at most so many; none unless the window is too full.
+        """End intervals before their time, the oldest first, at most so many; none unless there are too many.
 
         Args:
             keys_max: how many.
             leave_room: until a tenth of the memory is free.
         """
         bytes_max = self._bytes_max * 9 // 10 if leave_room else self._bytes_max
-        found: dict[bytes, Pending] = {}
-        while (len(self.pending) > self._keys_max or self.size_bytes > bytes_max) and len(found) < keys_max:
+        overflow: dict[bytes, Pending] = {}
+        while (len(self.pending) > self._keys_max or self.size_bytes > bytes_max) and len(overflow) < keys_max:
             key, pending = self.pending.popitem(last=False)
             self.size_bytes -= pending.size_bytes
-            found[key] = pending
-        return found
+            overflow[key] = pending
+        return overflow
 
     def shift(self, by_ms: int) -> None:
-        """The clock was set back by so much: what waits has waited as long as before."""
+        """Adjust to a clock that was set back: updates have waited as long as before."""
         for pending in self.pending.values():
             pending.began_ms -= by_ms

@@ -1,4 +1,4 @@
-"""Looks at the updates of a key that have waited: which are good, what they touched, how the interval ends."""
+"""Reads the updates of a key that have waited: rejects bad ones, collects touched paths, finds the last record."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class _TooLarge(Exception):
 
 
 class Read(NamedTuple):
-    """What was read of a key."""
+    """The result of reading the updates of a key."""
 
     state: Value | None
     """The record at the end, parsed if its parts matter; None if it is gone, or does not belong to the copy."""
     delivered: Value | None
-    """What was delivered before, parsed; None if nothing was, or if its parts do not matter."""
+    """The record delivered before, parsed; None if there was none, or if its parts do not matter."""
 
 
 class Reader:
-    """Reads for one partition."""
+    """Reads the pending updates of one partition."""
 
     def __init__(
         self,
@@ -45,12 +45,12 @@ class Reader:
         matches: Callable[[Value, Record], bool] | None,
         rejected: Callable[[Record, RecordRejected], None],
     ) -> None:
-        """Make one.
+        """Create a reader.
 
         Args:
             codec: the message type of the records.
             matches: whether a record belongs to the copy; None: every one does.
-            rejected: is told of what is no record of a SOW topic.
+            rejected: called with each update that is no record of a SOW topic.
         """
         self._decode: Final = codec.decode_own
         self._decode_many: Final = codec.decode_own_many
@@ -59,11 +59,11 @@ class Reader:
         self._rejected: Final = rejected
 
     def read(self, pending: Pending, old: Stored | None) -> Read:
-        """Look at what is unread.
+        """Read the unread updates of a key.
 
         Args:
             pending: the key's updates; afterwards none of them is unread, and `last` is None if none was good.
-            old: what was delivered of the key.
+            old: the record delivered before.
         """
         try:
             delivered = self._decode(old.value) if old is not None and self._can_delta else None
@@ -91,7 +91,7 @@ class Reader:
         return Read(states[-1], delivered)
 
     def _states(self, pending: Pending) -> list[Value | None]:
-        """The states that unread updates say, all together: at a fraction of what they cost one by one.
+        """Parse all unread updates together, at a fraction of the cost of single ones.
 
         Raises:
             Exception: one of them is bad, or they are too large together.
@@ -119,11 +119,11 @@ class Reader:
             raise _no_object()
         if len(messages) == len(values):
             return states
-        found = iter(states)
-        return [None if value is None else next(found) for value in values]
+        decoded = iter(states)
+        return [None if value is None else next(decoded) for value in values]
 
     def _read_singly(self, pending: Pending, delivered: Value | None) -> Read:
-        """Look at what is unread one by one: the bad ones are rejected."""
+        """Read the unread updates one by one, and reject the bad ones."""
         last, state = pending.last, None
         for place in range(len(pending.values)):
             record = pending.unread(place)
@@ -148,7 +148,7 @@ class Reader:
         return Read(state, delivered)
 
     def _refuse(self, record: Record, error: Exception) -> None:
-        """Reject it for what was raised."""
+        """Reject an update for an error."""
         self._rejected(record, rejection(error))
 
     def _state(self, record: Record) -> Value | None:

@@ -1,4 +1,4 @@
-"""How far the input was seen before the position that is committed: what a successor must not do a second time."""
+"""Keeps a successor from repeating work: the input seen behind the committed position, and the rejected records."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ NOTE_BYTES_MAX: Final = 1000
 _NOTE: Final = re.compile(r"seen (at least )?([0-9]{1,19})(?: rejected((?: [0-9]{1,19})+))?")
 
 
-class Seen:
-    """What lies between the committed input position, which is that of the oldest pending update, and the last read.
+class ReplayGuard:
+    """The stretch of input between the committed position, that of the oldest pending update, and the last record read.
 
-    The records between them come again to whoever has the partition next. Which of them were delivered the state of
-    their keys knows, save for keys that were deleted. So nothing is told before all of them have come again: what was
-    inserted, delivered, deleted and delivered again is, read once more as a whole, a key that was never there. Which of
-    them were rejected a note says, committed with the position.
+    The next owner of the partition reads these records again. The states of their keys show which of them were
+    delivered, except for keys that were deleted. So nothing is delivered before all of them have come again: a key that
+    was inserted, delivered, deleted and delivered again was, read a second time at once, never there. The note that is
+    committed with the position lists the records that were rejected.
     """
 
     def __init__(self, noted: str) -> None:
-        """Read what the predecessor noted; nothing, where somebody else set the position."""
-        found = _NOTE.fullmatch(noted)
-        self.until = -1 if found is None else int(found[2])
+        """Read the predecessor's note; there is none if a tool set the position."""
+        note = _NOTE.fullmatch(noted)
+        self.until = -1 if note is None else int(note[2])
         """The offset after the last record that was seen."""
-        self.is_noted = found is not None
-        """Whether a predecessor left word; somebody who sets the group's offsets leaves none."""
-        self.is_exact = found is not None and found[1] is None
-        """Whether nobody has seen more than that. Where the position was set back somebody may have, up to the end."""
-        self._again_until = None if found is None else self.until
+        self.is_noted = note is not None
+        """Whether a predecessor left a note; a tool that sets the group's offsets leaves none."""
+        self.is_exact = note is not None and note[1] is None
+        """Whether no predecessor has seen more. If the position was set back, one may have read up to the end."""
+        self._again_until = None if note is None else self.until
         self._came_until = 0
-        self.rejected = set() if found is None else {self.until - int(back) for back in (found[3] or "").split()}
+        self.rejected = set() if note is None else {self.until - int(back) for back in (note[3] or "").split()}
         """Offsets of the records that were rejected, as far as they are behind the committed position."""
 
     def parted(self, records: Sequence[Record]) -> tuple[Sequence[Record], Sequence[Record]]:
-        """The next records: first those that a predecessor may have seen, then those that none has seen."""
+        """Divide the next records: those that a predecessor may have seen, and those that none has seen."""
         if self._again_until is None:
             return records, []
         offsets = [record.offset for record in records]
@@ -50,20 +50,20 @@ class Seen:
         return records[:first_new], records[first_new:]
 
     def took(self, records: Sequence[Record]) -> None:
-        """These have been seen."""
+        """Note that these records have been seen."""
         self._came_until = records[-1].offset + 1
         self.until = max(self.until, self._came_until)
 
     def unrejected(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Those that no predecessor rejected."""
+        """Return the records that no predecessor rejected."""
         if not self.rejected:
             return records
         return [record for record in records if record.offset not in self.rejected]
 
     def note(self, held_offset: int | None) -> str:
-        """What a successor is to know that begins there; None: after the last record that came."""
+        """Return the note for a successor that begins at an offset; None: after the last record that came."""
         begin = self._came_until if held_offset is None else held_offset
-        # What lies before comes no more.
+        # Earlier records do not come again.
         self.rejected = {offset for offset in self.rejected if offset >= begin}
         text = f"seen {self.until}" if self.is_exact else f"seen at least {self.until}"
         if not self.rejected:

@@ -1,4 +1,4 @@
-"""Acknowledgements: what a publisher asked to be told of its commands, committed together with their effects."""
+"""The acks that publishers ask for, committed together with the effects of their commands."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ REASON_CHARACTERS_MAX: Final = 1000
 class Acks:
     """The acknowledgements of a batch.
 
-    They become visible with the commit of what they tell. Successes of `persisted` are conflated: of the records of a
-    client that have a sequence, the highest one's stands for all, after everything else of the batch.
+    They become visible with the commit of the commands that they answer. Successes of `persisted` are conflated: of the
+    commands of a client that have a sequence, the ack of the highest one stands for all, at the end of the batch.
     """
 
     def __init__(self) -> None:
@@ -34,10 +34,10 @@ class Acks:
         *,
         records_deleted: int | None = None,
     ) -> None:
-        """A command was carried out; one with a reason, such as `duplicate`, stands for itself alone.
+        """Answer a command that was carried out; one with a reason, such as `duplicate`, gets an ack of its own.
 
         Args:
-            request: what was asked for.
+            request: the command.
             key: of the record; None for a delete by filter.
             reason: why it is a success.
             records_deleted: how many records a delete has removed; None for other commands.
@@ -65,10 +65,7 @@ class Acks:
             self._add(ack_type, request.client, request.command_id, request.sequence, key, status, why)
 
     def failed(self, record: Record, error: RecordRejected) -> None:
-        """A command was rejected. Its headers may be the reason: what can be read of them is told.
-
-        Not what is longer than it may be: an ack that Kafka does not take would stop the worker, again and again.
-        """
+        """Answer a command that was rejected, as far as its headers can be read."""
         command = read_leniently(record)
         if command is None:
             return

@@ -1,4 +1,4 @@
-"""What the settings of a topic come to: compiled for each partition, and once before anything starts."""
+"""Compiles the settings of a topic: for each partition, and once as a check before a worker starts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from processor.merge import Merge, Rules
 
 
-class Plan(NamedTuple):
+class CompiledSettings(NamedTuple):
     """A topic's settings as functions."""
 
     key: KeyFields
@@ -22,7 +22,7 @@ class Plan(NamedTuple):
     policy: MergePolicy
     """How deltas merge."""
     merge: Merge
-    """The same, compiled."""
+    """The function that merges a delta by that policy."""
     rules: Rules | None
     """Sequence groups and merge rules; None without any."""
     preprocess: PreprocessAll | None
@@ -31,13 +31,13 @@ class Plan(NamedTuple):
     """The enrichers as one; None without any."""
 
 
-def plan(name: str, settings: TopicConfig, codec: Codec | None) -> Plan:
+def compile_settings(name: str, settings: TopicConfig, codec: Codec | None) -> CompiledSettings:
     """Compile a topic's settings.
 
     Args:
         name: the topic's.
         settings: its settings.
-        codec: its message type; None: what hangs on it is not looked at.
+        codec: its message type; None: settings that depend on it are not checked.
 
     Raises:
         ConfigurationError: a plug-in or a rule is unknown or refuses its settings, or two settings do not go together.
@@ -64,7 +64,7 @@ def plan(name: str, settings: TopicConfig, codec: Codec | None) -> Plan:
             f"{name}: messages of type {settings.message_type!r} are published whole; "
             "take out its merge_rules and sequence_groups"
         )
-    return Plan(
+    return CompiledSettings(
         key,
         policy,
         compile_merge(policy),
@@ -75,5 +75,5 @@ def plan(name: str, settings: TopicConfig, codec: Codec | None) -> Plan:
 
 
 def _is_bytes(settings: TopicConfig) -> bool:
-    """Whether a message is nothing but bytes: every one would be rejected for its key."""
+    """Whether messages are nothing but bytes: every one would be rejected for its key."""
     return settings.message_type == "binary" or (settings.message_type == "protobuf" and not settings.message_schema)

@@ -1,4 +1,4 @@
-"""Recognises what a publisher sent twice: its records carry a growing number, and the highest taken is remembered."""
+"""Recognises commands that were sent twice: a publisher numbers its commands, and the highest number is kept."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _PARTITION_DIGITS_MAX: Final = 5
 
 
-class Sequences:
+class Deduplicator:
     """The highest sequence taken of each client, in this partition.
 
     The marks are those of one partition: a record that is sent again has the same key, and so the same partition. A
@@ -21,25 +21,25 @@ class Sequences:
     """
 
     def __init__(self, marks: Marks, rekeyed_from: bytes) -> None:
-        """Begin with what the marks say; `rekeyed_from` begins the `source` of a record that was sent here."""
+        """Begin with the marks of the partition; `rekeyed_from` begins the `source` of a record that was sent here."""
         self._marks = marks
         self._rekeyed_from = rekeyed_from
         self._highest: dict[bytes, int] = {}
         self._raised: set[bytes] = set()
 
     def is_duplicate(self, request: CommandHeaders) -> bool:
-        """Whether a record with this request was taken before."""
+        """Whether this command was taken before."""
         return not request.is_replay and request.sequence <= self._high(self._name(request))
 
     def take(self, request: CommandHeaders) -> None:
-        """A record with this request was taken; one that is sent again from the dead letters lowers nothing."""
+        """Note that a command was taken; one that is sent again from the dead letters lowers nothing."""
         name = self._name(request)
         if request.sequence > self._high(name):
             self._highest[name] = request.sequence
             self._raised.add(name)
 
     def flush(self) -> None:
-        """Bring what a batch raised to the marks."""
+        """Write the numbers that a batch raised to the marks."""
         for name in self._raised:
             self._marks.put(name, b"%d" % self._highest[name])
         self._raised.clear()
@@ -53,10 +53,10 @@ class Sequences:
         return highest
 
     def came_in(self, request: CommandHeaders) -> bytes:
-        """The partition where a record came in that was sent here with its key; empty for one that came in here."""
+        """Return the partition where a forwarded record came in; empty for one that came in here."""
         source = request.source
         partition = source.split(b"/")[1] if source.startswith(self._rekeyed_from) else b""
-        # What no worker wrote counts for nothing: a mark's name may not grow by it.
+        # A source that no worker wrote is ignored: a mark's name may not grow by it.
         return partition if partition.isdigit() and len(partition) <= _PARTITION_DIGITS_MAX else b""
 
     def _name(self, request: CommandHeaders) -> bytes:

@@ -1,12 +1,12 @@
 """Merges publishes and deltas into the record of their key: from `publish` to `sow` and `delta` (spec merge.md).
 
-What most records are, deltas without headers on a topic of plain settings, `plain_deltas` merges; all others come
-here. What they ask for is looked at once, in `init` or behind `if headers`.
+The fast path merges plain commands (`delta_merge.plain`), which most are; all others are merged here. Rare features
+are checked once, in `init` or behind `if headers`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar
 
 from processor.api import (
     Context,
@@ -22,9 +22,10 @@ from processor.api import (
     Value,
 )
 from processor.builtin.delta_merge.acks import Acks
-from processor.builtin.delta_merge.compiled_settings import plan
-from processor.builtin.delta_merge.deduplication import Sequences
-from processor.builtin.delta_merge.fast_path import LOOK_BYTES, LOOK_RECORDS, has_compiled, plain_deltas
+from processor.builtin.delta_merge.batch import LOOK_BYTES, LOOK_RECORDS, read_states
+from processor.builtin.delta_merge.compiled_settings import compile_settings
+from processor.builtin.delta_merge.deduplication import Deduplicator
+from processor.builtin.delta_merge.fast_path import has_compiled, plain_deltas
 from processor.builtin.delta_merge.filter_delete import ByFilter, FilterDelete, refuse_key
 from processor.builtin.delta_merge.key_only import key_alone
 from processor.builtin.delta_merge.lifetime import EXPIRED_MAX, Lifetime
@@ -33,21 +34,9 @@ from processor.builtin.delta_merge.redelivery import Redelivery
 from processor.builtin.messages import Messages
 from processor.builtin.placement import Placement, other_sow_key
 from processor.config import TopicConfig
+from processor.wire import heads
 from processor.wire.command import KEY_BYTES_MAX, CommandReader, is_delete_by_filter, kind_of
-from processor.wire.heads import (
-    EMPTY,
-    INSERT_HEADERS,
-    NO_BASE,
-    VERSION_NAME,
-    VERSIONS_MAX,
-    correlation_id_header,
-    expiration_header,
-    expires_at_header,
-    removal_headers,
-    removed_header,
-    source_header,
-    version_headers,
-)
+from processor.wire.heads import EMPTY, INSERT_HEADERS, NO_BASE, VERSION_NAME, VERSIONS_MAX, version_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,9 +45,6 @@ if TYPE_CHECKING:
 
     from processor.api import Codec, Command
     from processor.wire.command import CommandHeaders
-
-READ_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Of the stored records that are read at once."""
 
 # Stored(...) goes through a function written in Python; this makes the same tuple in half the time.
 _new = tuple.__new__
@@ -92,9 +78,9 @@ class DeltaMerge(Processor):
 
     @classmethod
     def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:
-        """Refuse what cannot be compiled."""
+        """Refuse settings that cannot be compiled."""
         assert isinstance(settings, TopicConfig)
-        plan(name, settings, codec)
+        compile_settings(name, settings, codec)
 
     def init(self, context: Context, settings: BaseModel) -> None:
         """Compile the settings once.
@@ -105,7 +91,7 @@ class DeltaMerge(Processor):
         codec = self._codec = context.codec
         self._context, self._settings = context, settings
         self._decode = codec.decode
-        compiled = self._plan = plan(context.name, settings, codec)
+        compiled = self._plan = compile_settings(context.name, settings, codec)
         self._key, self._changes = compiled.key, RecordChange(context, settings, compiled)
         # Values that came out of messages need no checks; those that plug-ins and rules made do.
         is_decoded = compiled.rules is None and compiled.preprocess is None and compiled.enrich is None
@@ -116,15 +102,15 @@ class DeltaMerge(Processor):
         self._is_plain = not codec.uses_headers and compiled.preprocess is None
         own_topic = context.source_topic
         self._source = f"{own_topic}/{context.partition}/".encode()
-        self._sequences = Sequences(context.marks, f"{own_topic}/".encode())
+        self._deduplicator = Deduplicator(context.marks, f"{own_topic}/".encode())
         self._acks = Acks()
         self._messages = Messages(codec, compiled.preprocess)
         self._placement = Placement(context, settings, self._key, own_topic, self._messages.body)
-        self._redelivery = Redelivery(context, self._requests, self._sequences, self._acks, self._placement)
-        self._by_filter = FilterDelete(context, self._sequences, self._acks, self._redelivery, self._delete_many)
+        self._redelivery = Redelivery(context, self._requests, self._deduplicator, self._acks, self._placement)
+        self._by_filter = FilterDelete(context, self._deduplicator, self._acks, self._redelivery, self._delete_many)
         self._version_headers = version_headers()
         self._merge_plain = (
-            plain_deltas(settings, codec, compiled, self._requests.plain, self._version_headers, self._placement)
+            plain_deltas(settings, codec, compiled, self._version_headers, self._placement)
             if self._clock is None  # The fast path has one time for all records of a batch.
             else None
         )
@@ -143,24 +129,21 @@ class DeltaMerge(Processor):
         for record, why in unread:
             if not records or record.offset < records[0].offset:  # Those behind the stop come again.
                 self._reject(record, why)
-        self._sequences.flush()
+        self._deduplicator.flush()
         if acks := self._acks.take():
             self._context.forward_many("ack", acks)
 
     def _merge_batch(self, records: Sequence[Record]) -> Sequence[Record]:
         """Merge records up to a delete by filter, with one read and one write of states; returns those behind them."""
-        keys = [record[0] for record in records if record[0] is not None]
-        states, count = self._context.state.get_some(keys, READ_BYTES_MAX)
-        came = records if count == len(keys) else records[: _place_of_key(records, count)]
+        came, states = read_states(self._context.state, records)
         self._begin_batch(states)
         is_again = records[0].offset <= self._redelivery.until
         try:
             if self._merge_plain is None or is_again:
                 taken, made_bytes = self._merge_each(came, self._take_again if is_again else None), 0
             else:
-                is_full = self._context.is_full
                 taken, made_bytes = self._merge_plain(
-                    came, self._stored, self._changed, self._sow, self._delta, self._take_or_reject, is_full
+                    came, states, self._changed, self._sow, self._delta, self._take_or_reject, self._context.is_full
                 )
         except ByFilter as command:
             self._end_batch(None)
@@ -169,7 +152,7 @@ class DeltaMerge(Processor):
         return records[taken:]
 
     def _merge_each(self, records: Sequence[Record], take: Callable[[Record], None] | None) -> int:
-        """Merge records that are not plain, until it is enough; how many that were."""
+        """Merge records in parts, until the batch is full; return how many were merged."""
         look_bytes, clock = LOOK_BYTES, self._clock
         for number, record in enumerate(records):
             if number and (number % LOOK_RECORDS == 0 or self._made_bytes >= look_bytes):
@@ -182,12 +165,12 @@ class DeltaMerge(Processor):
         return len(records)
 
     def rejected(self, record: Record, error: RecordRejected) -> None:
-        """Tell the publisher."""
+        """Answer the publisher of a rejected command."""
         self._acks.failed(record, error)
         self._context.forward_many("ack", self._acks.take())
 
     def punctuate(self, now_ms: int) -> bool | None:  # noqa: ARG002
-        """Expire what is due, in order of due time; not before every record published in time has been seen."""
+        """Expire due records, in order of due time; not before every record published in time has been seen."""
         if self._by_filter.is_running:
             return self._by_filter.go_on()
         due = self._context.state.due(self._context.stream_time_ms, EXPIRED_MAX)
@@ -207,7 +190,7 @@ class DeltaMerge(Processor):
         self._now_ms = self._context.now_ms
 
     def _end_batch(self, more_bytes: int | None = 0) -> None:
-        """Hand over states and outputs; the bytes that were made in other ways, None if nobody has counted them."""
+        """Hand over states and outputs; `more_bytes` were made in other ways, None: they were not counted."""
         context = self._context
         context.state.put_many(self._changed)
         if more_bytes is None:
@@ -218,7 +201,7 @@ class DeltaMerge(Processor):
             context.forward_many("delta", self._delta, 0)
 
     def _take_or_reject(self, record: Record, take: Callable[[Record], None] | None = None) -> int:
-        """Do what one record asks for, or say why not; the bytes that were made by this way since the batch began."""
+        """Carry out or reject a command; return the bytes of all outputs made in this way since the batch began."""
         try:
             (take or self._take)(record)
         except RecordRejected as error:
@@ -233,7 +216,7 @@ class DeltaMerge(Processor):
             self._acks.failed(record, error)
 
     def _take(self, record: Record) -> None:
-        """Do what one record asks for."""
+        """Carry out one command."""
         key, value, headers, _, timestamp_ms = record
         bytes_max = self._settings.max_record_bytes
         if value is not None and len(value) > bytes_max:
@@ -250,7 +233,7 @@ class DeltaMerge(Processor):
                 raise other_sow_key(request.sow_key, key)
             duplicates = self._duplicates
             if request.sequence >= 0 and (
-                self._sequences.is_duplicate(request) if duplicates is None else duplicates(record)
+                self._deduplicator.is_duplicate(request) if duplicates is None else duplicates(record)
             ):
                 self._context.count("duplicate")
                 is_delete = value is None or request.command == "sow_delete"
@@ -263,7 +246,7 @@ class DeltaMerge(Processor):
                 self._placement.forward(record, own_key, request)
                 self._context.count("moved")
                 return
-        # What was over when this was published is expired first. A publisher's clock may be ahead, ours counts too.
+        # A record that was over at the publish time expires first. A publisher's clock may be ahead, ours counts too.
         elif 0 < old[2] <= timestamp_ms and old[2] <= self._now_ms:  # By number: twice as fast.
             self._expire(key, old)
             old = None
@@ -274,14 +257,14 @@ class DeltaMerge(Processor):
         deleted = self._apply(record, key, old, request)
         if headers:
             if request.sequence >= 0 and self._duplicates is None:
-                self._sequences.take(request)
+                self._deduplicator.take(request)
             if request.acks:
                 # Its client's other numbers on this partition are in another order.
-                reason = "rekeyed" if self._sequences.came_in(request) else None
+                reason = "rekeyed" if self._deduplicator.came_in(request) else None
                 self._acks.succeeded(request, key, reason, records_deleted=deleted)
 
     def _apply(self, record: Record, key: bytes, old: Stored | None, request: CommandHeaders) -> int | None:
-        """Carry out a command on the record of its key; of a delete, how many records it removed."""
+        """Carry out a command on the record of its key; return how many records a delete removed."""
         command = request[0]
         if record[1] is None or command == "sow_delete":
             return self._delete(record, key, old, request)
@@ -299,14 +282,14 @@ class DeltaMerge(Processor):
         return None
 
     def _take_again(self, record: Record) -> None:
-        """The same for a record that may be in SOW already."""
+        """Carry out a command that may be in SOW already."""
         if not self._redelivery.is_done(record):
             self._take(record)
 
     def _update(
         self, record: Record, key: bytes, old: Stored | None, request: CommandHeaders, command: Command, body: Value
     ) -> None:
-        """Replace or merge a record, and write it and what changed to both outputs."""
+        """Replace or merge a record; write it to `sow` and its change to `delta`."""
         codec, enrich, is_delta = self._codec, self._plan.enrich, command == "delta_publish"
         if enrich is not None:
             body = enrich(body, self._changes.before(old, command))
@@ -326,10 +309,8 @@ class DeltaMerge(Processor):
         # A delta leaves the record its own time to live; a full record has the topic's (merge.md, Expiration).
         kept = old[4] if is_delta and old is not None else b""
         expires_at_ms, expiration = self._lifetime.begin(self._now_ms, request.expiration, kept)
-        if expires_at_ms:
-            sow_headers = [expires_at_header(expires_at_ms), *sow_headers]
-        if expiration:
-            sow_headers = [expiration_header(expiration), *sow_headers]
+        if expires_at_ms or expiration:
+            sow_headers = heads.with_end(headers, expires_at_ms, expiration)
         try:
             if codec.can_delta:
                 is_replaced = False
@@ -342,20 +323,20 @@ class DeltaMerge(Processor):
                     is_replaced = True
                 delta = self._key.with_delta(merged, changed)
                 if codec.uses_headers:
-                    told, more = codec.encode_delta(delta)
+                    value, more = codec.encode_delta(delta)
                     delta_headers = headers + more
                 else:
-                    told = self._encode(delta)
+                    value = self._encode(delta)
                 if removed:
-                    delta_headers = [*delta_headers, removed_header(removed)]
+                    delta_headers = [*delta_headers, heads.removed_header(removed)]
                 elif not changed:
                     delta_headers = [*delta_headers, EMPTY]
-                if is_replaced:  # The versions go on; the delta is all of the record, and says that it applies to none.
+                if is_replaced:  # The versions go on; the delta is all of the record and applies to none.
                     delta_headers = [*delta_headers, NO_BASE]
                     self._context.count("unreadable_replaced")
                 data = codec.encode_decoded(merged)  # All that is new in it was checked with the delta.
             else:
-                data = told = self._whole(record, request, body)
+                data = value = self._whole(record, request, body)
         except TypeError as error:
             if is_completed:
                 raise RecordRejected("missing_key", f"no {self._key.pointers[0]} in the message: {error}") from None
@@ -365,21 +346,21 @@ class DeltaMerge(Processor):
                 "too_large", f"merged: {len(data)} bytes; max_record_bytes is {self._settings.max_record_bytes}"
             )
         self._sow.append((key, data, sow_headers))
-        self._delta.append((key, told, delta_headers))
-        self._made_bytes += len(data) + len(told)
+        self._delta.append((key, value, delta_headers))
+        self._made_bytes += len(data) + len(value)
         source_offset = record.offset if self._settings.source_header else -1
         new = _new(Stored, (version, data, expires_at_ms, source_offset, expiration))
         self._stored[key] = self._changed[key] = new
 
     def _whole(self, record: Record, request: CommandHeaders, body: Value) -> bytes:
-        """The message of a type without deltas: the bytes as they came, unless a plug-in changed them."""
+        """Return the message of a type without deltas: as it came, unless a plug-in changed it."""
         if request.remove is not None:
             raise RecordRejected("bad_header", "header remove: messages of this type are published whole")
         assert record.value is not None
         return record.value if self._plan.preprocess is None and self._plan.enrich is None else self._encode(body)
 
     def _delete(self, record: Record, key: bytes, old: Stored | None, request: CommandHeaders) -> int:
-        """Remove a record, if there is one; how many that is."""
+        """Remove a record, if there is one; return how many."""
         refuse_key(record)
         if old is None:
             self._context.count("delete_of_nothing")
@@ -401,24 +382,19 @@ class DeltaMerge(Processor):
         self._context.count("expired")
 
     def _remove(self, key: bytes, old: Stored, kind: Kind, more: Headers) -> None:
-        """A tombstone, and the key fields on the delta topic."""
-        headers = [*removal_headers(old.version + 1, kind), *more]
-        told, delta_headers = key_alone(self._codec, self._key, old)
+        """Write a tombstone, and the key fields on the delta topic."""
+        headers = [*heads.removal_headers(old.version + 1, kind), *more]
+        value, delta_headers = key_alone(self._codec, self._key, old)
         self._sow.append((key, None, headers))
-        self._delta.append((key, told, headers + delta_headers))
-        self._made_bytes += len(told)
+        self._delta.append((key, value, headers + delta_headers))
+        self._made_bytes += len(value)
         self._stored[key] = self._changed[key] = None
 
     def _more(self, record: Record, request: CommandHeaders) -> Headers:
         """The headers of both outputs besides the version."""
         headers: Headers = []
         if request.correlation_id:
-            headers.append(correlation_id_header(request.correlation_id))
+            headers.append(heads.correlation_id_header(request.correlation_id))
         if self._settings.source_header:
-            headers.append(source_header(self._source, record.offset))
+            headers.append(heads.source_header(self._source, record.offset))
         return headers + request.passed
-
-
-def _place_of_key(records: Sequence[Record], number: int) -> int:
-    """Where the record is whose key has this number, counted from 0, among the records that have one."""
-    return [place for place, record in enumerate(records) if record[0] is not None][number]

@@ -1,11 +1,11 @@
 """Merges the plain deltas of a batch, in one function: the hot path of a worker.
 
-Nearly every record is a delta without headers, on a topic whose settings ask for nothing but merging. `DeltaMerge` says
-what becomes of a record, in parts; here the same is written out for that case, as much of its time went into calls
-between the parts. It is pure until a record is done: whatever is unusual, and whatever fails, is left to `DeltaMerge`,
-which begins with the record anew and knows what to say.
+Nearly every record is a plain command, as `delta_merge.plain` defines it: a delta without headers on a topic that only
+merges. `DeltaMerge` merges any command, in parts; this function is the same merge for plain commands, without the calls
+between the parts, which took much of the time. It changes nothing before a record is merged. A command that is not
+plain or that fails is left to `DeltaMerge`, which begins with the record again and raises the right error.
 
-For JSON there is a compiled way to do the same, `compiled_deltas`, where it could be compiled and the environment's
+For JSON the compiled `fast_path_json` does the same, where it could be compiled and the environment variable
 `SOWSTREAM_NO_EXTENSIONS` is empty.
 """
 
@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from processor.api import Headers, Outgoing, Record, Stored, Value
+from processor.builtin.delta_merge.batch import LOOK_BYTES, LOOK_RECORDS
+from processor.builtin.delta_merge.plain import is_plain_topic
 from processor.merge import insert
 from processor.wire.command import KEY_BYTES_MAX
 from processor.wire.heads import EMPTY, INSERT_HEADERS, VERSION_NAME
@@ -29,13 +31,12 @@ except ImportError:  # There was no compiler where this was installed.
 
 if TYPE_CHECKING:
     from processor.api import Codec
-    from processor.builtin.delta_merge.compiled_settings import Plan
+    from processor.builtin.delta_merge.compiled_settings import CompiledSettings
     from processor.builtin.placement import Placement
     from processor.config import TopicConfig
-    from processor.wire.command import CommandHeaders
 
 Take: TypeAlias = Callable[[Record], int]
-"""Does what one record asks for, whatever that is; returns the bytes of the outputs it has made in this batch."""
+"""Carries out any command; returns the bytes of the outputs that it has made in this batch."""
 
 IsFull: TypeAlias = Callable[[int], bool]
 """Whether a batch should end: takes the bytes of the outputs that it has made."""
@@ -54,14 +55,10 @@ MergeBatch: TypeAlias = Callable[
 ]
 """`(records, states, changed, sow, delta, take, is_full)`: merge the records in order, until it is enough.
 
-`states` has the state of every key, `changed` gets what changes; `sow` and `delta` get what is told. What is not plain
-goes to `take`. Returns how many records were merged, and the bytes of the outputs that `take` did not make.
+`states` has the state of every key, `changed` gets the new ones; `sow` and `delta` get the records to send. A command
+that is not plain goes to `take`. Returns how many records were merged, and the bytes of the outputs made without
+`take`.
 """
-
-LOOK_BYTES: Final = 256 * 1024
-"""After so many bytes of outputs it is asked whether a batch should end."""
-LOOK_RECORDS: Final = 16
-"""The same after so many records."""
 
 _MISSING: Final[Value] = object()  # Unlike None, in no message.
 # Stored(...) goes through a function written in Python; this makes the same tuple in half the time.
@@ -71,35 +68,30 @@ _new = tuple.__new__
 def plain_deltas(
     settings: TopicConfig,
     codec: Codec,
-    plan: Plan,
-    plain_request: CommandHeaders,
+    compiled: CompiledSettings,
     version_headers: list[Headers],
     placement: Placement,
 ) -> MergeBatch | None:
-    """The merge of a topic's plain deltas; None where its settings leave nothing plain.
+    """Return the merge of a topic's plain deltas; None if its settings leave no command plain.
 
     Args:
         settings: the topic's.
         codec: its message type.
-        plan: its settings, compiled.
-        plain_request: what a record without headers asks for.
+        compiled: its settings, compiled.
         version_headers: the headers of each version that has some made, by its number.
         placement: the keys that belong to the partition.
     """
-    name = plan.key.only_name
-    does_more = plan.rules or plan.preprocess or plan.enrich or settings.source_header
-    says_more = codec.uses_headers or codec.completes or not codec.can_delta
-    asks_more = plain_request.command != "delta_publish" or settings.expiration is not None
-    if name is None or does_more or says_more or asks_more:
+    name = compiled.key.only_name
+    if name is None or not is_plain_topic(settings, codec, compiled.key):
         return None
     text = codec.json_text
-    if has_compiled and text is not None and plan.policy.merge_depth is None:
+    if has_compiled and text is not None and compiled.policy.merge_depth is None:
         return CompiledDeltas(
             read=text.parse,
             write=text.write,
             survives=text.survives,
             name=codec.encode(name),
-            null_policy=plan.policy.null_policy,
+            null_policy=compiled.policy.null_policy,
             bytes_max=settings.max_record_bytes,
             key_bytes_max=KEY_BYTES_MAX,
             depth_max=text.max_depth,
@@ -112,7 +104,7 @@ def plain_deltas(
             partitions=placement.partitions,
         )
     decode, decode_own, encode = codec.decode, codec.decode_own, codec.encode_decoded
-    merge, policy = plan.merge, plan.policy
+    merge, policy = compiled.merge, compiled.policy
     bytes_max, versions_made = settings.max_record_bytes, len(version_headers)
 
     def merge_batch(
@@ -131,8 +123,8 @@ def plain_deltas(
                 look_bytes, look_at = made_bytes + taken_bytes + LOOK_BYTES, number + LOOK_RECORDS
                 if is_full(made_bytes + taken_bytes):
                     return number, made_bytes
-            key, value, given, _, _ = record
-            if given or key is None or value is None or len(value) > bytes_max:
+            key, value, record_headers, _, _ = record
+            if record_headers or key is None or value is None or len(value) > bytes_max:
                 taken_bytes = take(record)
                 continue
             old = states[key]
@@ -142,36 +134,36 @@ def plain_deltas(
                 continue
             try:
                 body = decode(value)
-                said = body.get(name, _MISSING)
-                kind = type(said)
-                says_key = (kind is str and said.encode() == key) or (kind is int and b"%d" % said == key)
-                if not says_key and (old is None or said is not _MISSING):
+                key_value = body.get(name, _MISSING)
+                kind = type(key_value)
+                has_key = (kind is str and key_value.encode() == key) or (kind is int and b"%d" % key_value == key)
+                if not has_key and (old is None or key_value is not _MISSING):
                     taken_bytes = take(record)
                     continue
                 if old is None:
                     if placement.elsewhere(key) is not None:
                         taken_bytes = take(record)
                         continue
-                    merged, told, removed = insert(body, policy)
-                    own, version, headers = said, 1, INSERT_HEADERS
+                    merged, fields, removed = insert(body, policy)
+                    own, version, headers = key_value, 1, INSERT_HEADERS
                 else:
-                    if says_key:  # The record's own stays, as it was written.
+                    if has_key:  # The record's own stays, as it was written.
                         del body[name]
                     merged = decode_own(old[1])
                     own, version = merged[name], old[0] + 1
-                    _, told, removed = merge(merged, body)
+                    _, fields, removed = merge(merged, body)
                     headers = version_headers[version] if version < versions_made else [(VERSION_NAME, b"%d" % version)]
-                data, told_data = encode(merged), encode({name: own, **told})
-            except Exception:  # noqa: BLE001 - whatever it is, `take` comes to it again
+                data, delta_data = encode(merged), encode({name: own, **fields})
+            except Exception:  # noqa: BLE001 - `take` raises the same error again
                 taken_bytes = take(record)
                 continue
             if len(data) > bytes_max or removed or len(key) > KEY_BYTES_MAX:
                 taken_bytes = take(record)
                 continue
             sow.append((key, data, headers))
-            delta.append((key, told_data, headers if told else [*headers, EMPTY]))
+            delta.append((key, delta_data, headers if fields else [*headers, EMPTY]))
             states[key] = changed[key] = _new(Stored, (version, data, 0, -1, b""))
-            made_bytes += len(data) + len(told_data)
+            made_bytes += len(data) + len(delta_data)
         return len(records), made_bytes
 
     return merge_batch

@@ -1,19 +1,19 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, binding=False
-"""Merges the plain deltas of a batch as `plain_deltas` does, compiled: JSON texts are merged without parsing them.
+"""Merges the plain deltas of a batch as `fast_path` does, compiled: JSON texts are merged without parsing them.
 
 Why: the merge was half of a worker's time, most of it making and dropping the objects of a record of which a delta
 changes little. Here a record stays the text it is stored as. A delta names members; each is looked for in the record's
-text, and what differs becomes an *edit*: put these bytes in the place of those. Then one pass copies the record with
-its edits, and what was set makes up the text of the delta that is told.
+text, and a difference becomes an *edit*: put these bytes in the place of those. Then one pass copies the record with
+its edits, and the new values make up the text of the delta that is sent.
 
-That takes two things for granted. Both texts are as orjson writes them (compact, each member once, one way to write any
+The merge relies on two facts. Both texts are as orjson writes them (compact, each member once, one way to write any
 value), so that equal values have equal bytes: a delta is therefore parsed and written once by orjson, which also finds
-what is not JSON. A record may have been stored with an older orjson, which wrote some numbers in another way (1e16 for
-1e+16): one that comes again is told as if it had changed, once. And nothing unusual happens: whatever would take more
-than copying (a null to be taken out of what is stored, a key that is written with escapes) is left to `take`, as are
-all errors. So this file decides nothing that is not decided elsewhere, and the same tests hold for both.
+texts that are not JSON. A record may have been stored with an older orjson, which wrote some numbers in another way
+(1e16 for 1e+16): one that comes again is sent as if it had changed, once. And commands are plain, see `plain`: one that
+would take more than copying (a null to be taken out of the record, a key that is written with escapes) is left to
+`take`, as are all errors. So this file decides nothing that is not decided elsewhere, and the same tests hold for both.
 
-Texts are scanned within their bounds, whatever is in them. Of a stored record that was damaged only the structure is
+Texts are scanned within their bounds, with any content. Of a stored record that was damaged only the structure is
 looked at: bytes that are no UTF-8, or a number that is none, are copied. The store has checksums against that.
 """
 
@@ -34,7 +34,7 @@ cdef enum:
     # Each level that a delta reaches down reads again what is inside it: this often both texts, and so many bytes.
     READS_MAX = 4
     READ_BYTES_FREE = 65536
-    ROOM_KEPT_BYTES_MAX = 1048576  # for what is told, between batches
+    ROOM_KEPT_BYTES_MAX = 1048576  # for the text of deltas, between batches
     # After so much work it is asked whether it is enough: a millisecond or less. About a byte copied or read is one.
     WORK_MAX = 262144
     WORK_OF_RECORD = 256
@@ -57,15 +57,15 @@ cdef class CompiledDeltas:
     cdef Edit edits[EDITS_MAX]
     cdef Py_ssize_t edits_used, looks, bytes_readable
     cdef Py_ssize_t made_bytes, work  # Of the batch at hand.
-    cdef char *told
-    cdef Py_ssize_t told_used, told_room
+    cdef char *delta_text
+    cdef Py_ssize_t delta_used, delta_room
     cdef text key
     cdef Py_ssize_t key_size
 
     def __cinit__(self):
         self.members = NULL
-        self.told = NULL
-        self.members_used = self.members_room = self.told_used = self.told_room = 0
+        self.delta_text = NULL
+        self.members_used = self.members_room = self.delta_used = self.delta_room = 0
         self.looks = self.made_bytes = self.work = 0
 
     def __init__(
@@ -73,7 +73,7 @@ cdef class CompiledDeltas:
         Py_ssize_t depth_max, list version_headers, insert_headers, empty, version_name, stored,
         uint32_t partition, uint32_t partitions,
     ):
-        """Take what `plain_deltas` found the settings to be.
+        """Take the compiled settings of a topic.
 
         Args:
             read, write, survives: how the message type parses and writes, and whether a text comes through both.
@@ -83,7 +83,7 @@ cdef class CompiledDeltas:
             version_headers: the headers of each version that has some made, by its number.
             insert_headers: of a new record.
             empty: the header of a delta that changed nothing.
-            version_name: the name of the header that tells the version.
+            version_name: the name of the header with the version.
             stored: the type of a state.
             partition, partitions: its number, and how many a new key is hashed over; 1: every key may stay.
         """
@@ -98,10 +98,10 @@ cdef class CompiledDeltas:
 
     def __dealloc__(self):
         PyMem_Free(self.members)
-        PyMem_Free(self.told)
+        PyMem_Free(self.delta_text)
 
     def __call__(self, records, dict states, dict changed, list sow, list delta, take, is_full):
-        """Merge the records in order, until it is enough; what is not plain goes to `take`."""
+        """Merge the records in order, until the batch is full; a record that is not plain goes to `take`."""
         cdef object record
         cdef Py_ssize_t taken = 0, taken_bytes = 0, before
         self.made_bytes = self.work = 0
@@ -114,16 +114,16 @@ cdef class CompiledDeltas:
                 self.work = 0
                 if is_full(self.made_bytes + taken_bytes):
                     break
-        if self.told_room > ROOM_KEPT_BYTES_MAX:
-            PyMem_Free(self.told)
-            self.told = NULL
-            self.told_room = 0
+        if self.delta_room > ROOM_KEPT_BYTES_MAX:
+            PyMem_Free(self.delta_text)
+            self.delta_text = NULL
+            self.delta_room = 0
         return taken, self.made_bytes
 
     cdef bint take_plain(self, object record, dict states, dict changed, list sow, list delta) except -1:
         """Merge one record; False, and nothing done, if it is not plain."""
         cdef object value, key, old, version, headers
-        cdef bytes written, data, told
+        cdef bytes written, data, delta_data
         if not PyTuple_Check(record) or PyTuple_GET_SIZE(record) < 3 or <object>PyTuple_GET_ITEM(record, 2):
             return False
         key, value = <object>PyTuple_GET_ITEM(record, 0), <object>PyTuple_GET_ITEM(record, 1)
@@ -141,7 +141,7 @@ cdef class CompiledDeltas:
             written = self.write(self.read(value))
             if written != value and not self.survives(value, written):
                 return False
-        except Exception:  # Whatever it is, `take` comes to it again.
+        except Exception:  # `take` raises the same error again.
             return False
         if not is_shallow(PyBytes_AS_STRING(written), PyBytes_AS_STRING(written) + PyBytes_GET_SIZE(written), self.depth_max):
             return False
@@ -166,13 +166,13 @@ cdef class CompiledDeltas:
                 headers = [(self.version_name, b"%d" % version)]
         if PyBytes_GET_SIZE(data) > self.bytes_max:  # A new one may be longer than what was sent, too: 1e15 grows.
             return False
-        told = PyBytes_FromStringAndSize(self.told, self.told_used)
+        delta_data = PyBytes_FromStringAndSize(self.delta_text, self.delta_used)
         sow.append((key, data, headers))
         # Nothing was set, so the record is as it was.
-        delta.append((key, told, headers if old is None or self.edits_used else [*headers, self.empty]))
+        delta.append((key, delta_data, headers if old is None or self.edits_used else [*headers, self.empty]))
         states[key] = changed[key] = self.new(self.stored, (version, data, 0, -1, b""))
-        self.made_bytes += PyBytes_GET_SIZE(data) + self.told_used
-        self.work += PyBytes_GET_SIZE(data) + self.told_used + LOOK_WORK * self.looks + WORK_OF_RECORD
+        self.made_bytes += PyBytes_GET_SIZE(data) + self.delta_used
+        self.work += PyBytes_GET_SIZE(data) + self.delta_used + LOOK_WORK * self.looks + WORK_OF_RECORD
         return True
 
     cdef bint is_own(self, bytes key) noexcept:
@@ -190,7 +190,7 @@ cdef class CompiledDeltas:
         return not <object>PyTuple_GET_ITEM(old, 2) and not <object>PyTuple_GET_ITEM(old, 4)
 
     cdef bint insert(self, bytes record) except -1:
-        """Tell of a record that is new: its key, then all else."""
+        """Write the delta of a new record: its key, then all other members."""
         cdef text begin = PyBytes_AS_STRING(record)
         cdef text end = begin + PyBytes_GET_SIZE(record)
         cdef text at = begin + 1
@@ -210,36 +210,36 @@ cdef class CompiledDeltas:
                 key = member
         if at != end or key.name == NULL or not is_key(key.value, key.end, self.key, self.key_size):
             return False
-        self.told_used = self.looks = 0
-        self.tell(b"{", 1)
-        self.tell(key.name, key.end - key.name)
+        self.delta_used = self.looks = 0
+        self.write_text(b"{", 1)
+        self.write_text(key.name, key.end - key.name)
         if key.name - begin > 1:  # Members before it, and the comma after them.
-            self.tell(b",", 1)
-            self.tell(begin + 1, key.name - begin - 2)
-        self.tell(key.end, end - key.end)
+            self.write_text(b",", 1)
+            self.write_text(begin + 1, key.name - begin - 2)
+        self.write_text(key.end, end - key.end)
         return True
 
     cdef bint merge(self, bytes record, bytes delta) except -1:
-        """Find the edits that this delta makes to a record, and tell what changes."""
+        """Find the edits that a delta makes to a record, and write the delta of the changes."""
         cdef text old = PyBytes_AS_STRING(record)
         cdef text new = PyBytes_AS_STRING(delta)
-        self.members_used = self.edits_used = self.looks = self.told_used = 0
+        self.members_used = self.edits_used = self.looks = self.delta_used = 0
         self.bytes_readable = READS_MAX * (PyBytes_GET_SIZE(record) + PyBytes_GET_SIZE(delta)) + READ_BYTES_FREE
         if new[0] != b'{':
             return False
         if not self.fold(old, old + PyBytes_GET_SIZE(record), new, new + PyBytes_GET_SIZE(delta), True):
             return False
-        self.tell(b"}", 1)
+        self.write_text(b"}", 1)
         return True
 
     cdef bint fold(self, text old, text old_end, text new, text new_end, bint is_record) except -1:
-        """Find the edits to one object, and tell those of its members that change, but not the brace after them."""
+        """Find the edits to one object, and write its members that change, but not the brace after them."""
         cdef Py_ssize_t first = self.members_used
         self.bytes_readable -= (old_end - old) + (new_end - new)
         if self.bytes_readable < 0 or not self.index(old, old_end):
             return False
         cdef Py_ssize_t count = self.members_used - first
-        cdef Py_ssize_t place = 0, found, told, opened
+        cdef Py_ssize_t place = 0, found, before, opened
         cdef bint is_empty = count == 0, more = new_end - new > 2
         cdef text at = new + 1
         cdef Member was, member
@@ -248,8 +248,8 @@ cdef class CompiledDeltas:
             found = self.find(first, count, PyBytes_AS_STRING(self.name), PyBytes_GET_SIZE(self.name), &place)
             if found < 0:
                 return False
-            self.tell(b"{", 1)
-            self.tell(self.members[found].name, self.members[found].end - self.members[found].name)
+            self.write_text(b"{", 1)
+            self.write_text(self.members[found].name, self.members[found].end - self.members[found].name)
             place = 0
         while more:
             at = read_member(at, new_end, &member, &seen)
@@ -271,16 +271,16 @@ cdef class CompiledDeltas:
             if found >= 0:
                 was = self.members[found]
                 if was.value[0] == b'{' and member.value[0] == b'{':
-                    told = self.told_used
-                    self.tell_name(&member)
-                    self.tell(b"{", 1)
-                    opened = self.told_used
+                    before = self.delta_used
+                    self.write_name(&member)
+                    self.write_text(b"{", 1)
+                    opened = self.delta_used
                     if not self.fold(was.value, was.end, member.value, member.end, False):
                         return False
-                    if self.told_used > opened:
-                        self.tell(b"}", 1)
+                    if self.delta_used > opened:
+                        self.write_text(b"}", 1)
                     else:
-                        self.told_used = told
+                        self.delta_used = before
                     continue
                 if is_same(&was, &member):
                     continue
@@ -296,8 +296,8 @@ cdef class CompiledDeltas:
                 self.edits[self.edits_used] = Edit(old_end - 1, 0, member.name, member.end - member.name, not is_empty)
                 is_empty = False
             self.edits_used += 1
-            self.tell_name(&member)
-            self.tell(member.value, member.end - member.value)
+            self.write_name(&member)
+            self.write_text(member.value, member.end - member.value)
         self.members_used = first
         return at == new_end or new_end - new == 2
 
@@ -383,18 +383,18 @@ cdef class CompiledDeltas:
         memcpy(put, at, end - at)
         return merged
 
-    cdef int tell_name(self, const Member *member) except -1:
-        """The name of a member that is told, after a comma if it is not its object's first."""
-        if self.told[self.told_used - 1] != b'{':
-            self.tell(b",", 1)
-        return self.tell(member.name, member.name_size) or self.tell(b":", 1)
+    cdef int write_name(self, const Member *member) except -1:
+        """Write the name of a member that changes, after a comma if it is not the first of its object."""
+        if self.delta_text[self.delta_used - 1] != b'{':
+            self.write_text(b",", 1)
+        return self.write_text(member.name, member.name_size) or self.write_text(b":", 1)
 
-    cdef int tell(self, text at, Py_ssize_t size) except -1:
-        """Add to the text of the delta that is told."""
-        cdef Py_ssize_t room = 2 * (self.told_used + size)
-        if self.told_used + size > self.told_room:
-            self.told = <char *>grown(self.told, room)
-            self.told_room = room
-        memcpy(self.told + self.told_used, at, size)
-        self.told_used += size
+    cdef int write_text(self, text at, Py_ssize_t size) except -1:
+        """Add to the text of the delta."""
+        cdef Py_ssize_t room = 2 * (self.delta_used + size)
+        if self.delta_used + size > self.delta_room:
+            self.delta_text = <char *>grown(self.delta_text, room)
+            self.delta_room = room
+        memcpy(self.delta_text + self.delta_used, at, size)
+        self.delta_used += size
         return 0

@@ -1,10 +1,11 @@
 """Deletes by filter: the record that asks for one changes every record of the partition that matches.
 
-The publisher sends one to each partition. It is carried out at its place in the log: what was merged before it counts,
-nothing behind it does. A partition may have millions of records, and a transaction has little time, so the records are
-looked at in pieces, each in a turn of its own and committed with the others of that turn. Until the last piece is done
-the input waits at the command (`Context.pause`), which keeps its place exact: a successor begins at the command again
-and finds the records that are left. The number of those that are gone already stands in a note beside the position.
+The publisher sends one to each partition. It is carried out at its place in the log: records that were merged before it
+count, later ones do not. A partition may have millions of records, and a transaction has little time, so the records
+are looked at in pieces, each in a turn of its own and committed with the others of that turn. Until the last piece is
+done the input waits at the command (`Context.pause`), which keeps its place exact: a successor begins at the command
+again and finds the records that are left. The note that is committed with the position keeps the number of deleted
+records.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from processor.api import Context, Stored
     from processor.builtin.delta_merge.acks import Acks
-    from processor.builtin.delta_merge.deduplication import Sequences
+    from processor.builtin.delta_merge.deduplication import Deduplicator
     from processor.builtin.delta_merge.redelivery import Redelivery
     from processor.filter import Filter
     from processor.wire.command import CommandHeaders
@@ -80,7 +81,7 @@ class _Deletion:
     """The last key that was looked at."""
     is_done: bool = False
     error: RecordRejected | None = None
-    """What the filter failed with."""
+    """The error with which the filter failed."""
 
 
 class FilterDelete:
@@ -89,14 +90,14 @@ class FilterDelete:
     def __init__(
         self,
         context: Context,
-        sequences: Sequences,
+        deduplicator: Deduplicator,
         acks: Acks,
         redelivery: Redelivery,
         delete: Callable[[Record, CommandHeaders, list[tuple[bytes, Stored]]], None],
     ) -> None:
-        """Begin with none; `delete` removes records with their keys, on behalf of a command."""
+        """Create it for a partition; `delete` removes records with their keys, on behalf of a command."""
         self._context = context
-        self._sequences = sequences
+        self._deduplicator = deduplicator
         self._acks = acks
         self._redelivery = redelivery
         self._delete = delete
@@ -137,7 +138,7 @@ class FilterDelete:
             RecordRejected: `bad_header`: it cannot be meant.
         """
         self._current = None
-        if request.sequence >= 0 and self._sequences.is_duplicate(request):
+        if request.sequence >= 0 and self._deduplicator.is_duplicate(request):
             self._context.count("duplicate")
             self._acks.succeeded(request, None, "duplicate", records_deleted=0)
             return
@@ -207,7 +208,7 @@ class FilterDelete:
             raise RecordRejected(deletion.error.reason, detail)
         request = deletion.request
         if request.sequence >= 0:
-            self._sequences.take(request)
+            self._deduplicator.take(request)
         self._acks.succeeded(request, None, records_deleted=deletion.deleted)
 
 

@@ -21,20 +21,20 @@ PREPROCESSORS: Final = "sowstream.preprocessors"
 """The entry-point group: the object is a function that takes the settings by keyword and returns a `Preprocess`."""
 
 ENRICHERS: Final = "sowstream.enrichers"
-"""The same for an `Enrich`."""
+"""The entry-point group of functions that return an `Enrich`."""
 
 
 PreprocessAll: TypeAlias = Callable[[Value, Command], Preprocessed]
 """The preprocessors of a topic as one function of the message and its command."""
 
 
-class Step(NamedTuple):
-    """One plug-in of a topic."""
+class Hook(NamedTuple):
+    """One preprocessor or enricher of a topic."""
 
     name: str
     """Its name in the entry-point group."""
     function: Callable[..., Value]
-    """What it made of its settings: a `Preprocess` or an `Enrich`."""
+    """The function that it made with its settings: a `Preprocess` or an `Enrich`."""
 
 
 def preprocessing(settings: TopicConfig, topic: str) -> PreprocessAll:
@@ -43,74 +43,74 @@ def preprocessing(settings: TopicConfig, topic: str) -> PreprocessAll:
     Raises:
         ConfigurationError: one is not installed, does not take its settings, or needs other settings of the topic.
     """
-    steps = _load(PREPROCESSORS, "preprocessor", settings.preprocess, topic)
-    _check_needs(steps, settings, topic)
+    hooks = _load(PREPROCESSORS, "preprocessor", settings.preprocess, topic)
+    _check_needs(hooks, settings, topic)
 
     def preprocess(message: Value, command: Command) -> Preprocessed:
-        for step in steps:
-            result = _run(step, message)
+        for hook in hooks:
+            result = _run(hook, message)
             if type(result) is Preprocessed:
                 result, command = result
-            message = _object(step, result)
+            message = _object(hook, result)
         return Preprocessed(message, command)
 
     return preprocess
 
 
 def enriching(configs: Sequence[StepConfig], topic: str) -> Enrich:
-    """The same for the enrichers of a topic.
+    """Return the enrichers of a topic as one function, which rejects the message that one of them fails on.
 
     Raises:
         ConfigurationError: as `preprocessing`.
     """
-    steps = _load(ENRICHERS, "enricher", configs, topic)
+    hooks = _load(ENRICHERS, "enricher", configs, topic)
 
     def enrich(message: Value, previous: Value | None) -> Value:
-        for step in steps:
-            # Each its own: what one does to it is not the record for the next.
-            previous_copy = previous if step is steps[-1] else copy.deepcopy(previous)
-            message = _object(step, _run(step, message, previous_copy))
+        for hook in hooks:
+            # Each gets its own copy: a hook may change it, and the next one must see the record.
+            previous_copy = previous if hook is hooks[-1] else copy.deepcopy(previous)
+            message = _object(hook, _run(hook, message, previous_copy))
         return message
 
     return enrich
 
 
-def _run(step: Step, *arguments: Value) -> Value:
+def _run(hook: Hook, *arguments: Value) -> Value:
     try:
-        return step.function(*arguments)
+        return hook.function(*arguments)
     except (RecordRejected, Stop):
         raise
     except Exception as error:
-        raise RecordRejected("plugin_failed", f"{step.name} raised {type(error).__name__}: {error}") from error
+        raise RecordRejected("plugin_failed", f"{hook.name} raised {type(error).__name__}: {error}") from error
 
 
-def _object(step: Step, message: Value) -> Value:
-    """A plug-in's result, which must be an object."""
+def _object(hook: Hook, message: Value) -> Value:
+    """Check a hook's result, which must be an object."""
     if type(message) is not dict:
-        raise RecordRejected("plugin_failed", f"{step.name} returned {kind_of(message)}; a message is an object")
+        raise RecordRejected("plugin_failed", f"{hook.name} returned {kind_of(message)}; a message is an object")
     return message
 
 
-def _check_needs(steps: Sequence[Step], settings: TopicConfig, topic: str) -> None:
+def _check_needs(hooks: Sequence[Hook], settings: TopicConfig, topic: str) -> None:
     """Refuse settings of a topic under which one of its preprocessors would give wrong records."""
-    for step in steps:
-        needs: Mapping[str, object] = getattr(step.function, "needs", {})
+    for hook in hooks:
+        needs: Mapping[str, object] = getattr(hook.function, "needs", {})
         for name, value in needs.items():
             if (configured := getattr(settings, name)) != value:
                 raise ConfigurationError(
-                    f"{topic}: preprocessor {step.name!r} needs {name}: {value}, and the topic has {name}: "
+                    f"{topic}: preprocessor {hook.name!r} needs {name}: {value}, and the topic has {name}: "
                     f"{configured}; change that, or the preprocessor's own settings"
                 )
 
 
-def _load(group: str, noun: str, configs: Sequence[StepConfig], topic: str) -> list[Step]:
-    return [Step(config.use, _make(group, noun, config.use, config.settings, topic)) for config in configs]
+def _load(group: str, noun: str, configs: Sequence[StepConfig], topic: str) -> list[Hook]:
+    return [Hook(config.use, _make(group, noun, config.use, config.settings, topic)) for config in configs]
 
 
 def _make(group: str, noun: str, name: str, settings: dict[str, Any], topic: str) -> Callable[..., Value]:
-    known = installed_names(group)
-    if name not in known:
-        raise ConfigurationError(f"{topic}: {unknown_name(noun, name, known)}; is its package installed?")
+    installed = installed_names(group)
+    if name not in installed:
+        raise ConfigurationError(f"{topic}: {unknown_name(noun, name, installed)}; is its package installed?")
     point = find_installed(group, noun, name)
     try:
         factory = load_installed(point, noun)

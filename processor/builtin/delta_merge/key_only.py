@@ -1,4 +1,4 @@
-"""What is told of a record that is gone: its key fields, and nothing else."""
+"""The delta of a record that is gone: its key fields, and nothing else."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def key_alone(codec: Codec, key: KeyFields, stored: Stored) -> tuple[bytes, Headers]:
-    """A message with the key fields of a record, and the headers that it needs.
+    """Encode the key fields of a record; return the message and the headers that it needs.
 
     Where none of the body is a field, as in bytes under an explicit key, or where the message type cannot write key
-    fields alone, the message is empty: the Kafka key says which record it was.
+    fields alone, the message is empty: the Kafka key names the record.
     """
     if not (codec.can_delta or key.pointers):
         return b"", []

@@ -9,7 +9,7 @@ from processor.merge import diff, insert, remove_paths
 
 if TYPE_CHECKING:
     from processor.api import Change, Codec, Command, Context, Stored, Value
-    from processor.builtin.delta_merge.compiled_settings import Plan
+    from processor.builtin.delta_merge.compiled_settings import CompiledSettings
     from processor.config import TopicConfig
     from processor.merge import SequenceGroup
 
@@ -21,17 +21,22 @@ class StoredUnreadable(RecordRejected):
 class RecordChange:
     """Applies the commands of one topic to parsed records, and counts the sequence groups of late updates."""
 
-    def __init__(self, context: Context, settings: TopicConfig, plan: Plan) -> None:
+    def __init__(self, context: Context, settings: TopicConfig, compiled: CompiledSettings) -> None:
         """Create it for a partition.
 
         Args:
             context: the partition's.
             settings: the topic's.
-            plan: the same, compiled.
+            compiled: the same, compiled.
         """
         self._context = context
         self._settings = settings
-        self._key, self._policy, self._merge, self._rules = plan.key, plan.policy, plan.merge, plan.rules
+        self._key, self._policy, self._merge, self._rules = (
+            compiled.key,
+            compiled.policy,
+            compiled.merge,
+            compiled.rules,
+        )
         self._codec: Codec = context.codec
         self._nulls_missing = settings.null_policy == "ignore"
 
@@ -55,7 +60,7 @@ class RecordChange:
         """Add the key field to a full record that lacks it, in place; whether it did (producers.md, rule 6).
 
         Raises:
-            RecordRejected: `missing_key`: the Kafka key does not say it.
+            RecordRejected: `missing_key`: the Kafka key does not have it.
         """
         if self._settings.key_in_body == "optional":
             return False
@@ -92,7 +97,7 @@ class RecordChange:
         return change
 
     def _completed(self, old: Stored | None, change: Change) -> Change:
-        """The change where the message type fills in what a record lacks, or takes away what it cannot hold."""
+        """Complete a change where the message type adds defaults or drops fields that it cannot hold."""
         has_lost = self._codec.complete(change.record)
         if not (has_lost or change.removed):
             return change

@@ -1,8 +1,8 @@
 """Recognises input records that come again although the SOW topic has them: their worker died before its commit.
 
 A record that is in SOW itself is done. So is one whose key has a later record in SOW: it had its turn before that one,
-and was rejected, a duplicate, or a delete of nothing. Whatever had to be told before SOW was told then, deltas and dead
-letters; marks and acks may be missing, and are made up for.
+and was rejected, a duplicate, or a delete of nothing. Deltas and dead letters were written before SOW, so they are
+complete; marks and acks may be missing, and are written now.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 
     from processor.api import Context, Record
     from processor.builtin.delta_merge.acks import Acks
-    from processor.builtin.delta_merge.deduplication import Sequences
+    from processor.builtin.delta_merge.deduplication import Deduplicator
     from processor.builtin.placement import Placement
     from processor.wire.command import CommandHeaders, CommandReader
 
 
 class Redelivery:
-    """Passes by what is done, and answers whoever may still wait for it."""
+    """Skips input records that had their effect, and answers publishers that may still wait."""
 
     def __init__(
         self,
         context: Context,
         requests: CommandReader,
-        sequences: Sequences,
+        deduplicator: Deduplicator,
         acks: Acks,
         placement: Placement,
     ) -> None:
-        """Begin with what the context says is applied; `placement` rejects records that cannot be sent to their own."""
+        """Begin with the applied records of the context; `placement` rejects records that it cannot forward."""
         self._context = context
         self._read = requests.read
         self._plain = requests.plain
-        self._sequences = sequences
+        self._deduplicator = deduplicator
         self._acks = acks
         self._placement = placement
         self._applied: Mapping[int, Sequence[bytes]] = context.applied
@@ -60,11 +60,11 @@ class Redelivery:
         request = self._read(headers) if headers else self._plain
         is_applied = key is not None and self._latest.get(key, -1) >= offset
         if key is not None and not is_applied:
-            is_duplicate = request.sequence >= 0 and self._sequences.is_duplicate(request)
+            is_duplicate = request.sequence >= 0 and self._deduplicator.is_duplicate(request)
             if is_duplicate or not self._was_forwarded(key):
                 return False
         if key is None and is_delete_by_filter(record):
-            return False  # It may have been half done: it leaves alone what came behind it, and finds the rest.
+            return False  # It may have been half done: it finds the remaining records, and leaves later ones alone.
         self._context.count("redelivered")
         if key is None:
             # Sent to its own partition before any record of the time reached SOW, and answered there.
@@ -88,27 +88,27 @@ class Redelivery:
         return len(self._applied.get(offset, ()))
 
     def changed_after(self, offset: int) -> frozenset[bytes]:
-        """The keys that later input had changed: what comes again from this offset must leave them alone."""
+        """The keys that later input had changed: a command that comes again at this offset leaves them alone."""
         return frozenset(key for key, latest in self._latest.items() if latest > offset)
 
     def _answer(self, record: Record, key: bytes, request: CommandHeaders) -> None:
-        """Raise the mark and send the acks that a record may still be owed."""
+        """Raise the mark and send the acks that may be missing for a record."""
         is_delete = record.value is None or request.command == "sow_delete"
         if record.offset not in self._applied:
-            if request.sequence >= 0 and self._sequences.is_duplicate(request):
+            if request.sequence >= 0 and self._deduplicator.is_duplicate(request):
                 self._acks.succeeded(request, key, "duplicate", records_deleted=0 if is_delete else None)
                 return
             if request.expect_version >= 0:
                 self._acks.refused(request, key, "conflict")
                 return
             if not is_delete or request.sow_key not in (None, key):
-                # It hung on what the record was at that time: nobody can find the same words for it.
+                # The reason depended on the record of that time and cannot be found again.
                 raise RecordRejected("schema_mismatch", "rejected before; the first of its dead letters says why")
         if request.sequence >= 0:
-            self._sequences.take(request)
+            self._deduplicator.take(request)
         self._acks.succeeded(
             request,
             key,
-            "rekeyed" if self._sequences.came_in(request) else None,
+            "rekeyed" if self._deduplicator.came_in(request) else None,
             records_deleted=int(record.offset in self._applied) if is_delete else None,
         )

@@ -90,8 +90,8 @@ def _check_there(boundary: SnapshotBoundary, partition: int, offset: int) -> Non
         )
     if offset < (oldest := boundary.oldest(partition)):
         raise PositionLost(
-            f"{boundary.topic} partition {partition}: the bookmark stands at offset {offset}, but the oldest record kept "
-            f"is {oldest}: what lies between was deleted; begin with bookmark=epoch, or with a snapshot"
+            f"{boundary.topic} partition {partition}: the bookmark stands at offset {offset}, but the oldest record "
+            f"kept is {oldest}: what lies between was deleted; begin with bookmark=epoch, or with a snapshot"
         )
 
 

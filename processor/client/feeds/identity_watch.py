@@ -58,6 +58,6 @@ class IdentityWatch:
             return
         self._others += 1
         if self._others >= _CHECKS:
-            problem = "was recreated" if description[0] != self._expected[0] else f"has {description[1]} partitions"
+            problem = "was recreated" if description[0] != self._expected[0] else f"has {description[1]} partitions now"
             raise PositionLost(f"reading {self._topic}: the topic {problem}; begin again with a snapshot")
         self._next_s = now_s + INTERVAL_S / 5

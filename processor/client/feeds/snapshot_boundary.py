@@ -11,7 +11,7 @@ from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost
 from processor.kafka import errors as kafka_errors
 from processor.kafka.admin.admin import Admin
 from processor.kafka.message import Message, by_partition, records
-from processor.kafka.readers.log_reader import LogReader, Position, Read
+from processor.kafka.readers.log_reader import LogReader, Position, ReadResult
 from processor.record import Record
 from processor.topics.family import DAY_MS
 
@@ -91,7 +91,7 @@ class SnapshotBoundary:
         Args:
             begins: the first offset of each partition; default is the oldest kept.
             ends: the offset after the last one, of each partition to read; none after the boundary.
-            breathes: yield also when nothing has fetched yet: an empty batch of any partition.
+            breathes: yield also when nothing has arrived yet: an empty batch of any partition.
 
         Raises:
             Stop: as `before`.
@@ -201,11 +201,11 @@ class SnapshotBoundary:
         """Close the connection."""
         self._reader.close()
 
-    def _read(self, timeout_s: float) -> Read:
+    def _read(self, timeout_s: float) -> ReadResult:
         """The messages that are there, or else the first to arrive. A read of many would wait for as many."""
         first = self._reader.read(1, timeout_s)
         more = self._reader.read(_READ_MAX, 0)
-        return Read(first.messages + more.messages, first.ends + more.ends)
+        return ReadResult(first.messages + more.messages, first.ends + more.ends)
 
     def _no_answer(self, subject: str) -> BrokerUnavailable:
         return BrokerUnavailable(

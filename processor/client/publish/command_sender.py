@@ -48,9 +48,9 @@ class CommandSender:
         types = _types(options, is_delete=False)
         if topic not in self._checked:
             self._check(topic, outbox.kafka_topic)
-            if types or options.sequence is not None:
-                return self._acked_publisher.send(topic, outbox.kafka_topic, record, types, options)
-            self._publisher.send(outbox.kafka_topic, *record, options.on_delivery)
+        if types or options.sequence is not None:
+            return self._acked_publisher.send(topic, outbox.kafka_topic, record, types, options)
+        self._publisher.send(outbox.kafka_topic, *record, options.on_delivery)
         return None
 
     def delete(self, topic: str, selection: Selection, options: PublishOptions) -> Future[Ack] | None:
@@ -80,7 +80,7 @@ class CommandSender:
         return None if gathered is None else gathered.sent()
 
     def flush(self, timeout_s: float | None) -> None:
-        """Wait until Kafka has all sent records, and all requested acks have fetched.
+        """Wait until Kafka has all sent records, and all requested acks have arrived.
 
         Raises:
             BrokerUnavailable: Kafka does not take it in time.

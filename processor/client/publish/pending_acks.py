@@ -135,7 +135,7 @@ class PendingAcks:
         self._settled(1)
 
     def apply_ack(self, partition: int, ack: Ack) -> None:
-        """Apply an ack that fetched on a partition; one without a pending command is ignored."""
+        """Apply an ack that arrived on a partition; one without a pending command is ignored."""
         lane = Lane(ack.topic, partition, ack.client or "")
         with self._changed:
             outcomes = [(pending, self._record(lane, pending, ack)) for pending in self._covered(lane, ack)]
@@ -157,7 +157,7 @@ class PendingAcks:
         """Wait until one more command may be pending.
 
         Raises:
-            AcksMissing: no ack fetched for too long, or there is no room and `may_wait` is False.
+            AcksMissing: no ack arrived for too long, or there is no room and `may_wait` is False.
         """
         if self._count >= self._commands_max:
             self._wait(self._commands_max - 1, None, may_wait=may_wait)
@@ -181,7 +181,7 @@ class PendingAcks:
             while self._count > count_max:
                 if not may_wait:
                     raise AcksMissing(
-                        f"{self._count} acks are pending_acks, and this is the thread that takes them: a callback can "
+                        f"{self._count} acks are pending, and this is the thread that takes them: a callback can "
                         "neither flush nor publish beyond the limit"
                     )
                 now_s = time.monotonic()

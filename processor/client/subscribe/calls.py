@@ -78,7 +78,7 @@ class SubscribeCalls:
         topic: str,
         filter: str | None = None,  # noqa: A002 - AMPS' name
         options: str | None = None,
-        **wanted: Unpack[StreamArguments],
+        **arguments: Unpack[StreamArguments],
     ) -> Subscription:
         """The full merged record on each update from now on, or from a bookmark on.
 
@@ -87,42 +87,50 @@ class SubscribeCalls:
             filter: selects records, in the filter language; None: all.
             options: AMPS' options, separated by commas: `oof`, `timestamp`, and options with a value, such as
                 `conflation=500ms` or `select=[-/,+/id]`; for deltas also `no_empties`, `no_sowkey`, `send_keys`.
-            wanted: the same and more by name.
+            arguments: the same and more by name.
         """
-        return self._opener.subscription(topic, filter, options, Form(snapshot=False, live=True, delta=False), **wanted)
+        return self._opener.subscription(
+            topic, filter, options, Form(snapshot=False, live=True, delta=False), **arguments
+        )
 
     def sow_and_subscribe(
         self,
         topic: str,
         filter: str | None = None,  # noqa: A002 - AMPS' name
         options: str | None = None,
-        **wanted: Unpack[StreamArguments],
+        **arguments: Unpack[StreamArguments],
     ) -> Subscription:
         """The state of the world, then each update, with no gap and no overlap. Arguments as `subscribe`."""
-        return self._opener.subscription(topic, filter, options, Form(snapshot=True, live=True, delta=False), **wanted)
+        return self._opener.subscription(
+            topic, filter, options, Form(snapshot=True, live=True, delta=False), **arguments
+        )
 
     def delta_subscribe(
         self,
         topic: str,
         filter: str | None = None,  # noqa: A002 - AMPS' name
         options: str | None = None,
-        **wanted: Unpack[StreamArguments],
+        **arguments: Unpack[StreamArguments],
     ) -> Subscription:
         """Key fields and changed fields on each update from now on. Arguments as `subscribe`.
 
         A record that comes into focus is sent in full. One that matched at the time of the call is sent as a delta.
         """
-        return self._opener.subscription(topic, filter, options, Form(snapshot=False, live=True, delta=True), **wanted)
+        return self._opener.subscription(
+            topic, filter, options, Form(snapshot=False, live=True, delta=True), **arguments
+        )
 
     def sow_and_delta_subscribe(
         self,
         topic: str,
         filter: str | None = None,  # noqa: A002 - AMPS' name
         options: str | None = None,
-        **wanted: Unpack[StreamArguments],
+        **arguments: Unpack[StreamArguments],
     ) -> Subscription:
         """The state of the world, then the changes to just that state. Arguments as `subscribe`."""
-        return self._opener.subscription(topic, filter, options, Form(snapshot=True, live=True, delta=True), **wanted)
+        return self._opener.subscription(
+            topic, filter, options, Form(snapshot=True, live=True, delta=True), **arguments
+        )
 
     def connect(self, *, timeout_s: float | None = None, on_message: OnMessage | None = None) -> ClientConnection:
         """A connection for several subscriptions, of different calls and topics: one stream of messages.

@@ -70,17 +70,17 @@ class ClientConnection(Stream):
         topic: str,
         filter: str | None = None,  # noqa: A002 - AMPS' name
         options: str | None = None,
-        **asked: Unpack[SubscriptionArguments],
+        **arguments: Unpack[SubscriptionArguments],
     ) -> str:
         """Query the state of the world; the subscription ends with its `group_end`. Arguments as `Client.subscribe`."""
-        return self._add(topic, filter, options, Form(snapshot=True, live=False, delta=False), **asked)
+        return self._add(topic, filter, options, Form(snapshot=True, live=False, delta=False), **arguments)
 
     def subscribe(
         self,
         topic: str,
         filter: str | None = None,  # noqa: A002 - AMPS' name
         options: str | None = None,
-        **asked: Unpack[SubscriptionArguments],
+        **arguments: Unpack[SubscriptionArguments],
     ) -> str:
         """Subscribe to full records from now on. Arguments as `Client.subscribe`, without a bookmark.
 
@@ -92,37 +92,37 @@ class ClientConnection(Stream):
             FilterError: an invalid filter, select list or order.
             BrokerUnavailable: no answer in time.
         """
-        return self._add(topic, filter, options, Form(snapshot=False, live=True, delta=False), **asked)
+        return self._add(topic, filter, options, Form(snapshot=False, live=True, delta=False), **arguments)
 
     def sow_and_subscribe(
         self,
         topic: str,
         filter: str | None = None,  # noqa: A002 - AMPS' name
         options: str | None = None,
-        **asked: Unpack[SubscriptionArguments],
+        **arguments: Unpack[SubscriptionArguments],
     ) -> str:
         """Subscribe to the state of the world, then to full records. Arguments as `subscribe`."""
-        return self._add(topic, filter, options, Form(snapshot=True, live=True, delta=False), **asked)
+        return self._add(topic, filter, options, Form(snapshot=True, live=True, delta=False), **arguments)
 
     def delta_subscribe(
         self,
         topic: str,
         filter: str | None = None,  # noqa: A002 - AMPS' name
         options: str | None = None,
-        **asked: Unpack[SubscriptionArguments],
+        **arguments: Unpack[SubscriptionArguments],
     ) -> str:
         """Subscribe to key fields and changed fields from now on. Arguments as `subscribe`."""
-        return self._add(topic, filter, options, Form(snapshot=False, live=True, delta=True), **asked)
+        return self._add(topic, filter, options, Form(snapshot=False, live=True, delta=True), **arguments)
 
     def sow_and_delta_subscribe(
         self,
         topic: str,
         filter: str | None = None,  # noqa: A002 - AMPS' name
         options: str | None = None,
-        **asked: Unpack[SubscriptionArguments],
+        **arguments: Unpack[SubscriptionArguments],
     ) -> str:
         """Subscribe to the state of the world, then to its changes. Arguments as `subscribe`."""
-        return self._add(topic, filter, options, Form(snapshot=True, live=True, delta=True), **asked)
+        return self._add(topic, filter, options, Form(snapshot=True, live=True, delta=True), **arguments)
 
     def remove(self, sub_id: str) -> None:
         """End one subscription; the others go on. Some messages that were read before may still arrive for it.
@@ -144,7 +144,7 @@ class ClientConnection(Stream):
         sub_id: str | None = None,
         **arguments: Any,
     ) -> str:
-        known, request = self._topics.understand(topic, filter, options, form, **arguments)
+        opened_topic, request = self._topics.understand(topic, filter, options, form, **arguments)
         with self._opening:  # Two at a time would open a topic twice.
             with self._door, self._lock:
                 self._refuse_closed()
@@ -153,7 +153,7 @@ class ClientConnection(Stream):
                     self._feeds.add(topic, request, name)
                     return name
             # Kafka is asked for the ends of the topic; meanwhile the other topics are read.
-            feed = self._topics.feed(known, request, form, name)
+            feed = self._topics.feed(opened_topic, request, form, name)
             with self._door, self._lock:
                 if not self._is_closed:
                     self._feeds.open(topic, feed, request, name)

@@ -335,7 +335,13 @@ def _latest(batches: Iterable[tuple[int, list[Record]]], key: bytes) -> Record |
     return max(live, key=lambda record: record.timestamp_ms, default=None)
 
 
-def _request(topic: Topic, form: Form, filter: str | None, options: str | None, **arguments: Any) -> SubscriptionSpec:  # noqa: A002
+def _request(
+    topic: Topic,
+    form: Form,
+    filter: str | None,  # noqa: A002 - AMPS' name
+    options: str | None,
+    **arguments: Any,
+) -> SubscriptionSpec:
     """Parse the arguments of a call.
 
     Raises:

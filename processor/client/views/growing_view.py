@@ -60,10 +60,10 @@ class GrowingView:
             return self._stored.get_many(keys, partition)
         if partition is not None:
             return self._in_memory[partition].get_many(keys)
-        found: dict[bytes, Record | None] = dict.fromkeys(keys)
+        records: dict[bytes, Record | None] = dict.fromkeys(keys)
         for view in self._in_memory.values():
-            found |= {key: record for key, record in view.get_many(keys).items() if record is not None}
-        return found
+            records |= {key: record for key, record in view.get_many(keys).items() if record is not None}
+        return records
 
     def put(self, partition: int, records: Sequence[Record]) -> None:
         """Take the next records of a partition, in order."""

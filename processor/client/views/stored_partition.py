@@ -73,20 +73,20 @@ class StoredPartition:
         Raises:
             StateDamaged: rows on disk cannot be read.
         """
-        found: dict[bytes, Record | None] = {}
+        records: dict[bytes, Record | None] = {}
         missing = []
         for key in keys:
             record = self._fresh.get(key) or self._delivered.get(key)
             if record is None:
                 missing.append(key)
             else:
-                found[key] = None if record.value is None else record
+                records[key] = None if record.value is None else record
         if missing:
             rows = self._store.get_many(missing)
-            found |= {
+            records |= {
                 key: None if stored is None else _record(key, stored) for key, stored in zip(missing, rows, strict=True)
             }
-        return found
+        return records
 
     def put(self, records: Sequence[Record]) -> None:
         """Take the next records, at least one."""

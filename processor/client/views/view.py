@@ -29,7 +29,7 @@ class ViewChange(NamedTuple):
 class View(Mapping[str, Value]):
     """A mapping of SOW keys to full records. One thread at a time.
 
-    It changes only during calls: `refresh` applies the messages that have fetched, `changes` waits for more. Its
+    It changes only during calls: `refresh` applies the messages that have arrived, `changes` waits for more. Its
     records change with it: copy a record to keep or to edit it.
     """
 
@@ -96,7 +96,7 @@ class View(Mapping[str, Value]):
             yield from self._apply(message)
 
     def refresh(self, timeout_s: float = 0.0) -> list[ViewChange]:
-        """Apply all messages that have fetched; returns the changes.
+        """Apply all messages that have arrived; returns the changes.
 
         Args:
             timeout_s: the longest wait for the first message.

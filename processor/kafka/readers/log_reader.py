@@ -32,7 +32,7 @@ class Position(NamedTuple):
     """The next offset to read."""
 
 
-class Read(NamedTuple):
+class ReadResult(NamedTuple):
     """The result of one read."""
 
     messages: list[Message]
@@ -87,7 +87,7 @@ class LogReader:
         leave(former, former.close)
         self._consumer.incremental_assign([TopicPartition(*where, offset) for where, offset in self._begun.items()])
 
-    def read(self, records_max: int, timeout_s: float) -> Read:
+    def read(self, records_max: int, timeout_s: float) -> ReadResult:
         """The next records.
 
         Raises:
@@ -95,7 +95,7 @@ class LogReader:
         """
         came = self._consumer.consume(records_max, timeout_s)
         if not any(map(Message.error, came)):  # The usual case, without a step in Python for each message.
-            return Read(came, [])
+            return ReadResult(came, [])
         messages: list[Message] = []
         ends: list[Position] = []
         for message in came:
@@ -114,7 +114,7 @@ class LogReader:
                 if not self._bears_trouble or topic is None or partition is None:
                     raise (trouble if isinstance(trouble, Stop) else Stop(str(trouble))) from KafkaException(error)
                 self._troubled[topic, partition] = trouble
-        return Read(messages, ends)
+        return ReadResult(messages, ends)
 
     def take_troubled(self) -> dict[tuple[str, int], PartitionHeld | Stop]:
         """The topics and partitions that cannot be read on, with the reason, since the last call."""

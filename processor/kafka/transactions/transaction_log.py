@@ -31,7 +31,7 @@ _ONGOING, _PREPARE_COMMIT, _PREPARE_ABORT = 1, 2, 3  # Kafka's TransactionState.
 _VERSION_TAG: Final = 2  # ClientTransactionVersion of TransactionLogValue.
 
 
-class Entry(NamedTuple):
+class TransactionLogEntry(NamedTuple):
     """One entry of the log: the state of a transactional id after a change."""
 
     transactional_id: str
@@ -96,9 +96,9 @@ def decisions_of(
     return list(decisions(entries))
 
 
-def decisions(entries: Iterable[Entry]) -> Iterator[Decision]:
+def decisions(entries: Iterable[TransactionLogEntry]) -> Iterator[Decision]:
     """The decisions among the entries of one transactional id, in the order of the log."""
-    running: Entry | None = None
+    running: TransactionLogEntry | None = None
     for entry in entries:
         if entry.status == _ONGOING:
             running = entry
@@ -127,7 +127,7 @@ def partition_of(name: str, partitions: int) -> int:
     return (0 if signed == -(1 << 31) else abs(signed)) % partitions
 
 
-def read_entry(transactional_id: str, value: bytes) -> Entry:
+def read_entry(transactional_id: str, value: bytes) -> TransactionLogEntry:
     """Parse the value of an entry: Kafka's TransactionLogValue, version 0 or 1.
 
     Raises:
@@ -152,7 +152,7 @@ def read_entry(transactional_id: str, value: bytes) -> Entry:
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise Stop(f"{TRANSACTION_STATE} has an entry for {transactional_id} that is damaged: {error}") from error
     protocol = tags.get(_VERSION_TAG, b"")
-    return Entry(
+    return TransactionLogEntry(
         transactional_id, producer_id, epoch, status, places, updated_ms, int.from_bytes(protocol) if protocol else 0
     )
 

@@ -21,7 +21,7 @@ from processor.errors import (
 from processor.hosting.commit_metadata import CommitMetadata
 from processor.kafka import errors as kafka_errors
 from processor.kafka.message import by_log
-from processor.kafka.readers.log_reader import LogReader, Position, Read
+from processor.kafka.readers.log_reader import LogReader, Position, ReadResult
 from processor.runtime.recovery.input_position import Beginning, GroupOffset, InputPositions
 from processor.runtime.recovery.job import RestoreJob, log_restoring, moved_start, stop_for_hold
 from processor.runtime.recovery.log_replay import LogReplay, MarkReplay, SowReplay
@@ -88,8 +88,7 @@ class Restorer:
             open_state: opens the state of a partition.
             stall_timeout_s: how long a restore may make no progress while Kafka answers other questions.
             progress: shows the progress to people and metrics.
-            is_copy: whether the states are derived from another family's SOW topic: once its offset is gone, it is
-                unknown whether it was an offset of the same records.
+            is_copy: whether the states are derived from another family, whose topic may have been recreated since.
             positions: decides where the input begins; None: the group's offset decides alone.
             on_held: called with a partition that was given up, and the reason. The default raises `Stop`.
         """
@@ -254,7 +253,7 @@ class Restorer:
             part.target = aim.ends[part.topic]
         return logs
 
-    def _apply(self, read: Read, ready: list[tuple[Task, int]]) -> None:
+    def _apply(self, read: ReadResult, ready: list[tuple[Task, int]]) -> None:
         """Apply the messages, and complete the logs that have ended."""
         for (topic, partition), messages in by_log(read.messages).items():
             job = self._jobs.get(partition)

@@ -10,7 +10,7 @@ import structlog
 
 from processor.errors import Stop
 from processor.hosting.pipeline import source_spec
-from processor.hosting.topic_check import tell
+from processor.hosting.topic_check import log_warnings
 from processor.topics import changes, grown, kept_ms
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class TopicMonitor:
 
     def _report(self, wrong: Sequence[Problem]) -> None:
         """Log the changes, and end the pipelines that must not go on."""
-        if refused := tell(wrong, "topic changed"):
+        if refused := log_warnings(wrong, "topic changed"):
             topics = {problem.topic for problem in wrong if problem.severity == "refuse"}
             for topic in topics:
                 self._before.pop(topic, None)

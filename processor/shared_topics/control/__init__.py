@@ -7,15 +7,15 @@ from elsewhere, and not be resumed by an order.
 from processor.shared_topics.control.hold import REMEDIES, Hold, Resume
 from processor.shared_topics.control.report import control_report
 from processor.shared_topics.control.thread import ControlThread
-from processor.shared_topics.control.topic import ControlTopic, Entries
+from processor.shared_topics.control.topic import ControlEntries, ControlTopic
 from processor.wire.control import FORMAT, Failure, Key, Notice, Order
 
 __all__ = [
     "FORMAT",
     "REMEDIES",
+    "ControlEntries",
     "ControlThread",
     "ControlTopic",
-    "Entries",
     "Failure",
     "Hold",
     "Key",

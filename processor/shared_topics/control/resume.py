@@ -11,7 +11,7 @@ from processor.errors import ConfigurationError
 from processor.wire.control import Failure, Notice, Order, decode, decode_key
 
 if TYPE_CHECKING:
-    from processor.shared_topics.control.topic import ControlTopic, Entries
+    from processor.shared_topics.control.topic import ControlEntries, ControlTopic
 
 _WAIT_S = 0.2  # Longest wait in one call, so that Ctrl-C takes effect.
 
@@ -75,7 +75,7 @@ def check_skip(topic: str, source: str, partition: int, notice: Notice | None, s
 
 
 def send_order(
-    control: ControlTopic, application_id: str, pipeline: str, order: Order, entries: Entries, timeout_s: float
+    control: ControlTopic, application_id: str, pipeline: str, order: Order, entries: ControlEntries, timeout_s: float
 ) -> list[Outcome]:
     """Send an order and wait for the outcome that the workers report.
 

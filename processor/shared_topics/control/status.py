@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from processor.kafka.admin.descriptions import Member
-    from processor.shared_topics.control.topic import Entries
+    from processor.shared_topics.control.topic import ControlEntries
     from processor.wire.control import Failure, Notice
 
 CONFIRMED_MS: Final = 900_000
@@ -103,7 +103,7 @@ class Status(NamedTuple):
         return all(pipeline.is_well for pipeline in self.pipelines)
 
 
-def look(
+def fetch_status(
     kafka: Mapping[str, str], application_id: str, watched: Sequence[Watched], *, prefix: str = "", now_ms: int = 0
 ) -> Status:
     """Fetch the status of pipelines from Kafka.
@@ -171,7 +171,7 @@ def _partition(
     offsets: Mapping[_Place, int | None],
     ends: Mapping[_Place, int | None],
     stable: Mapping[_Place, int],
-    entries: Entries | None,
+    entries: ControlEntries | None,
 ) -> PartitionStatus:
     number = place[1]
     offset = offsets.get(place)

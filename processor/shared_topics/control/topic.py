@@ -20,7 +20,7 @@ READ_TIMEOUT_S: Final = 10.0
 """Longest wait for an answer, and for the next record."""
 
 
-class Entries(NamedTuple):
+class ControlEntries(NamedTuple):
     """The workers' notices of one application."""
 
     held: Mapping[str, Mapping[int, Notice]]
@@ -56,7 +56,7 @@ class ControlTopic:
         """Whether a cluster has a control topic that we are allowed to see."""
         return self.topic in cluster.topics
 
-    def read(self, application_id: str, timeout_s: float = READ_TIMEOUT_S) -> Entries | None:
+    def read(self, application_id: str, timeout_s: float = READ_TIMEOUT_S) -> ControlEntries | None:
         """Read the present notices of an application; None if there is no control topic.
 
         Raises:
@@ -113,7 +113,7 @@ class Following:
         self._reader.close()
 
 
-def _entries(application_id: str, latest: Iterable[tuple[bytes | None, bytes | None]], end: int) -> Entries:
+def _entries(application_id: str, latest: Iterable[tuple[bytes | None, bytes | None]], end: int) -> ControlEntries:
     held: dict[str, dict[int, Notice]] = {}
     failed: dict[str, dict[str, Failure]] = {}
     for data, value in latest:
@@ -124,4 +124,4 @@ def _entries(application_id: str, latest: Iterable[tuple[bytes | None, bytes | N
             held.setdefault(key.pipeline, {})[int(key.place)] = notice
         elif key.kind == "failed" and (failure := decode(Failure, value)) is not None:
             failed.setdefault(key.pipeline, {})[key.place] = failure
-    return Entries(held, failed, end)
+    return ControlEntries(held, failed, end)

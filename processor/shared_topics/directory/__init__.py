@@ -6,7 +6,7 @@ with their own settings when they start.
 
 from processor.shared_topics.directory.compare import Difference, contradictions, differences
 from processor.shared_topics.directory.configured import described_topics, with_described_topics
-from processor.shared_topics.directory.directory import Entries, TopicDirectory
+from processor.shared_topics.directory.directory import DirectoryEntries, TopicDirectory
 from processor.shared_topics.directory.report import check_at_start, report
 from processor.shared_topics.directory.revise import Revision, revise
 from processor.wire.topic_description import FORMAT, Description, describe
@@ -15,7 +15,7 @@ __all__ = [
     "FORMAT",
     "Description",
     "Difference",
-    "Entries",
+    "DirectoryEntries",
     "Revision",
     "TopicDirectory",
     "check_at_start",

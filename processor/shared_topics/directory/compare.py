@@ -9,7 +9,7 @@ from processor.topics import Problem
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from processor.shared_topics.directory.directory import Entries
+    from processor.shared_topics.directory.directory import DirectoryEntries
     from processor.wire.topic_description import Description
 
 _REFUSED: Final = frozenset(
@@ -63,7 +63,7 @@ def differences(configured: Description, described: Description) -> list[Differe
 
 def contradictions(
     configured: Mapping[str, Description],
-    entries: Entries,
+    entries: DirectoryEntries,
     names: Iterable[str],
     *,
     ignored: Collection[str] = (),

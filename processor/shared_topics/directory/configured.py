@@ -13,7 +13,7 @@ from processor.wire.topic_description import KINDS, Unreadable, conflated_sectio
 
 if TYPE_CHECKING:
     from processor.config import Config, ConflatedConfig, TopicConfig
-    from processor.shared_topics.directory.directory import Entries
+    from processor.shared_topics.directory.directory import DirectoryEntries
 
 log = logging.getLogger("sowstream.directory")
 
@@ -42,7 +42,7 @@ def with_described_topics(config: Config) -> Config:
     return described_topics(config, entries)
 
 
-def described_topics(config: Config, entries: Entries) -> Config:
+def described_topics(config: Config, entries: DirectoryEntries) -> Config:
     """The settings with the topics of a directory in place of their own.
 
     The application id and the address of the schema registry are taken from the directory too, if the settings lack
@@ -92,7 +92,7 @@ def _other_directories(admin: Admin) -> str:
     return f". There is one with topic_prefix {' and one with '.join(map(repr, prefixes[:3]))}: set that"
 
 
-def _check(entries: Entries, name: str) -> None:
+def _check(entries: DirectoryEntries, name: str) -> None:
     """Check that the description of a topic can be used.
 
     Raises:

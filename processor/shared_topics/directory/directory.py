@@ -23,7 +23,7 @@ READ_TIMEOUT_S: Final = 10.0
 log = logging.getLogger("sowstream.directory")
 
 
-class Entries(NamedTuple):
+class DirectoryEntries(NamedTuple):
     """The content of the directory."""
 
     descriptions: Mapping[str, Description]
@@ -59,7 +59,7 @@ class TopicDirectory:
         """Whether a cluster has a directory that we are allowed to see."""
         return self.topic in cluster.topics
 
-    def read(self, timeout_s: float = READ_TIMEOUT_S) -> Entries | None:
+    def read(self, timeout_s: float = READ_TIMEOUT_S) -> DirectoryEntries | None:
         """Read all present descriptions; None if there is no directory.
 
         Raises:
@@ -94,7 +94,7 @@ class TopicDirectory:
         return read_up_to(reader, self.topic, ends, stall_timeout_s=timeout_s)
 
 
-def _entries(latest: Mapping[str, bytes | None]) -> Entries:
+def _entries(latest: Mapping[str, bytes | None]) -> DirectoryEntries:
     descriptions, unreadable, newer = {}, {}, set()
     for name, value in latest.items():
         if value is None:
@@ -105,4 +105,4 @@ def _entries(latest: Mapping[str, bytes | None]) -> Entries:
             unreadable[name] = str(error)
             if isinstance(error, NewerFormat):
                 newer.add(name)
-    return Entries(descriptions, unreadable, frozenset(newer))
+    return DirectoryEntries(descriptions, unreadable, frozenset(newer))

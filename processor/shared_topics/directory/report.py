@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from processor.config import Config
     from processor.kafka.admin.admin import Admin, Cluster
-    from processor.shared_topics.directory.directory import Entries
+    from processor.shared_topics.directory.directory import DirectoryEntries
 
 
 def check_at_start(config: Config, admin: Admin, cluster: Cluster, names: Iterable[str]) -> list[Problem]:
@@ -76,7 +76,7 @@ def report(config: Config, admin: Admin, cluster: Cluster) -> list[Problem]:
     return problems
 
 
-def stale(config: Config, entries: Entries, configured: Iterable[str]) -> list[str]:
+def stale(config: Config, entries: DirectoryEntries, configured: Iterable[str]) -> list[str]:
     """Topics that the directory describes for this application and that are missing in the settings."""
     names = set(configured)
     return sorted(

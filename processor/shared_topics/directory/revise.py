@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from processor.config import Config
-    from processor.shared_topics.directory.directory import Entries
+    from processor.shared_topics.directory.directory import DirectoryEntries
     from processor.wire.topic_description import Description
 
 
@@ -27,7 +27,7 @@ class Revision(NamedTuple):
 def revise(
     config: Config,
     configured: Mapping[str, Description],
-    entries: Entries | None,
+    entries: DirectoryEntries | None,
     *,
     kept: Collection[str] = (),
     prune: bool = False,

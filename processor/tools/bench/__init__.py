@@ -1,8 +1,8 @@
-"""`sowstream bench`: how fast one worker is on this machine, beside the most that its client library could do.
+"""`sowstream bench`: measures the speed of one worker on this machine, next to the ceiling of its client library.
 
-In reading order: `plan` says what can be asked for and how long it takes, `run` what happens when, `load` what the
-input is, `setup` what a worker is given, `programs` how the ceiling and the worker are run and timed, `delays` how long
-a record takes, `figures` what is made of the figures, `machine` what they were measured on, `result` how they are told.
+In reading order: `plan` has the options and the expected duration, `run` the sequence of measurements, `load` the
+input, `setup` a worker's settings, `programs` runs and times the ceiling and the worker, `delays` measures latency,
+`figures` computes medians and ratios, `machine` describes the machine, `result` prints.
 """
 
 from processor.tools.bench.plan import BenchOptions
@@ -16,7 +16,7 @@ from processor.tools.bench.result import (
     latency_rows,
     throughput_rows,
 )
-from processor.tools.bench.run import Progress, run_bench
+from processor.tools.bench.run import BenchProgress, run_bench
 
 __all__ = [
     "EXPLAINED",
@@ -24,7 +24,7 @@ __all__ = [
     "LATENCY_EXPLAINED",
     "THROUGHPUT_COLUMNS",
     "BenchOptions",
-    "Progress",
+    "BenchProgress",
     "Result",
     "as_tree",
     "latency_rows",

@@ -1,4 +1,4 @@
-"""How long a published record takes until a reader of committed records sees what became of it."""
+"""Measures the time from publishing a record until a reader of committed records sees its result."""
 
 from __future__ import annotations
 
@@ -13,29 +13,34 @@ from processor.tools.bench.programs import START_TIMEOUT_S, require_alive, runni
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from processor.tools.bench.setup import Setup
+    from processor.tools.bench.setup import BenchSetup
     from processor.topics.family import Role
 
 _KEYS: Final = 200
 _WARM_UP: Final = 5
-"""One record of so many comes before those that count."""
+"""Divisor: this part of the records comes first, as a warm-up, and does not count."""
 _BATCH_MAX: Final = 100
 _WAIT_S: Final = 0.001
 
 
 def delays_s(
-    setup: Setup, count: int, rate: float, *, output: Role = "delta", tell: Callable[[int], None] = lambda _seen: None
+    setup: BenchSetup,
+    count: int,
+    rate: float,
+    *,
+    output: Role = "delta",
+    on_progress: Callable[[int], None] = lambda _seen: None,
 ) -> list[float]:
-    """From the publisher's call to the reader's, of each record after the warm-up, seconds.
+    """The latency of each record after the warm-up, from the publisher's call to the reader's, in seconds.
 
-    Publisher and reader are one thread of this process, which looks at the clock for both.
+    Publisher and reader share one thread of this process, and therefore one clock.
 
     Args:
-        setup: a worker's settings; the topics are there and empty.
-        count: how many records count.
+        setup: a worker's settings; its topics exist and are empty.
+        count: the number of records after the warm-up.
         rate: records a second.
-        output: what is read.
-        tell: told how many were seen.
+        output: the topic that is read.
+        on_progress: called with the number of records seen.
 
     Raises:
         Stop: the worker ended or stalled; with the end of its log.
@@ -53,12 +58,12 @@ def delays_s(
             limit_s = START_TIMEOUT_S + 3 * whole / rate
             while seen < whole:
                 require_alive(process, began_s + limit_s)
-                # The second record comes after the first was seen: then the worker works.
+                # The second record is sent after the first was seen, when the worker works.
                 due = 1 + (int((time.monotonic() - began_s) * rate) if seen else 0)
                 while sent < min(due, whole):
                     _publish(publisher, setup.topic("publish"), sent)
                     sent += 1
-                # Asleep until something comes: whoever looks all the time takes the processor from what is measured.
+                # Sleep until a message arrives: polling would take processor time from the worker.
                 for message in [*reader.read(1, _WAIT_S).messages, *reader.read(_BATCH_MAX, 0.0).messages]:
                     now_s = time.monotonic()
                     seen += 1
@@ -66,13 +71,13 @@ def delays_s(
                         began_s = now_s
                     if seen > warm_up:
                         delays.append(now_s - json.loads(message.value() or b"")["at"])
-                tell(seen)
+                on_progress(seen)
             return delays
     finally:
         reader.close()
 
 
 def _publish(publisher: Publisher, topic: str, number: int) -> None:
-    """One record, with the time in it."""
+    """Publish one record that contains the time."""
     key = number % _KEYS
     publisher.send(topic, b"%d" % key, json.dumps({"id": key, "at": time.monotonic()}).encode())

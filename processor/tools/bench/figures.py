@@ -1,4 +1,4 @@
-"""What is measured, and what is made of it: medians, ratios round by round, percentiles."""
+"""Figures of a run, and their statistics: medians, ratios per round, percentiles."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ if TYPE_CHECKING:
 
 
 class Figure(NamedTuple):
-    """One run of one program."""
+    """The figures of one run of one program."""
 
     records_per_s: float
-    """Input records, from the first one taken until all are done."""
+    """Input records per second, from the first one read until all are finished."""
     cpu_s_per_million: float
-    """User and system seconds of its process meanwhile, for a million input records."""
+    """User and system seconds of its process in that time, per million input records."""
 
 
 class Spread(NamedTuple):
-    """A figure over all rounds."""
+    """The spread of a figure over all rounds."""
 
     median: float
-    """Half of the rounds are above."""
+    """The median."""
     least: float
-    """The lowest of them."""
+    """The lowest value."""
     most: float
-    """The highest."""
+    """The highest value."""
 
 
 def spread(values: Sequence[float]) -> Spread:
@@ -35,11 +35,11 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def ratios(ours: Sequence[Figure], theirs: Sequence[Figure]) -> list[float]:
-    """How many times as fast, round by round: what disturbed a whole round has disturbed both."""
+    """The ratios of two programs' rates, per round: a disturbance of a whole round affects both."""
     return [one.records_per_s / other.records_per_s for one, other in zip(ours, theirs, strict=True)]
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that so large a share of at least one value is not above."""
+    """The smallest of the values that is not below this share of them."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]

@@ -1,4 +1,4 @@
-"""Makes the input: full records first, then deltas, the same ones for every program that is measured."""
+"""Generates the input: full records first, then deltas, the same for every measured program."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from processor.kafka.producers.publisher import Publisher
 from processor.record import Headers
 
 SEED: Final = 7
-"""What the input depends on, and on nothing else."""
+"""The seed of the input."""
 
 Write: TypeAlias = Callable[[int, dict[str, Any], bool], tuple[bytes, Headers]]
-"""How a message is written: its number, its body and whether it is a delta, to its value and its headers."""
+"""Encodes a message: from its number, its body and whether it is a delta, to its value and headers."""
 
 _TOLD_EACH: Final = 10_000
 
@@ -27,24 +27,24 @@ def load(
     *,
     seed: int = SEED,
     write: Write | None = None,
-    tell: Callable[[int], None] = lambda _done: None,
+    on_progress: Callable[[int], None] = lambda _done: None,
 ) -> None:
-    """Publish `count` records over `keys` keys, as JSON without headers unless told otherwise.
+    """Publish `count` records over `keys` keys, as JSON without headers by default.
 
     Args:
         kafka: librdkafka properties.
         topic: the Kafka topic.
-        count: how many records.
-        keys: of how many keys, at most.
-        seed: what the records depend on.
-        write: how each is written.
-        tell: told now and then how many were sent.
+        count: the number of records.
+        keys: the maximum number of keys.
+        seed: the seed of the records.
+        write: encodes each record.
+        on_progress: called now and then with the number of records sent.
 
     Raises:
         Stop: Kafka does not take them.
     """
     write = write or _json()
-    # Batches as large as they get: what is measured reads them, and is not to be measured by them.
+    # Large batches: the measured programs read them, and must not be limited by small ones.
     publisher = Publisher({"linger.ms": "20", **kafka})
     for number, (key, body, is_delta) in enumerate(messages(count, keys, seed=seed)):
         value, headers = write(number, body, is_delta)
@@ -52,13 +52,13 @@ def load(
             publisher.wait_for_room()
         if number % _TOLD_EACH == 0:
             publisher.serve()
-            tell(number)
+            on_progress(number)
     publisher.flush()
 
 
 def messages(count: int, keys: int, *, seed: int = SEED) -> Iterator[tuple[int, dict[str, Any], bool]]:
-    """Key, body and whether it is a delta: the first message of a key is a whole record."""
-    rng = random.Random(seed)  # noqa: S311  No secret hangs on it.
+    """Key, body and whether it is a delta: the first message of a key is a full record."""
+    rng = random.Random(seed)  # noqa: S311 - not used for secrets
     seen: set[int] = set()
     for number in range(count):
         key = rng.randrange(keys)

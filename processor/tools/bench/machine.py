@@ -1,4 +1,4 @@
-"""Says what figures were measured on: they mean little without it."""
+"""Describes the machine of a measurement: figures mean little without it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from processor.kafka.admin.admin import librdkafka_version
 from processor.runtime.process import allocator
 
 _BUSY: float = 0.5
-"""Programs for each processor, over the last minute, from which on they take from what is measured."""
+"""Running programs per processor, over the last minute, from which on they distort the figures."""
 
 
 class Machine(NamedTuple):
-    """Where and when."""
+    """The machine and the versions of the software."""
 
     cores: int
-    """Processors that we may use."""
+    """Processors available to this process."""
     load: float
-    """Programs that wanted one, over the minute before the start."""
+    """Programs ready to run, averaged over the minute before the start."""
     system: str
     """Operating system and processor family."""
     python: str
@@ -28,18 +28,18 @@ class Machine(NamedTuple):
     librdkafka: str
     """The client library's version."""
     sowstream: str
-    """Our own."""
+    """Sowstream's version."""
     allocator: str
-    """What gives memory to the programs that are measured: jemalloc, as in the image, or libc where there is none."""
+    """The memory allocator of the measured programs: jemalloc, as in the image, or libc if it is not installed."""
 
     @property
     def is_busy(self) -> bool:
-        """Whether others' work will be seen in the figures."""
+        """Whether other programs' work distorts the figures."""
         return self.load > _BUSY * self.cores
 
 
 def this_machine() -> Machine:
-    """The machine as it is now."""
+    """The machine in its current state."""
     return Machine(
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         load=round(os.getloadavg()[0], 1),

@@ -1,4 +1,4 @@
-"""The ceiling: what this machine can at best read and write with confluent_kafka, without merge, state or transaction.
+"""The ceiling: the best rate of reading and writing with confluent_kafka here, without merge, state or transaction.
 
 `python -m processor.tools.bench.pass_through FILE`, whose JSON is `kafka` (librdkafka properties), `source`, two
 `outputs` and the `count` of records; prints one JSON line with `seconds` and `cpu_s`. It loops over the bare client on
@@ -28,13 +28,13 @@ _WRITER = {
     "queue.buffering.max.messages": "1000000",
 }
 _HEADERS = [("kind", b"update"), ("version", b"12345678")]
-"""As many as a worker writes."""
+"""As many headers as a worker writes."""
 
 
 def pass_through(kafka: Mapping[str, str], source: str, outputs: Sequence[str], count: int) -> tuple[float, float]:
-    """Write so many records of one topic to others; seconds from the first one read to the last one delivered, and CPU.
+    """Copy `count` records of one topic to others; returns seconds from the first read to the last delivery, and CPU.
 
-    Nobody looks for errors: whoever runs this has a limit, and a ceiling has nothing to lose.
+    Errors are not handled: the caller has a time limit, and the ceiling has no data to lose.
     """
     consumer = Consumer({**_READER, **kafka, "group.id": f"{outputs[0]}.group"})
     producer = Producer({**_WRITER, **kafka})
@@ -49,7 +49,7 @@ def pass_through(kafka: Mapping[str, str], source: str, outputs: Sequence[str], 
             started, cpu = time.monotonic(), time.process_time()
         for message in batch:
             key, value, partition = message.key(), message.value(), message.partition()
-            # What any processor looks at.
+            # The fields that any processor reads.
             message.headers(), message.offset(), message.timestamp()
             for output in outputs:
                 while True:
@@ -68,7 +68,7 @@ def pass_through(kafka: Mapping[str, str], source: str, outputs: Sequence[str], 
 
 
 def main() -> None:
-    """Do what the file says."""
+    """Run as described in the file."""
     order = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     gc.disable()
     seconds, cpu_s = pass_through(order["kafka"], order["source"], order["outputs"], order["count"])

@@ -1,4 +1,4 @@
-"""What is measured: the pass-through ceiling and one worker, each a process of its own, each over the same input."""
+"""Runs the measured programs: the pass-through ceiling and one worker, as separate processes over the same input."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from processor.tools.bench.setup import Setup
+    from processor.tools.bench.setup import BenchSetup
 
 START_TIMEOUT_S: Final = 120.0
-"""For a program to have begun, or to say anything at all."""
+"""Time for a program to begin, or to print anything."""
 _SLOWEST_PER_S: Final = 2_000
-"""One that is slower than this beyond START_TIMEOUT_S has stalled."""
+"""A program slower than this beyond START_TIMEOUT_S has stalled."""
 
 
 def run_ceiling(kafka: Mapping[str, str], directory: Path, source: str, outputs: tuple[str, str], count: int) -> Figure:
-    """One run of the ceiling, from the first record read until the last one is delivered.
+    """Run the ceiling once, from the first record read until the last one is delivered.
 
     Raises:
         Stop: it ended or stalled; with the end of its log.
     """
     order = directory / "ceiling.json"
-    # A file of the owner's, as the properties may have a password, which `ps` would show.
+    # A file readable by the owner only, as the properties may have a password, which `ps` would show.
     order.touch(mode=0o600)
     order.write_text(json.dumps({"kafka": dict(kafka), "source": source, "outputs": outputs, "count": count}))
     command = [sys.executable, "-m", "processor.tools.bench.pass_through", str(order)]
@@ -48,19 +48,19 @@ def run_ceiling(kafka: Mapping[str, str], directory: Path, source: str, outputs:
                 raise Stop(f"the ceiling has stalled; its log ends:\n{process.tail()}")
             time.sleep(0.02)
         try:
-            said = json.loads(process.tail().splitlines()[-1])
-            return Figure(count / said["seconds"], said["cpu_s"] / count * 1e6)
+            measured = json.loads(process.tail().splitlines()[-1])
+            return Figure(count / measured["seconds"], measured["cpu_s"] / count * 1e6)
         except (LookupError, TypeError, ValueError):
             raise _ended(process) from None
 
 
-def run_worker(setup: Setup, count: int, tell: Callable[[int], None] = lambda _done: None) -> Figure:
-    """One run of a worker, from its first batch of records until its group has committed all.
+def run_worker(setup: BenchSetup, count: int, on_progress: Callable[[int], None] = lambda _done: None) -> Figure:
+    """Run a worker once, from its first batch of records until its group has committed all.
 
     Args:
-        setup: its settings; the input is there.
-        count: how many records the input has.
-        tell: told now and then how many are committed.
+        setup: its settings; the input is complete.
+        count: the number of input records.
+        on_progress: called now and then with the number of committed records.
 
     Raises:
         Stop: it ended or stalled; with the end of its log.
@@ -75,14 +75,14 @@ def run_worker(setup: Setup, count: int, tell: Callable[[int], None] = lambda _d
 
     def is_done() -> bool:
         done = committed(reader, setup.topic("publish"), setup.partitions)
-        tell(done)
+        on_progress(done)
         return done >= count
 
     try:
         with running(worker_process(setup)) as process:
             wait_until(process, has_begun, every_s=0.005)
-            # A worker tells of a batch when it is merged: the clock begins then, and those records came before it. A
-            # trial may be nearly over by now; then all are counted, as for so few it is no measure anyway.
+            # A worker's metrics count a batch when it is merged: the clock starts then, and those records are not
+            # counted. A trial may be nearly over by then; it counts all records, as so few are no measurement anyway.
             counted = count - taken if taken < count / 2 else count
             try:
                 measured = _program(process)
@@ -95,8 +95,8 @@ def run_worker(setup: Setup, count: int, tell: Callable[[int], None] = lambda _d
         reader.close()
 
 
-def worker_process(setup: Setup, *options: str) -> GuardedProcess:
-    """The worker, not started yet; no setting comes from the environment, whatever a user has there."""
+def worker_process(setup: BenchSetup, *options: str) -> GuardedProcess:
+    """The worker, not started yet; it ignores settings in the environment."""
     command = [sys.executable, "-m", "processor.cli.main", "worker", "-c", str(setup.file), *options]
     ours = dict.fromkeys(name for name in os.environ if name.startswith("SOWSTREAM_"))
     return GuardedProcess("worker", command, setup.directory, env={**ours, **allocator.environment()})
@@ -104,7 +104,7 @@ def worker_process(setup: Setup, *options: str) -> GuardedProcess:
 
 @contextlib.contextmanager
 def running(process: GuardedProcess) -> Iterator[GuardedProcess]:
-    """Start it, and end it in good order, whatever happens."""
+    """Start a process, and end it in good order after the block."""
     process.start()
     try:
         yield process
@@ -113,7 +113,7 @@ def running(process: GuardedProcess) -> Iterator[GuardedProcess]:
 
 
 def wait_until(process: GuardedProcess, reached: Callable[[], bool], *, every_s: float, count: int = 0) -> None:
-    """Look until it is so; `count` records may have to be merged before.
+    """Poll until a condition holds; `count` is the number of records to merge before that.
 
     Raises:
         Stop: the process ended or stalled; with the end of its log.
@@ -125,7 +125,7 @@ def wait_until(process: GuardedProcess, reached: Callable[[], bool], *, every_s:
 
 
 def require_alive(process: GuardedProcess, deadline_s: float) -> None:
-    """See that it runs, and has not come to its time by the monotonic clock.
+    """Check that a process runs and has not reached its deadline by the monotonic clock.
 
     Raises:
         Stop: it ended or stalled; with the end of its log.
@@ -137,7 +137,7 @@ def require_alive(process: GuardedProcess, deadline_s: float) -> None:
 
 
 def consumed(port: int | None) -> float:
-    """What a worker's own metrics say it has taken; 0 where nobody answers."""
+    """The number of records taken, from a worker's metrics; 0 if they do not answer."""
     if port is None:
         return 0.0
     try:
@@ -151,7 +151,7 @@ def consumed(port: int | None) -> float:
 
 
 def committed(reader: LogReader, topic: str, partitions: int) -> int:
-    """How many input records the reader's group has committed."""
+    """The number of input records that the reader's group has committed."""
     total = 0
     for partition in range(partitions):
         with contextlib.suppress(TimeoutError):
@@ -160,13 +160,13 @@ def committed(reader: LogReader, topic: str, partitions: int) -> int:
 
 
 def cpu_s(process: psutil.Process) -> float:
-    """User and system seconds so far."""
+    """User and system seconds of a process so far."""
     times = process.cpu_times()
     return times.user + times.system
 
 
 def _program(process: GuardedProcess) -> psutil.Process:
-    """The process itself, and not its guard."""
+    """The process itself, not its guard."""
     children = psutil.Process(process.guard_pid).children()
     if len(children) != 1:
         raise _ended(process)
@@ -174,7 +174,7 @@ def _program(process: GuardedProcess) -> psutil.Process:
 
 
 def _ended(process: GuardedProcess) -> Stop:
-    """It was not to end; what it said last says why."""
+    """The error for a process that ended too early, with the end of its log."""
     code = process.await_end()
     return Stop(
         f"the {process.name} ended with exit code {code} while it was measured; its log ends:\n{process.tail()}"

@@ -1,4 +1,4 @@
-"""What was found, for people and for programs."""
+"""The results, as tables for people and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ latency         from publishing a record until a reader of committed records has
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Every figure, and what it was measured on."""
+    """All figures, and the machine they were measured on."""
 
     options: BenchOptions
-    """What was asked for."""
+    """The options."""
     machine: Machine
-    """Where it was."""
+    """The machine."""
     figures: Mapping[str, Sequence[Figure]]
-    """Of each program, one for each round."""
+    """By program, the figures of each round."""
     delays_s: Mapping[str, Sequence[float]]
-    """Under each guarantee, one for each record; empty where latency was not measured."""
+    """By guarantee, the latency of each record; empty if latency was not measured."""
 
     def ratios(self) -> list[float]:
-        """The worker's rate in parts of the ceiling's, round by round."""
+        """The worker's rate divided by the ceiling's, per round."""
         return ratios(self.figures[WORKER], self.figures[CEILING])
 
 
 def throughput_rows(result: Result) -> list[tuple[str, ...]]:
-    """A row for each program, under THROUGHPUT_COLUMNS."""
+    """A row for each program, with the columns THROUGHPUT_COLUMNS."""
     rows: list[tuple[str, ...]] = []
     for program, of_program in result.figures.items():
         rate = spread([figure.records_per_s for figure in of_program])
@@ -62,7 +62,7 @@ def throughput_rows(result: Result) -> list[tuple[str, ...]]:
 
 
 def latency_rows(result: Result) -> list[tuple[str, ...]]:
-    """A row for each guarantee, under LATENCY_COLUMNS."""
+    """A row for each guarantee, with the columns LATENCY_COLUMNS."""
     return [
         (guarantee.replace("_", " "), *(f"{value:.1f}" for value in _percentiles_ms(delays)))
         for guarantee, delays in result.delays_s.items()
@@ -75,7 +75,7 @@ def as_tree(result: Result) -> dict[str, Any]:
     part = spread(result.ratios())
     return {
         "machine": result.machine._asdict(),
-        # Not `kafka`, which may have a password.
+        # Without `kafka`, which may have a password.
         "options": {name: value for name, value in asdict(options).items() if name != "kafka"}
         | {"broker": "given" if options.kafka else "embedded"},
         "rounds": {
@@ -95,5 +95,5 @@ def _percentiles_ms(delays_s: Sequence[float]) -> list[float]:
 
 
 def _rounded(figures: Mapping[str, float]) -> dict[str, float]:
-    """As many digits as mean anything, and a few more."""
+    """Round to the digits that are significant, and a few more."""
     return {name: round(value, 4) for name, value in figures.items()}

@@ -1,4 +1,4 @@
-"""What happens when: a broker, rounds of both programs over the same input, then delays; nothing stays behind."""
+"""The sequence of a benchmark: a broker, rounds of both programs over the same input, latency, and cleaning up."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ if TYPE_CHECKING:
     from processor.tools.bench.machine import Machine
     from processor.tools.bench.plan import BenchOptions, Guarantee
 
-# A topic of a minute may have one copy, on any cluster.
+# A topic that lives for a minute may have one replica, on any cluster.
 _TOPIC: Final = {"allow_one_replica": True}
 
 
 _FEW: Final = 100_000
-"""Records that a worker has merged within about a second: fewer say more of its start than of its pace."""
+"""Records that a worker merges within about a second: with fewer, its start distorts the rate."""
 
 
-class Progress(Protocol):
-    """Whoever watches."""
+class BenchProgress(Protocol):
+    """Receives the progress of a benchmark."""
 
     def say(self, line: str) -> None:
-        """Something has happened."""
+        """Report an event."""
 
     def show(self, doing: str, done: int = 0, total: int | None = None) -> None:
-        """This is what is being done now, and how far it is; None: nobody knows."""
+        """Report the current activity, and its progress; None: the total is unknown."""
 
 
-def run_bench(options: BenchOptions, progress: Progress) -> Result:
+def run_bench(options: BenchOptions, progress: BenchProgress) -> Result:
     """Measure everything.
 
     Raises:
-        Stop: it could not be measured; what was started is ended.
-        KeyboardInterrupt: a signal, whose name it has; what was started is ended.
+        Stop: a measurement failed; started programs are ended.
+        KeyboardInterrupt: a signal, with its name; started programs are ended.
     """
     with interruptible(), contextlib.ExitStack() as stack:
         temporary = tempfile.TemporaryDirectory(prefix="sowstream-bench-", ignore_cleanup_errors=True)
@@ -67,8 +67,8 @@ def run_bench(options: BenchOptions, progress: Progress) -> Result:
         return Result(options, machine, bench.figures, bench.delays_s)
 
 
-def _announce(options: BenchOptions, machine: Machine, progress: Progress) -> None:
-    """Say what will happen, before any of it takes time."""
+def _announce(options: BenchOptions, machine: Machine, progress: BenchProgress) -> None:
+    """Print the plan before anything takes time."""
     progress.say(
         f"Measures one worker, exactly once, beside the pass-through ceiling: {_rounds(options)} of "
         f"{options.records:,} records over {options.keys:,} keys, both over the same input, in turn."
@@ -97,12 +97,12 @@ def _rounds(options: BenchOptions) -> str:
     return "one round" if options.rounds == 1 else f"{options.rounds} rounds"
 
 
-def _kafka(options: BenchOptions, progress: Progress, stack: contextlib.ExitStack) -> Mapping[str, str]:
+def _kafka(options: BenchOptions, progress: BenchProgress, stack: contextlib.ExitStack) -> Mapping[str, str]:
     """The broker to measure on."""
     if options.kafka is not None:
-        Admin(options.kafka).cluster()  # Whether it is there.
+        Admin(options.kafka).cluster()  # Raises if the broker does not answer.
         return options.kafka
-    class_path()  # Fetched the first time, with a progress bar of its own.
+    class_path()  # Downloaded the first time, with a progress bar of its own.
     progress.show("starting an Apache Kafka of our own")
     began_s = time.monotonic()
     broker = stack.enter_context(EmbeddedBroker())
@@ -111,9 +111,11 @@ def _kafka(options: BenchOptions, progress: Progress, stack: contextlib.ExitStac
 
 
 class _Bench:
-    """The figures, as they come."""
+    """Measures the figures and collects them."""
 
-    def __init__(self, options: BenchOptions, kafka: Mapping[str, str], directory: Path, progress: Progress) -> None:
+    def __init__(
+        self, options: BenchOptions, kafka: Mapping[str, str], directory: Path, progress: BenchProgress
+    ) -> None:
         self._options = options
         self._kafka = kafka
         self._directory = directory
@@ -125,7 +127,7 @@ class _Bench:
             progress.say(f"Topics {self._family}_... on {kafka['bootstrap.servers']}; they are deleted at the end.")
 
     def measure_throughput(self) -> None:
-        """All rounds."""
+        """Measure all rounds."""
         options = self._options
         for number in range(1, options.rounds + 1):
             began_s = time.monotonic()
@@ -137,13 +139,14 @@ class _Bench:
             self._progress.say(f"Round {number} of {options.rounds}: {rates}{still}.")
 
     def _round(self, number: int) -> None:
-        """Both programs over the same input; every other round ours goes first, as the second finds it in memory."""
+        """Run both programs over the same input; they take turns as the first, as the second finds it in memory."""
         name, count = f"{self._family}_{number}", self._options.records
         outputs = f"{name}.pass1", f"{name}.pass2"
         with topics(self._kafka, name, *outputs):
             setup = write_setup(self._directory / name, name, self._kafka, topic=_TOPIC)
             show = partial(self._show, f"round {number}")
-            load(self._kafka, setup.topic("publish"), count, self._options.keys, tell=partial(show, "loading", count))
+            on_progress = partial(show, "loading", count)
+            load(self._kafka, setup.topic("publish"), count, self._options.keys, on_progress=on_progress)
             for program in (CEILING, WORKER) if number % 2 else (WORKER, CEILING):
                 show(program, None, 0)
                 if program == CEILING:
@@ -153,7 +156,7 @@ class _Bench:
                 self.figures[program].append(figure)
 
     def measure_latency(self) -> None:
-        """Under each guarantee."""
+        """Measure latency under each guarantee."""
         for guarantee in GUARANTEES:
             self.delays_s[guarantee] = self._delays_s(guarantee)
 
@@ -162,7 +165,7 @@ class _Bench:
         with topics(self._kafka, name):
             setup = write_setup(self._directory / name, name, self._kafka, topic=_TOPIC, guarantee=guarantee)
             show = partial(self._show, "latency", guarantee.replace("_", " "), count)
-            return delays_s(setup, count, self._options.rate, tell=show)
+            return delays_s(setup, count, self._options.rate, on_progress=show)
 
     def _show(self, phase: str, doing: str, total: int | None, done: int) -> None:
         self._progress.show(f"{phase}: {doing}", done, total)

@@ -1,4 +1,4 @@
-"""What a measured worker is given: topics of its own on the broker, and settings as shipped."""
+"""The setup of a measured worker: topics of its own on the broker, and default settings."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ PARTITIONS: Final = 4
 _ROLES: Final[tuple[Role, ...]] = ("publish", "sow", "delta", "ack", "mark", "dlq")
 
 
-class Setup(NamedTuple):
-    """One worker's settings, and where they are."""
+class BenchSetup(NamedTuple):
+    """The settings of one worker, and their location."""
 
     name: str
-    """The family, and the application's id."""
+    """The topic family, and the application's id."""
     kafka: Mapping[str, str]
     """librdkafka properties."""
     file: Path
-    """The settings file; what the worker writes and logs goes beside it."""
+    """The settings file; the worker's state and log are next to it."""
     metrics_port: int
-    """Where it tells how far it is."""
+    """The port of its metrics."""
     partitions: int = PARTITIONS
-    """Partitions of the input."""
+    """The number of input partitions."""
 
     @property
     def directory(self) -> Path:
-        """Where all of it is."""
+        """The directory of the file, the state and the log."""
         return self.file.parent
 
     @property
@@ -51,18 +51,18 @@ class Setup(NamedTuple):
         return KafkaNames().topic(self.name, role)
 
 
-def write_setup(directory: Path, name: str, kafka: Mapping[str, str], *, topic: Any = None, **more: Any) -> Setup:
-    """Write the settings of one worker into a new directory; what is not said is as shipped.
+def write_setup(directory: Path, name: str, kafka: Mapping[str, str], *, topic: Any = None, **more: Any) -> BenchSetup:
+    """Write the settings of one worker into a new directory; all others have their defaults.
 
     Args:
-        directory: made here; the state goes there, too.
-        name: the family.
+        directory: created here; the state is stored there, too.
+        name: the topic family.
         kafka: librdkafka properties.
         topic: settings of the topic.
         more: other settings, such as `guarantee`.
     """
     directory.mkdir()
-    setup = Setup(name, kafka, directory / "sowstream.yaml", free_port())
+    setup = BenchSetup(name, kafka, directory / "sowstream.yaml", free_port())
     tree = {
         "application_id": name,
         "kafka": dict(kafka),
@@ -71,7 +71,7 @@ def write_setup(directory: Path, name: str, kafka: Mapping[str, str], *, topic: 
         "runtime": {"metrics_port": setup.metrics_port},
         **more,
     }
-    # It may have a password.
+    # The file may contain a password.
     setup.file.touch(mode=0o600)
     setup.file.write_text(yaml.safe_dump(tree), encoding="utf-8")
     return setup
@@ -79,10 +79,10 @@ def write_setup(directory: Path, name: str, kafka: Mapping[str, str], *, topic: 
 
 @contextlib.contextmanager
 def topics(kafka: Mapping[str, str], family: str, *more: str) -> Iterator[None]:
-    """The topics of a family, and more of other names, empty; deleted in the end, or named in a note to the error.
+    """Create the topics of a family, and others by name, all empty; delete them in the end, or note them in the error.
 
     Raises:
-        Stop: Kafka does not let us make or delete them.
+        Stop: Kafka does not allow creating or deleting them.
     """
     specs = family_specs(family, _ROLES, partitions=PARTITIONS)
     specs += [TopicSpec(name, "delta", PARTITIONS, {}) for name in more]
@@ -98,7 +98,7 @@ def topics(kafka: Mapping[str, str], family: str, *more: str) -> Iterator[None]:
 
 
 def _delete_if_possible(admin: Admin, names: Sequence[str], cause: BaseException) -> None:
-    """Why it ended counts more than what is left of it; that is told beside it."""
+    """Delete topics after an error, which counts more: topics that remain are named in a note to it."""
     try:
         admin.delete(names)
     except SowstreamError as error:

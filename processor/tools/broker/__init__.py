@@ -1,4 +1,4 @@
-"""A real Apache Kafka for a laptop and for tests: fetched once, started in seconds, gone without a trace."""
+"""A real Apache Kafka for a laptop and for tests: downloaded once, started in seconds, removed without a trace."""
 
 from processor.tools.broker.embedded import EmbeddedBroker
 

@@ -1,4 +1,4 @@
-"""Fetches Apache Kafka ahead of time, so that tests and image builds need not wait for it."""
+"""Downloads Apache Kafka ahead of time, so that tests and image builds need not wait for it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from processor.tools.broker.jars import class_path
 
 
 def main() -> None:
-    """Fetch the jars; exits with a sentence if that fails."""
+    """Download the jars; exit with a message if that fails."""
     try:
         class_path()
     except Stop as error:

@@ -1,4 +1,4 @@
-"""The broker that `sowstream broker start` leaves running: started, found and stopped by its data directory."""
+"""The background broker of `sowstream broker start`: started, found and stopped by its data directory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from processor.tools.broker.readiness import await_ready
 from processor.tools.broker.server import Server, choose_port
 
 START_TIMEOUT_S = 90.0
-"""Longest wait until it is ready, not counting the fetching of jars."""
+"""Longest wait until it is ready, without the download of jars."""
 STOP_TIMEOUT_S = 20.0
 """Time for an orderly stop; after it the process is killed."""
 _STATE = "broker.json"
@@ -24,7 +24,7 @@ _STATE = "broker.json"
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A broker in the background that lives."""
+    """A running broker in the background."""
 
     pid: int
     """Its Java process."""
@@ -33,10 +33,10 @@ class Running:
 
 
 def find(data_dir: Path) -> Running | None:
-    """The broker that runs on this directory, if one does.
+    """The running broker of a data directory, if any.
 
-    A process number alone proves nothing after a crash or a restart of the machine: the process must be one that was
-    started with this directory's settings.
+    A process id alone proves nothing after a crash or a reboot: the process must have been started with the settings
+    of this directory.
     """
     try:
         running = Running(**json.loads((data_dir / _STATE).read_text(encoding="utf-8")))
@@ -47,13 +47,13 @@ def find(data_dir: Path) -> Running | None:
 
 
 def start(data_dir: Path, port: int, heap: str) -> tuple[Running, bool]:
-    """Start a broker that outlives this process, unless one runs on this directory.
+    """Start a broker that outlives this process, unless one runs in this directory.
 
     Returns:
-        The broker, ready; and whether it was started now.
+        The broker, ready; and whether it was started by this call.
 
     Raises:
-        Stop: no Java, no jars, the port is taken; the message says what to do.
+        Stop: no Java, no jars, or the port is taken; the message has the advice.
         BrokerUnavailable: it ended or did not become ready; with the end of its logs.
     """
     data_dir = data_dir.resolve()
@@ -81,7 +81,7 @@ def start(data_dir: Path, port: int, heap: str) -> tuple[Running, bool]:
 
 
 def stop(data_dir: Path) -> Running | None:
-    """End the broker on this directory, by force if it takes too long; the one that was ended, if one ran."""
+    """Stop the broker of this directory, by force if it takes too long; returns it if it was running."""
     running = find(data_dir)
     if running is not None:
         _end(data_dir, running)

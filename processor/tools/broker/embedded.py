@@ -1,4 +1,4 @@
-"""A broker that lives as long as a `with` block, and never longer than the process that began it."""
+"""A broker that lives for the duration of a `with` block, and never longer than the process that started it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from processor.tools.broker.readiness import await_ready
 from processor.tools.broker.server import Server, choose_port
 
 HEAP = "768m"
-"""Java's `-Xmx` unless told otherwise: enough for a laptop's topics, little enough for a small container."""
+"""Java's default `-Xmx`: enough for the topics of a laptop, little enough for a small container."""
 _GUARD = Path(__file__).with_name("guard.py")
 _PORT_TRIES_MAX = 3
 
@@ -45,13 +45,14 @@ class EmbeddedBroker:
         start_timeout_s: float = 90.0,
         stop_timeout_s: float = 15.0,
     ) -> None:
-        """Say what to run; nothing happens before `start`.
+        """Configure the broker; it runs from `start` on.
 
         Args:
-            data_dir: where the records stay for the next start; None: a temporary directory, removed at the end.
-            port: where clients connect; 0: any free one.
+            data_dir: the directory that keeps the records for the next start; None: a temporary one, removed at the
+                end.
+            port: the port for clients; 0: any free one.
             heap: Java's `-Xmx`.
-            start_timeout_s: longest wait until it is ready, not counting the fetching of jars.
+            start_timeout_s: longest wait until it is ready, without the download of jars.
             stop_timeout_s: time for an orderly stop; after it the process is killed.
         """
         self._data_dir = data_dir
@@ -71,15 +72,15 @@ class EmbeddedBroker:
 
     @property
     def data_dir(self) -> Path:
-        """Where its records and logs are."""
+        """The directory of its records and logs."""
         assert self._server is not None, "start the broker first"
         return self._server.data_dir
 
     def start(self) -> None:
-        """Fetch what is missing, start the broker, and return when it takes topics and transactions.
+        """Download missing jars, start the broker, and return when it accepts topics and transactions.
 
         Raises:
-            Stop: no Java, no jars, the port is taken; the message says what to do.
+            Stop: no Java, no jars, or the port is taken; the message has the advice.
             BrokerUnavailable: it ended or did not become ready; with the end of its logs.
         """
         assert self._guard is None, "the broker is started already"
@@ -88,7 +89,7 @@ class EmbeddedBroker:
             try:
                 self._run(Server(self._directory(), choose_port(self._port), self._heap, java, jars))
             except BaseException as error:
-                # A free port was taken by somebody else before Java came to use it: then, and only then, once more.
+                # Another process took the free port before Java could use it: only then, try once more.
                 lost_race = isinstance(error, BrokerUnavailable) and "Address already in use" in str(error)
                 self.stop()
                 if not (lost_race and tries_left and self._port == 0):
@@ -97,7 +98,7 @@ class EmbeddedBroker:
                 return
 
     def stop(self) -> None:
-        """End the broker in good order, by force if that takes too long; a temporary directory goes with it."""
+        """Stop the broker in good order, by force if that takes too long; a temporary directory is removed."""
         guard, self._guard = self._guard, None
         try:
             if guard is not None:
@@ -142,14 +143,14 @@ class EmbeddedBroker:
         )
         self._server = server
         assert guard.stdout is not None
-        # The guard prints nothing: its output becomes readable by ending, and it ends when the broker has ended.
+        # The guard prints nothing: the end of its output shows that the broker has ended.
         output = guard.stdout
         await_ready(
             server, has_ended=lambda: bool(select.select([output], [], [], 0)[0]), timeout_s=self._start_timeout_s
         )
 
     def _end(self, guard: subprocess.Popen[bytes]) -> None:
-        """Close the pipe, which is the guard's order to stop; kill the whole group if it does not, or cannot."""
+        """Close the pipe, which is the guard's order to stop; kill the process group if it does not, or cannot."""
         assert guard.stdin is not None
         assert guard.stdout is not None
         guard.stdin.close()

@@ -1,4 +1,4 @@
-"""One process at a time: an advisory lock on a file, which the system drops when its holder dies."""
+"""A lock between processes: an advisory lock on a file, which the system releases when its holder dies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @contextmanager
 def exclusive(path: Path, *, waiting: str) -> Iterator[None]:
-    """Hold the lock file `path`; say `waiting` and wait where another process has it.
+    """Hold the lock file `path`; if another process holds it, print `waiting` and wait.
 
     The file stays: removing it would let two processes lock two files of one name.
     """

@@ -1,8 +1,8 @@
-"""Stands between a process and its broker, and ends the broker when that process ends: by whatever cause, kill -9 too.
+"""A guard process that ends the broker when the guard's parent ends, for any reason, including kill -9.
 
-Run as a program, with no import but the standard library's few, so that it starts at once:
+Run as a program; it imports only a few modules of the standard library, so that it starts at once:
 `python -I -S guard.py '{"commands": [[...], ...], "log": FILE, "remove": DIR | null, "stop_timeout_s": N}'`.
-Its standard input is a pipe that its parent holds open; the end of the pipe is the order to stop. Where there is a
+Its standard input is a pipe that its parent holds open; the end of the pipe is the order to stop. If there is a
 directory to remove and the commands end by themselves, the guard closes its standard output and waits for that order:
 the parent may want to read the logs first.
 """
@@ -19,22 +19,22 @@ import sys
 from pathlib import Path
 
 _LOOK_S = 0.1
-"""Between two looks at the broker. The end of the pipe is seen at once."""
+"""Time between two checks of the broker. The end of the pipe is noticed at once."""
 
 
 class Guard:
-    """One parent watched, one program at a time run."""
+    """Watches one parent process, and runs one program at a time."""
 
     def __init__(self, stop_timeout_s: float) -> None:
         self._stop_timeout_s = stop_timeout_s
         self._parent = os.getppid()
-        self._told = False
-        # SIGABRT goes to the whole group and makes the program write its stacks: stay until it has, and has ended.
+        self._is_signalled = False
+        # SIGABRT goes to the process group and makes the program write its stacks: stay until it has ended.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGABRT):
             signal.signal(number, self._on_signal)
 
     def run(self, command: list[str], log: Path) -> int:
-        """Run one command to its end, or until there is a reason to stop; its exit code."""
+        """Run one command until it ends or must stop; returns its exit code."""
         with log.open("ab") as output:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         while process.poll() is None:
@@ -43,21 +43,22 @@ class Guard:
         return process.returncode
 
     def await_release(self) -> None:
-        """Tell the parent, by the end of standard output, that nothing runs any more; return when it lets go."""
+        """Signal the end of all commands by closing standard output; return when the parent closes the pipe."""
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         while not self._must_stop():
             pass
 
     def _on_signal(self, _number: int, _frame: object) -> None:
-        self._told = True
+        self._is_signalled = True
 
     def _must_stop(self) -> bool:
-        """Wait a moment for the end of the pipe.
+        """Wait a moment for the end of the pipe; returns whether to stop.
 
-        A child that the parent forked may hold the pipe open after the parent is gone: then its number tells.
+        A child that the parent forked may hold the pipe open after the parent's end: then the parent's process id
+        changes.
         """
         ended, _, _ = select.select([sys.stdin], [], [], _LOOK_S)
-        return bool(ended) or self._told or os.getppid() != self._parent
+        return bool(ended) or self._is_signalled or os.getppid() != self._parent
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         process.terminate()
@@ -69,7 +70,7 @@ class Guard:
 
 
 def main() -> int:
-    """Run the commands while each succeeds, then remove what is to be removed."""
+    """Run the commands while each succeeds, then remove the directory if there is one."""
     order = json.loads(sys.argv[1])
     guard = Guard(order["stop_timeout_s"])
     code = 0

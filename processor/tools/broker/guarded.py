@@ -1,4 +1,4 @@
-"""A program of ours as a process of its own: started, killed without warning, started again, ended for certain."""
+"""A program as a guarded process: started, killed without warning, started again, and always ended."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _STOP_TIMEOUT_S: Final = 25.0
-"""For a worker to commit and leave: its own deadline and a little more."""
+"""Time for a worker to commit and leave: its own deadline and a little more."""
 _LAST_WORDS_S: Final = 5.0
-"""For one that did not to write down where it hangs."""
+"""Time for a program that did not end to write its stacks to the log."""
 _TAIL_LINES: Final = 20
 _TAIL_WIDTH: Final = 400
 
 
 class GuardedProcess:
-    """One program, most often a worker.
+    """One program under a guard, usually a worker.
 
-    A guard stands between: it ends the program when this process ends, by whatever cause.
+    The guard ends the program when this process ends, for any reason.
     """
 
     def __init__(
@@ -40,14 +40,14 @@ class GuardedProcess:
         stop_timeout_s: float = _STOP_TIMEOUT_S,
         env: Mapping[str, str | None] | None = None,
     ) -> None:
-        """Say what to run; nothing happens before `start`.
+        """Configure the process; it runs from `start` on.
 
         Args:
-            name: how people call it; also its log's name.
-            command: program and arguments.
-            directory: where its log goes.
-            stop_timeout_s: for an orderly end.
-            env: more of its environment; None takes a variable away.
+            name: its display name; also its log's name.
+            command: the program and its arguments.
+            directory: the directory of its log.
+            stop_timeout_s: time for an orderly end.
+            env: more environment variables; None removes a variable.
         """
         self._stop_timeout_s = stop_timeout_s
         self.name = name
@@ -59,7 +59,7 @@ class GuardedProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether it is there."""
+        """Whether the process runs."""
         return self._guard is not None and self._guard.poll() is None
 
     @property
@@ -69,17 +69,17 @@ class GuardedProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended, None if it has not been started or runs."""
+        """The exit code; None if the process has not been started or still runs."""
         return None if self._guard is None else self._guard.poll()
 
     @property
     def guard_pid(self) -> int:
-        """The guard's number; the program is its only child."""
+        """The guard's process id; the program is its only child."""
         assert self._guard is not None, f"{self.name} was never started"
         return self._guard.pid
 
     def start(self) -> None:
-        """Start it, for the first time or again; its log goes on."""
+        """Start the program, for the first time or again; it appends to its log."""
         order = {
             "commands": [self._command],
             "log": str(self.log),
@@ -87,7 +87,7 @@ class GuardedProcess:
             "stop_timeout_s": self._stop_timeout_s + _LAST_WORDS_S,
         }
         environment = {**os.environ, "PYTHONFAULTHANDLER": "1", **self._env}
-        # A session of its own: Ctrl-C on the terminal is for us, and `kill` reaches the worker too.
+        # A session of its own: Ctrl-C on the terminal is for this process, and `kill` reaches the worker too.
         self._guard = subprocess.Popen(
             [sys.executable, "-I", "-S", guard.__file__, json.dumps(order)],
             stdin=subprocess.PIPE,
@@ -99,29 +99,29 @@ class GuardedProcess:
         )
 
     def kill(self) -> None:
-        """What a power cut does: `kill -9`, no chance to say goodbye."""
+        """Kill the program with `kill -9`, like a power cut."""
         if self._guard is not None and self.is_running:
             self._signal(signal.SIGKILL)
             self._guard.wait()
             self._close()
 
     def ask_to_stop(self) -> None:
-        """Tell it to commit and end; it gets SIGTERM."""
+        """Ask the program to commit and end, by SIGTERM."""
         self._close()
 
     def await_end(self) -> int:
-        """Wait for it to end, by force if that takes too long; its exit code."""
+        """Wait for the program to end, by force if that takes too long; returns its exit code."""
         assert self._guard is not None, f"{self.name} was never started"
         self._close()
         try:
             self._guard.wait(self._stop_timeout_s)
         except subprocess.TimeoutExpired:
-            # Python writes every thread's stack to the log before it dies of this one.
+            # Python writes every thread's stack to the log before it dies of this signal.
             self._signal(signal.SIGABRT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._guard.wait(_LAST_WORDS_S)
         finally:
-            # A guard that ended by itself has seen its worker's end.
+            # A guard that ended by itself has waited for its worker's end.
             if self._guard.returncode is None or self._guard.returncode < 0:
                 self._signal(signal.SIGKILL)
         return self._guard.wait()
@@ -134,13 +134,13 @@ class GuardedProcess:
             return "\n".join(line.rstrip()[:_TAIL_WIDTH] for line in deque(lines, _TAIL_LINES))
 
     def _close(self) -> None:
-        """Close the pipe: the guard's order to end the worker."""
+        """Close the pipe: the guard's order to end the program."""
         assert self._guard is not None
         assert self._guard.stdin is not None
         self._guard.stdin.close()
 
     def _signal(self, number: signal.Signals) -> None:
-        """Reach the guard and the worker alike."""
+        """Send a signal to the guard and the program."""
         assert self._guard is not None
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._guard.pid, number)

@@ -1,4 +1,4 @@
-"""Gets the broker's jars: out of the cache, or fetched once, checked against `jars.lock` either way."""
+"""Provides the broker's jars: from the cache, or downloaded once, checked against `jars.lock` either way."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ Do one of these and try again:
 
 
 class _Cancelled(Exception):
-    """Leaves a download that nobody waits for any more."""
+    """Ends a download that is no longer needed."""
 
 
 def class_path(lock: Path = LOCK_FILE) -> str:
-    """The Java class path of the locked jars; fetches what is missing or damaged.
+    """The Java class path of the locked jars; downloads missing and damaged ones.
 
     Raises:
-        Stop: the jars cannot be had; the message says what to do.
+        Stop: the jars are not available; the message has the advice.
     """
-    if given := os.environ.get("SOWSTREAM_KAFKA_JARS"):
-        return _given(Path(given).expanduser().absolute())
+    if jars_dir := os.environ.get("SOWSTREAM_KAFKA_JARS"):
+        return _chosen_jars(Path(jars_dir).expanduser().absolute())
     jars = read_lock(lock)
     directory = cache_dir() / "jars"
     with exclusive(cache_dir() / "jars.flock", waiting="Another process is fetching Apache Kafka; waiting for it."):
@@ -52,15 +52,15 @@ def class_path(lock: Path = LOCK_FILE) -> str:
     return os.pathsep.join(str(directory / jar.file_name) for jar in jars)
 
 
-def _given(directory: Path) -> str:
-    """A directory that the user names is taken as it is: any Apache Kafka 4's `libs` does."""
+def _chosen_jars(directory: Path) -> str:
+    """The class path of the user's own jars, unchecked: the `libs` of any Apache Kafka 4 will do."""
     if not any(directory.glob("kafka-server-*.jar")):
         raise Stop(f"SOWSTREAM_KAFKA_JARS={directory}: no kafka-server jar there; name the `libs` of an Apache Kafka 4")
     return f"{directory}/*"
 
 
 def _fetch(missing: list[Jar], directory: Path) -> None:
-    """Fetch several at once. A jar that has arrived stays, so that a second try has less to do."""
+    """Download several jars at once. Finished ones are kept, so that a second try has less to do."""
     directory.mkdir(parents=True, exist_ok=True)
     largest_first = sorted(missing, key=lambda jar: -jar.size_bytes)
     cancelled = threading.Event()
@@ -81,7 +81,7 @@ def _fetch(missing: list[Jar], directory: Path) -> None:
 
 
 def _maven_client() -> ModuleType:
-    """Imported late: whoever brings a Kafka of their own needs no Maven client, and it is slow to import."""
+    """The Maven client, imported late: it is slow to import, and not needed with an own Kafka."""
     try:
         from jgo import maven  # noqa: PLC0415
     except ImportError:
@@ -90,7 +90,7 @@ def _maven_client() -> ModuleType:
 
 
 class _Download:
-    """One jar on its way: fetched aside, checked, and only then moved to its name."""
+    """The download of one jar: to a staging directory, checked, and only then moved to its name."""
 
     def __init__(self, jar: Jar, directory: Path, staging: Path, advance: Advance, cancelled: threading.Event) -> None:
         self._jar = jar
@@ -101,7 +101,7 @@ class _Download:
         self._counted_bytes = 0
 
     def run(self) -> None:
-        """Try a few times, with a pause that grows.
+        """Try a few times, with a growing pause.
 
         Raises:
             Stop: every try failed.
@@ -113,7 +113,7 @@ class _Download:
             try:
                 self._once()
             except (OSError, RuntimeError) as error:
-                # From jgo: OSError for the network (requests makes its errors so), RuntimeError for an answer but 200.
+                # From jgo: OSError for the network (requests' errors are such), RuntimeError for any status but 200.
                 problem = str(error)
                 self._count(-self._counted_bytes)
             else:
@@ -123,7 +123,7 @@ class _Download:
     def _once(self) -> None:
         maven = _maven_client()
         mirror = os.environ.get("SOWSTREAM_MAVEN_REPOSITORY")
-        # A repository of its own for every try: whatever is in the user's ~/.m2, or half-written, does not matter.
+        # A repository of its own for every try: the user's ~/.m2 and half-written files are not used.
         with tempfile.TemporaryDirectory(dir=self._staging) as repository:
             context = maven.MavenContext(
                 resolver=maven.PythonResolver(progress_callback=self._counting),

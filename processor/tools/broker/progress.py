@@ -1,4 +1,4 @@
-"""Shows a download to whoever waits for it: a bar on a terminal, a few plain lines anywhere else."""
+"""Shows the progress of a download: a bar on a terminal, a few plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 Advance: TypeAlias = Callable[[int], None]
-"""Told how many more bytes have come; negative when a failed file is begun again. Any thread may call it."""
+"""Callback: called with the number of new bytes; negative when a failed file starts again. Any thread."""
 
 LINE_INTERVAL_S = 5.0
-"""Between two plain lines."""
+"""Time between two plain lines."""
 
 
 @contextmanager
@@ -29,11 +29,11 @@ def shown(title: str, total_bytes: int) -> Iterator[Advance]:
             task = bar.add_task(title, total=total_bytes)
             yield lambda more_bytes: bar.advance(task, more_bytes)
     else:
-        yield _Lines(title, total_bytes)
+        yield _PlainProgress(title, total_bytes)
 
 
-class _Lines:
-    """Progress for a log: the start, then where it stands now and then, then the end."""
+class _PlainProgress:
+    """Progress for a log: the start, the state now and then, the end."""
 
     def __init__(self, title: str, total_bytes: int) -> None:
         self._title = title

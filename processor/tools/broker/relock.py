@@ -1,4 +1,4 @@
-"""Writes `jars.lock` anew: `python -m processor.tools.broker.relock`, for whoever moves Kafka to another version."""
+"""Writes `jars.lock` again: `python -m processor.tools.broker.relock`, to move to another version of Kafka."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from processor.tools.broker.lockfile import LOCK_FILE, Jar, format_lock
 
 KAFKA = "org.apache.kafka:kafka_2.13:4.3.1"
 LOGGING = "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4"
-"""Kafka logs through SLF4J and its jars bring no binding: without this one a broker that fails says nothing."""
+"""Kafka logs through SLF4J, and its jars have no binding: without this one a failing broker would log nothing."""
 
 TOOLS = "org.apache.kafka:kafka-tools:4.3.1"
-"""Kafka's own console programs, without what their other commands need: a second, independent reader for tests."""
+"""Kafka's own console programs, without the dependencies of their other commands: an independent reader for tests."""
 
 
 def locked(dependency: Dependency) -> Jar:
-    """One resolved dependency, fetched to learn its bytes."""
+    """One resolved dependency, downloaded for its size and checksum."""
     content = dependency.artifact.resolve().read_bytes()
     return Jar(
         group=dependency.groupId,

@@ -1,9 +1,9 @@
-"""What the embedded broker has on disk, and the commands that run it.
+"""The files of the embedded broker, and the commands that run it.
 
-<data>/server.properties    Kafka's settings, written anew at every start: the ports differ
-<data>/log4j2.properties    where Kafka's own log goes
-<data>/kafka.log            that log, bounded
-<data>/java.log             what Java printed: what went wrong before logging began
+<data>/server.properties    Kafka's settings, written at every start: the ports differ
+<data>/log4j2.properties    the configuration of Kafka's log
+<data>/kafka.log            Kafka's log, bounded
+<data>/java.log             Java's output: errors from before logging began
 <data>/records/             Kafka's log directory: topics and metadata
 <data>/tmp/                 Java's temporary files, such as unpacked native libraries
 <data>/broker.json          only of a broker in the background: its process and address
@@ -21,9 +21,9 @@ from pathlib import Path
 from processor.errors import Stop
 
 HOST = "127.0.0.1"
-"""The only address the broker listens on."""
+"""The only address that the broker listens on."""
 RECORD_BYTES_MAX = 20 * 1024 * 1024
-"""Largest batch it takes: room for a record of 16 MiB."""
+"""Largest batch that it accepts: room for a record of 16 MiB."""
 
 _SETTINGS = f"""\
 process.roles=broker,controller
@@ -41,9 +41,9 @@ transaction.state.log.num.partitions=4
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 share.coordinator.state.topic.num.partitions=1
-# A topic nobody made is a mistake to be seen.
+# A missing topic is a mistake that must be visible.
 auto.create.topics.enable=false
-# Nobody else is going to join: a group begins at once, and a test may let a member die within a second.
+# No other member is going to join: a group begins at once, and a test may let a member die within a second.
 group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=1000
 group.consumer.min.session.timeout.ms=1000
@@ -64,9 +64,9 @@ num.io.threads=4
 """
 
 _SECOND_START = """\
-# While a broker starts its partitions have no leader for a moment. Kafka takes such a partition for deleted when a
-# transaction ends then, and leaves it there without a marker: open for ever (KAFKA-20734). So what timed out waits.
-# Of a setting that occurs twice the last one counts.
+# While a broker starts, its partitions have no leader for a moment. If a transaction ends then, Kafka takes such a
+# partition for deleted, and leaves the transaction there without a marker: open for ever (KAFKA-20734). So the expiry
+# of transactions waits. Of a repeated setting the last one counts.
 transaction.abort.timed.out.transaction.cleanup.interval.ms=60000
 """
 
@@ -89,17 +89,17 @@ rootLogger.appenderRef.file.ref=file
 
 _PRINTED = re.compile(r"\S")
 _ERROR = re.compile(r"\d{4}-\S+ \S+ (ERROR|FATAL) |[^\s\d]")
-"""Of Kafka's log: errors, and the exceptions on lines of their own below; not their stacks, which begin with a tab."""
+"""Matches errors in Kafka's log and the exceptions in lines below them; not their stacks, which begin with a tab."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One broker to be: its files are written by `prepare`, its process is started by somebody else."""
+    """The configuration of one broker: `prepare` writes its files, the caller starts its process."""
 
     data_dir: Path
-    """Absolute; everything it writes is below."""
+    """Absolute; all of its files are below it."""
     port: int
-    """Where clients connect, on the loopback address."""
+    """The port for clients, on the loopback address."""
     heap: str
     """Java's `-Xmx`, such as `768m`."""
     java: Path
@@ -113,7 +113,7 @@ class Server:
         return f"{HOST}:{self.port}"
 
     def prepare(self) -> None:
-        """Make the directories, and write the settings for this start."""
+        """Create the directories, and write the settings for this start."""
         controller = f"{HOST}:{free_port()}"
         for directory in ("records", "tmp"):
             (self.data_dir / directory).mkdir(parents=True, exist_ok=True)
@@ -128,7 +128,7 @@ log.dirs={self.data_dir}/records
         (self.data_dir / "log4j2.properties").write_text(_LOGGING.format(data=self.data_dir), encoding="utf-8")
 
     def commands(self) -> list[list[str]]:
-        """What to run, one after the other: formatting, where nothing is formatted yet, then the broker."""
+        """The commands to run in order: formatting, if nothing is formatted yet, then the broker."""
         settings = str(self.data_dir / "server.properties")
         broker = [*self._java(f"-Xmx{self.heap}", "-XX:+ExitOnOutOfMemoryError"), "kafka.Kafka", settings]
         if self._is_formatted:
@@ -137,7 +137,7 @@ log.dirs={self.data_dir}/records
         return [[*tool, "format", "-t", cluster_id(), "-c", settings], broker]
 
     def last_words(self) -> str:
-        """The end of what it printed and of the errors it logged: for a message about a broker that did not start."""
+        """The end of its output and of its logged errors: for a message about a broker that did not start."""
         lines = [
             line
             for name, telling in (("java.log", _PRINTED), ("kafka.log", _ERROR))
@@ -147,7 +147,7 @@ log.dirs={self.data_dir}/records
 
     @property
     def _is_formatted(self) -> bool:
-        """Whether an earlier start has left something here."""
+        """Whether an earlier start has left its files."""
         return (self.data_dir / "records" / "meta.properties").exists()
 
     def _java(self, *options: str) -> list[str]:
@@ -167,29 +167,29 @@ def _lines(log: Path) -> list[str]:
 
 
 def free_port() -> int:
-    """A loopback port that was free a moment ago; whoever uses it must be ready to find it taken."""
+    """A loopback port that was free a moment ago; another process may take it before it is used."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
 
 
-def choose_port(wanted: int) -> int:
-    """The port to use: the one asked for, or any free one for 0.
+def choose_port(port: int) -> int:
+    """The port to use: the requested one, or any free one for 0.
 
     Raises:
-        Stop: somebody listens there already.
+        Stop: another process listens there.
     """
-    if wanted == 0:
+    if port == 0:
         return free_port()
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((HOST, wanted))
+            probe.bind((HOST, port))
         except OSError as error:
-            raise Stop(f"the broker cannot have port {wanted} ({error.strerror}); use another, or 0 for any") from None
-    return wanted
+            raise Stop(f"the broker cannot have port {port} ({error.strerror}); use another, or 0 for any") from None
+    return port
 
 
 def cluster_id() -> str:
-    """A random id as Kafka writes them; a leading dash would read as an option."""
+    """A random id in Kafka's format; a leading dash would read as an option."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode().replace("-", "A")

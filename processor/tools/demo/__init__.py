@@ -1,8 +1,8 @@
-"""`sowstream demo`: the whole product on one machine for a minute, watched while it runs and checked at the end.
+"""`sowstream demo`: all of Sowstream on one machine for a minute, shown while it runs and checked at the end.
 
-In reading order: `run` says what happens when, `settings` what is configured, `orders` and `prices` what is published,
-`feed` how fast, `processes` who works, `watcher` what a subscriber sees of it, `picture` and `view` how that is shown,
-`drain` when everything has arrived, `check`, `judge` and `audit` whether it is right, `report` what is said at the end.
+In reading order: `run` has the sequence, `settings` the configuration; `feeds/` publishes; `processes` runs the
+workers; `watcher` subscribes and counts; `display/` shows it; `drain` waits for the end; `audit` reads the topics for
+`check`.
 """
 
 from processor.tools.demo.run import DemoOptions, run_demo

@@ -1,4 +1,4 @@
-"""Reads every topic of the demo from the beginning, committed records only, and lets the checks judge."""
+"""Reads every topic of the demo from the beginning, committed records only, and runs the checks."""
 
 from __future__ import annotations
 
@@ -10,28 +10,34 @@ from processor.hosting.pipeline import specs
 from processor.kafka.admin.admin import Admin
 from processor.kafka.readers.log_reader import OFFSET_BEGINNING, LogReader, Position
 from processor.record import Headers
-from processor.tools.demo.check import Entry, Finding
-from processor.tools.demo.judge import conflated_family, judge_conflated, judge_topic, topic_family
+from processor.tools.demo.check import (
+    CheckResult,
+    TopicRecord,
+    check_conflated,
+    check_topic,
+    conflated_family,
+    topic_family,
+)
 from processor.tools.demo.settings import CONFLATED, PARTITIONS, TOPICS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from processor.kafka.message import Message
-    from processor.tools.demo.settings import Setup
+    from processor.tools.demo.settings import DemoSetup
 
 _BATCH_MAX: Final = 2_000
 _POLL_S: Final = 0.2
 _STALL_S: Final = 30.0
 
 
-def audit(setup: Setup, sent: Mapping[str, int], tell: Callable[[int, int], None]) -> list[Finding]:
-    """Check everything.
+def audit(setup: DemoSetup, sent: Mapping[str, int], on_progress: Callable[[int, int], None]) -> list[CheckResult]:
+    """Check all topics.
 
     Args:
-        setup: what is configured.
-        sent: how many records each feed published.
-        tell: told how many records were read, and of how many.
+        setup: the demo's configuration.
+        sent: the number of records that each feed published.
+        on_progress: called with the number of records read, and their total.
 
     Raises:
         Stop: a topic could not be read to its end.
@@ -39,55 +45,55 @@ def audit(setup: Setup, sent: Mapping[str, int], tell: Callable[[int, int], None
     families = {setup.family(name): topic_family(key.removeprefix("/")) for name, key in TOPICS.items()}
     families |= {setup.family(name): conflated_family(interval_s) for name, (_, interval_s) in CONFLATED.items()}
     roles = {spec.name: (spec.family, spec.role) for spec in specs(setup.config)}
-    for topic, entry in _entries(setup, tell):
+    for topic, entry in _entries(setup, on_progress):
         family, role = roles[topic]
         families[family].take(role, entry)
     named = {name: families[setup.family(name)] for name in (*TOPICS, *CONFLATED)}
-    findings = [finding for name in TOPICS for finding in judge_topic(name, named[name], sent[name])]
+    findings = [finding for name in TOPICS for finding in check_topic(name, named[name], sent[name])]
     for name, (underlying, interval_s) in CONFLATED.items():
-        findings += judge_conflated(name, named[name], underlying, named[underlying], interval_s)
+        findings += check_conflated(name, named[name], underlying, named[underlying], interval_s)
     return findings
 
 
-def _entries(setup: Setup, tell: Callable[[int, int], None]) -> Iterator[tuple[str, Entry]]:
+def _entries(setup: DemoSetup, on_progress: Callable[[int, int], None]) -> Iterator[tuple[str, TopicRecord]]:
     """Every committed record of every topic, in order within each partition."""
     admin, reader = Admin(setup.config.kafka), LogReader(setup.config.kafka, group=setup.group("audit"))
     topics = setup.kafka_topics()
-    wanted = {
+    ends = {
         (topic, partition): end
         for topic in topics
         for partition, end in admin.end_offsets(topic, range(PARTITIONS)).items()
     }
-    total, done = sum(wanted.values()), 0
+    total, done = sum(ends.values()), 0
     moved_s = time.monotonic()
     try:
-        reader.add(Position(topic, partition, OFFSET_BEGINNING) for topic, partition in wanted)
-        while wanted:
+        reader.add(Position(topic, partition, OFFSET_BEGINNING) for topic, partition in ends)
+        while ends:
             read = reader.read(_BATCH_MAX, _POLL_S)
             for message in read.messages:
                 yield cast("str", message.topic()), _entry(message)
             for topic, partition, offset in read.ends:
-                if offset >= wanted.get((topic, partition), offset + 1):
-                    del wanted[topic, partition]
+                if offset >= ends.get((topic, partition), offset + 1):
+                    del ends[topic, partition]
             done += len(read.messages)
-            tell(done, total)
+            on_progress(done, total)
             if read.messages or read.ends:
                 moved_s = time.monotonic()
             elif time.monotonic() - moved_s > _STALL_S:
                 raise Stop(
-                    f"nothing came for {_STALL_S:g} s from {_places(wanted)}; does a transaction stand open? "
+                    f"nothing came for {_STALL_S:g} s from {_places(ends)}; does a transaction stand open? "
                     "`sowstream transactions list` finds it"
                 )
     finally:
         reader.close()
 
 
-def _entry(message: Message) -> Entry:
-    """A Kafka message as the checks take it."""
+def _entry(message: Message) -> TopicRecord:
+    """A Kafka message as the checks need it."""
     headers = {
         name: (value or b"").decode(errors="replace") for name, value in cast("Headers", message.headers() or [])
     }
-    return Entry(
+    return TopicRecord(
         (message.key() or b"").decode(),
         message.value(),
         headers,
@@ -96,5 +102,5 @@ def _entry(message: Message) -> Entry:
     )
 
 
-def _places(wanted: Mapping[tuple[str, int], int]) -> str:
-    return ", ".join(f"{topic} partition {partition}" for topic, partition in sorted(wanted)[:3])
+def _places(ends: Mapping[tuple[str, int], int]) -> str:
+    return ", ".join(f"{topic} partition {partition}" for topic, partition in sorted(ends)[:3])

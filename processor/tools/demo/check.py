@@ -1,29 +1,30 @@
-"""What the topics must say, worked out a second time: naively, and without a line of the code under test.
+"""Checks the topics against an oracle that computes their contents a second time, without the code under test.
 
-Nothing of `processor.merge` or of the plug-ins is used here on purpose. Everything is taken one record at a time, so
-that memory grows with the number of keys and not with the length of the topics.
+`processor.merge` and the plug-ins are not used here on purpose. Records are processed one at a time, so that memory
+grows with the number of keys and not with the length of the topics.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _SHOWN_MAX = 3
-"""Differences told of each check."""
+"""Limit of the differences reported by each check."""
 
 
-class Entry(NamedTuple):
+class TopicRecord(NamedTuple):
     """One record as a subscriber reads it."""
 
     key: str
     """The record key."""
     value: bytes | None
-    """The message, None for a tombstone."""
+    """The message; None for a tombstone."""
     headers: Mapping[str, str]
     """The headers."""
     place: str
@@ -32,47 +33,47 @@ class Entry(NamedTuple):
     """Kafka's record timestamp."""
 
 
-class Finding(NamedTuple):
-    """What one check found."""
+class CheckResult(NamedTuple):
+    """The result of one check."""
 
     fact: str
-    """What must hold, with the numbers that were compared."""
+    """The fact that must hold, with the numbers compared."""
     wrong: tuple[str, ...] = ()
-    """The first few things that are not so; nothing: it holds."""
+    """The first few contradictions; none: it holds."""
 
 
-class State:
+class TopicState:
     """Records by key, each with its version."""
 
     def __init__(self) -> None:
         self.records: dict[str, Any] = {}
         self.versions: dict[str, int] = {}
         self.taken = 0
-        """Records seen so far."""
+        """The number of records processed."""
 
     def put(self, key: str, record: Any, version: int) -> None:
-        """A key has a record."""
+        """Set the record of a key."""
         self.records[key], self.versions[key] = record, version
 
     def drop(self, key: str) -> None:
-        """A key has none any more."""
+        """Remove the record of a key."""
         self.records.pop(key, None)
         self.versions.pop(key, None)
 
 
-class Published(State):
-    """The oracle: what everything on a publish topic, in order, makes of the state of the world."""
+class PublishOracle(TopicState):
+    """The oracle: the state of the world computed from a publish topic."""
 
     def __init__(self, key_field: str) -> None:
         super().__init__()
         self._key_field = key_field
         self.rejected: list[str] = []
-        """Places of the records that nobody can merge."""
+        """Places of the records that cannot be merged."""
         self.idle = 0
-        """Deletes of what was not there."""
+        """The number of deletes of missing records."""
 
-    def take(self, entry: Entry) -> None:
-        """The next publication."""
+    def take(self, entry: TopicRecord) -> None:
+        """Process the next publication."""
         self.taken += 1
         command = entry.headers.get("command", "delta_publish")
         if entry.value is None or command == "sow_delete":
@@ -92,16 +93,16 @@ class Published(State):
         self.put(entry.key, record, self.versions.get(entry.key, 0) + 1)
 
 
-class Sow(State):
-    """What a SOW topic says: the last record of each key counts. Compaction may have thinned out the others."""
+class SowContents(TopicState):
+    """The state in a SOW topic: the last record of each key counts. Compaction may have removed others."""
 
     def __init__(self) -> None:
         super().__init__()
         self.backward: list[str] = []
-        """Records whose version is not above the one before."""
+        """Records whose version is not above the previous one."""
 
-    def take(self, entry: Entry) -> None:
-        """The next record."""
+    def take(self, entry: TopicRecord) -> None:
+        """Process the next record."""
         self.taken += 1
         before, version = self.versions.get(entry.key, 0), int(entry.headers["version"])
         if version <= before:
@@ -112,20 +113,20 @@ class Sow(State):
             self.put(entry.key, json.loads(entry.value), version)
 
 
-class Replay(State):
-    """What a subscriber has who saw nothing but the delta topic."""
+class DeltaReplay(TopicState):
+    """The state of a subscriber that reads only the delta topic."""
 
     def __init__(self, interval_s: float | None = None) -> None:
         super().__init__()
         self._interval_ms = None if interval_s is None else interval_s * 1000
         self._since: dict[str, tuple[int, int]] = {}
         self.gaps: list[str] = []
-        """Deltas that do not follow the one before."""
+        """Deltas that do not follow the previous one."""
         self.hasty: list[str] = []
-        """Deltas that came before their key's interval was over."""
+        """Deltas that came before the end of their key's interval."""
 
-    def take(self, entry: Entry) -> None:
-        """The next delta."""
+    def take(self, entry: TopicRecord) -> None:
+        """Process the next delta."""
         self.taken += 1
         if self._interval_ms is not None:
             self._watch_haste(entry, self._interval_ms)
@@ -145,12 +146,12 @@ class Replay(State):
         self.put(entry.key, record, version)
 
     def drop(self, key: str) -> None:
-        """A key has no record any more."""
+        """Remove the record of a key."""
         super().drop(key)
         self._since.pop(key, None)
 
-    def _watch_haste(self, entry: Entry, interval_ms: float) -> None:
-        """Counted from a key's first delta on: a hiccup excuses half an interval once, not each time."""
+    def _watch_haste(self, entry: TopicRecord, interval_ms: float) -> None:
+        """Check the interval, from a key's first delta on: a hiccup excuses half an interval once, not each time."""
         count, first_ms = self._since.get(entry.key, (0, entry.timestamp_ms))
         passed_ms = entry.timestamp_ms - first_ms
         if count * interval_ms > passed_ms + interval_ms / 2:
@@ -158,37 +159,37 @@ class Replay(State):
         self._since[entry.key] = count + 1, first_ms
 
 
-def same_state(fact: str, expected: State, found: State) -> Finding:
-    """Two states that must be one: the same keys, values to the letter, and versions."""
+def same_state(fact: str, expected: TopicState, actual: TopicState) -> CheckResult:
+    """Check that two states are equal: the same keys, values to the letter, and versions."""
     wrong = []
-    for key in sorted(expected.records.keys() | found.records.keys()):
-        want, have = (_shown(state, key) for state in (expected, found))
-        if want != have:
-            wrong.append(f"key {key}: expected {want}, found {have}")
-    return Finding(f"{fact}: {len(expected.records):,} records", _few(wrong))
+    for key in sorted(expected.records.keys() | actual.records.keys()):
+        expected_text, actual_text = (_shown(state, key) for state in (expected, actual))
+        if expected_text != actual_text:
+            wrong.append(f"key {key}: expected {expected_text}, found {actual_text}")
+    return CheckResult(f"{fact}: {len(expected.records):,} records", _few(wrong))
 
 
-def all_accounted(name: str, sent: int, published: Published, merged: int, rejected: Iterable[str]) -> Finding:
-    """Everything sent was published, and then merged, rejected for a reason that the oracle sees too, or idle."""
-    found = Counter(rejected)
-    wanted = Counter(published.rejected)
-    wrong = [f"rejected, but good, or twice: {place}" for place in found - wanted]
-    wrong += [f"not in the DLQ: {place}" for place in wanted - found]
-    if left := published.taken - merged - found.total() - published.idle:
+def all_accounted(name: str, sent: int, published: PublishOracle, merged: int, rejected: Iterable[str]) -> CheckResult:
+    """Check that everything sent was published, and then merged, rejected for a true reason, or idle."""
+    actual = Counter(rejected)
+    expected = Counter(published.rejected)
+    wrong = [f"rejected, but good, or twice: {place}" for place in actual - expected]
+    wrong += [f"not in the DLQ: {place}" for place in expected - actual]
+    if left := published.taken - merged - actual.total() - published.idle:
         wrong.insert(0, f"the difference is {left:,}")
     if sent != published.taken:
         wrong.insert(0, f"{sent:,} were sent, {name}.publish has {published.taken:,}")
-    fact = f"{name}: {sent:,} sent = {merged:,} merged + {found.total():,} rejected"
-    return Finding(f"{fact} + {published.idle:,} with nothing to do" if published.idle else fact, _few(wrong))
+    fact = f"{name}: {sent:,} sent = {merged:,} merged + {actual.total():,} rejected"
+    return CheckResult(f"{fact} + {published.idle:,} with nothing to do" if published.idle else fact, _few(wrong))
 
 
-def none_of(fact: str, wrong: list[str]) -> Finding:
-    """A list that must be empty."""
-    return Finding(fact, _few(wrong))
+def none_of(fact: str, wrong: list[str]) -> CheckResult:
+    """Check that a list is empty."""
+    return CheckResult(fact, _few(wrong))
 
 
 def _merged(record: Any, delta: dict[str, Any]) -> dict[str, Any]:
-    """The rules for a delta as a publisher sends it: objects merge, all else replaces, null is the same as missing."""
+    """Merge a publisher's delta: objects merge, all else replaces, null is the same as missing."""
     merged = dict(record) if isinstance(record, dict) else {}
     for name, value in delta.items():
         if isinstance(value, dict):
@@ -199,7 +200,7 @@ def _merged(record: Any, delta: dict[str, Any]) -> dict[str, Any]:
 
 
 def _set(record: Any, delta: dict[str, Any]) -> dict[str, Any]:
-    """The rules for a delta as a subscriber gets it: the same, but null is a value."""
+    """Apply a delta as a subscriber gets it: the same rules, but null is a value."""
     changed = dict(record) if isinstance(record, dict) else {}
     for name, value in delta.items():
         changed[name] = _set(changed.get(name), value) if isinstance(value, dict) else value
@@ -213,8 +214,8 @@ def _remove(record: Any, pointer: str) -> None:
     record.pop(last, None)
 
 
-def _shown(state: State, key: str) -> str:
-    """A record so that 1, 1.0 and true differ, and the order of fields does not matter."""
+def _shown(state: TopicState, key: str) -> str:
+    """A record as text in which 1, 1.0 and true differ, and the order of fields does not matter."""
     if key not in state.records:
         return "nothing"
     return f"version {state.versions[key]} {json.dumps(state.records[key], sort_keys=True)}"
@@ -223,3 +224,66 @@ def _shown(state: State, key: str) -> str:
 def _few(wrong: list[str]) -> tuple[str, ...]:
     more = len(wrong) - _SHOWN_MAX
     return (*wrong[:_SHOWN_MAX], *((f"and {more:,} more",) if more > 0 else ()))
+
+
+@dataclass(slots=True)
+class FamilyStates:
+    """The states computed from the topics of one family."""
+
+    published: PublishOracle
+    """From its publish topic; empty for a conflated topic."""
+    replay: DeltaReplay
+    """From its delta topic."""
+    sow: SowContents = field(default_factory=SowContents)
+    """From its SOW topic."""
+    rejected: list[str] = field(default_factory=list)
+    """The source places of the records in its dead-letter topic."""
+
+    def take(self, role: str, entry: TopicRecord) -> None:
+        """Process one record of one of the topics."""
+        if role == "publish":
+            self.published.take(entry)
+        elif role == "sow":
+            self.sow.take(entry)
+        elif role == "delta":
+            self.replay.take(entry)
+        elif role == "dlq":
+            self.rejected.append(entry.headers.get("source", f"no source at {entry.place}"))
+
+
+def topic_family(key_field: str) -> FamilyStates:
+    """An empty family of a SOW topic."""
+    return FamilyStates(PublishOracle(key_field), DeltaReplay())
+
+
+def conflated_family(interval_s: float) -> FamilyStates:
+    """An empty family of a conflated topic."""
+    return FamilyStates(PublishOracle(""), DeltaReplay(interval_s))
+
+
+def check_topic(name: str, family: FamilyStates, sent: int) -> list[CheckResult]:
+    """The checks of a SOW topic, with the number of records sent to its publish topic."""
+    return [
+        all_accounted(name, sent, family.published, family.replay.taken, family.rejected),
+        same_state(f"{name}.sow equals an independent fold", family.published, family.sow),
+        same_state(f"{name}.delta replayed equals {name}.sow", family.sow, family.replay),
+        none_of(
+            f"{name}: no version missing or twice in {family.replay.taken:,} deltas",
+            family.replay.gaps + family.sow.backward,
+        ),
+    ]
+
+
+def check_conflated(
+    name: str, family: FamilyStates, underlying: str, under: FamilyStates, interval_s: float
+) -> list[CheckResult]:
+    """The checks of a conflated topic against its underlying topic."""
+    return [
+        same_state(f"{name}.sow equals {underlying}.sow", under.sow, family.sow),
+        same_state(f"{name}.delta replayed equals {name}.sow", family.sow, family.replay),
+        none_of(
+            f"{name}: nothing rejected, no version skipped unsaid in {family.replay.taken:,} deltas",
+            family.replay.gaps + family.rejected,
+        ),
+        none_of(f"{name}: no key twice within {interval_s:g} s", family.replay.hasty),
+    ]

@@ -1,4 +1,4 @@
-"""Knows when everything that was published has gone through everything."""
+"""Waits until everything published has passed through all stages."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from processor.tools.demo.settings import CONFLATED, PARTITIONS, TOPICS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from processor.tools.demo.settings import Setup
+    from processor.tools.demo.settings import DemoSetup
     from processor.tools.demo.watcher import Watcher
 
 _ASK_S: Final = 0.5
 
 
 class Drain:
-    """Looks at committed offsets, step by step; begin when nobody publishes any more.
+    """Compares committed offsets with the ends, stage by stage; used when the feeds have stopped.
 
-    A publish topic has plain records only, so the committed offset reaches its end. A SOW topic has transaction
-    markers, which no commit ever passes: there the offset after the last record is the aim.
+    A publish topic has only plain records, so the committed offset reaches its end. A SOW topic also has transaction
+    markers, which no commit passes: the target is the offset after its last record.
     """
 
-    def __init__(self, setup: Setup, watcher: Watcher) -> None:
+    def __init__(self, setup: DemoSetup, watcher: Watcher) -> None:
         self._setup = setup
         self._watcher = watcher
         self._admin = Admin(setup.config.kafka)
@@ -33,7 +33,7 @@ class Drain:
         self._waiting = list(self._readers)
 
     def outstanding(self) -> str | None:
-        """What is still on its way, in a few words; None when nothing is."""
+        """A description of the work that is left; None when there is none."""
         while self._waiting:
             name = self._waiting[0]
             aims = self._input_ends(name) if name in TOPICS else self._last_records(CONFLATED[name][0])
@@ -63,7 +63,7 @@ class Drain:
         return {(topic, partition): end for partition, end in self._ends(topic).items() if end}
 
     def _last_records(self, underlying: str) -> dict[tuple[str, int], int] | None:
-        """Where a conflated topic's commits will end, once the watcher has seen all of the topic under it."""
+        """The final commit offsets of a conflated topic, once the watcher has read all of the underlying topic."""
         topic = self._setup.topic(underlying, "sow")
         ends = self._ends(topic)
         with self._watcher.lock:

@@ -1,4 +1,4 @@
-"""Latencies counted in buckets: recent ones for the eye, all of them for the summary, in bounded memory."""
+"""Latencies counted in buckets, in bounded memory: recent ones for the display, all of them for the summary."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_GROWTH: Final = 1.05  # A quantile is at most 5 % off.
+_GROWTH: Final = 1.05  # The error of a quantile is at most 5 %.
 _BUCKETS: Final = 1 + math.ceil(math.log(120_000) / math.log(_GROWTH))  # Up to two minutes.
 _RECENT_S: Final = 10
 
 
 class Latency:
-    """Milliseconds, counted. One thread adds; whoever else looks must hold the adder's lock."""
+    """A histogram of milliseconds. One thread adds; other threads read under the lock of that thread."""
 
     def __init__(self) -> None:
         self._all = [0] * _BUCKETS
         self._recent: deque[tuple[int, list[int]]] = deque()
 
     def add(self, now_s: float, milliseconds: float) -> None:
-        """One more, seen now."""
+        """Count one latency, measured now."""
         at = 0 if milliseconds <= 1 else min(_BUCKETS - 1, math.ceil(math.log(milliseconds) / math.log(_GROWTH)))
         second = int(now_s)
         if not self._recent or self._recent[-1][0] != second:
@@ -32,16 +32,16 @@ class Latency:
         self._all[at] += 1
 
     def recent_ms(self, now_s: float, *shares: float) -> list[float | None]:
-        """Quantiles of the last ten seconds, None where there is nothing."""
+        """Quantiles of the last ten seconds; None without values."""
         self._forget(int(now_s))
         return _quantiles([counts for _, counts in self._recent], shares)
 
     def last_second_ms(self, now_s: float, share: float) -> float | None:
-        """A quantile of the last whole second."""
+        """A quantile of the last full second."""
         return _quantiles([counts for second, counts in self._recent if second == int(now_s) - 1], [share])[0]
 
     def all_ms(self, *shares: float) -> list[float | None]:
-        """Quantiles of everything since the beginning."""
+        """Quantiles of all values."""
         return _quantiles([self._all], shares)
 
     def _forget(self, second: int) -> None:
@@ -55,13 +55,13 @@ def _quantiles(many: list[list[int]], shares: Iterable[float]) -> list[float | N
 
 
 def _quantile(counts: list[int], share: float) -> float | None:
-    """The upper end of the bucket that the quantile falls in."""
-    wanted = share * sum(counts)
-    if not wanted:
+    """The upper end of the bucket that contains the quantile."""
+    rank = share * sum(counts)
+    if not rank:
         return None
     seen = 0
     for at, count in enumerate(counts):
         seen += count
-        if seen >= wanted:
+        if seen >= rank:
             return _GROWTH**at
     return None

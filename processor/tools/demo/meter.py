@@ -1,4 +1,4 @@
-"""What the conflater says of itself: how many keys wait for the end of their interval, and for how long."""
+"""Reads the conflater's metrics: the number of pending updates, and the age of the oldest."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ from prometheus_client.parser import text_string_to_metric_families
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from processor.tools.demo.settings import Setup
+    from processor.tools.demo.settings import DemoSetup
 
 _EVERY_S: Final = 0.5
 _TIMEOUT_S: Final = 0.5
 _GAUGES: Final = "sowstream_gauge"
 
 
-class Waiting(NamedTuple):
-    """The updates that wait in one conflated topic, all partitions together."""
+class PendingFigures(NamedTuple):
+    """The pending updates of one conflated topic, over all partitions."""
 
     keys: int
-    """How many keys have one."""
+    """The number of keys with one."""
     oldest_s: float
-    """How long the one has waited that waits longest."""
+    """The age of the oldest, in seconds."""
 
 
 class Meter:
-    """Asks the conflater for its metrics, now and then."""
+    """Requests the conflater's metrics, now and then."""
 
-    def __init__(self, setup: Setup, port: int) -> None:
-        """Ask nobody yet.
+    def __init__(self, setup: DemoSetup, port: int) -> None:
+        """Create the meter, without a request.
 
         Args:
-            setup: what is configured.
-            port: where the conflater serves its metrics, on this machine.
+            setup: the demo's configuration.
+            port: the local port of the conflater's metrics.
         """
         self._setup = setup
         self._port = port
         self._asked_s = 0.0
-        self._waiting: Mapping[str, Waiting] = {}
+        self._waiting: Mapping[str, PendingFigures] = {}
 
-    def waiting(self, name: str) -> Waiting | None:
-        """What waits in `prices_1s` and so on; None while nobody says."""
+    def waiting(self, name: str) -> PendingFigures | None:
+        """The pending updates of a conflated topic such as `prices_1s`; None if the conflater does not answer."""
         if time.monotonic() - self._asked_s >= _EVERY_S:
             try:
                 self._waiting = read_waiting(self._ask())
             except (OSError, http.client.HTTPException):
-                self._waiting = {}  # Not started yet, or ended: what it said is no longer so.
+                self._waiting = {}  # Not started yet, or ended: the last values are not valid any more.
             self._asked_s = time.monotonic()
         return self._waiting.get(self._setup.family(name))
 
@@ -59,17 +59,17 @@ class Meter:
             return connection.getresponse().read().decode()
 
 
-def read_waiting(metrics: str) -> dict[str, Waiting]:
-    """What waits, by conflated topic, out of metrics in Prometheus' text format."""
-    found: dict[str, Waiting] = {}
+def read_waiting(metrics: str) -> dict[str, PendingFigures]:
+    """The pending updates by conflated topic, from metrics in Prometheus' text format."""
+    updates: dict[str, PendingFigures] = {}
     for family in text_string_to_metric_families(metrics):
         if family.name != _GAUGES:
             continue
         for sample in family.samples:
             name, gauge = sample.labels["processor"], sample.labels["gauge"]
-            before = found.get(name, Waiting(0, 0.0))
+            before = updates.get(name, PendingFigures(0, 0.0))
             if gauge == "pending_keys":
-                found[name] = before._replace(keys=before.keys + int(sample.value))
+                updates[name] = before._replace(keys=before.keys + int(sample.value))
             elif gauge == "oldest_pending_seconds":
-                found[name] = before._replace(oldest_s=max(before.oldest_s, sample.value))
-    return found
+                updates[name] = before._replace(oldest_s=max(before.oldest_s, sample.value))
+    return updates

@@ -1,4 +1,4 @@
-"""The workers of the demo: real processes, together."""
+"""The workers of the demo: real processes, started and stopped together."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from processor.tools.broker.guarded import GuardedProcess
 from processor.tools.broker.server import free_port
 
 if TYPE_CHECKING:
-    from processor.tools.demo.settings import Setup
+    from processor.tools.demo.settings import DemoSetup
 
 
 class Team:
     """All workers of the demo."""
 
-    def __init__(self, setup: Setup, directory: Path) -> None:
+    def __init__(self, setup: DemoSetup, directory: Path) -> None:
         def worker(name: str, command: Literal["worker", "conflate"], **env: str) -> GuardedProcess:
             return GuardedProcess(name, _command(command, setup), directory, env=env)
 
         self.metrics_port = free_port()
-        """Where the conflater tells how it stands."""
+        """The port of the conflater's metrics."""
         self.mergers = [worker("worker 1", "worker"), worker("worker 2", "worker")]
         self.conflater = worker("conflate", "conflate", SOWSTREAM_RUNTIME__METRICS_PORT=str(self.metrics_port))
         self._down: set[str] = set()
@@ -43,12 +43,12 @@ class Team:
         process.kill()
 
     def revive(self, process: GuardedProcess) -> None:
-        """Start one again that was killed."""
+        """Start a killed process again."""
         process.start()
         self._down.discard(process.name)
 
     def require_alive(self) -> None:
-        """See that nobody is missing, save whom we killed.
+        """Check that all processes run, except those killed on purpose.
 
         Raises:
             Stop: a worker ended by itself; with the end of its log.
@@ -58,7 +58,7 @@ class Team:
                 raise Stop(f"{process.name} ended with exit code {process.exit_code}")
 
     def stop(self) -> dict[str, int]:
-        """End all in good order, at the same time; their exit codes, also of those that had ended."""
+        """End all processes in good order, at the same time; returns their exit codes, also of those ended before."""
         started = [process for process in self.all if process.is_started]
         for process in started:
             process.ask_to_stop()
@@ -69,8 +69,8 @@ class Team:
         return "\n".join(f"── {process.name}: {process.log.name}\n{process.tail()}" for process in self.all)
 
 
-def _command(command: str, setup: Setup) -> list[str]:
-    # The first process of a state directory serves metrics on the very port that it is told.
+def _command(command: str, setup: DemoSetup) -> list[str]:
+    # The first process of a state directory serves metrics on exactly the configured port.
     state_dir = setup.state_dir if command == "worker" else setup.state_dir / "conflated"
     options = ["-c", str(setup.file), "--bootstrap", setup.bootstrap, "--state-dir", str(state_dir)]
     names = setup.config.topics if command == "worker" else setup.config.conflated

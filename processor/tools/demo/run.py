@@ -1,4 +1,4 @@
-"""What happens when: a broker, topics, workers, feeds, a while to watch, and the check that all of it was right."""
+"""The sequence of the demo: a broker, topics, workers, feeds, the display, and the final checks."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from processor.tools.broker import EmbeddedBroker
 from processor.tools.broker.guarded import GuardedProcess
 from processor.tools.broker.jars import class_path
 from processor.tools.demo.audit import audit
-from processor.tools.demo.check import Finding, none_of
+from processor.tools.demo.check import CheckResult, none_of
+from processor.tools.demo.display.live_view import LiveView, Moment
+from processor.tools.demo.display.picture import Camera
+from processor.tools.demo.display.report import report_findings, report_numbers
 from processor.tools.demo.drain import Drain
-from processor.tools.demo.feed import Feed
+from processor.tools.demo.feeds.orders import OrderDesk
+from processor.tools.demo.feeds.prices import PAIRS, PriceFeed
+from processor.tools.demo.feeds.publisher import FeedPublisher
 from processor.tools.demo.meter import Meter
-from processor.tools.demo.orders import OrderDesk
-from processor.tools.demo.picture import Camera
-from processor.tools.demo.prices import PAIRS, PriceFeed
 from processor.tools.demo.processes import Team
-from processor.tools.demo.report import report_findings, report_numbers
-from processor.tools.demo.settings import CONFLATED, Setup, write_settings
-from processor.tools.demo.view import Moment, View
+from processor.tools.demo.settings import CONFLATED, DemoSetup, write_settings
 from processor.tools.demo.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -49,25 +49,25 @@ _ORDERS_SHARE: Final = 0.4
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """What can be asked for."""
+    """The options of the demo."""
 
     seconds: float | None = None
-    """How long the feeds publish; None: until interrupted, and then nothing is checked."""
+    """How long the feeds publish; None: until interrupted, without checks."""
     rate: float = 2_000.0
-    """Records a second, both feeds together."""
+    """Records per second, of both feeds together."""
     bootstrap: str | None = None
-    """A broker that is there already; None: one of our own."""
+    """An existing broker; None: an embedded one."""
     kill_worker: bool = False
-    """Kill one worker midway, as a power cut would, and start it again."""
+    """Whether to kill one worker midway, like a power cut, and start it again."""
     seed: int = 20_261
-    """What the feeds make up depends on it and on nothing else."""
+    """The seed of the feeds."""
 
 
 def run_demo(options: DemoOptions) -> int:
-    """Run the demo; the exit code: 0 if everything was right, or if it was interrupted before it could be checked.
+    """Run the demo; returns the exit code: 0 if all checks hold, or if it was interrupted before them.
 
     Raises:
-        Stop: it could not be run; what was started is ended.
+        Stop: it could not run; started processes are ended.
     """
     console = Console(highlight=False, markup=False)
     with interruptible(), contextlib.ExitStack() as stack:
@@ -84,7 +84,7 @@ def _run(options: DemoOptions, console: Console, stack: contextlib.ExitStack) ->
     stack.enter_context(_own_log(directory / "demo.log"))
     setup = _set_up(options, directory, console, stack)
     team = Team(setup, directory)
-    # Whatever happens from here on, nobody is left behind.
+    # From here on, an error ends all processes too.
     stack.callback(team.stop)
     try:
         team.start()
@@ -94,10 +94,10 @@ def _run(options: DemoOptions, console: Console, stack: contextlib.ExitStack) ->
         raise
 
 
-def _set_up(options: DemoOptions, directory: Path, console: Console, stack: contextlib.ExitStack) -> Setup:
-    """A broker, and topics on it."""
+def _set_up(options: DemoOptions, directory: Path, console: Console, stack: contextlib.ExitStack) -> DemoSetup:
+    """Create the topics, on an embedded broker if none is named."""
     if options.bootstrap is None:
-        class_path()  # Fetched the first time, with a progress bar of its own.
+        class_path()  # Downloaded the first time, with a progress bar of its own.
         began_s = time.monotonic()
         if not console.is_terminal:
             console.print("Starting an Apache Kafka of our own.")
@@ -117,33 +117,34 @@ def _set_up(options: DemoOptions, directory: Path, console: Console, stack: cont
 
 
 class _Demo:
-    """From the first record to the verdict."""
+    """The demo from the first record to the checks."""
 
     def __init__(
-        self, options: DemoOptions, console: Console, setup: Setup, team: Team, stack: contextlib.ExitStack
+        self, options: DemoOptions, console: Console, setup: DemoSetup, team: Team, stack: contextlib.ExitStack
     ) -> None:
         self._options = options
         self._console = console
         self._setup = setup
         self._team = team
         sources = {
-            "orders": OrderDesk(Random(f"orders {options.seed}")).next,  # noqa: S311  No secret hangs on it.
+            "orders": OrderDesk(Random(f"orders {options.seed}")).next,  # noqa: S311 - not used for secrets
             "prices": PriceFeed(Random(f"prices {options.seed}")).next,  # noqa: S311
         }
         self._feeds = {
-            name: Feed(setup.config.kafka, setup.topic(name, "publish"), source) for name, source in sources.items()
+            name: FeedPublisher(setup.config.kafka, setup.topic(name, "publish"), source)
+            for name, source in sources.items()
         }
         for feed in self._feeds.values():
             stack.callback(feed.cancel)
         self._watcher = Watcher(setup)
         stack.callback(self._watcher.stop)
         self._camera = Camera(self._watcher, Meter(setup, team.metrics_port))
-        self._view = View(console)
+        self._view = LiveView(console)
         self._began_s = time.monotonic()
         self._to_do = self._accident(team.mergers[0]) if options.kill_worker else iter(())
 
     def run(self) -> int:
-        """Everything in its order; the exit code."""
+        """Run all phases; returns the exit code."""
         with self._view:
             self._warm_up()
             self._publish()
@@ -164,7 +165,7 @@ class _Demo:
         return 0 if all_right else 1
 
     def _warm_up(self) -> None:
-        """Send the first records and wait until they come out at the far end: then all workers work."""
+        """Send the first records and wait until they are received: then all workers work."""
         self._watcher.start()
         for feed in self._feeds.values():
             feed.send(PAIRS)
@@ -176,7 +177,7 @@ class _Demo:
         self._watcher.forget_latency()
 
     def _publish(self) -> None:
-        """Let the feeds run for as long as was asked for."""
+        """Let the feeds run for the chosen time."""
         rate, seconds = self._options.rate, self._options.seconds
         self._began_s = time.monotonic()
         self._feeds["orders"].start(rate * _ORDERS_SHARE)
@@ -191,23 +192,23 @@ class _Demo:
             feed.finish()
 
     def _drain(self) -> None:
-        """Wait until everything that was published has gone through everything."""
+        """Wait until everything published has passed through all stages."""
         drain = Drain(self._setup, self._watcher)
         try:
             self._until(lambda: drain.outstanding() is None, "feeds stopped; finishing", _DRAIN_TIMEOUT_S)
         finally:
             drain.close()
 
-    def _audit(self) -> list[Finding]:
+    def _audit(self) -> list[CheckResult]:
         with self._console.status("Checking…") as status:
 
-            def tell(done: int, total: int) -> None:
+            def show(done: int, total: int) -> None:
                 status.update(f"Checking: {done:,} of about {total:,} records read")
 
-            return audit(self._setup, self._sent(), tell)
+            return audit(self._setup, self._sent(), show)
 
     def _accident(self, worker: GuardedProcess) -> Iterator[None]:
-        """Kill a worker midway and start it again a moment later; a step for each look."""
+        """Kill a worker midway and start it again a moment later; one step for each look."""
         after_s = _KILL_AFTER_S if self._options.seconds is None else self._options.seconds * 0.4
         while time.monotonic() - self._began_s < after_s:
             yield
@@ -226,7 +227,7 @@ class _Demo:
             self._look(phase)
 
     def _look(self, phase: str) -> None:
-        """Show how it stands, see that everybody is well, and wait a moment."""
+        """Update the display, check the feeds and workers, and wait a moment."""
         self._team.require_alive()
         for error in (*(feed.error for feed in self._feeds.values()), self._watcher.error):
             if error is not None:
@@ -242,7 +243,7 @@ class _Demo:
 
 @contextlib.contextmanager
 def _own_log(file: Path) -> Iterator[None]:
-    """What our own clients log goes to a file: it would tear the picture."""
+    """Send the log of this process's clients to a file: on the terminal it would break the display."""
     logger, handler = logging.getLogger("sowstream"), logging.FileHandler(file)
     propagate, logger.propagate = logger.propagate, False
     logger.addHandler(handler)

@@ -1,4 +1,4 @@
-"""What the demo configures: two topics, a conflated copy of each, and a runtime that shows a recovery soon."""
+"""The demo's configuration: two topics, a conflated copy of each, and a runtime that recovers fast."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from processor.topics.family import Role
 PARTITIONS: Final = 4
 
 TOPICS: Final = {"orders": "/id", "prices": "/pair"}
-"""The SOW topics and the field that is their key."""
+"""The SOW topics and their key fields."""
 
 CONFLATED: Final = {"prices_1s": ("prices", 1.0), "orders_2s": ("orders", 2.0)}
-"""The conflated topics: what each copies, and its interval in seconds."""
+"""The conflated topics: the topic that each copies, and its interval in seconds."""
 
 _SMALL: Final = {"segment.bytes": str(8 * 2**20), "retention.bytes": str(16 * 2**20)}
-"""What keeps a demo without end from filling the disk: about half a gigabyte at most, all partitions together."""
+"""Limits that keep an endless demo from filling the disk: about half a gigabyte, over all partitions."""
 
 
-class Setup(NamedTuple):
-    """The settings, and where they are."""
+class DemoSetup(NamedTuple):
+    """The settings, and their location."""
 
     file: Path
     """The settings file that the workers read."""
     config: Config
-    """The same, read."""
+    """The settings, loaded."""
     prefix: str
-    """What the names of all families begin with; empty on a broker of our own."""
+    """The prefix of all family names; empty on an embedded broker."""
 
     @property
     def state_dir(self) -> Path:
-        """Where the workers keep their state."""
+        """The directory of the workers' state."""
         return self.config.state_dir
 
     @property
@@ -44,36 +44,36 @@ class Setup(NamedTuple):
         return self.config.kafka["bootstrap.servers"]
 
     def family(self, name: str) -> str:
-        """The real name of `orders` and the others."""
+        """The full name of a family such as `orders`."""
         return self.prefix + name
 
     def topic(self, name: str, role: Role) -> str:
-        """The Kafka topic of `orders` and the others."""
+        """The Kafka topic of a family such as `orders`."""
         return self.config.kafka_names.topic(self.family(name), role)
 
     def group(self, name: str) -> str:
-        """The consumer group that works on a family."""
+        """The consumer group of a family's workers."""
         return f"{self.config.group_prefix}.{self.family(name)}"
 
     def kafka_topics(self) -> list[str]:
-        """Every Kafka topic of the demo."""
+        """All Kafka topics of the demo."""
         return [spec.name for spec in specs(self.config)]
 
 
-def write_settings(directory: Path, bootstrap: str, prefix: str, *, is_endless: bool) -> Setup:
-    """Write `sowstream.yaml` into a directory, and read it as the workers will.
+def write_settings(directory: Path, bootstrap: str, prefix: str, *, is_endless: bool) -> DemoSetup:
+    """Write `sowstream.yaml` into a directory, and load it as the workers will.
 
     Args:
-        directory: where the file goes, and the workers' state.
+        directory: the directory of the file and of the workers' state.
         bootstrap: the broker.
-        prefix: what the names of all families begin with.
-        is_endless: nobody will read everything at the end, so Kafka may throw away what is old.
+        prefix: the prefix of all family names.
+        is_endless: whether the topics are never read in full, so that Kafka may delete old records.
     """
     file = directory / "sowstream.yaml"
     file.write_text(
         yaml.safe_dump(_tree(bootstrap, prefix, _SMALL if is_endless else {}), sort_keys=False), encoding="utf-8"
     )
-    return Setup(file, load(file, bootstrap=bootstrap, state_dir=directory / "state"), prefix)
+    return DemoSetup(file, load(file, bootstrap=bootstrap, state_dir=directory / "state"), prefix)
 
 
 def _tree(bootstrap: str, prefix: str, config: dict[str, str]) -> dict[str, Any]:
@@ -87,6 +87,6 @@ def _tree(bootstrap: str, prefix: str, config: dict[str, str]) -> dict[str, Any]
             prefix + name: {"underlying": prefix + underlying, "interval": f"{interval_s:g}s"}
             for name, (underlying, interval_s) in CONFLATED.items()
         },
-        # Kafka's default lower bound: what a killed worker had is another's after six seconds.
+        # Kafka's default lower bound: a killed worker's partitions move after six seconds.
         "runtime": {"session_timeout_s": 6.0},
     }

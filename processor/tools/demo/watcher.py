@@ -1,4 +1,4 @@
-"""A subscriber of everything: counts what comes, when, and keeps the little that is shown of it."""
+"""A subscriber of all topics: counts records and latencies, and keeps the few that are displayed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final, cast
 
 from processor.kafka.readers.log_reader import OFFSET_BEGINNING, LogReader, Position
 from processor.record import Headers
-from processor.tools.demo.feed import SENT_MS
-from processor.tools.demo.follow import Follow
+from processor.tools.demo.feeds.publisher import SENT_MS
 from processor.tools.demo.latency import Latency
+from processor.tools.demo.order_follower import OrderFollower
 from processor.tools.demo.settings import CONFLATED, PARTITIONS, TOPICS
 from processor.wire.delta_headers import removed_text
 from processor.wire.headers import header_text
@@ -19,7 +19,7 @@ from processor.wire.sow_headers import first_timestamp_ms, kind_of_update
 
 if TYPE_CHECKING:
     from processor.kafka.message import Message
-    from processor.tools.demo.settings import Setup
+    from processor.tools.demo.settings import DemoSetup
 
 _BATCH_MAX: Final = 1_000
 _IDLE_S: Final = 0.05
@@ -27,38 +27,38 @@ _IDLE_S: Final = 0.05
 
 @dataclass(slots=True)
 class Count:
-    """What came on one topic."""
+    """The records received from one topic."""
 
     records: int = 0
-    """How many."""
+    """Their number."""
     size_bytes: int = 0
     """Bytes of their values."""
 
 
 @dataclass
-class Seen:
-    """What the watcher knows. Look at it under its lock only."""
+class Observations:
+    """The watcher's observations. Access them under its lock only."""
 
     counts: dict[str, Count]
-    """By `orders.sow` and so on."""
+    """By topic, such as `orders.sow`."""
     ends: dict[tuple[str, int], int] = field(default_factory=dict)
-    """By topic and partition: how far it was read to the end; markers count."""
+    """By topic and partition, the end offset that was read; transaction markers count."""
     last: dict[tuple[str, int], int] = field(default_factory=dict)
-    """By topic and partition: the offset of the last record."""
+    """By topic and partition, the offset of the last record."""
     latency: Latency = field(default_factory=Latency)
-    """From publishing to seeing the committed delta."""
+    """From publishing until the committed delta is received."""
     late: dict[str, Latency] = field(default_factory=lambda: {name: Latency() for name in CONFLATED})
-    """By conflated topic: from the end of a key's interval to seeing the committed delivery."""
+    """By conflated topic, from the end of a key's interval until the committed update is received."""
     prices: dict[str, bytes] = field(default_factory=dict)
     """The price of each pair."""
-    follow: Follow = field(default_factory=Follow)
-    """One order on its way."""
+    follow: OrderFollower = field(default_factory=OrderFollower)
+    """The order that is followed."""
 
 
 class Watcher:
     """Reads the outputs of all families on a thread of its own, committed records only."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: DemoSetup) -> None:
         self._reader = LogReader(setup.config.kafka, group=setup.group("watcher"))
         self._names = {
             setup.topic(name, role): (name, role) for name in (*TOPICS, *CONFLATED) for role in ("sow", "delta", "dlq")
@@ -70,29 +70,29 @@ class Watcher:
         self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
         self.lock = threading.Lock()
         """Held while `seen` changes."""
-        self.seen = Seen({f"{name}.{role}": Count() for name, role in self._names.values()})
-        """Everything so far."""
+        self.seen = Observations({f"{name}.{role}": Count() for name, role in self._names.values()})
+        """All observations so far."""
         self.error: Exception | None = None
-        """What ended it before its time."""
+        """The error that ended it early."""
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start to read."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join()
         self._reader.close()
 
     def count(self, name: str) -> int:
-        """How many records came on `orders.delta` or another topic."""
+        """The number of records of a topic such as `orders.delta`."""
         with self.lock:
             return self.seen.counts[name].records
 
     def forget_latency(self) -> None:
-        """Begin to measure anew: what came until now was the start-up."""
+        """Reset the latencies: those so far are from the start-up."""
         with self.lock:
             self.seen.latency = Latency()
             self.seen.late = {name: Latency() for name in CONFLATED}
@@ -100,7 +100,7 @@ class Watcher:
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
-                # What is there at once; waiting for a full batch would be measured as latency.
+                # Read available records only; waiting for a full batch would be measured as latency.
                 read = self._reader.read(_BATCH_MAX, 0.0)
                 if not read.messages and not read.ends:
                     read = self._reader.read(1, _IDLE_S)
@@ -110,7 +110,7 @@ class Watcher:
                         self._take(message, now_s)
                     for topic, partition, offset in read.ends:
                         self.seen.ends[topic, partition] = offset
-        except Exception as error:  # noqa: BLE001  Whoever watches the watcher raises it.
+        except Exception as error:  # noqa: BLE001 - Raised by the thread that watches this one.
             self.error = error
 
     def _take(self, message: Message, now_s: float) -> None:

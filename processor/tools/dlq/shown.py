@@ -1,4 +1,4 @@
-"""How a dead letter looks: a JSON line for programs, the cells of a table for people."""
+"""Formats a dead letter: a JSON line for programs, the cells of a table for people."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from processor.record import Headers
 from processor.wire.dead_letter import DeadLetter
 
 VALUE_BYTES_MAX: Final = 2_000
-"""Of a longer value the beginning is shown."""
+"""Limit of the value that is shown; the rest is cut."""
 
 _CELL_CHARACTERS_MAX: Final = 120
 
 COLUMNS: Final = ("partition", "offset", "rejected, UTC", "key", "reason", "detail", "value")
-"""What `as_row` tells."""
+"""The columns of `as_row`."""
 
 
 def as_json(letter: DeadLetter, *, whole: bool = False, waits: bool | None = None) -> str:
-    """One line of JSON: where it is, when and why it was rejected, and what it is.
+    """One line of JSON: the place, time and reason of the rejection, and the message.
 
-    The message is told as `value` where it is JSON, as it was sent, save that line ends are spaces; as `text` where it
-    is text, and else as `base64`. A tombstone has none of them. What is cut is told as text or Base64, with `cut`.
+    The message is in `value` if it is JSON, unchanged except that line ends become spaces; in `text` if it is text; and
+    otherwise in `base64`. A tombstone has none of them. A message that was cut is text or Base64, with `cut`.
 
     Args:
         letter: the dead letter.
         whole: do not cut a long message.
-        waits: whether it waits to be sent back; None: that need not be told.
+        waits: whether it waits to be sent back; None leaves this out.
     """
     record = letter.record
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "partition": letter.partition,
         "offset": record.offset,
         "timestamp": _time(record.timestamp_ms),
@@ -42,21 +42,21 @@ def as_json(letter: DeadLetter, *, whole: bool = False, waits: bool | None = Non
         "headers": _headers(letter.headers),
     }
     if waits is not None:
-        told["waits"] = waits
+        fields["waits"] = waits
     if record.value is None:
-        return _dumped(told | {"tombstone": True})
-    told["bytes"] = len(record.value)
+        return _dumped(fields | {"tombstone": True})
+    fields["bytes"] = len(record.value)
     if not letter.is_whole:
-        told |= {"dlq_bytes": letter.whole_bytes, "dlq_sha256": letter.sha256, "dlq_truncated": True}
-        # The beginning of a message is no message, even where it parses.
-        return _dumped(told | (_all_of(record.value) if whole else _beginning(record.value)) | {"cut": True})
+        fields |= {"dlq_bytes": letter.whole_bytes, "dlq_sha256": letter.sha256, "dlq_truncated": True}
+        # The beginning of a message is not a message, even if it can be parsed.
+        return _dumped(fields | (_all_of(record.value) if whole else _beginning(record.value)) | {"cut": True})
     if not whole and len(record.value) > VALUE_BYTES_MAX:
-        return _dumped(told | _beginning(record.value) | {"cut": True})
+        return _dumped(fields | _beginning(record.value) | {"cut": True})
     text = _json_text(record.value)
     if text is None:
-        return _dumped(told | _text_or_base64("text", "base64", record.value))
-    # As it came, not parsed and written again: a person looks for what is wrong with just these bytes.
-    return f'{_dumped(told)[:-1]},"value":{text}}}'
+        return _dumped(fields | _text_or_base64("text", "base64", record.value))
+    # Unchanged, not parsed and encoded again: the reader looks for a problem in exactly these bytes.
+    return f'{_dumped(fields)[:-1]},"value":{text}}}'
 
 
 def as_row(letter: DeadLetter) -> tuple[str, ...]:
@@ -83,7 +83,7 @@ def _time(timestamp_ms: int) -> str:
 
 
 def _text_or_base64(text: str, base64_name: str, data: bytes | None) -> dict[str, str | None]:
-    """Bytes under one name or the other: the first for what is text or missing, the second for the rest."""
+    """Bytes under one of two names: the first for text and None, the second for Base64 of the rest."""
     if data is None:
         return {text: None}
     try:
@@ -93,7 +93,7 @@ def _text_or_base64(text: str, base64_name: str, data: bytes | None) -> dict[str
 
 
 def _beginning(value: bytes) -> dict[str, str]:
-    """The beginning of a long message; a character that the cut divides is left out."""
+    """The beginning of a long message; a character divided by the cut is left out."""
     cut = value[:VALUE_BYTES_MAX]
     try:
         return {"text": cut.decode()}
@@ -114,29 +114,29 @@ def _json_text(value: bytes) -> str | None:
         json.loads(text, parse_constant=_refused)
     except (ValueError, RecursionError):
         return None
-    # Inside a JSON string there are no line ends, so these are layout.
+    # JSON strings contain no line ends, so these are layout.
     return text.strip().replace("\r", " ").replace("\n", " ")
 
 
 def _refused(name: str) -> NoReturn:
-    """Python's parser takes NaN and Infinity, which are no JSON."""
+    """Reject NaN and Infinity, which Python's parser accepts and JSON does not."""
     raise ValueError(name)
 
 
 def _headers(headers: Headers) -> dict[str, Any]:
-    """Names and texts; all of them, in order, where a name comes more than once."""
-    told: dict[str, Any] = {}
+    """Headers by name, as text; a repeated name has a list, in order."""
+    fields: dict[str, Any] = {}
     for name, value in headers:
         text = None if value is None else value.decode(errors="backslashreplace")
-        if name not in told:
-            told[name] = [text]
+        if name not in fields:
+            fields[name] = [text]
         else:
-            told[name].append(text)
-    return {name: texts if len(texts) > 1 else texts[0] for name, texts in told.items()}
+            fields[name].append(text)
+    return {name: texts if len(texts) > 1 else texts[0] for name, texts in fields.items()}
 
 
 def _cell(data: bytes | None) -> str:
-    """The beginning of some bytes; what would move a terminal's cursor is a question mark."""
+    """The beginning of some bytes; control characters of a terminal become question marks."""
     if data is None:
         return "none"
     text = data[: 4 * _CELL_CHARACTERS_MAX].decode(errors="backslashreplace")

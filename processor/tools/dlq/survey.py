@@ -1,49 +1,66 @@
-"""Looks through the dead letters that wait, before any of them is sent: how many there are, and how far to go."""
+"""Selects and counts the waiting dead letters before any is sent, and finds the end of the replay."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from processor.tools.dlq.choice import Choice
 from processor.wire.dead_letter import DeadLetter
+
+
+class LetterSelection(NamedTuple):
+    """A selection of dead letters: all, those of one reason, or a single one."""
+
+    reason: str | None = None
+    """Only those with this reason."""
+    place: tuple[int, int] | None = None
+    """Only the one at this partition and offset of the dead-letter topic."""
+
+    def takes(self, letter: DeadLetter) -> bool:
+        """Whether a dead letter is selected."""
+        if self.reason is not None and letter.reason != self.reason:
+            return False
+        return self.place is None or self.place == (letter.partition, letter.record.offset)
 
 
 @dataclass(slots=True)
 class Survey:
-    """What was found."""
+    """The counts of waiting dead letters."""
 
     waiting: Counter[str] = field(default_factory=Counter)
-    """All that wait, by reason."""
-    chosen: int = 0
-    """Those that are to be sent back."""
+    """All waiting letters, by reason."""
+    selected: int = 0
+    """The number of letters to send back."""
     others: int = 0
-    """Those before the last chosen one of their partition: they are to be put at the end again."""
+    """The number of other letters before the last selected one of their partition: they are appended again."""
     until: dict[int, int] = field(default_factory=dict)
-    """The offset after the last chosen one of each partition: what lies behind stays where it is."""
+    """The offset after the last selected letter of each partition: later ones stay in place."""
 
 
 def survey(
-    batches: Iterable[tuple[int, list[DeadLetter]]], choice: Choice, on_seen: Callable[[int], None] = lambda _: None
+    batches: Iterable[tuple[int, list[DeadLetter]]],
+    selection: LetterSelection,
+    on_seen: Callable[[int], None] = lambda _: None,
 ) -> Survey:
-    """Look through dead letters in order per partition.
+    """Count dead letters, in order per partition.
 
     Args:
-        batches: the dead letters, with the number of their partition.
-        choice: which are to be sent back.
-        on_seen: told how many were looked at.
+        batches: the dead letters, with their partition numbers.
+        selection: the letters to send back.
+        on_seen: called with the number of letters seen so far.
     """
-    found = Survey()
-    behind: Counter[int] = Counter()  # Others of a partition since its last chosen one.
+    counts = Survey()
+    behind: Counter[int] = Counter()  # Other letters of a partition since its last selected one.
     for partition, letters in batches:
         for letter in letters:
-            found.waiting[letter.reason or "unknown"] += 1
-            if choice.takes(letter):
-                found.chosen += 1
-                found.others += behind.pop(partition, 0)
-                found.until[partition] = letter.record.offset + 1
+            counts.waiting[letter.reason or "unknown"] += 1
+            if selection.takes(letter):
+                counts.selected += 1
+                counts.others += behind.pop(partition, 0)
+                counts.until[partition] = letter.record.offset + 1
             else:
                 behind[partition] += 1
         on_seen(len(letters))
-    return found
+    return counts

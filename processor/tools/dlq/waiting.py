@@ -1,9 +1,9 @@
-"""Reads a dead-letter topic as it is at one moment: what waits to be sent back, and what else is kept.
+"""Reads the dead letters of a topic at one moment: those that wait to be sent back, and all others.
 
-A consumer group that nobody is a member of keeps the position of each partition: what lies before it was sent back, or
-put at the end again. Kafka forgets a position some time after it was committed (`offsets.retention.minutes`, seven
-days as shipped). So where there is none, what is older than the topic's own retention does not wait any more, although
-it may be kept for a while yet: it may have been sent back before.
+A consumer group without members keeps the position of each partition: letters before it were sent back, or appended
+again. Kafka forgets a position some time after its commit (`offsets.retention.minutes`, default seven days). So
+without a position, letters older than the topic's retention do not wait any more, although they may still be kept:
+they may have been sent back.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ _PATIENCE_S: Final = 30.0
 
 
 def group_of(config: Config, topic: str) -> str:
-    """The consumer group whose position says what waits; also the transactional id of whoever moves it."""
+    """The consumer group whose position divides sent from waiting letters; also the replay's transactional id."""
     return f"{config.group_prefix}.{topic}.dlq"
 
 
-class Waiting:
-    """The dead letters of one topic. One thread only."""
+class WaitingLetters:
+    """The dead letters of one topic that wait to be sent back. One thread only."""
 
     def __init__(self, config: Config, topic: str) -> None:
-        """Look where its partitions stand and where they end.
+        """Read the positions and the ends of its partitions.
 
         Raises:
             ConfigurationError: no such topic.
             BrokerUnavailable: no answer in time.
-            Stop: a position lies behind the end.
+            Stop: a position is after the end.
         """
         config.root(topic)
         self.topic = config.kafka_names.topic(topic, "dlq")
@@ -47,7 +47,7 @@ class Waiting:
         partitions = range(TopicLookup(admin).partitions(self.topic))
         self._reader = LogReader(config.kafka, group=group)
         try:
-            # Positions first: they never lie behind an end that was asked for later.
+            # Positions first: ends that are read later cannot be before them.
             self.positions = {partition: self.committed(partition) for partition in partitions}
             self._cut = SnapshotBoundary(config.kafka, admin, topic=self.topic, partitions=partitions, group=group)
             self._refuse_foreign(group)
@@ -67,10 +67,10 @@ class Waiting:
         self._reader.close()
 
     def letters(self, until: Mapping[int, int] | None = None) -> Iterator[tuple[int, list[DeadLetter]]]:
-        """Those that wait, in order per partition, with the partition's number.
+        """The waiting letters, in order per partition, with partition numbers.
 
         Args:
-            until: the offset after the last one of each partition; None: the ends at the beginning.
+            until: the offset after the last letter of each partition; None: the ends at the beginning.
 
         Raises:
             Stop: a partition cannot be read.
@@ -81,7 +81,7 @@ class Waiting:
             yield partition, [letter for letter in letters if self.waits(letter)]
 
     def everything(self) -> Iterator[tuple[int, list[DeadLetter]]]:
-        """All that are kept, as `letters`; `waits` tells which of them wait."""
+        """All kept letters, as `letters`; `waits` identifies the waiting ones."""
         for partition, batch in self._cut.between({}, self._cut.ends):
             yield partition, [read_letter(partition, record) for record in batch]
 
@@ -93,7 +93,7 @@ class Waiting:
         return letter.record.offset >= position
 
     def committed(self, partition: int) -> int | None:
-        """The position of a partition as Kafka has it now; waits while a transaction holds it in the balance.
+        """The current position of a partition; waits while an open transaction is about to change it.
 
         Raises:
             BrokerUnavailable: no answer in time.
@@ -110,11 +110,15 @@ class Waiting:
                     ) from None
 
     def group_metadata(self) -> Any:
-        """What a transaction needs to move the positions."""
+        """The group's metadata, which a transaction needs to move the positions."""
         return self._reader.group_metadata()
 
     def _refuse_foreign(self, group: str) -> None:
-        """A position behind the end is one of another topic that had this name, or lost its records."""
+        """Reject a position after the end: the topic was recreated under this name, or has lost records.
+
+        Raises:
+            Stop: there is one.
+        """
         for partition, position in self.positions.items():
             if position is not None and position > self._cut.ends[partition]:
                 self._cut.close()

@@ -21,7 +21,7 @@ from processor.kafka.transactions.transaction_log import GROUP_OFFSETS
 from processor.runtime.watching.rivals import ask_members, rivals
 from processor.shared_topics.directory import report
 from processor.tools.broker.java import JAVA_MAJOR_MIN, installed_java_major
-from processor.tools.healing import look, topics_to_look_at
+from processor.tools.healing import check_keys, checkable_topics
 from processor.tools.open_transactions import standing
 from processor.topics import Problem, internal_problems
 from processor.topics.replication import INTERNAL
@@ -153,21 +153,21 @@ def _keys(config: Config, admin: Admin, blocked: frozenset[str]) -> list[Finding
     """
     findings, extents, passed_over = [], [], []
     deadline_s = time.monotonic() + _KEYS_S
-    for name in topics_to_look_at(config):
+    for name in checkable_topics(config):
         if name in blocked:
             continue
         if time.monotonic() > deadline_s:
             passed_over.append(name)
             continue
         try:
-            looked = look(config, admin, name)
+            check = check_keys(config, admin, name)
         except Stop as error:
             findings.append(Finding("warn", f"keys of {name}", str(error), "sowstream topics check --keys"))
             continue
-        if looked is not None and looked.problem is not None:
-            findings.append(_finding(looked.problem))
-        elif looked is not None:
-            extents.append(f"{name}: {looked.extent}")
+        if check is not None and check.problem is not None:
+            findings.append(_finding(check.problem))
+        elif check is not None:
+            extents.append(f"{name}: {check.extent}")
     if extents:
         findings.append(Finding("ok", "keys", f"each is in its own partition ({'; '.join(extents)})"))
     if passed_over:

@@ -43,7 +43,7 @@ class Adoption:
             Stop: workers run, or the outputs do not contain their input position.
         """
         self._config, self._stand, self._origin = config, stand, origin
-        stands = stand.look()
+        stands = stand.read()
         self.stands: list[PartitionStand] = [one for one in stands if partition in (None, one.partition)]
         """The partitions to change, with their present offsets."""
         if not self.stands:

@@ -93,7 +93,7 @@ class Stand:
     ) -> None:
         self._reader.close()
 
-    def look(self) -> list[PartitionStand]:
+    def read(self) -> list[PartitionStand]:
         """Read the present position of every partition.
 
         Raises:

@@ -73,7 +73,7 @@ class Aftermath:
             if (key := message.key()) is not None:
                 self._written[message.partition() or 0, key] = version_of(message)
 
-    def look(self) -> list[KeyInQuestion]:
+    def read_versions(self) -> list[KeyInQuestion]:
         """The present versions of these keys for committed readers, in order, each in its partition.
 
         Raises:

@@ -88,7 +88,7 @@ class Settlement:
             assert transaction.verdict.marker is not None
             self._transactions.write(transaction.verdict.marker)
         waiting = self._await_stable(todo)
-        return Settled(todo, waiting, aftermath.look())
+        return Settled(todo, waiting, aftermath.read_versions())
 
     def _await_stable(self, todo: list[OpenTransaction]) -> list[OpenRange]:
         """The partitions whose last stable offset has not passed the open records in time."""

@@ -15,7 +15,6 @@ from pyspark.sql import functions as F  # noqa: N812
 from processor.store.marks import NAMES_MAX
 from processor.wire import columns as names
 from processor.wire.ack import TEXT_BYTES_MAX
-from processor.wire.headers import NUMBER_PATTERN
 from spark_integration.merge.batch.fold import IS_REPEAT
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def sequences(records: DataFrame, settings: TopicSettings) -> DataFrame:
     """
     client, sequence, source = (_last(name) for name in (names.CLIENT, names.SEQUENCE, names.SOURCE))
     own_topic = settings.kafka_topic("publish")
-    # As `Sequences.came_in` reads it.
+    # As `Deduplicator.came_in` reads it.
     came_in = F.regexp_extract(source.cast("string"), rf"^\Q{own_topic}\E/([0-9]{{1,5}})(?:/|\z)", 1)
     text = sequence.cast("string")
     return (
@@ -51,7 +50,7 @@ def sequences(records: DataFrame, settings: TopicSettings) -> DataFrame:
             F.concat(F.lit(b"sequence/"), F.coalesce(came_in, F.lit("")).cast("binary"), F.lit(b"/"), client).alias(
                 "name"
             ),
-            F.when(text.rlike(NUMBER_PATTERN.replace("$", r"\z")), text.try_cast("bigint")).alias("sequence"),
+            F.when(text.rlike(names.NUMBER_PATTERN), text.try_cast("bigint")).alias("sequence"),
             F.exists("headers", lambda header: header["key"] == names.REPLAY_OF).alias("is_replay"),
         )
         .where("sequence IS NOT NULL")

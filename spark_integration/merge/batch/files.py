@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from processor.builtin.delta_merge.compiled_settings import plan
+from processor.builtin.delta_merge.compiled_settings import compile_settings
 from processor.errors import ConfigurationError, RecordRejected
 from processor.kafka.partitioner import partition_for
 from processor.record import COMMANDS, Command
@@ -107,7 +107,7 @@ class _Read:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Convert rows of value, file, block and timestamp_ms, in the order of each file."""
         codec, topic = self.settings.codec(), self.settings.topic
-        compiled = plan(self.settings.name, topic, codec)
+        compiled = compile_settings(self.settings.name, topic, codec)
         headers: Headers = [] if self.command is None else [command_header(cast("Command", self.command))]
         place, count = None, 0
         for batch in batches:

@@ -12,6 +12,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from processor.builtin.delta_merge.plain import is_plain_state, only_merges
 from processor.codec.json import JsonCodec
 from processor.merge import KeyFields, MergePolicy, compile_merge, insert
 from processor.record import Record, Stored
@@ -64,10 +65,7 @@ class PlainRuns:
     @classmethod
     def of(cls, codec: Codec, topic: TopicConfig) -> PlainRuns | None:
         """Create the merge of a topic of JSON; None where records expire by default or plug-ins change them."""
-        does_more = topic.merge_rules or topic.sequence_groups or topic.enrich or topic.preprocess
-        if does_more or topic.expiration is not None or topic.source_header or type(codec) is not JsonCodec:
-            return None
-        return cls(codec, topic)
+        return cls(codec, topic) if type(codec) is JsonCodec and only_merges(topic) else None
 
     def merge(self, records: Sequence[Record], states: Mapping[bytes, Stored]) -> tuple[dict[bytes, Run], list[Record]]:
         """Merge the records of every key that has plain commands only.
@@ -100,7 +98,7 @@ class PlainRuns:
         plain, room, version = self._requests.plain, self._bytes_max, 0
         record: Value = None
         if stored is not None:
-            if stored.expires_at_ms or stored.expiration:
+            if not is_plain_state(stored):
                 return None
             record, version, room = codec.decode_own(stored.value), stored.version, room - len(stored.value)
         if len(key) > KEY_BYTES_MAX:

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.errors import ConfigurationError
 from processor.hosting.pipeline import Pipeline, check_settings, family_of
-from processor.hosting.topic_check import problems_of, tell
+from processor.hosting.topic_check import log_warnings, problems_of
 from spark_integration.merge.arrow_records import OUTGOING_DDL
 from spark_integration.merge.streaming.chunks import CHUNK_DDL, CHUNKS_DDL, bundled, taken_apart
 from spark_integration.merge.streaming.initial import initial_state
@@ -134,7 +134,7 @@ def _check_topics(settings: TopicSettings, family: TopicFamily) -> None:
     """
     pipeline = Pipeline.of(DeltaMerge, settings.topic, name=settings.name, topic=settings.topic, names=settings.names)
     check_settings([pipeline], lambda _: settings.codec())
-    if refused := tell(problems_of(family.admin, family_of(pipeline)), "topic at risk"):
+    if refused := log_warnings(problems_of(family.admin, family_of(pipeline)), "topic at risk"):
         raise ConfigurationError(f"topics that cannot be used:\n{refused}")
     family.refuse_members("both would write the same records")
 

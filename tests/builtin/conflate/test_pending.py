@@ -1,4 +1,4 @@
-"""The window: whose interval runs, in which order it ends, and what it all takes."""
+"""The pending updates: which intervals run, in which order they end, and how much memory they take."""
 
 import pytest
 from hypothesis import given
@@ -8,98 +8,98 @@ from processor.builtin.conflate.pending import (
     HEADERS_BYTES,
     KEY_BYTES,
     UPDATE_BYTES,
-    Window,
+    PendingUpdates,
     pack_head,
 )
 from processor.record import Record
 from processor.wire.sow_headers import PLAIN_DIGITS_MAX
 
 
-def wait(window, key, now_ms, *, offset=0, value=b"{}", version=b"1", headers=None):
+def wait(pending_updates, key, now_ms, *, offset=0, value=b"{}", version=b"1", headers=None):
     """One update of a key, as the processor lets it wait; without a version its headers are kept."""
-    pending = window.pending.get(key) or window.begin(key, offset, now_ms)
+    pending = pending_updates.pending.get(key) or pending_updates.begin(key, offset, now_ms)
     if not version:
         pending.keep_headers(headers)
     value_bytes = len(value or b"")
     pending.values.append(value)
     pending.heads += pack_head(offset, offset + 7, version)
     pending.value_bytes += value_bytes
-    window.grew(1, value_bytes + (0 if version else HEADERS_BYTES))
+    pending_updates.grew(1, value_bytes + (0 if version else HEADERS_BYTES))
 
 
 @pytest.fixture
-def window():
+def pending_updates():
     """An empty one with room for all."""
-    return Window(keys_max=1000, bytes_max=10**9)
+    return PendingUpdates(keys_max=1000, bytes_max=10**9)
 
 
-def test_keys_are_due_in_the_order_in_which_they_began(window):
+def test_keys_are_due_in_the_order_in_which_they_began(pending_updates):
     """Later updates of a key do not move it."""
     for now_ms, key in enumerate((b"b", b"a", b"b", b"c", b"a")):
-        wait(window, key, now_ms)
-    assert list(window.due(10, 10)) == [b"b", b"a", b"c"]
-    assert len(window) == 0
+        wait(pending_updates, key, now_ms)
+    assert list(pending_updates.due(10, 10)) == [b"b", b"a", b"c"]
+    assert len(pending_updates) == 0
 
 
-def test_only_what_began_long_enough_ago_is_due(window):
-    """The others stay, in their order."""
+def test_only_what_began_long_enough_ago_is_due(pending_updates):
+    """Keys whose interval began later stay, in their order."""
     for now_ms, key in enumerate((b"a", b"b", b"c")):
-        wait(window, key, now_ms)
-    assert list(window.due(0, 10)) == [b"a"]
-    assert list(window.due(0, 10)) == []
-    assert list(window.due(2, 10)) == [b"b", b"c"]
+        wait(pending_updates, key, now_ms)
+    assert list(pending_updates.due(0, 10)) == [b"a"]
+    assert list(pending_updates.due(0, 10)) == []
+    assert list(pending_updates.due(2, 10)) == [b"b", b"c"]
 
 
-def test_what_is_due_comes_in_pieces(window):
+def test_due_keys_come_in_pieces(pending_updates):
     """A burst of keys that began at once is not delivered at once."""
     for n in range(10):
-        wait(window, b"%d" % n, 0)
-    pieces = [len(window.due(0, 4)) for _ in range(4)]
+        wait(pending_updates, b"%d" % n, 0)
+    pieces = [len(pending_updates.due(0, 4)) for _ in range(4)]
     assert pieces == [4, 4, 2, 0]
 
 
-def test_the_oldest_is_where_a_successor_begins(window):
-    """Its first update, whatever came after it; nothing when nothing waits."""
-    assert window.oldest is None
+def test_the_oldest_is_where_a_successor_begins(pending_updates):
+    """The oldest pending update is the first one of its key, also after later ones; without keys there is none."""
+    assert pending_updates.oldest is None
     for offset, key in enumerate((b"a", b"b", b"a")):
-        wait(window, key, offset, offset=offset + 5)
-    assert window.oldest.first_offset == 5
-    window.pop(b"a")
-    assert window.oldest.first_offset == 6
+        wait(pending_updates, key, offset, offset=offset + 5)
+    assert pending_updates.oldest.first_offset == 5
+    pending_updates.pop(b"a")
+    assert pending_updates.oldest.first_offset == 6
 
 
 def test_too_many_keys_overflow_oldest_first():
-    """No more than are too many."""
-    window = Window(keys_max=3, bytes_max=10**9)
+    """An overflow delivers the oldest keys, and no more than there are too many."""
+    pending_updates = PendingUpdates(keys_max=3, bytes_max=10**9)
     for n in range(5):
-        wait(window, b"%d" % n, n)
-    assert list(window.overflow(100)) == [b"0", b"1"]
-    assert list(window.overflow(100)) == []
+        wait(pending_updates, b"%d" % n, n)
+    assert list(pending_updates.overflow(100)) == [b"0", b"1"]
+    assert list(pending_updates.overflow(100)) == []
 
 
 def test_too_much_memory_overflows():
-    """Large updates of few keys, and as many pieces as are asked for."""
-    window = Window(keys_max=1000, bytes_max=3 * (KEY_BYTES + UPDATE_BYTES + 100))
+    """Large updates of few keys overflow, in as many pieces as are asked for."""
+    pending_updates = PendingUpdates(keys_max=1000, bytes_max=3 * (KEY_BYTES + UPDATE_BYTES + 100))
     for n in range(5):
-        wait(window, b"%d" % n, n, value=b"x" * 100)
-    assert list(window.overflow(1)) == [b"0"]
-    assert list(window.overflow(100)) == [b"1"]
+        wait(pending_updates, b"%d" % n, n, value=b"x" * 100)
+    assert list(pending_updates.overflow(1)) == [b"0"]
+    assert list(pending_updates.overflow(100)) == [b"1"]
 
 
-def test_a_clock_that_was_set_back_makes_nobody_wait_longer(window):
-    """What had waited a second has waited a second."""
-    wait(window, b"a", 5000)
-    window.shift(3_600_000)
-    assert list(window.due(6000 - 3_600_000 - 1000, 10)) == [b"a"]
+def test_a_clock_that_was_set_back_makes_nobody_wait_longer(pending_updates):
+    """After a clock is set back a key that has waited a second has still waited a second."""
+    wait(pending_updates, b"a", 5000)
+    pending_updates.shift(3_600_000)
+    assert list(pending_updates.due(6000 - 3_600_000 - 1000, 10)) == [b"a"]
 
 
-def test_what_nobody_has_looked_at_is_as_it_came(window):
-    """Whether headers were kept or not, and whatever its neighbours say."""
-    wait(window, b"k", 0, offset=2**62, value=b"one", version=b"007")
-    wait(window, b"k", 0, offset=5, value=None, version=b"", headers=[("version", b"9"), ("kind", b"delete")])
-    wait(window, b"k", 0, offset=6, value=b"three", version=b"", headers=None)
-    wait(window, b"k", 0, offset=7, value=b"four", version=b"9" * PLAIN_DIGITS_MAX)
-    pending = window.pending[b"k"]
+def test_unread_updates_are_as_they_came(pending_updates):
+    """An unread update comes back unchanged, with kept or packed headers and between updates of both sorts."""
+    wait(pending_updates, b"k", 0, offset=2**62, value=b"one", version=b"007")
+    wait(pending_updates, b"k", 0, offset=5, value=None, version=b"", headers=[("version", b"9"), ("kind", b"delete")])
+    wait(pending_updates, b"k", 0, offset=6, value=b"three", version=b"", headers=None)
+    wait(pending_updates, b"k", 0, offset=7, value=b"four", version=b"9" * PLAIN_DIGITS_MAX)
+    pending = pending_updates.pending[b"k"]
     assert [pending.unread(place) for place in range(4)] == [
         Record(b"k", b"one", [("version", b"007")], 2**62, 2**62 + 7),
         Record(b"k", None, [("version", b"9"), ("kind", b"delete")], 5, 12),
@@ -117,20 +117,20 @@ MOVES = st.lists(
 
 @given(MOVES)
 def test_the_size_is_that_of_what_waits(moves):
-    """Whatever came, was read early, ended at once, was due or overflowed: no byte is lost or counted twice."""
-    window = Window(keys_max=4, bytes_max=3000)
+    """After any sequence of additions, reads, early ends and overflows no byte is lost or counted twice."""
+    pending_updates = PendingUpdates(keys_max=4, bytes_max=3000)
     for now_ms, (move, n) in enumerate(moves):
         key = b"%d" % n
         if move == "wait":
-            wait(window, key, now_ms, value=None if n == 5 else b"x" * n * 10, version=b"" if n > 3 else b"1")
+            wait(pending_updates, key, now_ms, value=None if n == 5 else b"x" * n * 10, version=b"" if n > 3 else b"1")
         elif move == "due":
-            window.due(now_ms - n, n)
-        elif move == "pop" and key in window.pending:
-            window.pop(key)
+            pending_updates.due(now_ms - n, n)
+        elif move == "pop" and key in pending_updates.pending:
+            pending_updates.pop(key)
         elif move == "overflow":
-            window.overflow(n)
-        elif move == "read" and (pending := window.pending.get(key)) is not None and pending.values:
+            pending_updates.overflow(n)
+        elif move == "read" and (pending := pending_updates.pending.get(key)) is not None and pending.values:
             size_bytes = pending.size_bytes
             pending.forget_unread(pending.unread(len(pending.values) - 1))
-            window.shrank(pending, size_bytes)
-        assert window.size_bytes == sum(pending.size_bytes for pending in window.pending.values())
+            pending_updates.shrank(pending, size_bytes)
+        assert pending_updates.size_bytes == sum(pending.size_bytes for pending in pending_updates.pending.values())

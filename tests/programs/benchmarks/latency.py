@@ -20,7 +20,7 @@ from tests.programs.benchmarks.throughput import Figure, broker, say
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from processor.tools.bench.setup import Setup
+    from processor.tools.bench.setup import BenchSetup
 
 GUARANTEES = ("exactly_once", "at_least_once")
 
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 @contextlib.contextmanager
-def family(bootstrap: str, guarantee: str) -> Iterator[Setup]:
+def family(bootstrap: str, guarantee: str) -> Iterator[BenchSetup]:
     """Topics and settings of their own."""
     name, kafka = f"bench{uuid.uuid4().hex[:8]}", {"bootstrap.servers": bootstrap}
     with tempfile.TemporaryDirectory(prefix="sowstream-bench-") as directory, topics(kafka, name):

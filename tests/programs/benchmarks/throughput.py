@@ -19,7 +19,7 @@ from processor.config import load as load_settings
 from processor.tools.bench import programs, setup
 from processor.tools.bench.figures import Figure, ratios
 from processor.tools.bench.programs import consumed, cpu_s
-from processor.tools.bench.setup import PARTITIONS, Setup, write_setup
+from processor.tools.bench.setup import PARTITIONS, BenchSetup, write_setup
 from processor.tools.broker import EmbeddedBroker
 from processor.tools.broker.server import free_port
 from tests.programs.benchmarks.load import load
@@ -105,12 +105,12 @@ def write_settings(directory: Path, name: str, bootstrap: str, **topic: Any) -> 
     return write_setup(directory, name, {"bootstrap.servers": bootstrap}, topic=topic).file
 
 
-def setup_of(bootstrap: str, name: str, settings: Path) -> Setup:
+def setup_of(bootstrap: str, name: str, settings: Path) -> BenchSetup:
     """What `write_settings` wrote, and whoever changed it since."""
     config = load_settings(settings)
     assert config.runtime.metrics_port is not None
     partitions = config.topics[name].partitions
-    return Setup(name, {"bootstrap.servers": bootstrap}, settings, config.runtime.metrics_port, partitions)
+    return BenchSetup(name, {"bootstrap.servers": bootstrap}, settings, config.runtime.metrics_port, partitions)
 
 
 def passthrough(bootstrap: str, name: str, count: int) -> Figure:

@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from processor.builtin.delta_merge.deduplication import Sequences
+from processor.builtin.delta_merge.deduplication import Deduplicator
 from processor.cli.main import main
 from processor.kafka.producers.transactional_producer import TransactionalProducer
 from processor.runtime.task import Task
@@ -135,7 +135,7 @@ BUGS: dict[str, tuple[Callable[[], None], str]] = {
     "lose-a-dead-letter": (lambda: send("dlq", lose_one, 0), "lost in {name}.dlq: 1"),
     "send-a-rekeyed-record-twice": (lambda: send("publish", repeat_one, 0), "sent again 2 times in {name}.publish"),
     "forget-the-sequences": (
-        lambda: setattr(Sequences, "is_duplicate", lambda *_: False),
+        lambda: setattr(Deduplicator, "is_duplicate", lambda *_: False),
         "of no input record in {name}.sow",
     ),
 }

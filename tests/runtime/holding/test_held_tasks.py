@@ -26,12 +26,12 @@ class Notices:
     """Keeps the published holds."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, int, Hold | None]] = []
+        self.published: list[tuple[str, int, Hold | None]] = []
         self.queue: SimpleQueue[Resume] = SimpleQueue()
 
     def report(self, pipeline: str, partition: int, hold: Hold | None) -> None:
         """Keep a hold, or its end."""
-        self.told.append((pipeline, partition, hold))
+        self.published.append((pipeline, partition, hold))
 
     def orders(self, _pipeline: str) -> SimpleQueue[Resume]:
         """Return the queue of orders."""
@@ -75,7 +75,7 @@ def test_a_hold_is_published_and_counted_until_the_first_commit(scene: Scene):
     assert scene.held.is_held(1)
     assert not scene.held.is_held(2)
     assert scene.shown("registry") == 1
-    assert [(partition, hold.offset, hold.reason) for _, partition, hold in scene.notices.told if hold] == [
+    assert [(partition, hold.offset, hold.reason) for _, partition, hold in scene.notices.published if hold] == [
         (1, 40, "registry")
     ]
     assert scene.held.due(scene.tasks) == []
@@ -85,10 +85,10 @@ def test_a_hold_is_published_and_counted_until_the_first_commit(scene: Scene):
     assert scene.shown("registry") == 0
     task.start(40)
     scene.held.release_recovered(scene.tasks.values())
-    assert scene.notices.told[-1][2] is not None, "nothing is committed yet"
+    assert scene.notices.published[-1][2] is not None, "nothing is committed yet"
     task.committed_offset = 41
     scene.held.release_recovered(scene.tasks.values())
-    assert scene.notices.told[-1] == (scene.name, 1, None)
+    assert scene.notices.published[-1] == (scene.name, 1, None)
 
 
 def test_an_order_older_than_the_hold_is_ignored(scene: Scene):

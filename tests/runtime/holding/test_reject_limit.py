@@ -130,12 +130,12 @@ def test_the_hold_describes_place_count_reason_and_remedy():
         limit.rejected(record, "undecodable", f"at byte {record.offset} of {'x' * 10_000}")
     with pytest.raises(PartitionHeld) as stopped:
         limit.took(given)
-    told = str(stopped.value)
-    assert told.startswith("orders.publish partition 3: 3 of 4 records in a row were rejected, 2 as undecodable")
-    assert "such as offset 3: at byte 3 of xxx" in told
-    assert "dlq_max_ratio (now 0.5; 1 holds nothing)" in told
-    assert "sowstream dlq list orders" in told
-    assert len(told) < 1_200
+    text = str(stopped.value)
+    assert text.startswith("orders.publish partition 3: 3 of 4 records in a row were rejected, 2 as undecodable")
+    assert "such as offset 3: at byte 3 of xxx" in text
+    assert "dlq_max_ratio (now 0.5; 1 holds nothing)" in text
+    assert "sowstream dlq list orders" in text
+    assert len(text) < 1_200
 
 
 def test_the_message_names_the_setting_of_the_topic():

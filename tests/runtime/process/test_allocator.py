@@ -47,8 +47,8 @@ def test_large_blocks_that_are_freed_go_back_to_the_system() -> None:
         "print(held() - before)\n"
     )
     env = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    said = subprocess.run([sys.executable, "-c", program, "yes"], env=env, capture_output=True, text=True, check=True)
-    assert int(said.stdout) < 40, said.stdout
+    done = subprocess.run([sys.executable, "-c", program, "yes"], env=env, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 40, done.stdout
 
 
 def test_the_allocator_is_libc_without_a_list_of_libraries(tmp_path: Path) -> None:
@@ -60,10 +60,10 @@ def test_the_allocator_is_libc_without_a_list_of_libraries(tmp_path: Path) -> No
 def test_a_program_with_the_environment_has_jemalloc(monkeypatch: pytest.MonkeyPatch) -> None:
     """The loader loads the library that `environment` has found."""
     monkeypatch.delenv("LD_PRELOAD", raising=False)
-    said = subprocess.run(
+    done = subprocess.run(
         SAY, env={**os.environ, **allocator.environment()}, capture_output=True, text=True, check=True
     )
-    assert (said.stdout.strip(), said.stderr) == ("jemalloc", "")
+    assert (done.stdout.strip(), done.stderr) == ("jemalloc", "")
     assert allocator.of_programs() == "jemalloc"
 
 

@@ -38,9 +38,9 @@ class Runs:
     def __init__(self, *runs: Exception | None) -> None:
         self._runs = list(runs)
         self.begun = 0
-        self.told: list[str | None] = []
+        self.reported: list[str | None] = []
         self.supervised = Supervised(
-            PIPELINE, self._run, tell_failed=lambda _name, message: self.told.append(message), first_pause_s=0.001
+            PIPELINE, self._run, tell_failed=lambda _name, message: self.reported.append(message), first_pause_s=0.001
         )
 
     def _run(self, _pipeline: Pipeline, stop: threading.Event, is_running: Callable[[], None]) -> None:
@@ -73,7 +73,7 @@ def test_a_pipeline_that_fails_is_started_again_until_it_runs(started: Callable[
     """After any error, also a foreign one, the pipeline is restarted; error and recovery are reported."""
     runs = started(Stop("topics"), ValueError("a plug-in's"), None)
     reached(lambda: runs.supervised.state is PipelineState.RUNNING)
-    assert (runs.begun, runs.told) == (3, ["topics", "a plug-in's", None])
+    assert (runs.begun, runs.reported) == (3, ["topics", "a plug-in's", None])
     assert runs.supervised.error is None
 
 
@@ -83,7 +83,7 @@ def test_a_pipeline_that_is_made_to_fail_ends_its_run_first(started: Callable[..
     reached(lambda: runs.supervised.state is PipelineState.RUNNING)
     runs.supervised.fail(Stop("deleted"))
     reached(lambda: runs.begun == 2 and runs.supervised.state is PipelineState.RUNNING)
-    assert runs.told == ["deleted", None]
+    assert runs.reported == ["deleted", None]
 
 
 def test_kafka_s_silence_is_no_failure(started: Callable[..., Runs], caplog: pytest.LogCaptureFixture):
@@ -91,7 +91,7 @@ def test_kafka_s_silence_is_no_failure(started: Callable[..., Runs], caplog: pyt
     runs = started(*[BrokerUnavailable("silence")] * 3, None)
     reached(lambda: runs.supervised.state is PipelineState.RUNNING)
     assert runs.begun == 4
-    assert "silence" not in [message for message in runs.told if message]
+    assert "silence" not in [message for message in runs.reported if message]
 
 
 def test_waiting_for_kafka_does_not_count_as_failed(monkeypatch: pytest.MonkeyPatch):

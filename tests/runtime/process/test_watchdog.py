@@ -59,19 +59,19 @@ def clock() -> Clock:
 @pytest.fixture
 def watchdog(clock: Clock) -> Watchdog:
     """Create a watchdog that watches this thread."""
-    made = Watchdog(10.0, clock)
-    made.watch()
-    return made
+    created = Watchdog(10.0, clock)
+    created.watch()
+    return created
 
 
 def passed(watchdog: Watchdog, clock: Clock, seconds: float, step_s: float = 0.5) -> list[Stuck]:
     """Let time pass and return the results of the looks."""
-    found = []
+    looks = []
     for _ in range(round(seconds / step_s)):
         clock.now_s += step_s
         if (stuck := watchdog.look()) is not None:
-            found.append(stuck)
-    return found
+            looks.append(stuck)
+    return looks
 
 
 def test_a_thread_that_does_not_beat_within_the_limit_is_stuck(watchdog, clock):
@@ -116,10 +116,10 @@ def run(*arguments: str) -> subprocess.Popen[str]:
 def test_a_call_that_never_returns_ends_the_process_and_is_named():
     """The process ends with exit code 1 and the stacks of all threads on stderr."""
     process = run("0.3", "stuck")
-    out, said = process.communicate(timeout=20)
+    out, errors = process.communicate(timeout=20)
     assert process.returncode == 1
-    assert "a thread is stuck" in out + said
-    assert "in the_call_that_never_returns" in said
+    assert "a thread is stuck" in out + errors
+    assert "in the_call_that_never_returns" in errors
 
 
 def test_a_process_that_was_stopped_for_longer_than_the_limit_goes_on():
@@ -129,5 +129,5 @@ def test_a_process_that_was_stopped_for_longer_than_the_limit_goes_on():
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(timeout=2.5)
     process.send_signal(signal.SIGCONT)
-    out, said = process.communicate(timeout=20)
-    assert (out, process.returncode) == ("done\n", 0), said
+    out, errors = process.communicate(timeout=20)
+    assert (out, process.returncode) == ("done\n", 0), errors

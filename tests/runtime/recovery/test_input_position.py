@@ -15,9 +15,9 @@ OURS = InputPosition("desk", "topic-1", 100, "seen 104")
 @pytest.fixture
 def positions() -> InputPositions:
     """Create the positions of `orders`, whose input is `topic-1`."""
-    made = InputPositions("desk", "orders", "orders.publish")
-    made.topic_id = "topic-1"
-    return made
+    created = InputPositions("desk", "orders", "orders.publish")
+    created.topic_id = "topic-1"
+    return created
 
 
 def group_offset(

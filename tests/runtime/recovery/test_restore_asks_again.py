@@ -25,7 +25,7 @@ def restorer(code: int) -> Restorer:
         error = KafkaException(KafkaError(code))
         raise kafka_errors.stop(error, "looking at the topic orders.sow") from error
 
-    made = Restorer(
+    created = Restorer(
         reader=cast("Any", SimpleNamespace(group="g")),  # Nobody else is asked before.
         admin=cast("Any", None),
         source="orders.publish",
@@ -35,8 +35,8 @@ def restorer(code: int) -> Restorer:
         stall_timeout_s=60.0,
     )
     pipeline = Pipeline.of(Scripted, Script(), name="orders", topic=TopicConfig())
-    made.add(Task(pipeline, 0, load_codec("json")))
-    return made
+    created.add(Task(pipeline, 0, load_codec("json")))
+    return created
 
 
 @pytest.mark.parametrize("code", [KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._TRANSPORT])

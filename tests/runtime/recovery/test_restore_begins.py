@@ -52,7 +52,7 @@ def begin() -> Iterator[Callable[[Callable[[int], LayeredState], int], Restorer]
     for topic in ("orders.publish", "orders.sow"):
         mock.list_topics(topic, timeout=10)
     kafka = {"bootstrap.servers": ",".join(f"{broker.host}:{broker.port}" for broker in brokers)}
-    made: list[Restorer] = []
+    restorers: list[Restorer] = []
 
     def derived_from(open_state: Callable[[int], LayeredState], partitions: int) -> Restorer:
         restorer = Restorer(
@@ -68,11 +68,11 @@ def begin() -> Iterator[Callable[[Callable[[int], LayeredState], int], Restorer]
         pipeline = Pipeline.of(Scripted, Script(), name="orders", topic=TopicConfig())
         for partition in range(partitions):
             restorer.add(Task(pipeline, partition, load_codec("json")))
-        made.append(restorer)
+        restorers.append(restorer)
         return restorer
 
     yield derived_from
-    for one in made:
+    for one in restorers:
         one.close()
     mock.flush(0)
 

@@ -103,9 +103,9 @@ class Restoring:
 @pytest.fixture
 def restoring(bootstrap: str, unique: str) -> Iterator[Restoring]:
     """Create two partitions on the broker that all tests share."""
-    made = Restoring(bootstrap, unique)
-    yield made
-    made.close()
+    created = Restoring(bootstrap, unique)
+    yield created
+    created.close()
 
 
 def test_an_unstable_offset_delays_no_other_partition(restoring: Restoring) -> None:
@@ -193,24 +193,24 @@ class Distant(Restoring):
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """Create a broker whose answers can be lost."""
-    with Broker(tmp_path_factory.mktemp("waits") / "broker") as made:
-        yield made
+    with Broker(tmp_path_factory.mktemp("waits") / "broker") as created:
+        yield created
 
 
 @pytest.fixture
 def distant(broker: Broker, unique: str) -> Iterator[Callable[..., Distant]]:
     """Create a restore behind a proxy."""
-    made: list[Distant] = []
+    created: list[Distant] = []
     with Proxy(broker.proxied_port, broker.target_port) as proxy:
 
         def make(**more: float) -> Distant:
-            made.append(Distant(broker, proxy, unique, **more))
-            return made[-1]
+            created.append(Distant(broker, proxy, unique, **more))
+            return created[-1]
 
         yield make
         proxy.clear()
         proxy.flow()
-        for each in made:
+        for each in created:
             each.close()
 
 

@@ -121,9 +121,9 @@ class Worker:
 @pytest.fixture
 def worker(tmp_path: Path, unique: str) -> Iterator[Worker]:
     """Create a worker on the disk of the machine, which has free space."""
-    made = Worker(tmp_path, unique)
-    yield made
-    made.close()
+    created = Worker(tmp_path, unique)
+    yield created
+    created.close()
 
 
 def test_a_state_that_another_worker_has_goes_after_the_delay(worker: Worker):

@@ -54,10 +54,10 @@ def test_the_partitions_of_members_at_the_same_address_are_known(group_watcher: 
 def test_the_forecast_stays_during_a_rebalance(group_watcher: GroupWatcher) -> None:
     """An assignment that is not settled may lack partitions."""
     group_watcher._take(group("c"), "a")
-    known = group_watcher.partitions, group_watcher.colocated
+    before = group_watcher.partitions, group_watcher.colocated
     group_watcher._take(group("b", is_stable=False), "a")
     group_watcher._take(group("b"), "nobody")
-    assert (group_watcher.partitions, group_watcher.colocated) == known
+    assert (group_watcher.partitions, group_watcher.colocated) == before
 
 
 def test_a_standby_makes_room_for_an_owner_at_the_same_address(group_watcher: GroupWatcher, tmp_path: Path) -> None:

@@ -92,10 +92,10 @@ class Shelf:
 @pytest.fixture
 def shelf(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[Shelf]:
     """Create a topic and a worker for one test."""
-    made = Shelf(bootstrap, tmp_path, unique)
-    yield made
-    made.standbys.close()
-    made.admin.delete([made.topic])
+    created = Shelf(bootstrap, tmp_path, unique)
+    yield created
+    created.standbys.close()
+    created.admin.delete([created.topic])
 
 
 def held(state: LayeredState) -> dict[bytes, bytes]:

@@ -3,7 +3,7 @@
 import pytest
 
 from processor.config import Config
-from processor.shared_topics.directory import Entries, contradictions, describe, differences, revise
+from processor.shared_topics.directory import DirectoryEntries, contradictions, describe, differences, revise
 
 
 def config(**topic):
@@ -36,7 +36,7 @@ def config(**topic):
 )
 def test_a_contradiction_has_both_values(change, field, severity, ours, theirs):
     """A difference that readers would misunderstand is refused, any other is a warning; each has both values."""
-    entries = Entries(describe(config()), {})
+    entries = DirectoryEntries(describe(config()), {})
     (problem,) = contradictions(describe(config(**change)), entries, ["orders"])
     assert (problem.severity, problem.topic) == (severity, "orders")
     assert problem.what.startswith(f"{field} is {ours} in the settings and {theirs} in the topic directory")
@@ -45,7 +45,7 @@ def test_a_contradiction_has_both_values(change, field, severity, ours, theirs):
 
 def test_what_a_copy_is_derived_from_is_compared():
     """A conflated topic of the same name over another topic is refused."""
-    entries = Entries(describe(config()), {})
+    entries = DirectoryEntries(describe(config()), {})
     (problem,) = contradictions(describe(config(underlying="others")), entries, ["slow"])
     assert (problem.severity, problem.what[:61]) == (
         "refuse",
@@ -55,7 +55,7 @@ def test_what_a_copy_is_derived_from_is_compared():
 
 def test_only_the_topics_asked_for_are_compared():
     """Only the topics of a worker are compared: others, and topics without a description, do not stop it."""
-    entries = Entries({"orders": describe(config())["orders"]}, {})
+    entries = DirectoryEntries({"orders": describe(config())["orders"]}, {})
     assert contradictions(describe(config(key=["/sku"])), entries, ["slow", "others"]) == []
 
 
@@ -87,7 +87,7 @@ def test_two_files_with_one_meaning_are_one_schema():
 def test_only_what_changed_is_written():
     """The first apply writes all descriptions, a second none, and a changed topic only its own, with both values."""
     before, after = config(), config(key=["/sku"])
-    entries = Entries(describe(before), {})
+    entries = DirectoryEntries(describe(before), {})
     assert revise(before, describe(before), None).writes == describe(before)
     assert revise(before, describe(before), entries) == ({}, [])
     revision = revise(after, describe(after), entries)
@@ -100,7 +100,7 @@ def test_what_the_settings_no_longer_have_is_left_unless_it_is_pruned():
     described = describe(config())
     described["foreign"] = described["orders"].model_copy(update={"application_id": "bank"})
     fewer = Config.model_validate({"application_id": "shop", "topics": {"orders": {}}})
-    entries = Entries(described, {})
+    entries = DirectoryEntries(described, {})
     assert revise(fewer, describe(fewer), entries).writes == {}
     assert revise(fewer, describe(fewer), entries, prune=True).writes == {"others": None, "slow": None}
 
@@ -108,7 +108,7 @@ def test_what_the_settings_no_longer_have_is_left_unless_it_is_pruned():
 def test_a_topic_that_is_not_as_configured_keeps_its_description():
     """A topic that differs from the settings keeps its description, which readers go on using."""
     after = config(partitions=9)
-    revision = revise(after, describe(after), Entries(describe(config()), {}), kept={"orders", "slow"})
+    revision = revise(after, describe(after), DirectoryEntries(describe(config()), {}), kept={"orders", "slow"})
     assert revision.writes == {}
     assert "orders: not described" in revision.lines[0]
 
@@ -116,6 +116,6 @@ def test_a_topic_that_is_not_as_configured_keeps_its_description():
 def test_a_description_of_a_newer_version_is_not_overwritten():
     """A description of a newer version is not overwritten; one that is merely broken is."""
     ours = config()
-    entries = Entries({}, {"orders": "has format 2", "others": "is not JSON"}, frozenset(("orders",)))
+    entries = DirectoryEntries({}, {"orders": "has format 2", "others": "is not JSON"}, frozenset(("orders",)))
     revision = revise(ours, describe(ours), entries)
     assert set(revision.writes) == {"others", "slow"}

@@ -8,7 +8,7 @@ import pytest
 
 from processor.config import Config, SchemaConfig
 from processor.errors import ConfigurationError
-from processor.shared_topics.directory import Description, Entries, contradictions, describe, described_topics
+from processor.shared_topics.directory import Description, DirectoryEntries, contradictions, describe, described_topics
 from processor.wire.topic_description import NewerFormat, Unreadable
 
 KAFKA = {"bootstrap.servers": "h:9092"}
@@ -52,7 +52,7 @@ def test_a_reader_gets_the_settings_that_it_needs(tmp_path):
     """Settings derived from the descriptions equal the original ones for every topic, schema included."""
     ours = settings(tmp_path)
     theirs = described_topics(
-        Config.model_validate({"kafka": {"bootstrap.servers": "h:9092"}}), Entries(written(ours), {})
+        Config.model_validate({"kafka": {"bootstrap.servers": "h:9092"}}), DirectoryEntries(written(ours), {})
     )
     assert theirs.application_id == "shop"
     assert theirs.is_from_directory
@@ -99,7 +99,7 @@ def test_one_that_cannot_be_used_costs_its_topic_alone(tmp_path):
     described["world"] = described["orders"].model_copy(update={"kind": "view"})
     described["loop"] = described["orders_5s"].model_copy(update={"derived_from": "loop"})
     described["orphan"] = described["orders_5s"].model_copy(update={"derived_from": "nothing"})
-    config = described_topics(Config(), Entries(described, {"new": "its description has format 9"}))
+    config = described_topics(Config(), DirectoryEntries(described, {"new": "its description has format 9"}))
     for name, problem in {
         "world": "'view'.*upgrade Sowstream",
         "loop": "loop → loop",
@@ -118,14 +118,14 @@ def test_several_registries_or_applications_are_not_guessed(tmp_path):
     described["other"] = described["orders"].model_copy(
         update={"application_id": "bank", "registry": "http://elsewhere:8081"}
     )
-    config = described_topics(Config(), Entries(described, {}))
+    config = described_topics(Config(), DirectoryEntries(described, {}))
     assert (config.application_id, config.schema_registry) == ("sowstream", {})
 
 
 def test_own_settings_beat_what_the_directory_says_of_all(tmp_path):
     """An application id and a registry in the reader's settings are kept, credentials included."""
     own = {"application_id": "desk", "schema_registry": {"url": "https://proxy", "basic.auth.user.info": "a:b"}}
-    config = described_topics(Config.model_validate(own), Entries(written(settings(tmp_path)), {}))
+    config = described_topics(Config.model_validate(own), DirectoryEntries(written(settings(tmp_path)), {}))
     assert config.application_id == "desk"
     assert config.schema_registry == own["schema_registry"]
 
@@ -156,7 +156,7 @@ def test_names_of_their_own_are_described_in_a_format_that_older_readers_refuse(
         "orders": 2, "slow": 2, "prices": 1,
     }  # fmt: skip
     read = {name: Description.from_json(description.to_json()) for name, description in described.items()}
-    reader = described_topics(Config(kafka=KAFKA, topic_prefix="acme."), Entries(read, {}))
+    reader = described_topics(Config(kafka=KAFKA, topic_prefix="acme."), DirectoryEntries(read, {}))
     assert reader.kafka_names == config.kafka_names
     old = json.loads(described["prices"].to_json())
     old.pop("kafka_topics", None)
@@ -167,6 +167,6 @@ def test_a_worker_with_other_names_than_the_directory_says_is_refused():
     """A worker whose topic names differ from the directory is refused: its readers would look elsewhere."""
     ours = describe(Config(topics={"orders": {"kafka_topics": {"sow": "a"}}}))["orders"]
     theirs = describe(Config(topics={"orders": {}}))["orders"]
-    (problem,) = contradictions({"orders": ours}, Entries({"orders": theirs}, {}), ["orders"])
+    (problem,) = contradictions({"orders": ours}, DirectoryEntries({"orders": theirs}, {}), ["orders"])
     assert (problem.severity, problem.what.partition(" in the settings")[0]) == ("refuse", "kafka_topics is sow: a")
     assert "and none in the topic directory" in problem.what

@@ -1,4 +1,4 @@
-"""`sowstream bench` as a user runs it, on a real broker."""
+"""`sowstream bench` on the command line, on a real broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
 
 
 class Run(NamedTuple):
-    """A run that has ended."""
+    """A finished run."""
 
     directory: Path
     bootstrap: str
@@ -32,11 +32,11 @@ class Run(NamedTuple):
 
     @property
     def figures(self) -> dict:
-        """What it wrote to the file."""
+        """The figures in its file."""
         return json.loads((self.directory / "figures.json").read_text())
 
     def left_behind(self) -> list[str]:
-        """Topics, temporary files and processes."""
+        """Topics, temporary files and processes that are left."""
         [family] = set(re.findall(r"bench_[0-9a-f]{8}_", self.err))
         topics = Admin({"bootstrap.servers": self.bootstrap}).cluster().topics
         temporary = self.directory / "tmp"
@@ -75,8 +75,8 @@ def ended(tmp_path_factory: pytest.TempPathFactory, bootstrap: str) -> Run:
     return Run(directory, bootstrap, process.returncode, out, err)
 
 
-def test_the_table_says_what_the_file_says(ended: Run) -> None:
-    """Rate, processor time, ratio and latency; in a pipe, columns with tabs between them."""
+def test_the_table_and_the_file_agree(ended: Run) -> None:
+    """The table has the rate, processor time, ratio and latency of the file; in a pipe, columns separated by tabs."""
     rows = {name: cells for name, *cells in (line.split("\t") for line in ended.out.splitlines())}
     rounds, latency = ended.figures["rounds"], ended.figures["latency_ms"]
     assert list(rows) == ["pass-through", "sowstream", "exactly once", "at least once"]
@@ -92,8 +92,8 @@ def test_the_table_says_what_the_file_says(ended: Run) -> None:
         assert told["records"] == 400
 
 
-def test_it_says_beforehand_what_it_does_and_for_how_long(ended: Run) -> None:
-    """And that so few records are none to judge by; in the end, what each column is."""
+def test_the_plan_and_its_duration_are_printed_first(ended: Run) -> None:
+    """The plan and its duration are printed first, with a warning about few records, and an explanation at the end."""
     before, after = ended.err.split("Round 1 of 1")
     assert "one round of 2,000 records over 500 keys" in before
     assert "So few records" in before
@@ -103,13 +103,13 @@ def test_it_says_beforehand_what_it_does_and_for_how_long(ended: Run) -> None:
 
 
 def test_nothing_is_left(ended: Run) -> None:
-    """No topic, no file, no process; and nobody's state was touched, whatever the environment says."""
+    """No topic, file or process is left, and no state of the user is touched, despite settings in the environment."""
     assert ended.left_behind() == []
     assert not (ended.directory / "others").exists()
 
 
-def test_ctrl_c_ends_it_and_leaves_nothing(tmp_path: Path, bootstrap: str) -> None:
-    """While the worker runs: exit code 130, no figures, no traceback."""
+def test_ctrl_c_ends_a_benchmark_and_leaves_nothing(tmp_path: Path, bootstrap: str) -> None:
+    """Ctrl-C while the worker runs gives exit code 130, without figures or a traceback."""
     process = started(tmp_path, "--rounds", "2", "--bootstrap", bootstrap)
     deadline_s = time.monotonic() + 60
     while not list(tmp_path.glob("tmp/sowstream-bench-*/*/worker.log")):
@@ -124,7 +124,7 @@ def test_ctrl_c_ends_it_and_leaves_nothing(tmp_path: Path, bootstrap: str) -> No
     assert Run(tmp_path, bootstrap, process.returncode, out, err).left_behind() == []
 
 
-def test_what_cannot_be_written_is_refused_beforehand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nobody waits for figures that would be lost."""
+def test_an_unwritable_output_file_is_rejected_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An output file that cannot be written is rejected before the benchmark runs."""
     assert run(["bench", "--json", str(tmp_path / "missing" / "figures.json")]) == 2
     assert "cannot be written" in capsys.readouterr().err

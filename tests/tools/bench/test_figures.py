@@ -1,4 +1,4 @@
-"""What is made of the figures, and how it is told."""
+"""The statistics of the figures, and their presentation."""
 
 from __future__ import annotations
 
@@ -26,40 +26,40 @@ RESULT = Result(
 
 
 def test_a_spread_is_the_median_between_the_extremes() -> None:
-    """In any order; of an even number the middle of the two in the middle; of one value that value."""
+    """The spread does not depend on the order; for an even number of values the median is the middle of two."""
     assert spread([3.0, 1.0, 2.0]) == Spread(2.0, 1.0, 3.0)
     assert spread([4.0, 1.0]) == Spread(2.5, 1.0, 4.0)
     assert spread([5.0]) == Spread(5.0, 5.0, 5.0)
 
 
 def test_ratios_are_taken_round_by_round() -> None:
-    """A round that was slow for both has the ratio of a fast one; rounds that lack a figure are no rounds."""
+    """A round that was slow for both programs has a normal ratio; incomplete rounds have none."""
     assert ratios(RESULT.figures[WORKER], RESULT.figures[CEILING]) == [0.5, 0.9, 0.4]
     with pytest.raises(ValueError, match="longer"):
         ratios(RESULT.figures[WORKER][:2], RESULT.figures[CEILING])
 
 
 def test_a_percentile_is_one_of_the_values() -> None:
-    """In any order; all of them are not above the highest."""
+    """The percentile does not depend on the order, and the highest is the maximum."""
     values = [float(n) for n in range(100, 0, -1)]
     assert [percentile(values, share) for share in (0.0, 0.5, 0.99, 1.0)] == [1.0, 51.0, 100.0, 100.0]
     assert percentile([7.0], 0.5) == 7.0
 
 
-def test_the_ratio_told_is_the_median_of_the_rounds_and_not_of_the_medians() -> None:
-    """Here 50 %, where the medians' would be 48 %; only the worker has one."""
+def test_the_ratio_is_the_median_of_the_rounds_ratios() -> None:
+    """The median of ratios is 50 %, where the ratio of medians would be 48 %; only the worker has one."""
     ceiling, worker = throughput_rows(RESULT)
     assert ceiling == (CEILING, "200,000", "100,000 - 240,000", "4.0", "", "")
     assert worker == (WORKER, "96,000", "90,000 - 100,000", "7.0", "50%", "40% - 90%")
 
 
-def test_latency_is_told_in_milliseconds() -> None:
-    """Of 1 to 100 ms."""
+def test_latency_is_shown_in_milliseconds() -> None:
+    """Latencies of 1 to 100 ms are shown in milliseconds."""
     assert latency_rows(RESULT) == [("exactly once", "51.0", "100.0", "100.0")]
 
 
 def test_the_file_has_every_figure_and_no_password() -> None:
-    """The rounds, what is made of them, what was asked for and on what machine; how Kafka is reached is left out."""
+    """The file has the rounds, their statistics, the options and the machine, but no Kafka properties."""
     tree = as_tree(RESULT)
     assert [row["records_per_s"] for row in tree["rounds"][WORKER]] == [100_000.0, 90_000.0, 96_000.0]
     assert tree["of_the_ceiling"] == {"median": 0.5, "least": 0.4, "most": 0.9, "rounds": [0.5, 0.9, 0.4]}
@@ -68,8 +68,8 @@ def test_the_file_has_every_figure_and_no_password() -> None:
     assert "hunter2" not in json.dumps(tree)
 
 
-def test_the_default_run_is_foretold_to_take_a_minute_or_two() -> None:
-    """That is the promise; with less to do it is less."""
+def test_the_default_run_is_expected_to_take_a_minute_or_two() -> None:
+    """The default run is announced with a minute or two, and a smaller run with less."""
     assert 60 <= whole_s(OPTIONS) <= 120
     assert whole_s(BenchOptions(20_000, 5_000, 1, 500.0, 0, {})) < 15
 
@@ -78,6 +78,6 @@ def test_the_default_run_is_foretold_to_take_a_minute_or_two() -> None:
     ("seconds", "said"),
     [(3, "10 seconds"), (34, "30 seconds"), (60, "a minute"), (86, "a minute and a half"), (130, "2 minutes")],
 )
-def test_times_are_told_roughly(seconds: float, said: str) -> None:
-    """Nobody knows better."""
+def test_times_are_rounded(seconds: float, said: str) -> None:
+    """Expected durations are estimates, and printed as such."""
     assert about(seconds) == said

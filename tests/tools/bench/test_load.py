@@ -1,4 +1,4 @@
-"""The input is the same for everybody."""
+"""The input is the same for every program."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from processor.tools.bench.load import messages
 
 
 def test_the_input_hangs_on_the_seed_alone() -> None:
-    """Twice the same, and with another seed another one."""
+    """The same seed gives the same input, another seed another one."""
     assert list(messages(500, 50)) == list(messages(500, 50))
     assert list(messages(500, 50)) != list(messages(500, 50, seed=8))
 
 
 def test_a_key_begins_with_a_whole_record() -> None:
-    """Then come deltas, which are smaller; each says its key."""
+    """The first record of a key is full; the smaller deltas after it contain the key."""
     seen = set()
     for key, body, is_delta in messages(500, 50):
         assert is_delta is (key in seen)

@@ -1,4 +1,4 @@
-"""What is measured does what it is said to do, and one that dies says why."""
+"""The measured programs work, and the error for one that dies has the reason."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from processor.tools.broker.guarded import GuardedProcess
 
 @pytest.mark.broker
 def test_the_ceiling_writes_every_record_twice(tmp_path: Path, bootstrap: str, unique: str) -> None:
-    """To the same partition of two topics: otherwise it were no ceiling, but a leak."""
+    """The ceiling copies every record to the same partition of two topics."""
     kafka = {"bootstrap.servers": bootstrap}
     outputs = f"{unique}.pass1", f"{unique}.pass2"
     with topics(kafka, unique, *outputs):
@@ -30,22 +30,22 @@ def test_the_ceiling_writes_every_record_twice(tmp_path: Path, bootstrap: str, u
     assert figure.records_per_s > 0
 
 
-def test_a_ceiling_that_ends_says_why(tmp_path: Path) -> None:
-    """With the end of its log."""
+def test_a_ceiling_that_ends_is_reported_with_its_log(tmp_path: Path) -> None:
+    """The error of a ceiling that ends too early has the end of its log."""
     with pytest.raises(Stop, match=r"the ceiling ended with exit code 1(.|\n)*sasl.passwort"):
         run_ceiling({"sasl.passwort": "x"}, tmp_path, "source", ("a", "b"), 1)
 
 
 @pytest.mark.broker
-def test_a_worker_that_ends_says_why(tmp_path: Path, bootstrap: str, unique: str) -> None:
-    """With the end of its log: here it has no topics."""
+def test_a_worker_that_ends_is_reported_with_its_log(tmp_path: Path, bootstrap: str, unique: str) -> None:
+    """The error of a worker that ends too early, here without topics, has the end of its log."""
     setup = write_setup(tmp_path / "worker", unique, {"bootstrap.servers": bootstrap})
     with pytest.raises(Stop, match=rf"the worker ended with exit code [12](.|\n)*{unique}\.publish"):
         run_worker(setup, 1_000)
 
 
 def test_a_worker_that_stalls_is_not_waited_for(tmp_path: Path) -> None:
-    """Its time is over although it runs; the end of its log may say why."""
+    """A worker that runs past its deadline raises an error with the end of its log."""
     program = "import time; print('thinking', flush=True); time.sleep(60)"
     process = GuardedProcess("worker", [sys.executable, "-c", program], tmp_path)
     with running(process):

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from processor.tools.broker.background import find, stop
-from processor.tools.broker.probe import is_ready
+from processor.tools.broker.readiness import is_ready
 
 pytestmark = pytest.mark.broker
 
@@ -26,7 +26,7 @@ def broker(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Iterator[Path]:
-    """A data directory; whatever still runs on it at the end is stopped."""
+    """A data directory; a broker that still runs in it at the end is stopped."""
     yield tmp_path / "data"
     stop(tmp_path / "data")
 
@@ -52,7 +52,7 @@ def test_life_cycle(data: Path):
 
 @pytest.mark.long
 def test_killed_broker_is_not_found(data: Path):
-    """After a kill -9 of the broker status says that none runs, and the next start works."""
+    """After a kill -9 of the broker status reports none, and the next start works."""
     assert broker("start", "--data", data, "--port", "0", "--heap", "384m").returncode == 0
     process = psutil.Process(find(data).pid)
     process.kill()
@@ -64,7 +64,7 @@ def test_killed_broker_is_not_found(data: Path):
 
 
 def test_foreign_process_is_not_taken_for_it(data: Path):
-    """A process number that the system gave to somebody else since is not a broker, and stop leaves it alone."""
+    """A process id that now belongs to another program is not a broker, and stop does not touch it."""
     data.mkdir()
     with subprocess.Popen(["sleep", "60"]) as foreign:
         (data / "broker.json").write_text(json.dumps({"pid": foreign.pid, "bootstrap": "127.0.0.1:1"}))
@@ -78,14 +78,14 @@ def test_foreign_process_is_not_taken_for_it(data: Path):
     "text", ["", "{}", "[1]", '{"pid": "x", "bootstrap": 1}', '{"pid": 999999999, "bootstrap": ""}']
 )
 def test_broken_state_file_is_no_broker(data: Path, text: str):
-    """A state file that was cut off, or is anything else, counts as none."""
+    """A state file that is truncated or invalid counts as none."""
     data.mkdir()
     (data / "broker.json").write_text(text)
     assert find(data) is None
 
 
 def test_none_runs(data: Path):
-    """Where none runs, status prints nothing and exits with 1; stop says so and succeeds."""
+    """Without a broker, status prints nothing and exits with 1; stop reports it and succeeds."""
     status, stopped = broker("status", "--data", data), broker("stop", "--data", data)
     assert (status.returncode, status.stdout) == (1, "")
     assert stopped.returncode == 0

@@ -1,4 +1,4 @@
-"""The embedded broker as tests and the demo use it: a real one, and gone with whoever began it."""
+"""The embedded broker of tests and the demo: a real one that ends with its process."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from processor.errors import BrokerUnavailable, Stop
 from processor.tools.broker import EmbeddedBroker
-from processor.tools.broker.probe import is_ready
+from processor.tools.broker.readiness import is_ready
 from processor.tools.broker.server import HOST, RECORD_BYTES_MAX, free_port
 
 HEAP = "384m"
 PARENT = f"""
 from processor.tools.broker import EmbeddedBroker
-from processor.tools.broker.probe import is_ready
+from processor.tools.broker.readiness import is_ready
 with EmbeddedBroker(heap="{HEAP}") as broker:
     try:
         print(broker.data_dir, flush=True)  # Whoever reads it may press Ctrl-C at once.
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.broker
 
 
 def create(bootstrap: str, topic: str) -> None:
-    """Make a topic of one partition that takes large records."""
+    """Create a topic of one partition that accepts large records."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     new = NewTopic(topic, 1, 1, config={"max.message.bytes": str(RECORD_BYTES_MAX)})
     for future in admin.create_topics([new]).values():
@@ -68,7 +68,7 @@ def read(bootstrap: str, topic: str) -> bytes | None:
 
 @pytest.fixture
 def parent() -> Iterator[tuple[subprocess.Popen[bytes], Path, list[psutil.Process]]]:
-    """A process with a broker of its own: it, the broker's directory, and the processes below it."""
+    """A process with a broker of its own, the broker's directory, and its child processes."""
     with subprocess.Popen(
         [sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     ) as process:
@@ -80,7 +80,7 @@ def parent() -> Iterator[tuple[subprocess.Popen[bytes], Path, list[psutil.Proces
 
 
 def test_ready_is_ready(unique: str):
-    """A broker that was just started takes a topic, a transaction and a record of 16 MiB at once; others read it."""
+    """A broker that has just started accepts a topic, a transaction and a record of 16 MiB at once."""
     value = b"x" * (16 * 1024 * 1024)
     with EmbeddedBroker(heap="768m") as broker:
         create(broker.bootstrap, unique)
@@ -89,7 +89,7 @@ def test_ready_is_ready(unique: str):
 
 
 def test_records_outlive_a_stop(tmp_path: Path, unique: str):
-    """With a directory of its own a broker's records are there at the next start, on another port."""
+    """A broker with a directory of its own has its records after the next start, on another port."""
     with EmbeddedBroker(tmp_path / "data", heap=HEAP) as broker:
         create(broker.bootstrap, unique)
         publish(broker.bootstrap, unique, b"kept")
@@ -100,7 +100,7 @@ def test_records_outlive_a_stop(tmp_path: Path, unique: str):
 
 
 def test_killed_parent_leaves_nothing(parent):
-    """Kill -9 of the process that has the broker ends the broker and removes its temporary directory."""
+    """Kill -9 of the process that started the broker ends the broker and removes its temporary directory."""
     process, data_dir, below = parent
     process.kill()
     _gone, alive = psutil.wait_procs(below, timeout=60)
@@ -131,7 +131,7 @@ def test_killed_while_starting(tmp_path: Path):
 
 
 def test_taken_port_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A port that somebody listens on is refused before anything is started, by its number, and nothing is left."""
+    """A port in use is rejected by its number before anything is started, and nothing is left."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
@@ -142,7 +142,7 @@ def test_taken_port_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.long
 def test_lost_race_for_a_port_is_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Where the free port is taken between its choice and its use, another one is chosen."""
+    """If the free port is taken between its choice and its use, another one is chosen."""
     with socket.create_server((HOST, 0)) as taken:
         ports = iter([taken.getsockname()[1], free_port()])
         monkeypatch.setattr("processor.tools.broker.embedded.choose_port", lambda _wanted: next(ports))
@@ -150,27 +150,27 @@ def test_lost_race_for_a_port_is_run_again(tmp_path: Path, monkeypatch: pytest.M
             assert broker.bootstrap != f"{HOST}:{taken.getsockname()[1]}"
 
 
-def test_failed_start_says_why(tmp_path: Path):
-    """A broker that ends while it starts is reported with what it logged."""
+def test_failed_start_is_reported_with_its_log(tmp_path: Path):
+    """The error for a broker that ends while it starts has its log."""
     (tmp_path / "records").mkdir()
     (tmp_path / "records" / "meta.properties").write_text("version=1\ncluster.id=x\nnode.id=77\n")
     with pytest.raises(BrokerUnavailable, match="77"):
         EmbeddedBroker(tmp_path, heap=HEAP).start()
 
 
-def test_impossible_heap_says_why(tmp_path: Path):
-    """What Java prints before any log exists is in the message."""
+def test_impossible_heap_is_reported_with_javas_output(tmp_path: Path):
+    """The error has Java's output from before any log exists."""
     with pytest.raises(BrokerUnavailable, match="heap"):
         EmbeddedBroker(tmp_path, heap="1k").start()
 
 
-def test_nobody_there_is_not_ready():
-    """A port where nobody listens is not ready."""
+def test_a_port_without_a_listener_is_not_ready():
+    """A port without a listener is not ready."""
     assert not is_ready(HOST, free_port())
 
 
 def test_stranger_is_not_ready():
-    """A server that hangs up without an answer in Kafka's protocol is not ready."""
+    """A server that closes the connection without an answer in Kafka's protocol is not ready."""
     with socket.create_server((HOST, 0)) as stranger:
 
         def hang_up() -> None:

@@ -1,4 +1,4 @@
-"""The process between a caller and its broker, tried with programs that are cheaper than a broker."""
+"""The guard process between a caller and its broker, tested with small programs instead of a broker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STUBBORN = [sys.executable, "-c", "import signal, time; signal.signal(signal.SIG
 
 
 def order(tmp_path: Path, *commands: list[str], stop_timeout_s: float = 10) -> str:
-    """What the guard is told: these commands, and a directory to remove."""
+    """The guard's argument: commands, and a directory to remove."""
     (tmp_path / "remove").mkdir()
     log, remove = str(tmp_path / "log"), str(tmp_path / "remove")
     return json.dumps({"commands": commands, "log": log, "remove": remove, "stop_timeout_s": stop_timeout_s})
@@ -39,7 +39,7 @@ def begin(text: str) -> subprocess.Popen[bytes]:
 
 
 def program_of(guard: psutil.Process) -> psutil.Process:
-    """The program that the guard runs, once it does."""
+    """The program that the guard runs, once it has started."""
     while not (children := guard.children()):
         assert guard.is_running(), "the guard ended before it ran anything"
     return children[0]
@@ -56,7 +56,7 @@ def test_end_of_pipe_ends_the_program(tmp_path: Path):
 
 
 def test_stubborn_program_is_killed(tmp_path: Path):
-    """A program that does not end when asked is killed after the time given to it."""
+    """A program that does not end when asked is killed after its timeout."""
     with begin(order(tmp_path, [*STUBBORN], stop_timeout_s=0.3)) as guard:
         program = program_of(psutil.Process(guard.pid))
         while not any(line.startswith("SigIgn") and int(line.split()[1], 16) & 1 << 14 for line in status(program)):
@@ -67,15 +67,15 @@ def test_stubborn_program_is_killed(tmp_path: Path):
 
 
 def status(program: psutil.Process) -> list[str]:
-    """What Linux says about a process, a line a fact."""
+    """Linux's status of a process, one fact per line."""
     path = Path(f"/proc/{program.pid}/status")
     if not path.exists():
         pytest.skip("needs Linux's /proc to see that a signal is ignored")
     return path.read_text().splitlines()
 
 
-def test_ended_program_is_told_before_its_directory_goes(tmp_path: Path):
-    """When the program ends by itself the guard's output ends; the directory stays until the parent lets go."""
+def test_ended_program_is_reported_before_its_directory_goes(tmp_path: Path):
+    """When the program ends by itself, the guard closes its output; the directory stays until its release."""
     with begin(order(tmp_path, ["sh", "-c", "echo out; echo err >&2; exit 7"])) as guard:
         assert guard.stdout.read() == b""
         assert (tmp_path / "remove").exists()
@@ -93,7 +93,7 @@ def test_nothing_to_remove_ends_at_once(tmp_path: Path):
 
 
 def test_failed_command_is_the_last(tmp_path: Path):
-    """Commands run one after the other, and none after one that failed."""
+    """Commands run one after the other; after a failed one, no more run."""
     ran = tmp_path / "ran"
     with begin(order(tmp_path, ["touch", str(tmp_path / "first")], ["false"], ["touch", str(ran)])) as guard:
         assert guard.stdout.read() == b""

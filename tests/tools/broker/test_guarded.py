@@ -1,4 +1,4 @@
-"""Guarded programs end when they must, and say what there is to say."""
+"""Guarded programs always end, and leave the necessary information."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ hang()
 
 
 def started(directory: Path, program: str, *, stop_timeout_s: float = 10.0) -> GuardedProcess:
-    """A process that has got as far as saying that it is ready."""
+    """A process that has printed that it is ready."""
     process = GuardedProcess("a worker", [sys.executable, "-c", program], directory, stop_timeout_s=stop_timeout_s)
     process.start()
     deadline = time.monotonic() + 30.0
@@ -28,8 +28,8 @@ def started(directory: Path, program: str, *, stop_timeout_s: float = 10.0) -> G
     return process
 
 
-def test_one_that_does_not_stop_says_where_it_hangs(tmp_path: Path) -> None:
-    """A process deaf to SIGTERM is ended all the same, and its stack is in its log."""
+def test_a_hanging_program_logs_its_stack(tmp_path: Path) -> None:
+    """A process that ignores SIGTERM is killed, and its stack is in its log."""
     process = started(tmp_path, DEAF, stop_timeout_s=0.5)
     assert process.await_end() != 0
     assert not process.is_running
@@ -37,7 +37,7 @@ def test_one_that_does_not_stop_says_where_it_hangs(tmp_path: Path) -> None:
 
 
 def test_one_that_is_killed_gets_no_warning(tmp_path: Path) -> None:
-    """After `kill` it is gone, without having seen SIGTERM; started again it runs, and its log goes on."""
+    """A killed process has not seen SIGTERM; started again it runs, and appends to its log."""
     heard = DEAF.replace("signal.SIG_IGN", "lambda *_: print('heard', file=sys.stderr, flush=True)")
     process = started(tmp_path, heard)
     process.kill()
@@ -49,8 +49,8 @@ def test_one_that_is_killed_gets_no_warning(tmp_path: Path) -> None:
 
 
 def test_the_exit_code_is_the_programs_own(tmp_path: Path) -> None:
-    """What a program ends with is what its caller sees."""
+    """The caller gets the program's exit code."""
     process = started(tmp_path, "print('ready', flush=True); raise SystemExit(3)")
-    while process.is_running:  # To wait for its end is to order it.
+    while process.is_running:  # Waiting for its end would order it.
         time.sleep(0.01)
     assert process.await_end() == 3

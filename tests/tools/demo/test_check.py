@@ -1,20 +1,20 @@
-"""The demo's self-check can fail: whatever goes wrong on a topic, the check that it breaks says so."""
+"""The demo's self-check can fail: any fault on a topic is found by its check."""
 
 from __future__ import annotations
 
 import pytest
 
-from processor.tools.demo.check import Entry, Published
+from processor.tools.demo.check import PublishOracle, TopicRecord
 from tests.tools.demo.world import Log, entry, failures
 
 
-def replaced(log: list[Entry], at: int, **changes: object) -> None:
-    """Put another record in the place of one."""
+def replaced(log: list[TopicRecord], at: int, **changes: object) -> None:
+    """Replace one record by another."""
     log[at] = log[at]._replace(**changes)
 
 
 def test_a_world_without_a_fault_passes() -> None:
-    """Every check holds where the topics follow from the publications by the rules."""
+    """Every check holds if the topics follow from the publications by the rules."""
     assert failures(lambda orders, conflated: None) == []
 
 
@@ -27,21 +27,21 @@ def test_a_dropped_delta_fails() -> None:
 
 
 def test_a_last_delta_dropped_fails() -> None:
-    """Without its last delta the replay is not what the SOW topic says."""
+    """Without its last delta, the replay differs from the SOW topic."""
     assert "orders.delta replayed equals orders.sow: 2 records" in failures(
         lambda orders, conflated: orders["delta"].pop(2)
     )
 
 
 def test_a_delta_twice_fails() -> None:
-    """A delta delivered twice, as after a transaction that was not one, is a version twice."""
+    """A delta delivered twice, as after a broken transaction, is a repeated version."""
     assert "orders: no version missing or twice in 7 deltas" in failures(
         lambda orders, conflated: orders["delta"].insert(2, orders["delta"][1])
     )
 
 
 def test_a_sow_record_twice_fails() -> None:
-    """The same for the SOW topic, where the last state would hide it."""
+    """A repeated SOW record is found, although the last state would hide it."""
     assert failures(lambda orders, conflated: orders["sow"].insert(2, orders["sow"][1])) == [
         "orders: no version missing or twice in 6 deltas"
     ]
@@ -49,7 +49,7 @@ def test_a_sow_record_twice_fails() -> None:
 
 @pytest.mark.parametrize("wrong", [{"id": 1, "qty": 4}, {"id": 1, "qty": 3.0}, {"id": 1, "qty": True}, {"id": 1}])
 def test_a_wrong_sow_value_fails(wrong: object) -> None:
-    """A SOW record differs from the fold, be it by the type of a number only."""
+    """A SOW record that differs from the oracle is found, even if only by the type of a number."""
     found = failures(lambda orders, conflated: replaced(orders["sow"], 2, value=entry("", wrong).value))
     assert found == [
         "orders.sow equals an independent fold: 2 records",
@@ -66,13 +66,13 @@ def test_a_wrong_version_fails() -> None:
 
 
 def test_a_version_gap_fails() -> None:
-    """A delta that says it follows a version nobody has seen is a gap."""
+    """A delta on an unknown version is a gap."""
     found = failures(lambda orders, conflated: replaced(orders["delta"], 1, headers={"version": "3"}))
     assert "orders: no version missing or twice in 6 deltas" in found
 
 
 def test_a_deleted_key_that_stays_fails() -> None:
-    """A tombstone that is missing leaves a key that the fold does not have."""
+    """A missing tombstone leaves a key that the oracle does not have."""
     orders_after_delete = "orders.sow equals an independent fold: 1 records"
     assert orders_after_delete in failures(
         lambda orders, conflated: (orders["publish"].pop(6), orders["sow"].__delitem__(slice(4, 6))), sent=6
@@ -87,9 +87,9 @@ def test_a_removed_field_that_stays_fails() -> None:
 
 
 def test_a_stale_conflated_state_fails() -> None:
-    """A conflated topic that never delivered the last state does not equal the topic under it."""
+    """A conflated topic without its last update does not equal the underlying topic."""
 
-    def spoil(orders: dict[str, list[Entry]], conflated: dict[str, list[Entry]]) -> None:
+    def spoil(orders: dict[str, list[TopicRecord]], conflated: dict[str, list[TopicRecord]]) -> None:
         conflated["sow"].pop(1)
         conflated["delta"].pop(1)
 
@@ -97,7 +97,7 @@ def test_a_stale_conflated_state_fails() -> None:
 
 
 def test_a_conflated_delta_without_its_base_fails() -> None:
-    """A delta that skips versions must say which one it applies to."""
+    """A delta that skips versions needs a header with its base version."""
     found = failures(
         lambda orders, conflated: replaced(conflated["delta"], 1, headers={"version": "3", "removed": '["/credit"]'})
     )
@@ -112,7 +112,7 @@ def test_a_key_twice_in_its_interval_fails() -> None:
 
 
 def test_a_lost_publication_fails() -> None:
-    """More was sent than the publish topic has."""
+    """A publication that is missing on the publish topic is found by the number sent."""
     assert failures(lambda orders, conflated: None, sent=8) == ["orders: 8 sent = 6 merged + 1 rejected"]
 
 
@@ -122,7 +122,7 @@ def test_a_rejection_without_a_dead_letter_fails() -> None:
 
 
 def test_a_good_record_in_the_dead_letters_fails() -> None:
-    """The numbers agree, but the wrong record was rejected."""
+    """A good record among the dead letters is found, although the numbers agree."""
     assert failures(lambda orders, conflated: replaced(orders["dlq"], 0, headers={"source": "orders.publish/0/3"})) == [
         "orders: 7 sent = 6 merged + 1 rejected"
     ]
@@ -130,7 +130,7 @@ def test_a_good_record_in_the_dead_letters_fails() -> None:
 
 def test_the_oracle_merges_by_the_rules() -> None:
     """Objects merge, all else replaces, null is the same as missing, other keys in a body are rejected."""
-    oracle = Published("id")
+    oracle = PublishOracle("id")
     for body in ({"id": 1, "a": {"x": 1}, "b": [1, 2]}, {"id": 1, "a": {"y": None, "z": 2}, "b": [3]}, {"id": 2}):
         oracle.take(entry("1", body))
     assert oracle.records == {"1": {"id": 1, "a": {"x": 1, "z": 2}, "b": [3]}}
@@ -139,7 +139,7 @@ def test_the_oracle_merges_by_the_rules() -> None:
 
 
 def test_the_input_positions_of_the_mark_topics_are_no_dead_letters():
-    """The mark topics hold positions without a source, and the check of rejected records leaves them out."""
+    """The mark topics hold positions without a source, and the check of rejected records ignores them."""
 
     def position(orders: Log, conflated: Log) -> None:
         for log in (orders, conflated):

@@ -1,4 +1,4 @@
-"""The demo end to end, as a user runs it, on a real broker."""
+"""The demo end to end on the command line, on a real broker."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def demo(directory: Path, bootstrap: str, *options: str) -> Iterator[subprocess.
 
 
 def left_behind(directory: Path, bootstrap: str, output: str) -> list[str]:
-    """Files, topics and processes of a demo that has ended."""
+    """Files, topics and processes that a finished demo has left."""
     (prefix,) = set(re.findall(r"demo_[0-9a-f]{8}_", output))
     topics = [topic for topic in Admin({"bootstrap.servers": bootstrap}).cluster().topics if topic.startswith(prefix)]
     commands = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
@@ -50,7 +50,7 @@ def left_behind(directory: Path, bootstrap: str, output: str) -> list[str]:
 
 
 def await_line(process: subprocess.Popen[str], pattern: str) -> str:
-    """Everything up to the first line with a pattern in it."""
+    """The output up to the first line that matches a pattern."""
     assert process.stdout is not None
     lines = []
     for line in process.stdout:
@@ -62,7 +62,7 @@ def await_line(process: subprocess.Popen[str], pattern: str) -> str:
 
 @pytest.mark.long
 def test_the_demo_checks_itself_and_leaves_nothing(tmp_path: Path, bootstrap: str) -> None:
-    """Ten seconds of everything end with every check held, rejected records among them, and a clean house."""
+    """A run of ten seconds ends with every check held, rejected records included, and leaves nothing."""
     with demo(tmp_path, bootstrap, "--seconds", "10") as process:
         output, _ = process.communicate(timeout=200)
     assert process.returncode == 0, output
@@ -93,7 +93,7 @@ def test_the_checks_hold_although_a_worker_is_killed(tmp_path: Path, bootstrap: 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 1), (signal.SIGHUP, 1)])
 def test_an_interrupted_demo_cleans_up(number: signal.Signals, code: int, tmp_path: Path, bootstrap: str) -> None:
-    """A signal ends it at once, unchecked, which it says; and nothing stays behind."""
+    """A signal ends it at once without checks, which it reports; and nothing is left."""
     with demo(tmp_path, bootstrap) as process:
         output = await_line(process, r"\bstarting the workers\b")
         process.send_signal(number)
@@ -105,7 +105,7 @@ def test_an_interrupted_demo_cleans_up(number: signal.Signals, code: int, tmp_pa
 
 @pytest.mark.long
 def test_a_worker_that_dies_by_itself_ends_the_demo(tmp_path: Path, bootstrap: str) -> None:
-    """Nobody waits for a worker that nobody killed: the demo fails at once, and says what the worker said last."""
+    """A worker that dies unexpectedly ends the demo at once, with the end of the worker's log."""
     with demo(tmp_path, bootstrap) as process:
         output = await_line(process, r"orders in [1-9]")
         kill_worker(tmp_path)
@@ -119,6 +119,6 @@ def test_a_worker_that_dies_by_itself_ends_the_demo(tmp_path: Path, bootstrap: s
 
 
 def kill_worker(directory: Path) -> None:
-    """End a worker without warning, which the demo does not expect; which one, the machine decides."""
+    """Kill a random worker without warning, unexpected by the demo."""
     file = next(directory.glob("sowstream-demo-*/state/slots/0"))
     os.kill(int(file.read_text()), signal.SIGKILL)

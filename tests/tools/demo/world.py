@@ -6,20 +6,26 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from processor.tools.demo.check import Entry
-from processor.tools.demo.judge import Family, conflated_family, judge_conflated, judge_topic, topic_family
+from processor.tools.demo.check import (
+    FamilyStates,
+    TopicRecord,
+    check_conflated,
+    check_topic,
+    conflated_family,
+    topic_family,
+)
 
-Log = dict[str, list[Entry]]
+Log = dict[str, list[TopicRecord]]
 
 
-def entry(key: str, value: Any, *, at_ms: int = 0, place: str = "", **headers: Any) -> Entry:
-    """One record; a value that is bytes or None stands as it is."""
+def entry(key: str, value: Any, *, at_ms: int = 0, place: str = "", **headers: Any) -> TopicRecord:
+    """One record; a value of bytes or None is not encoded."""
     data = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
-    return Entry(key, data, {name: str(text) for name, text in headers.items()}, place or f"t/0/{at_ms}", at_ms)
+    return TopicRecord(key, data, {name: str(text) for name, text in headers.items()}, place or f"t/0/{at_ms}", at_ms)
 
 
 def world() -> tuple[Log, Log]:
-    """Two families without a fault: orders, and orders conflated to one update a second."""
+    """Two families without a fault: orders, and orders conflated to one update per second."""
     whole = {"id": 1, "qty": 2, "credit": {"ok": True}}
     orders = {
         "publish": [
@@ -65,16 +71,16 @@ def world() -> tuple[Log, Log]:
 
 
 def failures(spoil: Callable[[Log, Log], object], *, sent: int = 7) -> list[str]:
-    """The facts that do not hold after something in the world was spoilt."""
+    """The facts that do not hold after a fault."""
     orders, conflated = world()
     spoil(orders, conflated)
     under, above = folded(topic_family("id"), orders), folded(conflated_family(1.0), conflated)
-    findings = judge_topic("orders", under, sent) + judge_conflated("orders_1s", above, "orders", under, 1.0)
+    findings = check_topic("orders", under, sent) + check_conflated("orders_1s", above, "orders", under, 1.0)
     return [finding.fact for finding in findings if finding.wrong]
 
 
-def folded(family: Family, log: Log) -> Family:
-    """A family that has taken all of its topics."""
+def folded(family: FamilyStates, log: Log) -> FamilyStates:
+    """The states of a family after all of its records."""
     for role, entries in log.items():
         for each in entries:
             family.take(role, each)  # type: ignore[arg-type]

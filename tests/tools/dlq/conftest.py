@@ -1,4 +1,4 @@
-"""A family of topics with dead letters in it."""
+"""A topic family with dead letters."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from processor.tools.dlq import Choice, Replay, Waiting, as_json, survey
+from processor.tools.dlq import DeadLetterReplay, LetterSelection, WaitingLetters, as_json, survey
 from tests.endtoend.oracle import Seen
 from tests.endtoend.world import World
 
 
 class Office:
-    """Where dead letters lie, and are sent back from."""
+    """A family with dead letters, and methods to list them and send them back."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -26,7 +26,7 @@ class Office:
         self._written = 0
 
     def write(self, *reasons: str) -> None:
-        """Dead letters as a worker would write them, a numbered one of each reason, over all partitions."""
+        """Write dead letters as a worker would, a numbered one for each reason, over all partitions."""
         letters = []
         for reason in reasons:
             source = f"{self.name}.publish/0/{self._written}"
@@ -36,23 +36,23 @@ class Office:
         self.world.publish(letters, "dlq")
 
     def waiting(self) -> list[dict[str, Any]]:
-        """Those that wait, as `dlq list` tells them."""
-        with Waiting(self.config, self.name) as there:
+        """The waiting letters, as `dlq list` prints them."""
+        with WaitingLetters(self.config, self.name) as there:
             return [json.loads(as_json(letter)) for _, letters in there.letters() for letter in letters]
 
-    def replay(self, choice: Choice = Choice()) -> int:  # noqa: B008 - it cannot change
-        """Send back what is chosen; how many that were."""
-        with Replay(self.config, self.name) as running:
-            running.send(survey(running.waiting.letters(), choice), choice)
+    def replay(self, selection: LetterSelection = LetterSelection()) -> int:  # noqa: B008 - it cannot change
+        """Send back the selected letters; returns their number."""
+        with DeadLetterReplay(self.config, self.name) as running:
+            running.send(survey(running.waiting.letters(), selection), selection)
             return running.sent
 
     def run(self, *arguments: str, crash: tuple[str, int] | None = None) -> subprocess.CompletedProcess[str]:
-        """`sowstream dlq` to its end; `crash` as `World.start`."""
+        """Run `sowstream dlq` to its end; `crash` as in `World.start`."""
         program = (
             ["processor.cli.main"] if crash is None else ["tests.tools.dlq.crashing_replay", crash[0], str(crash[1])]
         )
         words = ["dlq", arguments[0], self.name, *arguments[1:], "-c", str(self.world.file)]
-        # The broker is not to tidy up before a test looks.
+        # The broker must not remove old segments before a test looks.
         environment = os.environ | {"SOWSTREAM_RUNTIME__TRANSACTION_TIMEOUT_S": "300"}
         return subprocess.run(
             [sys.executable, "-m", *program, *words],
@@ -64,13 +64,13 @@ class Office:
         )
 
     def sent(self) -> list[Seen]:
-        """What was sent back, in order of the numbers in the messages."""
+        """The letters sent back, in order of the numbers in the messages."""
         return sorted(self.world.read("publish"), key=lambda seen: int(seen.value or b""))
 
 
 @pytest.fixture
 def office(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[Office]:
-    """Topics without a worker."""
+    """A family without a worker."""
     world = World(bootstrap, tmp_path, unique)
     yield Office(world)
     world.close()

@@ -1,4 +1,4 @@
-"""`sowstream` with a calamity at a chosen point, as `tests.endtoend.crashing_worker`, and with Ctrl-C among them."""
+"""`sowstream` with a crash at a chosen point, as `tests.endtoend.crashing_worker`, Ctrl-C included."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.endtoend.crashing_worker import POINTS, arm
 
 
 def interrupt() -> None:
-    """Somebody presses Ctrl-C."""
+    """Simulate Ctrl-C."""
     os.kill(os.getpid(), signal.SIGINT)
 
 

@@ -1,4 +1,4 @@
-"""What a dead letter tells, how it looks, which ones are chosen, and which input record it becomes."""
+"""The contents and formats of a dead letter, its selection, and the input record it becomes."""
 
 import base64
 import json
@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from processor.api import Input, Output, RecordProcessor, RecordRejected, Settings
 from processor.record import Record
 from processor.testing import ProcessorTestDriver
-from processor.tools.dlq import Choice, DeadLetter, as_json, as_row, input_record, read_letter, survey
+from processor.tools.dlq import DeadLetter, LetterSelection, as_json, as_row, input_record, read_letter, survey
 from processor.tools.dlq.shown import VALUE_BYTES_MAX
 
 
 class Refusing(RecordProcessor):
-    """Rejects everything."""
+    """A processor that rejects everything."""
 
     input = Input("publish", from_underlying=False)
     outputs = (Output("sow"),)
@@ -37,7 +37,7 @@ def a_letter(value: bytes | None = b"{}", key: bytes | None = b"k", *, offset: i
 
 @given(key=st.none() | st.binary(max_size=5), value=st.none() | st.binary(max_size=5), headers=HEADERS)
 def test_the_input_record_comes_back_as_it_was(key, value, headers):
-    """Only what the worker put on is taken off, whatever the others are called; one header says what it repeats."""
+    """Only the worker's own headers are removed, and one header names the place of the dead letter."""
     driver = ProcessorTestDriver(Refusing, Settings(), name="orders", partition=2)
     driver.pipe_input(key, value, headers)
     driver.commit()
@@ -49,13 +49,13 @@ def test_the_input_record_comes_back_as_it_was(key, value, headers):
 
 
 def test_a_record_that_is_replayed_again_names_its_last_source_only():
-    """The header of the first replay is replaced."""
+    """A second replay replaces the header of the first one."""
     letter = a_letter(replay_of=b"orders.publish/2/1", trace=b"x")
     assert input_record(letter, "orders.dlq")[2] == [("trace", b"x"), ("replay_of", b"orders.publish/2/5")]
 
 
-def test_a_letter_that_somebody_wrote_by_hand_has_a_source_too():
-    """Its own place."""
+def test_a_letter_without_a_source_gets_one():
+    """The source of a letter without one, as a person may write it, is its own place."""
     letter = read_letter(2, Record(b"k", b"{}", None, 7, 0))
     assert (letter.reason, letter.detail, letter.source) == (None, None, None)
     assert input_record(letter, "orders.dlq") == (b"k", b"{}", [("replay_of", b"orders.dlq/2/7")])
@@ -64,7 +64,7 @@ def test_a_letter_that_somebody_wrote_by_hand_has_a_source_too():
 
 
 def test_the_line_of_a_letter():
-    """Where, when, why, and what it was."""
+    """The line has the place, time and reason of the rejection, and the message."""
     assert json.loads(as_json(a_letter(trace=b"1"))) == {
         "partition": 2,
         "offset": 7,
@@ -95,8 +95,8 @@ def test_the_line_of_a_letter():
         (None, '"tombstone":true'),
     ],
 )
-def test_a_message_is_told_exactly(value, told):
-    """JSON byte for byte, on one line; else text, else Base64: whoever looks for what is wrong needs all of it."""
+def test_a_message_is_shown_exactly(value, told):
+    """A JSON message is shown byte for byte on one line, other text as text, and the rest as Base64."""
     line = as_json(a_letter(value))
     assert told in line
     assert "\n" not in line
@@ -105,8 +105,8 @@ def test_a_message_is_told_exactly(value, told):
 
 
 @pytest.mark.parametrize("size", [VALUE_BYTES_MAX, VALUE_BYTES_MAX + 1])
-def test_a_long_message_is_cut_unless_it_is_wanted_whole(size):
-    """With a word that it was, and with its length; a character is not divided."""
+def test_a_long_message_is_cut_unless_requested_in_full(size):
+    """A long message is cut with a mark and its length; no character is divided."""
     value = b'"' + "é".encode() * ((size - 2) // 2) + b"x" * (size % 2) + b'"'
     line = json.loads(as_json(a_letter(value)))
     assert line["bytes"] == size
@@ -120,13 +120,13 @@ def test_a_long_message_is_cut_unless_it_is_wanted_whole(size):
 
 
 def test_a_long_message_that_is_no_text_is_cut_as_base64():
-    """Its beginning."""
+    """The beginning of a long binary message is shown as Base64."""
     line = json.loads(as_json(a_letter(b"\xff" * 5_000)))
     assert base64.b64decode(line["base64"]) == b"\xff" * VALUE_BYTES_MAX
 
 
-def test_keys_and_headers_that_are_no_text_are_told_too():
-    """And names that come more than once, with all their values."""
+def test_binary_keys_and_headers_are_shown():
+    """Binary keys and headers are shown, and repeated names with all their values."""
     headers = [("a", b"1"), ("a", b"\xff"), ("b", None), ("dlq_reason", b"bad_header")]
     line = json.loads(as_json(read_letter(2, Record(b"\xff", b"1", headers, 0, 0))))
     assert (line["key_base64"], line["reason"]) == ("/w==", "bad_header")
@@ -134,7 +134,7 @@ def test_keys_and_headers_that_are_no_text_are_told_too():
 
 
 def test_a_row_keeps_the_terminal_as_it_is():
-    """No control characters, and no cell of many lines."""
+    """A row has no control characters, and no cell of several lines."""
     cells = as_row(a_letter(b"\x1b[2J\n" + b"x" * 10_000, b"\x07"))
     assert cells[:4] == ("2", "7", "2023-11-14 22:13:20", "?")
     assert cells[-1].startswith("?[2J?xx")
@@ -150,24 +150,24 @@ REASONS = ["undecodable", "key_mismatch", None]
     reason=st.sampled_from(["undecodable", None]),
 )
 def test_a_survey_goes_as_far_as_the_last_chosen_one(reasons, reason):
-    """It counts what has to be passed on the way there, and leaves what lies behind."""
+    """It counts the letters up to the last selected one, and ignores later ones."""
     letters = [
         DeadLetter(partition, Record(b"k", b"1", None, 3 * number, 0), [], why, None, None)
         for number, (partition, why) in enumerate(reasons)
     ]
-    found = survey([(letter.partition, [letter]) for letter in letters], Choice(reason))
-    chosen = [letter for letter in letters if reason is None or letter.reason == reason]
-    assert found.chosen == len(chosen)
+    found = survey([(letter.partition, [letter]) for letter in letters], LetterSelection(reason))
+    selected = [letter for letter in letters if reason is None or letter.reason == reason]
+    assert found.selected == len(selected)
     assert found.waiting.total() == len(letters)
-    assert found.until == {letter.partition: letter.record.offset + 1 for letter in chosen}
+    assert found.until == {letter.partition: letter.record.offset + 1 for letter in selected}
     passed = [letter for letter in letters if letter.record.offset < found.until.get(letter.partition, 0)]
-    assert found.others == len(passed) - len(chosen)
+    assert found.others == len(passed) - len(selected)
 
 
 def test_one_letter_is_chosen_by_its_place():
-    """And by its reason, where one is given too."""
+    """A place selects one letter; with a reason, it must match too."""
     letter = a_letter(offset=7)
-    assert Choice(place=(2, 7)).takes(letter)
-    assert not Choice(place=(2, 8)).takes(letter)
-    assert not Choice(place=(1, 7)).takes(letter)
-    assert not Choice("key_mismatch", (2, 7)).takes(letter)
+    assert LetterSelection(place=(2, 7)).takes(letter)
+    assert not LetterSelection(place=(2, 8)).takes(letter)
+    assert not LetterSelection(place=(1, 7)).takes(letter)
+    assert not LetterSelection("key_mismatch", (2, 7)).takes(letter)

@@ -1,4 +1,4 @@
-"""Dead letters go back to the input exactly once, whatever happens to whoever sends them."""
+"""Dead letters go back to the input exactly once, despite failures of the replay."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 import processor.tools.dlq.replay
 from processor.errors import Stop
-from processor.tools.dlq import Choice, Replay, Waiting, survey
+from processor.tools.dlq import DeadLetterReplay, LetterSelection, WaitingLetters, survey
 from tests.tools.dlq.conftest import Office
 
 pytestmark = pytest.mark.broker
@@ -23,10 +23,10 @@ def numbers(office: Office) -> list[int]:
 
 
 def test_only_those_of_the_reason_are_sent_and_the_others_wait_on(office: Office) -> None:
-    """Unchanged, at the end again where they were passed by; the next replay finds them, and a third one nothing."""
+    """Other letters before the last selected one are appended unchanged; the next replay sends them."""
     office.write(*["key_mismatch", "undecodable"] * 8)
     before = {letter["value"]: letter for letter in office.waiting()}
-    assert office.replay(Choice("undecodable")) == 8
+    assert office.replay(LetterSelection("undecodable")) == 8
     assert [seen.headers for seen in office.sent()] == [
         {"n": str(n), "replay_of": f"{office.name}.publish/0/{n}"} for n in range(1, 16, 2)
     ]
@@ -35,24 +35,24 @@ def test_only_those_of_the_reason_are_sent_and_the_others_wait_on(office: Office
     for number, letter in after.items():
         assert letter | {"offset": 0, "timestamp": ""} == before[number] | {"offset": 0, "timestamp": ""}
     assert any(letter["offset"] != before[number]["offset"] for number, letter in after.items())
-    assert office.replay(Choice("undecodable")) == 0
+    assert office.replay(LetterSelection("undecodable")) == 0
 
     assert (office.replay(), office.replay()) == (8, 0)
     assert numbers(office) == [*range(16)]
     assert office.waiting() == []
 
 
-def test_what_lies_behind_the_last_chosen_one_is_left_where_it_is(office: Office) -> None:
-    """A replay that chooses nothing writes nothing."""
+def test_letters_after_the_last_selected_one_stay(office: Office) -> None:
+    """A replay without selected letters writes nothing."""
     office.write(*["undecodable"] * 8, *["key_mismatch"] * 8)
     before = {letter["value"]: letter["offset"] for letter in office.waiting()}
-    assert office.replay(Choice("bad_header")) == 0
-    assert office.replay(Choice("undecodable")) == 8
+    assert office.replay(LetterSelection("bad_header")) == 0
+    assert office.replay(LetterSelection("undecodable")) == 8
     assert {letter["value"]: letter["offset"] for letter in office.waiting()} == {n: before[n] for n in range(8, 16)}
 
 
 def test_each_goes_to_the_partition_it_came_from(office: Office) -> None:
-    """Key, value and partition are those of the dead letter, a tombstone among them."""
+    """Key, value and partition are those of the dead letter, also for a tombstone."""
     office.write(*["undecodable"] * 8)
     office.world.publish([(None, None, {"dlq_reason": "missing_key"})], "dlq")
     letters = sorted((seen.partition, seen.key or b"", seen.value or b"") for seen in office.world.read("dlq"))
@@ -72,7 +72,7 @@ def test_each_goes_to_the_partition_it_came_from(office: Office) -> None:
     ],
 )
 def test_a_replay_that_dies_is_run_again_and_sends_each_once(office: Office, point: str, code: int) -> None:
-    """Killed before or after a commit, interrupted, or told by the broker to roll back."""
+    """A replay killed before or after a commit, interrupted or rolled back sends each letter once when run again."""
     office.write(*["undecodable", "key_mismatch"] * 8)
     first = office.run("replay", "--reason", "key_mismatch", crash=(point, 2))
     assert first.returncode == code, first.stderr
@@ -80,50 +80,50 @@ def test_a_replay_that_dies_is_run_again_and_sends_each_once(office: Office, poi
     if code == 1:
         assert "run the same command again" in first.stderr
     if code == 130:
-        # What it had open was rolled back: no reader waits for it.
+        # Its open transaction was rolled back: no reader waits for it.
         assert f"dead letters of {office.name} sent back, the rest waits on" in first.stderr
         assert len(office.waiting()) + len(office.sent()) == 16
-    office.replay(Choice("key_mismatch"))
+    office.replay(LetterSelection("key_mismatch"))
     assert numbers(office) == [*range(1, 16, 2)]
     assert sorted(letter["value"] for letter in office.waiting()) == [*range(0, 16, 2)]
 
 
 def test_of_two_replays_the_later_one_takes_over(office: Office) -> None:
-    """The earlier one is told so, what it had open is rolled back, and nothing is sent twice."""
+    """The earlier replay gets an error, its open transaction is rolled back, and no letter is sent twice."""
     office.write(*["undecodable"] * 8)
-    with Replay(office.config, office.name) as earlier:
-        found = survey(earlier.waiting.letters(), Choice())
+    with DeadLetterReplay(office.config, office.name) as earlier:
+        found = survey(earlier.waiting.letters(), LetterSelection())
         earlier._producer.send(f"{office.name}.publish", 0, [(b"k", b"99", [])])
-        with Replay(office.config, office.name) as later:
+        with DeadLetterReplay(office.config, office.name) as later:
             with pytest.raises(Stop, match="another replay of this topic was started and has taken over"):
-                earlier.send(found, Choice())
-            later.send(survey(later.waiting.letters(), Choice()), Choice())
+                earlier.send(found, LetterSelection())
+            later.send(survey(later.waiting.letters(), LetterSelection()), LetterSelection())
     assert numbers(office) == [*range(8)]
 
 
-def test_a_replay_that_got_a_new_producer_sees_what_another_one_did_meanwhile(office: Office) -> None:
-    """A slow commit costs the producer, and its successor fences whoever had taken over: but that one was here."""
+def test_a_replay_with_a_new_producer_sees_the_commits_of_another(office: Office) -> None:
+    """After a slow commit the replay gets a new producer, and must not repeat the work of one that took over."""
     office.write(*["undecodable"] * 8)
-    with Replay(office.config, office.name) as earlier:
-        found = survey(earlier.waiting.letters(), Choice())
+    with DeadLetterReplay(office.config, office.name) as earlier:
+        found = survey(earlier.waiting.letters(), LetterSelection())
         assert office.replay() == 8
         earlier._producer.start()
         with pytest.raises(Stop, match="has taken over"):
-            earlier.send(found, Choice())
+            earlier.send(found, LetterSelection())
     assert numbers(office) == [*range(8)]
 
 
 @pytest.mark.long
-def test_whatever_is_chosen_and_wherever_it_breaks_off(
+def test_random_interrupted_replays_send_each_letter_once(
     office: Office, monkeypatch: pytest.MonkeyPatch, random_seed: int
 ) -> None:
-    """Random replays of random reasons, some broken off between two transactions: each letter goes back once."""
+    """With random selections and interruptions between transactions, each letter goes back once."""
     rng = random.Random(random_seed)
     monkeypatch.setattr(processor.tools.dlq.replay, "_LETTERS_MAX", 3)
     reasons = [rng.choice(["undecodable", "key_mismatch", "bad_header"]) for _ in range(40)]
     office.write(*reasons)
     for _ in range(3):
-        choice, left = Choice(rng.choice(["undecodable", "key_mismatch"])), rng.randint(1, 6)
+        selection, left = LetterSelection(rng.choice(["undecodable", "key_mismatch"])), rng.randint(1, 6)
 
         def break_off(_count: int) -> None:
             nonlocal left
@@ -131,19 +131,19 @@ def test_whatever_is_chosen_and_wherever_it_breaks_off(
             if left == 0:
                 raise KeyboardInterrupt
 
-        with Replay(office.config, office.name) as running, contextlib.suppress(KeyboardInterrupt):
-            running.send(survey(running.waiting.letters(), choice), choice, break_off)
+        with DeadLetterReplay(office.config, office.name) as running, contextlib.suppress(KeyboardInterrupt):
+            running.send(survey(running.waiting.letters(), selection), selection, break_off)
         assert sorted([*numbers(office), *(letter["value"] for letter in office.waiting())]) == [*range(40)]
     office.replay()
     assert numbers(office) == [*range(40)]
     assert office.waiting() == []
 
 
-def test_what_is_past_its_retention_is_not_taken_for_waiting(office: Office) -> None:
-    """Where Kafka knows no position, it may have forgotten one: those letters may have been sent back."""
+def test_letters_past_their_retention_do_not_wait(office: Office) -> None:
+    """Without a position, which Kafka may have forgotten, old letters count as sent back."""
     producer = Producer({"bootstrap.servers": office.world.bootstrap})
     producer.produce(f"{office.name}.dlq", b"1", b"k", timestamp=int((time.time() - 8 * 86_400) * 1000))
     assert producer.flush(30) == 0
     assert office.waiting() == []
-    with Waiting(office.config, office.name) as there:
+    with WaitingLetters(office.config, office.name) as there:
         assert [len(letters) for _, letters in there.everything() if letters] == [1]

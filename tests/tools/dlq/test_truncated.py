@@ -1,4 +1,4 @@
-"""A letter that has only a part of its record: the record goes back, as long as the input has it."""
+"""A truncated dead letter: the full record goes back, as long as the input has it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from processor.tools.dlq import Replay, survey
-from processor.tools.dlq.choice import Choice
+from processor.tools.dlq import DeadLetterReplay, survey
+from processor.tools.dlq.survey import LetterSelection
 
 if TYPE_CHECKING:
     from tests.tools.dlq.conftest import Office
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 LARGE = json.dumps({"id": 1, "text": "a large record " * 1_500_000}).encode()
-"""21 MiB, which compressed are a few KB."""
+"""21 MiB that compress to a few KB."""
 
 
 def _publish_large(office: Office) -> None:
-    """As a publisher with gzip and without a limit of its own does."""
+    """Publish like a publisher with gzip and without a size limit of its own."""
     producer = Producer(
         {"bootstrap.servers": office.world.bootstrap, "compression.type": "gzip", "message.max.bytes": 64_000_000}
     )
@@ -31,7 +31,7 @@ def _publish_large(office: Office) -> None:
 
 
 def _cut_letter(office: Office, offset: int, checksum: str | None = None) -> None:
-    """As a worker writes it."""
+    """Write a dead letter as a worker does."""
     source = f"{office.name}.publish/0/{offset}"
     sha256 = checksum or hashlib.sha256(LARGE).hexdigest()
     headers = {"dlq_reason": "too_large", "dlq_detail": "no", "source": source}
@@ -39,14 +39,14 @@ def _cut_letter(office: Office, offset: int, checksum: str | None = None) -> Non
     office.world.publish([(b"1", LARGE[:1000], headers | cut)], "dlq")
 
 
-def test_its_record_is_fetched_where_it_is_there_and_else_it_waits_on(office: Office) -> None:
-    """One is there; one is another record by now; one is gone. The command says so."""
+def test_a_truncated_letter_is_sent_in_full_or_waits(office: Office) -> None:
+    """One record is still in the input, one was replaced, one is gone; the command reports the latter two."""
     _publish_large(office)
     _cut_letter(office, 0)
     _cut_letter(office, 0, "0" * 64)
     _cut_letter(office, 7)
-    with Replay(office.config, office.name) as running:
-        running.send(survey(running.waiting.letters(), Choice()), Choice())
+    with DeadLetterReplay(office.config, office.name) as running:
+        running.send(survey(running.waiting.letters(), LetterSelection()), LetterSelection())
         assert running.sent == 1
         assert len(running.kept) == 2
         assert "its checksum is not the letter's" in running.kept[0]

@@ -47,7 +47,7 @@ def test_each_key_is_judged_by_its_versions(bootstrap: str, tmp_path: Path, uniq
     # Versions are not compared in the middle of the next transaction of a worker that goes on.
     _write(world, "sow", [(b"right", 3, "")])
     assert begin_of_deltas == len(before)
-    assert aftermath.look() == [
+    assert aftermath.read_versions() == [
         KeyInQuestion(_PARTITION, b"gap", 3, 3, 3, "a delta for version 2 follows version 1"),
         KeyInQuestion(_PARTITION, b"gone", 0, 0, 0, ""),
         KeyInQuestion(_PARTITION, b"right", 2, 2, 2, ""),
@@ -62,5 +62,8 @@ def test_messages_of_a_topic_without_a_sow_have_no_versions(bootstrap: str, tmp_
     end = _write(world, "delta", [(b"a", 0, ""), (b"b", 0, "")])
     ranges = [OpenRange(f"{unique}.delta", _PARTITION, 0, end, int(time.time() * 1000))]
     aftermath = Aftermath(world.config, Admin(world.config.kafka), unique, ranges)
-    assert [(key.key, key.sow, key.problem) for key in aftermath.look()] == [(b"a", None, ""), (b"b", None, "")]
+    assert [(key.key, key.sow, key.problem) for key in aftermath.read_versions()] == [
+        (b"a", None, ""),
+        (b"b", None, ""),
+    ]
     world.close()

@@ -3,7 +3,13 @@
 import pytest
 
 from processor.errors import Stop
-from processor.kafka.transactions.transaction_log import Decision, Entry, decisions, partition_of, read_entry
+from processor.kafka.transactions.transaction_log import (
+    Decision,
+    TransactionLogEntry,
+    decisions,
+    partition_of,
+    read_entry,
+)
 
 ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE = 1, 2, 3, 4
 PLACES = frozenset({("orders.sow", 1)})
@@ -16,9 +22,9 @@ SEEN = (
 )
 
 
-def entry(status: int, epoch: int = 3, producer_id: int = 7) -> Entry:
+def entry(status: int, epoch: int = 3, producer_id: int = 7) -> TransactionLogEntry:
     """An entry of one producer."""
-    return Entry("id", producer_id, epoch, status, PLACES, 1000 * status, 1)
+    return TransactionLogEntry("id", producer_id, epoch, status, PLACES, 1000 * status, 1)
 
 
 def test_an_entry_of_a_real_broker_is_read():

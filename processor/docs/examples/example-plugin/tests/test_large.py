@@ -1,4 +1,4 @@
-"""The processor `large`: which records it copies, and what becomes of the others."""
+"""The processor `large`: the records that it copies, counts, alerts of and rejects."""
 
 import pytest
 from example_plugin.large import Large

@@ -1,4 +1,4 @@
-"""An order desk: orders are published whole, and then others add what they know, each its own field."""
+"""A simulated order desk: orders are published in full, then services add fields of their own."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import json
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from processor.tools.demo.feed import Publication
+from processor.tools.demo.feeds.publisher import Publication
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from random import Random
 
 OPEN: Final = 150
-"""Orders on their way at any time."""
+"""The number of open orders at any time."""
 KEPT: Final = 500
-"""Orders that are done and stay; older ones are deleted, so the state of the world stays small however long it runs."""
+"""The number of finished orders that stay; older ones are deleted, to keep the state of the world small."""
 _SPOILT_ONE_IN: Final = 150
 _AMENDED_ONE_IN: Final = 20
 
@@ -25,7 +25,7 @@ _WAREHOUSES: Final = ("Antwerp", "Gdansk", "Lyon", "Porto")
 
 
 class OrderDesk:
-    """Everything that is published about orders, one publication at a time, many orders at once."""
+    """Generates the publications of many orders, one at a time."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -34,7 +34,7 @@ class OrderDesk:
         self._done: deque[int] = deque()
 
     def next(self) -> Publication:
-        """The next publication: a step of one of the open orders, a new order, or an old one deleted."""
+        """The next publication: a step of one of the open orders, a new order, or the deletion of an old one."""
         if len(self._done) > KEPT:
             return self._delete(self._done.popleft())
         if len(self._open) < OPEN:
@@ -50,7 +50,7 @@ class OrderDesk:
         return self.next()
 
     def _life(self, number: int) -> Iterator[Publication]:
-        """One order: the desk takes it, inventory and credit look at it in either order, fulfilment decides."""
+        """The life of one order: inventory and credit check it in either order, then fulfilment decides."""
         random = self._random
         order: dict[str, Any] = {
             "id": number,
@@ -60,22 +60,22 @@ class OrderDesk:
             "state": "new",
         }
         yield _whole(order)
-        yield from self._looked_at(order)
+        yield from self._checks(order)
         if random.randrange(_AMENDED_ONE_IN) == 0:
-            # A full publish replaces: what inventory and credit said about the old quantity is gone.
+            # A full publish replaces the record: the fields of inventory and credit for the old quantity are gone.
             order["qty"] += random.randint(1, 5)
             yield _whole(order)
-            yield from self._looked_at(order)
+            yield from self._checks(order)
         if random.randrange(_SPOILT_ONE_IN) == 0:
             yield Publication(_key(number), b'{"id": %d, "state": "fil' % number)
         if random.random() < 0.2:
             yield _delta(number, state="held")
-            # The second delivery came: one field deep inside changes.
+            # The second delivery: one deeply nested field changes.
             yield _delta(number, inventory={"reserved": order["qty"]})
         yield _delta(number, state="cancelled" if random.random() < 0.1 else "filled")
         self._done.append(number)
 
-    def _looked_at(self, order: dict[str, Any]) -> Iterator[Publication]:
+    def _checks(self, order: dict[str, Any]) -> Iterator[Publication]:
         random = self._random
         reserved = order["qty"] if random.random() < 0.8 else order["qty"] // 2
         looks = [
@@ -87,7 +87,7 @@ class OrderDesk:
             yield _delta(order["id"], **look)
 
     def _delete(self, number: int) -> Publication:
-        """By command or by tombstone: both do the same."""
+        """Delete an order, by command or by tombstone: both have the same effect."""
         if self._random.random() < 0.5:
             return Publication(_key(number), None)
         return Publication(_key(number), _encode({"id": number}), "sow_delete")

@@ -1,4 +1,4 @@
-"""What is said at the end: every check with its counts, then the run in numbers."""
+"""The final report: every check with its counts, then the figures of the run."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from processor.tools.demo.formatting import milliseconds, ratio, size
+from processor.tools.demo.display.formatting import milliseconds, ratio, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
 
-    from processor.tools.demo.check import Finding
-    from processor.tools.demo.picture import Picture
+    from processor.tools.demo.check import CheckResult
+    from processor.tools.demo.display.picture import Picture
 
 
-def report_findings(console: Console, findings: Sequence[Finding]) -> bool:
-    """Print every check; whether all hold."""
+def report_findings(console: Console, findings: Sequence[CheckResult]) -> bool:
+    """Print every check; returns whether all hold."""
     for finding in findings:
         mark = Text("FAIL ", style="bold red") if finding.wrong else Text("  ok ", style="green")
         console.print(mark + Text(finding.fact), soft_wrap=True)
@@ -31,7 +31,7 @@ def report_findings(console: Console, findings: Sequence[Finding]) -> bool:
 
 
 def report_numbers(console: Console, picture: Picture, latencies_ms: Sequence[float | None], ran_s: float) -> None:
-    """Print the run in numbers."""
+    """Print the figures of the run."""
     merged = sum(topic.merged for topic in picture.merged)
     rejected = sum(topic.rejected for topic in picture.merged)
     rows = [("ran", f"{ran_s:.0f} s, {merged:,} records merged, {rejected:,} rejected")]

@@ -1,4 +1,4 @@
-"""Fetches the whole of a rejected record from its input, where the dead letter has only the beginning of it."""
+"""Fetches the full record of a truncated dead letter from its input topic."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ _PATIENCE_S: Final = 30.0
 _TRY_S: Final = 0.5
 
 
-class NotWhole(NamedTuple):
-    """Why the whole of a record is not to be had."""
+class FullRecordMissing(NamedTuple):
+    """The reason why a full record is not available."""
 
     why: str
-    """What happened, and to which record."""
+    """The event, with the place of the record."""
 
 
-class WholeRecords:
-    """Reads single records of the input by the `source` of their dead letters. One thread only."""
+class FullRecords:
+    """Reads single records of the input by the header `source` of their dead letters. One thread only."""
 
     def __init__(self, kafka: Mapping[str, str], *, group: str, topic: str) -> None:
-        """Read nothing yet.
+        """Create the reader, without connecting.
 
         Args:
             kafka: librdkafka properties.
-            group: the consumer group that the reader names.
-            topic: the input: letters of other topics are not asked for.
+            group: the reader's consumer group.
+            topic: the input; letters of other topics are not looked up.
         """
-        # One record at a time is wanted; what follows it would only be thrown away.
+        # It reads single records; data after them would be discarded.
         self._kafka = {**kafka, "queued.min.messages": "1", "queued.max.messages.kbytes": "1024"}
         self._group = group
         self._topic = topic
@@ -50,8 +50,8 @@ class WholeRecords:
         if self._reader is not None:
             self._reader.close()
 
-    def fetch(self, letter: DeadLetter) -> Record | NotWhole:
-        """The input record of a letter, as far as it is the one that was rejected.
+    def fetch(self, letter: DeadLetter) -> Record | FullRecordMissing:
+        """The input record of a letter, if it is still the rejected one.
 
         Raises:
             Stop: Kafka refuses.
@@ -59,12 +59,12 @@ class WholeRecords:
         topic, _, place = (letter.source or "").partition("/")
         partition, _, offset = place.partition("/")
         if topic != self._topic or not partition.isdecimal() or not offset.isdecimal():
-            return NotWhole(f"its source {letter.source!r} is no record of {self._topic}")
+            return FullRecordMissing(f"its source {letter.source!r} is no record of {self._topic}")
         record = self._read(int(partition), int(offset))
         if record is None:
-            return NotWhole(f"{letter.source} is not there any more")
+            return FullRecordMissing(f"{letter.source} is not there any more")
         if hashlib.sha256(record.value or b"").hexdigest() != letter.sha256:
-            return NotWhole(f"{letter.source} is another record now: its checksum is not the letter's")
+            return FullRecordMissing(f"{letter.source} is another record now: its checksum is not the letter's")
         return record
 
     def _read(self, partition: int, offset: int) -> Record | None:

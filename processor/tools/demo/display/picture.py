@@ -1,4 +1,4 @@
-"""One moment of the demo: everything that a view needs, and nothing of where it came from."""
+"""A snapshot of all values that the display shows, independent of their source."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from processor.tools.demo.follow import Step
+from processor.tools.demo.order_follower import OrderStep
 from processor.tools.demo.settings import CONFLATED, TOPICS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from processor.tools.demo.meter import Meter, Waiting
-    from processor.tools.demo.watcher import Seen, Watcher
+    from processor.tools.demo.meter import Meter, PendingFigures
+    from processor.tools.demo.watcher import Observations, Watcher
 
 _RATE_WINDOW_S: Final = 3.0
 _HISTORY_S: Final = 36
-"""Seconds of the little curves."""
+"""Seconds of the small curves."""
 
 
-class Merged(NamedTuple):
-    """One SOW topic."""
+class MergedFigures(NamedTuple):
+    """The figures of one SOW topic."""
 
     name: str
     in_per_s: float
@@ -32,7 +32,7 @@ class Merged(NamedTuple):
     delta_bytes: int
     """Bytes of all records on the delta topic."""
     merged: int
-    """Deltas seen."""
+    """The number of deltas received."""
     rejected: int
     lag: int
     """Records published but neither merged nor rejected yet, as a subscriber sees it."""
@@ -43,56 +43,56 @@ class Merged(NamedTuple):
         return 1 - self.delta_bytes / self.sow_bytes if self.sow_bytes else 0.0
 
 
-class Conflated(NamedTuple):
-    """One conflated topic."""
+class ConflatedFigures(NamedTuple):
+    """The figures of one conflated topic."""
 
     name: str
     interval_s: float
     in_per_s: float
     out_per_s: float
     taken: int
-    """Updates of the topic under it."""
+    """Updates of the underlying topic."""
     delivered: int
-    """Updates of its own."""
-    waiting: Waiting | None
-    """What waits for the end of its interval; None while nobody says."""
+    """Updates of the conflated topic."""
+    waiting: PendingFigures | None
+    """The pending updates; None if the conflater does not answer."""
     late_ms: Sequence[float | None]
-    """Since the feeds began: median, 99th percentile and highest of the time from the end of a key's interval to a
-    subscriber's seeing what it came to."""
+    """The delay from the end of a key's interval until a subscriber receives the update: median, 99th percentile and
+    maximum since the feeds began."""
 
     @property
     def ratio(self) -> float:
-        """How many updates became one."""
+        """The number of updates conflated into one."""
         return self.taken / self.delivered if self.delivered else 0.0
 
 
 class Picture(NamedTuple):
-    """What there is to see now."""
+    """The values to show."""
 
-    merged: list[Merged]
-    conflated: list[Conflated]
+    merged: list[MergedFigures]
+    conflated: list[ConflatedFigures]
     p50_ms: float | None
-    """Median latency of the last ten seconds, from publishing to a subscriber's seeing the committed delta."""
+    """Median latency of the last ten seconds, from publishing until a subscriber receives the committed delta."""
     p99_ms: float | None
     latencies_ms: list[float | None]
-    """Its median once a second."""
+    """The median latency of each second."""
     lags: list[float | None]
-    """The lag of all topics once a second."""
+    """The lag of all topics in each second."""
     prices: list[dict[str, Any]]
     """A few prices."""
     order: str | None
-    """The order that is followed."""
-    steps: list[Step]
-    """What became of it."""
+    """The key of the order that is followed."""
+    steps: list[OrderStep]
+    """Its changes so far."""
 
     @property
     def lag(self) -> int:
-        """Records on their way."""
+        """Records published but not finished, of all topics."""
         return sum(topic.lag for topic in self.merged)
 
 
 class Camera:
-    """Makes pictures of what the watcher has seen; rates come from comparing them."""
+    """Takes pictures of the watcher's counts; computes rates from successive ones."""
 
     def __init__(self, watcher: Watcher, meter: Meter) -> None:
         self._watcher = watcher
@@ -103,10 +103,10 @@ class Camera:
         self._history_s = 0.0
 
     def take(self, sent: Mapping[str, int]) -> Picture:
-        """The picture of now.
+        """The current picture.
 
         Args:
-            sent: how many records each feed has published.
+            sent: the number of records that each feed has published.
         """
         now_s = time.time()
         waiting = {name: self._meter.waiting(name) for name in CONFLATED}
@@ -129,7 +129,7 @@ class Camera:
         return Picture(merged, conflated, p50_ms, p99_ms, [*self._latencies_ms], [*self._lags], prices, order, steps)
 
     def _rates(self, now_s: float, counts: dict[str, int]) -> dict[str, float]:
-        """Records a second over the last few seconds."""
+        """Records per second over the last few seconds."""
         self._samples.append((now_s, counts))
         while len(self._samples) > 2 and self._samples[1][0] <= now_s - _RATE_WINDOW_S:
             self._samples.popleft()
@@ -138,9 +138,9 @@ class Camera:
         return {name: (count - before.get(name, 0)) / passed_s for name, count in counts.items()}
 
 
-def _merged(name: str, counts: dict[str, int], rates: dict[str, float], seen: Seen) -> Merged:
+def _merged(name: str, counts: dict[str, int], rates: dict[str, float], seen: Observations) -> MergedFigures:
     merged, rejected = counts[f"{name}.delta"], counts[f"{name}.dlq"]
-    return Merged(
+    return MergedFigures(
         name,
         rates[f"{name}.publish"],
         rates[f"{name}.delta"],
@@ -153,10 +153,10 @@ def _merged(name: str, counts: dict[str, int], rates: dict[str, float], seen: Se
 
 
 def _conflated(
-    name: str, counts: dict[str, int], rates: dict[str, float], seen: Seen, waiting: Waiting | None
-) -> Conflated:
+    name: str, counts: dict[str, int], rates: dict[str, float], seen: Observations, waiting: PendingFigures | None
+) -> ConflatedFigures:
     underlying, interval_s = CONFLATED[name]
-    return Conflated(
+    return ConflatedFigures(
         name,
         interval_s,
         rates[f"{underlying}.sow"],

@@ -13,18 +13,18 @@ LANE = Lane("orders", 0, "c")
 
 
 def pending_acks(commands_max: int = 100) -> PendingAcks:
-    """Nothing pending_acks yet; patience of a moment."""
+    """A registry without pending commands, with a short stall limit."""
     return PendingAcks(commands_max=commands_max, stall_s=0.05)
 
 
 def ack(sequence: int | None, ack_type: AckType = "persisted", reason: str | None = None, **other: str) -> Ack:
-    """What a worker says; a reason is a failure unless it is `duplicate`."""
+    """A worker's ack; with a reason it is a failure, except `duplicate`."""
     status = "success" if reason in (None, "duplicate") else "failure"
     return Ack(status, reason, ack_type, "orders", other.get("sow_key"), "c", sequence, other.get("command_id"))
 
 
 def added(to: PendingAcks, sequence: int, *types: AckType, lane: Lane = LANE, **other: str) -> PendingCommand:
-    """One more command that waits."""
+    """Add one more pending command."""
     pending = PendingCommand(types or ("persisted",), sequence, **other)
     to.add(lane, pending)
     to.delivered(lane, pending)
@@ -32,7 +32,7 @@ def added(to: PendingAcks, sequence: int, *types: AckType, lane: Lane = LANE, **
 
 
 def test_one_persisted_settles_all_up_to_its_sequence():
-    """A conflated success speaks for its own partition and client, and for each command in that one's own name."""
+    """A success covers its own partition and client, and each command gets it with its own sequence."""
     waiting = pending_acks()
     first, second = added(waiting, 1, sow_key="a", command_id="x"), added(waiting, 2)
     later = added(waiting, 3)
@@ -45,7 +45,7 @@ def test_one_persisted_settles_all_up_to_its_sequence():
 
 
 def test_a_failure_is_an_exception_with_reason_and_detail():
-    """What was rejected fails; the success of a higher sequence that follows does not change that."""
+    """A rejected command fails; the later success of a higher sequence does not change that."""
     waiting = pending_acks()
     rejected, merged = added(waiting, 1), added(waiting, 2)
     waiting.apply_ack(0, ack(1, reason="key_mismatch: /id is 'a': the key says 'b'"))
@@ -56,8 +56,8 @@ def test_a_failure_is_an_exception_with_reason_and_detail():
     assert merged.future.result(0).status == "success"
 
 
-def test_the_last_type_settles_and_every_type_is_told():
-    """With `received,processed,persisted` the future waits for `persisted`; `on_ack` hears of all three."""
+def test_the_last_type_settles_and_every_type_is_reported():
+    """With `received,processed,persisted` the future waits for `persisted`; `on_ack` gets all three."""
     waiting, delivered = pending_acks(), []
     pending = PendingCommand(("received", "processed", "persisted"), 1, on_ack=delivered.append)
     waiting.add(LANE, pending)
@@ -71,7 +71,7 @@ def test_the_last_type_settles_and_every_type_is_told():
 
 
 def test_a_failure_before_the_last_type_settles_at_once():
-    """Later failures of the same command are told to `on_ack`; a success that means others is not."""
+    """Later failures of the same command go to `on_ack`; a success for other commands does not."""
     waiting, delivered = pending_acks(), []
     pending = added(waiting, 1, "processed", "completed", "persisted", on_ack=delivered.append)
     waiting.apply_ack(0, ack(1, "processed", "undecodable: no"))
@@ -83,8 +83,8 @@ def test_a_failure_before_the_last_type_settles_at_once():
     assert not waiting._lanes
 
 
-def test_a_persisted_success_does_not_settle_who_waits_for_less():
-    """A command that asked for `processed` gets that; a duplicate's `persisted` speaks for itself only."""
+def test_a_persisted_success_does_not_settle_commands_with_other_acks():
+    """A command with `processed` is settled by that ack only; a duplicate's `persisted` covers only itself."""
     waiting, delivered = pending_acks(), []
     processed, earlier = added(waiting, 1, "processed", on_ack=delivered.append), added(waiting, 2)
     duplicate = added(waiting, 3)
@@ -98,7 +98,7 @@ def test_a_persisted_success_does_not_settle_who_waits_for_less():
 
 
 def test_one_sequence_sent_twice_is_two_commands():
-    """A publisher that repeats itself before it has heard gets an answer for each."""
+    """A publisher that repeats a command before its ack gets one ack for each."""
     waiting = pending_acks()
     pair = [added(waiting, 7, "processed"), added(waiting, 7, "processed")]
     waiting.apply_ack(0, ack(7, "processed"))
@@ -108,7 +108,7 @@ def test_one_sequence_sent_twice_is_two_commands():
 
 
 def test_a_failure_without_a_sequence_is_found_by_its_command_id():
-    """Where the worker could not read the sequence, the publisher's own name for the command serves."""
+    """If the worker could not read the sequence, the command id identifies the command."""
     waiting = pending_acks()
     named, other = added(waiting, 1, command_id="x"), added(waiting, 2, command_id="y")
     waiting.apply_ack(0, ack(None, reason="bad_header: no", command_id="x"))
@@ -116,7 +116,7 @@ def test_a_failure_without_a_sequence_is_found_by_its_command_id():
 
 
 def test_a_record_that_kafka_did_not_take_fails_with_that():
-    """The error of the delivery is the future's; one that was never sent is simply not waited for."""
+    """A failed delivery fails the future; a command that was never sent is removed."""
     waiting = pending_acks()
     lost, unsent = added(waiting, 1), added(waiting, 2)
     waiting.withdraw(LANE, lost, Stop("gone"))
@@ -127,8 +127,8 @@ def test_a_record_that_kafka_did_not_take_fails_with_that():
     waiting.wait(0)
 
 
-def test_a_late_report_of_what_is_settled_already_changes_nothing():
-    """A failure may be heard before the delivery report; the report, whatever it says, settles nothing twice."""
+def test_a_late_delivery_report_changes_nothing():
+    """A failure may arrive before the delivery report; no report settles a command twice."""
     waiting, delivered = pending_acks(), []
     rejected, over = (PendingCommand(("processed", "persisted"), number, on_ack=delivered.append) for number in (1, 2))
     for pending in (rejected, over):
@@ -144,8 +144,8 @@ def test_a_late_report_of_what_is_settled_already_changes_nothing():
     assert waiting.count == 0
 
 
-def test_an_ack_does_not_speak_for_what_never_arrived():
-    """A conflated success counts for a command once Kafka has it: one that was lost on the way fails after all."""
+def test_an_ack_does_not_cover_an_undelivered_command():
+    """A success covers a command only once Kafka has it: a lost one still fails."""
     waiting = pending_acks()
     lost, late = PendingCommand(("persisted",), 1), PendingCommand(("persisted",), 2)
     for pending in (lost, late):
@@ -160,7 +160,7 @@ def test_an_ack_does_not_speak_for_what_never_arrived():
     assert waiting.count == 0
 
 
-def test_giving_up_fails_all_and_whatever_comes_later():
+def test_failing_fails_all_commands_and_later_ones():
     """No future stays open when acks cannot be read any more."""
     waiting = pending_acks()
     pending = added(waiting, 1)
@@ -172,8 +172,8 @@ def test_giving_up_fails_all_and_whatever_comes_later():
     assert waiting.count == 0
 
 
-def test_a_callback_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture):
-    """It is logged; its own future and the others are settled."""
+def test_an_exception_of_a_callback_is_contained(caplog: pytest.LogCaptureFixture):
+    """An exception of a callback is logged; its own future and the others are settled."""
     waiting = pending_acks()
     pending = PendingCommand(("persisted",), 1, on_ack=lambda _: 1 / 0)
     waiting.add(LANE, pending)
@@ -186,7 +186,7 @@ def test_a_callback_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture):
 
 
 def test_a_future_cannot_be_cancelled():
-    """What was sent cannot be called back, so `cancel` says no instead of hiding the ack."""
+    """A sent record cannot be recalled, so `cancel` returns False instead of hiding the ack."""
     waiting = pending_acks()
     pending = added(waiting, 1)
     assert not pending.future.cancel()
@@ -194,8 +194,8 @@ def test_a_future_cannot_be_cancelled():
     assert pending.future.result(0)
 
 
-def test_waiting_ends_with_how_many_are_missing_and_what_to_do():
-    """Without a worker, no wait goes on for ever: neither for all, nor for room."""
+def test_waiting_ends_with_the_number_of_missing_acks_and_advice():
+    """Without a worker, waiting for all acks, or for room, ends with an error."""
     waiting = pending_acks(commands_max=2)
     added(waiting, 1)
     waiting.wait_for_room()
@@ -206,7 +206,7 @@ def test_waiting_ends_with_how_many_are_missing_and_what_to_do():
 
 
 def test_the_thread_of_the_acks_does_not_wait_for_itself():
-    """A callback that flushes, or publishes beyond the limit, hears so at once instead of hanging."""
+    """A callback that flushes, or publishes beyond the limit, gets an error at once instead of blocking."""
     waiting = pending_acks(commands_max=1)
     added(waiting, 1)
     for wait in (waiting.wait_for_room, lambda *, may_wait: waiting.wait(None, may_wait=may_wait)):
@@ -215,10 +215,10 @@ def test_the_thread_of_the_acks_does_not_wait_for_itself():
 
 
 def test_acks_that_keep_coming_are_waited_for():
-    """Patience is counted from the last ack, and who waits for room goes on with the first place that is free."""
+    """The stall limit counts from the last ack, and a caller who waits for room takes the first free place."""
     waiting = PendingAcks(commands_max=1, stall_s=20)
     added(waiting, 1)
-    helper = threading.Thread(target=waiting.hear, args=(0, ack(1)))
+    helper = threading.Thread(target=waiting.apply_ack, args=(0, ack(1)))
     helper.start()
     began_s = time.monotonic()
     waiting.wait_for_room()
@@ -227,8 +227,8 @@ def test_acks_that_keep_coming_are_waited_for():
     helper.join()
 
 
-def test_the_count_of_a_delete_is_told_with_its_last_ack_whichever_that_is():
-    """`stats` may come before or behind `persisted`: the future is done with both, and has the count."""
+def test_the_count_of_a_delete_comes_with_its_last_ack():
+    """`stats` may arrive before or after `persisted`: the future is done with both, and has the count."""
     waiting = pending_acks()
     counted = ack(1, "stats")._replace(records_deleted=3)
     for acks in ([counted, ack(1)], [ack(1), counted]):
@@ -246,7 +246,7 @@ COMMANDS = st.lists(st.tuples(st.integers(0, 2), FATES, TYPES), max_size=30)
 
 @given(COMMANDS, st.data())
 def test_each_command_is_settled_once_and_rightly(commands: list[tuple[int, str, tuple[AckType, ...]]], data):
-    """For any fates, any division into commits and any order of the news, each future tells its own fate."""
+    """For any outcomes, commits and order of events, each future gets the outcome of its own command."""
     waiting, pendings, delivered = pending_acks(), [], []
     settled: list[int] = []
     for sequence, (partition, _, types) in enumerate(commands, 1):
@@ -276,7 +276,7 @@ def test_each_command_is_settled_once_and_rightly(commands: list[tuple[int, str,
             assert type(error) is PublishRejected
         else:
             assert pending.future.result(0).sequence == pending.sequence
-            # A worker sends the successes `persisted` of a batch behind everything else.
+            # A worker sends the `persisted` successes of a batch after everything else.
             in_order = sorted(types, key=lambda one: one == "persisted")
             assert [one.ack_type for one in delivered if one.sequence == pending.sequence] == in_order
     assert len(settled) == len(set(settled)) == len(pendings)
@@ -285,7 +285,7 @@ def test_each_command_is_settled_once_and_rightly(commands: list[tuple[int, str,
 
 
 def _worker(partition: int, commands: list[tuple[int, str, tuple[AckType, ...]]], data) -> list[Ack]:
-    """The acks of one partition as a worker tells them, commit by commit."""
+    """The acks of one partition as a worker writes them, commit by commit."""
     acks: list[Ack] = []
     highest = 0
     for sequence, (own, fate, types) in enumerate(commands, 1):
@@ -305,7 +305,7 @@ def _worker(partition: int, commands: list[tuple[int, str, tuple[AckType, ...]]]
 
 
 def _nothing_is_settled_early(commands, pendings, partition: int, said: Ack) -> None:
-    """After one ack: no later command of the partition that waits for more than it has heard is done."""
+    """Check after one ack that no later command that waits for more acks is done."""
     assert said.sequence is not None
     for pending, (own, fate, types) in zip(pendings, commands, strict=True):
         if own == partition and pending.sequence > said.sequence and fate != "lost":

@@ -20,14 +20,14 @@ pytestmark = pytest.mark.broker
 
 
 def ack(sequence: int, **more: object) -> bytes:
-    """A success `persisted` of the client `test`, as a worker writes it."""
+    """A successful `persisted` ack of the client `test`, as a worker writes it."""
     said = {"ack_type": "persisted", "client": "test", "sequence": sequence, "status": "success"}
     return json.dumps(said | more).encode()
 
 
 @pytest.fixture
 def restless() -> Iterator[None]:
-    """Threads take turns as often as they can."""
+    """Let threads switch as often as possible."""
     usual_s = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -36,7 +36,7 @@ def restless() -> Iterator[None]:
 
 @contextmanager
 def impatient(config: Config) -> Iterator[Client]:
-    """A client that waits for Kafka at its end, and not for acks: no worker runs here."""
+    """A client that waits for Kafka when it is closed, and not for acks: no worker runs here."""
     client = Client("test", config)
     yield client
     assert client._command_sender is not None
@@ -45,7 +45,7 @@ def impatient(config: Config) -> Iterator[Client]:
 
 
 def test_only_its_own_acks_settle_a_command(client: Client, family: Family):
-    """Rubbish, another client's ack, one from another partition and one rolled back are passed over."""
+    """Invalid acks, and those of another client, another partition or an aborted transaction are ignored."""
     future = client.publish(family.name, {"id": "a"}, ack="persisted", sequence=5, command_id="x")
     assert future is not None
     for wrong in (b"rubbish", b"{}", ack(4)):
@@ -55,7 +55,7 @@ def test_only_its_own_acks_settle_a_command(client: Client, family: Family):
     family.ack(elsewhere, "test", ack(9))
     with family.transaction(commit=False):
         family.write(f"{family.name}.ack", "a", None)
-    # What comes in order behind all of those on the partition says that they were read.
+    # An ack in order after all of those on the partition shows that they were read.
     second = client.publish(family.name, {"id": "a"}, ack="received", sequence=6)
     family.ack("a", "test", ack(6, ack_type="received"))
     assert second is not None
@@ -72,8 +72,8 @@ def _partition(key: str) -> int:
     return partition_for(key.encode(), PARTITIONS)
 
 
-def test_numbers_grow_within_every_partition_whoever_publishes(family: Family, restless: None):
-    """Many threads of one client, and a queue that is often full: each number once, none before an earlier one."""
+def test_numbers_grow_within_every_partition_with_many_threads(family: Family, restless: None):
+    """Many threads and a queue that is often full do not change the order: each number occurs once, in order."""
     kafka = {**family.config.kafka, "queue.buffering.max.messages": "50"}
     with impatient(family.config.model_copy(update={"kafka": kafka})) as client:
 
@@ -104,8 +104,8 @@ def test_numbers_grow_within_every_partition_whoever_publishes(family: Family, r
     assert sorted(numbers) == list(range(1, 1001))
 
 
-def test_what_kafka_does_not_take_fails_its_future(bootstrap: str, unique: str):
-    """A record that the broker refuses is told by its own future, while nobody flushes; the next one is sent."""
+def test_a_record_that_kafka_rejects_fails_its_future(bootstrap: str, unique: str):
+    """A record that the broker refuses fails its own future, without a flush; the next one is sent."""
     settings = {"max.message.bytes": "2000"}
     config = Config.model_validate({"kafka": {"bootstrap.servers": bootstrap}, "topics": {unique: {"partitions": 1}}})
     Admin(config.kafka).create(family_specs(unique, ("publish", "ack"), partitions=1, settings=settings))
@@ -124,7 +124,7 @@ def test_what_kafka_does_not_take_fails_its_future(bootstrap: str, unique: str):
 
 
 def test_without_an_ack_topic_nothing_is_sent(bootstrap: str, unique: str):
-    """A family from before there were acks says what to do, and creates nothing by accident."""
+    """Without an ack topic, as in older families, the error gives advice, and no topic is created by accident."""
     config = Config.model_validate({"kafka": {"bootstrap.servers": bootstrap}, "topics": {unique: {"partitions": 1}}})
     Admin(config.kafka).create(family_specs(unique, ("publish",), partitions=1))
     with Client("test", config) as client:
@@ -133,8 +133,8 @@ def test_without_an_ack_topic_nothing_is_sent(bootstrap: str, unique: str):
         client.publish(unique, {"id": 1}, sequence=1)
 
 
-def test_wrong_questions_are_refused_before_anything_is_sent(client: Client, family: Family):
-    """A callback without acks, a number that is none, a name that is too long: each says what is wrong."""
+def test_wrong_arguments_are_rejected_before_anything_is_sent(client: Client, family: Family):
+    """A callback without acks, an invalid number and a too long name are rejected with the reason."""
     with pytest.raises(ConfigurationError, match="on_ack receives acks"):
         client.publish(family.name, {"id": 1}, on_ack=print)
     with pytest.raises(ConfigurationError, match="sequence is -1"):
@@ -147,7 +147,7 @@ def test_wrong_questions_are_refused_before_anything_is_sent(client: Client, fam
 
 
 def test_a_closed_client_may_be_used_again(family: Family):
-    """Closing ends the thread that reads acks; the next command that wants one starts another."""
+    """Closing ends the thread that reads acks; the next command with acks starts another."""
     client = Client("test", family.config)
     for _ in range(2):
         future = client.publish(family.name, {"id": "a"}, ack="persisted", sequence=1)

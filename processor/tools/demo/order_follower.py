@@ -1,4 +1,4 @@
-"""Follows one order on its way, step by step; when it is done and was looked at long enough, the next one."""
+"""Follows one order step by step; after it is finished and was shown for a while, the next one."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ _GIVEN_UP_S: Final = 20.0
 _STEPS_MAX: Final = 6
 
 
-class Step(NamedTuple):
+class OrderStep(NamedTuple):
     """One delta of the order."""
 
     after_s: float
     """Seconds since the order was new."""
     delta: str
-    """The delta as it came."""
+    """The delta as received."""
     removed: str | None
-    """The paths that are gone."""
+    """The removed paths."""
 
 
-class Follow:
-    """One order, and what became of it so far."""
+class OrderFollower:
+    """One order, and its changes so far."""
 
     def __init__(self) -> None:
         self.key: str | None = None
         """The order's key; None before the first one."""
-        self.steps: list[Step] = []
+        self.steps: list[OrderStep] = []
         """Its latest deltas."""
         self._began_s = 0.0
         self._done_s: float | None = None
 
     def take(self, now_s: float, key: str, delta: bytes, kind: str, removed: str | None) -> None:
-        """A delta of any order."""
+        """Process a delta of any order."""
         if kind == "insert" and self._is_free(now_s):
             self.key, self.steps, self._began_s, self._done_s = key, [], now_s, None
         if key != self.key or kind == "delete":
             return
-        self.steps = [*self.steps, Step(now_s - self._began_s, delta.decode(), removed)][-_STEPS_MAX:]
+        self.steps = [*self.steps, OrderStep(now_s - self._began_s, delta.decode(), removed)][-_STEPS_MAX:]
         if any(end in delta for end in _DONE):
             self._done_s = now_s
 

@@ -1,4 +1,4 @@
-"""Publishes what a source makes up, at a given rate, on a thread of its own."""
+"""Publishes generated records at a chosen rate, on a thread of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 SENT_MS: Final = "sent_ms"
-"""Header with the time of publishing. Sowstream does not know it, so it travels on to SOW and delta."""
+"""Header with the time of publishing. Sowstream does not use it, but passes it on to SOW and delta."""
 
 _TICK_S: Final = 0.02
 _FLUSH_TIMEOUT_S: Final = 30.0
@@ -24,15 +24,15 @@ class Publication(NamedTuple):
     """One record for a publish topic."""
 
     key: bytes
-    """The record's key."""
+    """The Kafka record key."""
     value: bytes | None
-    """The message; None is a tombstone."""
+    """The message; None for a tombstone."""
     command: Command | None = None
-    """The command, None where it is the topic's default: `delta_publish`."""
+    """The command; None for the topic's default, `delta_publish`."""
 
 
-class Feed:
-    """One publisher. What it sends keeps its order, as one producer sends it."""
+class FeedPublisher:
+    """One publisher; a single producer keeps the order of its records."""
 
     def __init__(self, kafka: Mapping[str, str], topic: str, source: Callable[[], Publication]) -> None:
         self._topic = topic
@@ -43,7 +43,7 @@ class Feed:
         self.sent = 0
         """Records sent so far."""
         self.error: Exception | None = None
-        """What ended it before its time."""
+        """The error that ended it early."""
 
     def send(self, count: int) -> None:
         """Publish the next records at once."""
@@ -56,28 +56,28 @@ class Feed:
             self.sent += 1
 
     def start(self, rate: float) -> None:
-        """Publish so many records a second from now on."""
+        """Publish at this rate, in records per second, from now on."""
         self._thread = threading.Thread(target=self._run, args=(rate,), name=f"feed {self._topic}", daemon=True)
         self._thread.start()
 
     def finish(self) -> None:
-        """Publish no more, and wait until Kafka has everything.
+        """Stop publishing, and wait until Kafka has everything.
 
         Raises:
-            Stop: not everything was delivered.
+            Stop: a record was not delivered.
         """
         self.cancel()
         self._publisher.flush(_FLUSH_TIMEOUT_S)
 
     def cancel(self) -> None:
-        """Publish no more; what Kafka does not have yet is of no interest."""
+        """Stop publishing, without waiting for delivery."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
 
     def _run(self, rate: float) -> None:
         began_s, already = time.monotonic(), self.sent
-        # A feed that falls behind does not catch up in one go: that would be another rate than the one asked for.
+        # A feed that falls behind does not catch up at once: the rate would be another than the chosen one.
         most = max(1, int(rate * _TICK_S * 5))
         try:
             while not self._stop.wait(_TICK_S):
@@ -85,5 +85,5 @@ class Feed:
                 if due > most:
                     already -= due - most
                 self.send(min(due, most))
-        except Exception as error:  # noqa: BLE001  Whoever watches the feed raises it.
+        except Exception as error:  # noqa: BLE001 - Raised by the thread that watches the feed.
             self.error = error

@@ -19,7 +19,7 @@ NEWEST_MAX: Final = 50_000
 """Offsets of a topic that a short look reads."""
 
 
-class Look(NamedTuple):
+class KeyCheck(NamedTuple):
     """The result of checking the keys of one topic."""
 
     topic: str
@@ -30,19 +30,19 @@ class Look(NamedTuple):
     """The part of the topic that was read, for people."""
 
 
-def topics_to_look_at(config: Config) -> list[str]:
+def checkable_topics(config: Config) -> list[str]:
     """The topics in which each key has one partition: published to, and without `foreign_partition: accept`."""
     return [name for name, topic in config.topics.items() if topic.foreign_partition != "accept"]
 
 
-def look(
+def check_keys(
     config: Config,
     admin: Admin,
     name: str,
     *,
     newest_max: int | None = NEWEST_MAX,
     on_read: Callable[[int], None] = lambda _: None,
-) -> Look | None:
+) -> KeyCheck | None:
     """Look for keys in partitions that their hash does not choose; None if the topic does not exist.
 
     Args:
@@ -67,14 +67,14 @@ def look(
         if misplaced.looked < misplaced.total:
             extent += ", the newest"
         if not misplaced.copies:
-            return Look(sow, None, extent)
+            return KeyCheck(sow, None, extent)
         own_keys = {homes.own_key(key) for key, _ in misplaced.copies}
         places: dict[bytes, set[int]] = {}
         for key, partition in log.places_of(own_keys, homes):
             places.setdefault(homes.own_key(key), set()).add(partition)
     finally:
         log.close()
-    return Look(sow, _problem(name, sow, places, extent, is_cut=misplaced.is_cut), extent)
+    return KeyCheck(sow, _problem(name, sow, places, extent, is_cut=misplaced.is_cut), extent)
 
 
 def _problem(name: str, sow: str, places: dict[bytes, set[int]], extent: str, *, is_cut: bool) -> Problem:

@@ -1,4 +1,4 @@
-"""Currency prices: each pair is published whole once; after that only what moved, and the spread tightens."""
+"""Simulated currency prices: each pair is published in full once, then only its changed fields."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from processor.tools.demo.feed import Publication
+from processor.tools.demo.feeds.publisher import Publication
 
 if TYPE_CHECKING:
     from random import Random
@@ -27,18 +27,18 @@ _SHOCK_ONE_IN: Final = 4_000
 
 @dataclass(slots=True)
 class _Quote:
-    """One pair, in points: whole units of its last digit, so that no rounding creeps in."""
+    """One pair, in points: integers of its last digit, so that no rounding occurs."""
 
     pair: str
     digits: int
     mid: int
     width: float = _WIDE_POINTS
     sent: dict[str, Any] | None = None
-    """What subscribers have by now; None before the first publication."""
+    """The fields that subscribers have; None before the first publication."""
 
 
 class PriceFeed:
-    """Everything that is published about prices, one publication at a time."""
+    """Generates the publications of prices, one at a time."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -49,7 +49,7 @@ class PriceFeed:
         self._unsent = list(self._quotes)
 
     def next(self) -> Publication:
-        """The next publication: at first every pair whole, then whatever moved of one of them."""
+        """The next publication: at first every pair in full, then the changed fields of one."""
         quote = self._unsent.pop() if self._unsent else self._random.choice(self._quotes)
         self._move(quote)
         price = _price(quote)
@@ -62,7 +62,7 @@ class PriceFeed:
         return Publication(quote.pair.encode(), _encode({"pair": quote.pair, **moved, "updated": _now_ms()}))
 
     def _move(self, quote: _Quote) -> None:
-        """Mostly a point or two; now and then news, after which nobody quotes tightly for a while."""
+        """Move a price: mostly by a point or two; after occasional news, the spread widens for a while."""
         if self._random.randrange(_SHOCK_ONE_IN) == 0:
             quote.width = _WIDE_POINTS
             quote.mid += self._random.randint(-40, 40)

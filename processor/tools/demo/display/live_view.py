@@ -1,4 +1,4 @@
-"""The live picture: drawn anew four times a second on a terminal, a plain line now and then elsewhere."""
+"""The live display: redrawn four times a second on a terminal, a plain line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from processor.tools.demo.formatting import curve, milliseconds, ratio
+from processor.tools.demo.display.formatting import curve, milliseconds, ratio
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
     from typing import Self
 
-    from processor.tools.demo.follow import Step
-    from processor.tools.demo.picture import Conflated, Merged, Picture
+    from processor.tools.demo.display.picture import ConflatedFigures, MergedFigures, Picture
+    from processor.tools.demo.order_follower import OrderStep
 
 _WIDTH: Final = 80
 _LINE_INTERVAL_S: Final = 3.0
@@ -31,18 +31,18 @@ _SHOWN_PAIRS: Final = ("EURUSD", "GBPUSD", "USDJPY")
 
 
 class Moment(NamedTuple):
-    """What the picture says about the demo itself."""
+    """The state of the demo itself."""
 
     phase: str
-    """What it is doing, in a few words."""
+    """The current phase, in a few words."""
     elapsed_s: float
-    """Since the feeds began."""
+    """Seconds since the feeds began."""
     workers: Sequence[tuple[str, bool]]
     """Each worker's name, and whether it runs."""
 
 
-class View:
-    """A screen if there is one, else lines."""
+class LiveView:
+    """A live screen on a terminal, plain lines elsewhere."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -61,11 +61,11 @@ class View:
             self._live.stop()
 
     def say(self, line: str) -> None:
-        """Something happened."""
+        """Print a line about an event."""
         self._console.print(Text(line), soft_wrap=True)
 
     def show(self, moment: Moment, picture: Picture) -> None:
-        """Show how it stands."""
+        """Show the current state."""
         if self._live is not None:
             self._live.update(screen(moment, picture), refresh=True)
         elif time.monotonic() - self._said_s >= _LINE_INTERVAL_S:
@@ -74,12 +74,12 @@ class View:
 
 
 def _draws(console: Console) -> bool:
-    """Whether lines can be drawn over."""
+    """Whether the console can redraw lines."""
     return console.is_terminal and not console.is_dumb_terminal
 
 
 def line(moment: Moment, picture: Picture) -> str:
-    """Everything that matters in one line."""
+    """The most important figures in one line."""
     merged = " ".join(
         f"{topic.name} in {topic.in_per_s:.0f}/s out {topic.out_per_s:.0f}/s saved {topic.saved:.0%};"
         for topic in picture.merged
@@ -94,13 +94,13 @@ def line(moment: Moment, picture: Picture) -> str:
 
 
 def screen(moment: Moment, picture: Picture) -> RenderableType:
-    """Everything that matters, 80 columns wide."""
+    """All figures, 80 columns wide."""
     below = Table.grid(expand=True)
     below.add_column(width=_WIDTH // 2)
     below.add_column(width=_WIDTH // 2)
     below.add_row(_latency(picture), _prices(picture.prices))
     all_of_it = Table.grid()
-    # As wide as the design, however wide the terminal.
+    # As wide as the design, even on a wider terminal.
     all_of_it.add_column(width=_WIDTH)
     for part in (_title(moment), _merged(picture.merged), _conflated(picture.conflated), below, _order(picture)):
         all_of_it.add_row(part)
@@ -119,7 +119,7 @@ def _title(moment: Moment) -> RenderableType:
     return grid
 
 
-def _merged(topics: Sequence[Merged]) -> RenderableType:
+def _merged(topics: Sequence[MergedFigures]) -> RenderableType:
     table = _table("topic", "in/s", "out/s", "record", "delta", "saved", "rejected", "lag")
     for topic in topics:
         table.add_row(
@@ -135,7 +135,7 @@ def _merged(topics: Sequence[Merged]) -> RenderableType:
     return _panel("merged: full records and deltas out of whatever comes in", table)
 
 
-def _conflated(topics: Sequence[Conflated]) -> RenderableType:
+def _conflated(topics: Sequence[ConflatedFigures]) -> RenderableType:
     table = _table("topic", "interval", "in/s", "out/s", "ratio", "waiting", "oldest", "late p99")
     for topic in topics:
         waiting = topic.waiting
@@ -194,8 +194,8 @@ def _order(picture: Picture) -> RenderableType:
     return _panel(f"{order} on its way, delta by delta", grid)
 
 
-def _step(step: Step) -> Text:
-    """A delta without the key, which the title says."""
+def _step(step: OrderStep) -> Text:
+    """A delta without the key, which is in the title."""
     delta = json.loads(step.delta)
     del delta["id"]
     if not delta:
@@ -214,7 +214,7 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _panel(title: str, what: RenderableType) -> Panel:
+def _panel(title: str, content: RenderableType) -> Panel:
     return Panel(
-        what, title=Text(title, style="dim"), title_align="left", box=box.ROUNDED, border_style="dim", padding=(0, 1)
+        content, title=Text(title, style="dim"), title_align="left", box=box.ROUNDED, border_style="dim", padding=(0, 1)
     )

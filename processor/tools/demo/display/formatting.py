@@ -1,4 +1,4 @@
-"""How the demo writes numbers, for a screen and for plain lines alike."""
+"""Number formats of the demo, for the screen and for plain lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BARS: Final = "▁▂▃▄▅▆▇█"
 
 
 def milliseconds(value: float | None) -> str:
-    """`23 ms`, `1.4 s`, or a dash where there is nothing."""
+    """`23 ms`, `1.4 s`, or a dash for None."""
     if value is None:
         return "-"
     return f"{value:.0f} ms" if value < 1000 else f"{value / 1000:.1f} s"
@@ -32,7 +32,7 @@ def ratio(value: float) -> str:
 
 
 def curve(values: Sequence[float | None], width: int) -> str:
-    """The last values as a row of bars from zero to the highest; a blank where there is none."""
+    """The last values as a row of bars from zero to the highest; a blank for None."""
     shown = values[-width:]
     highest = max((value for value in shown if value is not None), default=0.0)
     if highest <= 0:

@@ -1,0 +1,1 @@
+"""The feeds of the demo: simulated orders and prices, published at a chosen rate."""
