@@ -48,7 +48,7 @@ class BsonCodec(Codec):
         """Parse a document. Of a member that occurs twice, the last one counts.
 
         Raises:
-            RecordRejected: `undecodable`, with what the parser knows of the place, or `too_deep`.
+            RecordRejected: `undecodable`, with the place, as far as the parser knows it, or `too_deep`.
         """
         try:
             value = bson.decode(data, codec_options=_OPTIONS)
@@ -79,7 +79,7 @@ class BsonCodec(Codec):
         return data
 
     def encode_decoded(self, value: Value) -> bytes:
-        """Write a document that consists of what `decode` returned.
+        """Write a document that consists of values that `decode` returned.
 
         Raises:
             TypeError: not a document, or BSON has no type for a part of it.

@@ -53,7 +53,7 @@ class CompositeLocalCodec(Codec):
         """Parse every part.
 
         Raises:
-            RecordRejected: `undecodable`, with the byte or the part; what a part's type raises.
+            RecordRejected: `undecodable`, with the byte or the part; errors of a part's type.
         """
         record: Value = {}
         at = 0
@@ -82,12 +82,12 @@ class CompositeLocalCodec(Codec):
         """Write every part, those that are not in the value with length zero.
 
         Raises:
-            TypeError: not an object of parts; what a part's type cannot write; a part whose message has no bytes.
+            TypeError: not an object of parts; values that a part's type refuses; a part with an empty message.
         """
         return self._encode(value, is_decoded=False)
 
     def encode_decoded(self, value: Value) -> bytes:
-        """Write every part as its own type writes what it has decoded; errors as `encode`."""
+        """Write every part as its own type writes decoded values; errors as `encode`."""
         return self._encode(value, is_decoded=True)
 
     def _encode(self, value: Value, *, is_decoded: bool) -> bytes:
@@ -105,7 +105,7 @@ class CompositeLocalCodec(Codec):
         """Let each part that merges complete its value.
 
         Raises:
-            RecordRejected: what a part's type raises.
+            RecordRejected: errors of a part's type.
         """
         has_lost = False
         for name, codec in self._parts:
@@ -114,7 +114,7 @@ class CompositeLocalCodec(Codec):
         return has_lost
 
     def field_type(self, path: tuple[str, ...]) -> FieldType:
-        """The type of a field of a part is that part's to say; a part of a type without deltas is bytes."""
+        """The type of a field of a part, by the part's codec; a part of a type without deltas is bytes."""
         for name, codec in self._parts:
             if name == path[0]:
                 if self._is_opaque(codec):

@@ -1,4 +1,4 @@
-"""What a message type is: bytes ⇄ plain Python values, plus whether it can do deltas."""
+"""The contract of a message type: bytes ⇄ plain Python values, plus whether it can do deltas."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from processor.values.field_type import FieldType
 
 @dataclass(frozen=True, slots=True)
 class CodecOptions:
-    """What the settings of a topic say to its message type; each takes what it needs."""
+    """The settings of a topic for its message type; each type takes those it needs."""
 
     max_depth: int = 128
     """Deepest nesting accepted, in objects and arrays."""
@@ -29,7 +29,7 @@ class CodecOptions:
     """How long reading a message may wait for the registry, in seconds; then it raises PartitionHeld, and the registry
     is asked in the background. None: until there is an answer, half a minute at most."""
     separator: str = "\x01"
-    """What stands between the fields of `fix` and `nvfix`."""
+    """The separator between the fields of `fix` and `nvfix`."""
     parts: tuple[str, ...] = ()
     """The message types of a composite's parts."""
     reads_only: bool = False
@@ -64,7 +64,7 @@ class Codec(ABC):
     can_delta: ClassVar[bool] = True
     """False for types that carry full messages only: then a delta publish replaces, and a delta is the message."""
     uses_headers: ClassVar[bool] = False
-    """True if headers say part of the message; then `decode_command` and `encode_delta` differ from the plain ways."""
+    """True if headers carry a part of the message; then `decode_command` and `encode_delta` have their own code."""
     completes: ClassVar[bool] = False
     """True if a merged record is not always one that this type can hold; then `complete` makes it one."""
     json_text: JsonText | None = None
@@ -92,7 +92,7 @@ class Codec(ABC):
         """`decode_own` of each of them; for message types that do it more quickly for many.
 
         Raises:
-            RecordRejected: as `decode`; one of them is bad, and nobody says which.
+            RecordRejected: as `decode`; one of them is bad, and it is open which.
         """
         return list(map(self.decode_own, messages))
 
@@ -101,7 +101,7 @@ class Codec(ABC):
         """Write one whole message of any Python value: `decode` reads the same value back.
 
         Raises:
-            TypeError: the message type has no way to write this value; the message says which part of it.
+            TypeError: the message type has no way to write this value; the message names the part.
         """
 
     def __init_subclass__(cls, **keywords: Any) -> None:
@@ -111,7 +111,7 @@ class Codec(ABC):
             cls.encode_decoded = Codec.encode_decoded  # type: ignore[method-assign]
 
     def encode_decoded(self, value: Value) -> bytes:
-        """Write a message that consists of what `decode` returned: `encode` without the checks of Python's values.
+        """Write a message of values that `decode` returned: `encode` without the checks of Python's values.
 
         Raises:
             TypeError: as `encode`, as far as it is noticed.
@@ -119,7 +119,7 @@ class Codec(ABC):
         return self.encode(value)
 
     def complete(self, record: Value) -> bool:  # noqa: ARG002
-        """Set in place what a whole record of this type cannot leave out, and take away what it cannot hold.
+        """Set in place the fields that a full record cannot leave out, and remove those that it cannot hold.
 
         Returns:
             True if something was taken away: then the change must be computed again.
@@ -134,7 +134,7 @@ class Codec(ABC):
         return _ANY_VALUE
 
     def decode_command(self, data: bytes, headers: Headers, *, is_delta: bool) -> Value:  # noqa: ARG002
-        """Parse a message with what its headers say; a delta is the fields that it carries, and no others.
+        """Parse a message with its headers; a delta is the fields that it carries, and no others.
 
         Raises:
             RecordRejected: as `decode`; `bad_header`.

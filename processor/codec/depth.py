@@ -1,4 +1,4 @@
-"""How deep a parsed message is nested, whatever its type."""
+"""How deep a parsed message is nested, of any type."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from processor.errors import ConfigurationError, RecordRejected
 from processor.record import Value
 
 DEPTH_MAX: Final = 254
-"""Deepest nesting that any message type takes: what can be shown as JSON."""
+"""Deepest nesting that any message type takes: values that can be shown as JSON."""
 
 _CONTAINERS: Final = (dict, list)
 

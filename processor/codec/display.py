@@ -1,4 +1,4 @@
-"""Any parsed value as a line of JSON, for people and their tools: what JSON has no type for is shown as text."""
+"""Any parsed value as a line of JSON, for people and tools: values without a type in JSON are shown as text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def to_json_line(value: Value) -> str:
     """One line of JSON.
 
     Numbers keep every digit. Bytes are Base64, dates and timestamps ISO 8601 (the latter in UTC), a UUID, a Decimal128
-    and an ObjectId their text; anything else is what Python says of it.
+    and an ObjectId their text; anything else is its text in Python.
     """
     return orjson.dumps(value, default=_shown).decode()
 

@@ -63,7 +63,7 @@ def dumps(value: Value) -> bytes:
     """Write a message that holds Decimals, marked as such.
 
     Raises:
-        TypeError: it holds something else that JSON cannot say.
+        TypeError: it holds another value that JSON cannot express.
     """
     return orjson.dumps(value, default=_write) + bytes((MARK,))
 

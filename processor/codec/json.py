@@ -22,7 +22,7 @@ DEPTH_MAX: Final = 254
 """Deepest nesting orjson writes; it reads 1024."""
 
 _BETWEEN: Final = b",null,"
-"""What stands between messages that are parsed together."""
+"""The separator of messages that are parsed together."""
 
 _ANY_NUMBER: Final = FieldType(any_number=True)
 
@@ -37,7 +37,7 @@ class JsonCodec(Codec):
     such as 18446744073709551616 or 0.1234567890123456789, is a `decimal.Decimal`, and is written with all its digits.
 
     The frame of Confluent's JSON Schema serializer is skipped. Nothing is written with a frame, and the header that may
-    stand for one does not travel on: what is merged need not be of the publisher's schema.
+    stand for one does not travel on: merged values need not be of the publisher's schema.
     """
 
     header_names: ClassVar[frozenset[str]] = frozenset((SCHEMA_ID_HEADER,))
@@ -81,7 +81,7 @@ class JsonCodec(Codec):
         """Parse a message that `encode` wrote.
 
         Raises:
-            RecordRejected: `undecodable`; somebody else wrote it.
+            RecordRejected: `undecodable`; another program wrote it.
         """
         if data and data[-1] == exact.MARK:
             return _exact(data)
@@ -134,7 +134,7 @@ class JsonCodec(Codec):
         return data
 
     def encode_decoded(self, value: Value) -> bytes:
-        """Write a value that consists of what `decode` returned, which has no NaN; errors as `encode`."""
+        """Write a value that consists of values that `decode` returned, which has no NaN; errors as `encode`."""
         return _write(value)
 
     def _framed(self, data: bytes) -> Value:
@@ -169,7 +169,7 @@ class JsonCodec(Codec):
         return value
 
     def _check_writable_depth(self, data: bytes, value: Value) -> None:
-        """Refuse to write what would be too deep to be read."""
+        """Refuse to write a value too deep to be read."""
         if len(data) > self._shallow_bytes:
             try:
                 self._check_depth(data, value)
@@ -177,7 +177,7 @@ class JsonCodec(Codec):
                 raise TypeError(error.detail) from None
 
     def _check_depth(self, data: bytes, value: Value) -> None:
-        """Refuse what is too deep; few messages have so many brackets that they need a walk."""
+        """Refuse a value that is too deep; few messages have so many brackets that they need a walk."""
         if data.count(b"{") + data.count(b"[") > self.max_depth:
             check_depth(value, self.max_depth)
 

@@ -1,4 +1,4 @@
-"""Makes the value that JSON writes of a Python value, or says which part of it JSON does not have."""
+"""Makes the value that JSON writes of a Python value, or names the part that JSON does not have."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INT_END: Final = 2**64
 
 
 def json_value(value: Value) -> Value:
-    """A copy of a value that consists of what `decode` of JSON returns: it is read back as the same value.
+    """A copy of a value that consists of values that `decode` of JSON returns: it is read back as the same value.
 
     A subclass becomes its base: `numpy.float64` a float, an `IntEnum` an int. A tuple becomes an array, and an integer
     beyond 64 bits a Decimal, which is written with every digit.

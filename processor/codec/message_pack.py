@@ -72,7 +72,7 @@ class MsgpackCodec(Codec):
         return data
 
     def encode_decoded(self, value: Value) -> bytes:
-        """Write a value that consists of what `decode` returned.
+        """Write a value that consists of values that `decode` returned.
 
         Raises:
             TypeError: MessagePack does not have a part of it.

@@ -17,7 +17,7 @@ class NvfixCodec(Codec):
     """
 
     kind = "name"
-    """What stands before the `=`."""
+    """The noun for the text before the `=`."""
 
     def __init__(self, options: CodecOptions | None = None) -> None:
         """Make one with the option `separator`.
@@ -94,7 +94,7 @@ class FixCodec(NvfixCodec):
     """The message type `fix`: names are tags, digits only.
 
     Nothing of FIX's own rules is checked or made: 9 (BodyLength) and 10 (CheckSum) are fields like others, and a
-    merged record has those of the message that brought them. Data fields that hold the separator cannot be told.
+    merged record has those of the message that brought them. Data fields that hold the separator are not recognized.
     """
 
     kind = "tag"

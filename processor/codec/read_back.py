@@ -1,4 +1,4 @@
-"""Compares a value with what is read back of its message, and finds the place of a value that cannot be written."""
+"""Compares a value with the one read back from its message, and finds the place of a value that cannot be written."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def load_codec(message_type: str, options: CodecOptions | None = None) -> Codec:
 
     Args:
         message_type: its name in the entry-point group, such as `json`.
-        options: what the topic's settings say; None: nothing.
+        options: the topic's settings for it; None: the defaults.
 
     Raises:
         ConfigurationError: there is no such message type, it cannot be imported, or it refuses an option.
@@ -44,7 +44,7 @@ def codec_options(
     reads_only: bool = False,
     names: KafkaNames | None = None,
 ) -> CodecOptions:
-    """What a topic's settings say to its message type.
+    """The settings of a topic for its message type.
 
     Args:
         topic: the settings.

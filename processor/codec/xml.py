@@ -21,7 +21,7 @@ class XmlCodec(Codec):
     prefix as written. Texts are kept with their white space; white space alone beside elements is layout and dropped,
     as are comments and processing instructions.
 
-    What plain XML would leave open is told by a processing instruction that other readers skip: `<?sowstream array?>`
+    A processing instruction, which other readers skip, resolves ambiguities of plain XML: `<?sowstream array?>`
     in the only item of an array, `<?sowstream object?>` in an object that has nothing but text, or nothing at all.
     """
 
@@ -64,7 +64,7 @@ class XmlCodec(Codec):
 
 
 class _Reader:
-    """Makes a value of what the parser meets."""
+    """Builds a value from the parser's events."""
 
     def __init__(self, max_depth: int) -> None:
         self.root: Value = {}

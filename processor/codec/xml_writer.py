@@ -16,7 +16,7 @@ ATTRIBUTE: Final = "@"
 TEXT: Final = "#text"
 """The name of an element's text, where attributes or elements stand beside it."""
 MARK: Final = "sowstream"
-"""Target of the processing instruction that tells what plain XML would leave open."""
+"""Target of the processing instruction that resolves ambiguities of plain XML."""
 
 SPACES: Final = " \t\r\n"
 _ILLEGAL: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -28,7 +28,7 @@ def write(value: Value) -> bytes:
     """A record with its one root element, in UTF-8, without prolog.
 
     Raises:
-        TypeError: what XML cannot say; the message names the path.
+        TypeError: a value that XML cannot express; the message names the path.
     """
     if type(value) is not dict or len(value) != 1:
         raise TypeError("an XML record is an object with one member, the root element")

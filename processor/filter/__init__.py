@@ -1,4 +1,4 @@
-"""The filter language: a text, compiled once to a function that says of a record whether it matches.
+"""The filter language: a text, compiled once to a function that decides whether a record matches.
 
 Pure: no clock but for UNIX_TIMESTAMP, no input or output, no message type. A record is a parsed value, and is only
 looked at. README.md beside this file has the language for those who write filters::

@@ -1,4 +1,4 @@
-"""Adds, subtracts, multiplies and divides: integers stay integers, NULL stays NULL, what is no number is NAN."""
+"""Adds, subtracts, multiplies and divides: integers stay integers, NULL stays NULL, anything but a number is NAN."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from processor.filter.syntax_tree import Operator, Scalar
 from processor.filter.value import NAN, Number, number, scalar
 
 _DIGITS: Final = 50
-"""What is computed with Decimals is rounded to so many digits."""
+"""Results of Decimals are rounded to so many digits."""
 
 _INTEGER_END: Final = 10**40
 """From here on an integer that was computed is a float."""
 
 _CONTEXT: Final = Context(prec=_DIGITS, traps=[DivisionByZero])
-"""Raises no more than Python does of floats: what has no result is NaN."""
+"""Raises no more than Python does of floats: an operation without a result gives NaN."""
 
 
 def operand(value: Scalar) -> Number | None:
@@ -75,7 +75,7 @@ def _remainder(one: Number, other: Number) -> Number:
 
 
 def _as_float(value: int) -> float:
-    """No integer grows on and on: a float says how large it is."""
+    """No integer grows on and on: a float gives its magnitude."""
     try:
         return float(value)
     except OverflowError:

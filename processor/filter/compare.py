@@ -26,12 +26,12 @@ OPERATORS: Final[dict[Comparison, Callable[[Any, Any], bool]]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-"""What Python has for each comparison."""
+"""Python's operator for each comparison."""
 
 _PLAIN_MAX: Final = 2**53
 
 MIRRORED: Final[dict[Comparison, Comparison]] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-"""The comparison that says the same with its sides changed."""
+"""The equivalent comparison with its sides exchanged."""
 
 
 def comparison(name: Comparison) -> Holds:
@@ -63,7 +63,7 @@ def _beside_time(value: Scalar) -> tuple[int, Instant | None]:
 
 
 def as_written(one: Number, other: Number) -> tuple[Number, Number]:
-    """Two numbers so that Python compares them by what is written: the float 0.1 and the Decimal 0.1 are one number.
+    """Two numbers, to be compared by their decimal texts: the float 0.1 and the Decimal 0.1 are one number.
 
     So are the float 1e23 and the integer that is written so, though the float's value is a little less.
     """

@@ -47,12 +47,12 @@ _NAME_SHOWN_MAX: Final = 40
 
 
 class Compiler:
-    """Compiles one filter, and notes what it asks for besides the record."""
+    """Compiles one filter, and notes the metadata that it uses."""
 
     moves_by_itself: bool
     """Whether it uses a function whose value moves although nothing changed."""
     uses_metadata: bool
-    """Whether it asks for what is known of a record besides its values."""
+    """Whether it uses the metadata of a record."""
 
     def __init__(self, text: str) -> None:
         """Begin with a filter.
@@ -209,7 +209,7 @@ class Compiler:
 
 
 def _is_never_null(node: Node) -> bool:
-    """Whether a node is true or false whatever its operands are."""
+    """Whether a node is true or false for all operands."""
     match node:
         case And() | Or():
             return all(map(_is_never_null, node.operands))

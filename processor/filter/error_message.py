@@ -1,4 +1,4 @@
-"""Says what is wrong with a filter, or with a list like one, and where: line, column, a caret under the place."""
+"""Error messages of the parser: the problem, line and column, and a caret under the place."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _SHOWN_MAX: Final = 100
 """Most characters of a line that are shown; of a longer one the part around the place."""
 
 
-def syntax_error(text: str, at: int, said: str, noun: str = "filter") -> FilterError:
+def syntax_error(text: str, at: int, problem: str, noun: str = "filter") -> FilterError:
     """The error for a place in a filter.
 
     Args:
-        text: the filter, or what the noun says.
+        text: the filter, or another text of the language.
         at: the place, in characters from 0; the length of the text is its end.
-        said: what is wrong there, and what to write.
-        noun: what the text is.
+        problem: the problem there, and the remedy.
+        noun: the kind of text.
     """
     begin = text.rfind("\n", 0, at) + 1
     line, column = text.count("\n", 0, at) + 1, at - begin + 1
@@ -29,7 +29,8 @@ def syntax_error(text: str, at: int, said: str, noun: str = "filter") -> FilterE
         before, after = "… " if cut else "", " …" if cut + _SHOWN_MAX < len(shown) else ""
         shown, caret = before + shown[cut : cut + _SHOWN_MAX] + after, caret - cut + len(before)
     place = f"{noun}, line {line}, column {column}"
-    return FilterError(f"{place}: {_printable(said)}\n  {_printable(shown)}\n  {' ' * caret}^", line, column, said)
+    message = f"{place}: {_printable(problem)}\n  {_printable(shown)}\n  {' ' * caret}^"
+    return FilterError(message, line, column, problem)
 
 
 def _printable(text: str) -> str:

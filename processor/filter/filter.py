@@ -1,4 +1,4 @@
-"""A compiled filter, and a compiled expression: what the rest of the code holds."""
+"""Compiled filters and expressions, as the rest of the code uses them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from processor.filter.time_value import Time
 from processor.record import Value
 
 _NO_MEMBERS: Final[dict[str, Value]] = {}
-"""What a record without fields is to paths, such as the bytes of a binary one."""
+"""The object that paths see in place of a record without fields, such as the bytes of a binary one."""
 
 
 class _Compiled:
-    """What is compiled of a text."""
+    """A compiled text."""
 
     __slots__ = ("_compiled", "moves_by_itself", "text", "tree", "uses_metadata")
 
     text: str
-    """What was compiled."""
+    """Its text."""
     tree: Node
-    """What it says, for whoever makes something else of it: an index, another engine's condition."""
+    """Its syntax tree, from which an index or another engine's condition can be made."""
     moves_by_itself: bool
     """Whether it uses a function whose value moves although no record changes, such as UNIX_TIMESTAMP."""
     uses_metadata: bool
@@ -35,7 +35,7 @@ class _Compiled:
         """Compile it.
 
         Raises:
-            FilterError: it cannot be meant; the message shows the place.
+            FilterError: it cannot be compiled; the message shows the place.
         """
         self.text, self.tree = text, parse(text)
         compiler = Compiler(text)
@@ -56,12 +56,12 @@ class _Compiled:
 
 
 class Expression(_Compiled):
-    """An expression that was compiled: a value for each record."""
+    """A compiled expression: computes a value of each record."""
 
     __slots__ = ()
 
     def value(self, record: Value, metadata: RecordMetadata = NO_METADATA) -> Value:
-        """The value for a record: of a path what stands there, else None, a bool, a number, a text, or a record's time.
+        """The value for a record: of a path the value there, else None, a bool, a number, a text, or a record's time.
 
         Raises:
             RecordRejected: `plugin_failed`: a third party's function raised.
@@ -74,7 +74,7 @@ class Expression(_Compiled):
 
 
 class Filter(_Compiled):
-    """A filter that was compiled: for each record whether it matches."""
+    """A compiled filter: decides whether a record matches."""
 
     __slots__ = ()
 
@@ -83,7 +83,7 @@ class Filter(_Compiled):
 
         Args:
             record: the parsed record; it is only looked at.
-            metadata: what else is known of it.
+            metadata: its metadata.
 
         Raises:
             RecordRejected: `plugin_failed`: a third party's function raised.
@@ -102,18 +102,18 @@ def _functions(node: Node) -> Iterator[str]:
 
 
 def compile_filter(text: str) -> Filter:
-    """The filter that a text says.
+    """Compile a filter.
 
     Raises:
-        FilterError: it cannot be meant; the message shows the place.
+        FilterError: it cannot be compiled; the message shows the place.
     """
     return Filter(text)
 
 
 def compile_expression(text: str) -> Expression:
-    """The expression that a text says.
+    """Compile an expression.
 
     Raises:
-        FilterError: it cannot be meant; the message shows the place.
+        FilterError: it cannot be compiled; the message shows the place.
     """
     return Expression(text)

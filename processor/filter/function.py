@@ -1,4 +1,4 @@
-"""What a function of the language is, and how one is found: built in, or else in an installed package."""
+"""A function of the language, and how one is found: built in, or else in an installed package."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ GROUP: Final = "sowstream.functions"
 """The entry-point group of third parties' functions: the name is the function's, in any case.
 
 The object is a Python function: each positional parameter is an argument, given as None (NULL), a bool, an int, a
-float, a Decimal or a text (a time is its text), of an array the element 0; what it returns is the value. Its attribute
-`moves_by_itself = True` says that it gives another value although nothing changed, such as a clock's.
+float, a Decimal or a text (a time is its text), of an array the element 0; its result is the value. Its attribute
+`moves_by_itself = True` declares that its value changes although no record does, such as a clock's.
 """
 
 
@@ -35,7 +35,7 @@ class Function:
     """Most arguments; None: any number."""
     takes: str = "scalars"
     """What it is given: `scalars`, then NULL gives NULL without a call; `nulls`, scalars of which some may be NULL;
-    `arrays`, values as they are in the record; `metadata`, what is known of the record besides."""
+    `arrays`, values as they are in the record; `metadata`, the metadata of the record."""
     moves_by_itself: bool = False
     """Whether its value may be another one although nothing changed."""
 
@@ -76,7 +76,7 @@ def _arity(function: Any) -> tuple[int, int | None]:
 
     Raises:
         TypeError: it cannot be called, or not with values in order.
-        ValueError: nobody knows how it is called.
+        ValueError: it cannot be called.
     """
     least, most = 0, 0
     for parameter in inspect.signature(function).parameters.values():

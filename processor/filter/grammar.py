@@ -93,7 +93,7 @@ _SPELLINGS: Final = {"==": "=", "<>": "!="}
 
 @v_args(inline=True)
 class _Tree(Transformer[Token, Node]):
-    """What each rule of the grammar makes."""
+    """The node that each rule of the grammar makes."""
 
     def start(self, node: Node) -> Node:
         return node

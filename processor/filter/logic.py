@@ -47,7 +47,7 @@ def _truth(value: Scalar) -> Truth:
 
 
 def all_hold(tests: Sequence[Evaluate]) -> Evaluate:
-    """AND of what is never NULL."""
+    """AND of operands that are never NULL."""
     if len(tests) == 2:
         one, other = tests
         return lambda record, metadata: one(record, metadata) and other(record, metadata)
@@ -62,7 +62,7 @@ def all_hold(tests: Sequence[Evaluate]) -> Evaluate:
 
 
 def any_holds(tests: Sequence[Evaluate]) -> Evaluate:
-    """OR of what is never NULL."""
+    """OR of operands that are never NULL."""
     if len(tests) == 2:
         one, other = tests
         return lambda record, metadata: one(record, metadata) or other(record, metadata)
@@ -77,7 +77,7 @@ def any_holds(tests: Sequence[Evaluate]) -> Evaluate:
 
 
 def does_not_hold(test: Evaluate) -> Evaluate:
-    """NOT of what is never NULL."""
+    """NOT of an operand that is never NULL."""
     return lambda record, metadata: not test(record, metadata)
 
 

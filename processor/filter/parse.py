@@ -1,4 +1,4 @@
-"""Parses a filter into its tree, or says what is wrong with it in its writer's words."""
+"""Parses a filter into its tree, or reports its error in the writer's words."""
 
 from __future__ import annotations
 
@@ -87,10 +87,10 @@ def _unexpected(text: str, error: UnexpectedToken) -> FilterError:
     name = _NAME_BEFORE.search(text, 0, at)
     if expected == "(" and name is not None and name[1].upper() not in _BEFORE_OPEN:
         word = _short(name[1])
-        said = (
+        problem = (
             f"{word} is no value; expected /{word} if it is a field, '{word}' if it is a text, {word}(…) if a function"
         )
-        return syntax_error(text, name.start(), said)
+        return syntax_error(text, name.start(), problem)
     found = "the filter ends" if token.type == "$END" else f"found {_short(token)}"
     divides = token.type == "PATH" and at > 0 and not text[at - 1].isspace() and "operator" in expected
     hint = "; to divide write white space on both sides of /" if divides else ""
@@ -98,7 +98,7 @@ def _unexpected(text: str, error: UnexpectedToken) -> FilterError:
 
 
 def _expected(tokens: set[str]) -> str:
-    """What may come next, in words."""
+    """The tokens that may come next, in words."""
     if "NUMBER" in tokens:
         words = [_VALUE, "a closing )"] if "_CLOSE" in tokens else [_VALUE]
     else:
@@ -120,7 +120,7 @@ def _unreadable(text: str, at: int) -> FilterError:
         return syntax_error(
             text, at, "expected [ and ] only behind the name in a path, with a number from 0: /legs[0]/px"
         )
-    said = f"{character!r} means nothing here; expected {_VALUE}, or an operator"
+    problem = f"{character!r} means nothing here; expected {_VALUE}, or an operator"
     if character in "&|!":
-        said += "; write AND, OR, NOT"
-    return syntax_error(text, at, said)
+        problem += "; write AND, OR, NOT"
+    return syntax_error(text, at, problem)

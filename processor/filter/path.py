@@ -9,7 +9,7 @@ from processor.filter.record_metadata import RecordMetadata
 from processor.record import Value
 
 Evaluate: TypeAlias = Callable[[Value, RecordMetadata], Value]
-"""What a part of a filter becomes: a function of the record, an object, and of what else is known of it."""
+"""The compiled form of a part of a filter: a function of the record, an object, and of its metadata."""
 
 _MISSING: Final = object()
 
@@ -63,7 +63,7 @@ def _below(value: Value, name: str) -> Value:
 
 
 def _at(value: Value, index: int) -> Value:
-    """An element of an array; what is no array is its own element 0."""
+    """An element of an array; a value that is no array is its own element 0."""
     if type(value) is list:
         return value[index] if index < len(value) else None
     return value if index == 0 else None

@@ -18,17 +18,17 @@ _PLAIN: Final = re.compile(r"(\^?)([^\\.^$*+?{}\[\]|()]*)(\$?)", re.DOTALL)
 """A pattern without anything to be searched for by an engine."""
 
 _SAID_MAX: Final = 100
-"""Most characters of what the engine says, which may end with all of the pattern."""
+"""Longest message of the engine, in characters, which may end with all of the pattern."""
 
 _GROUP: Final = re.compile(rb"\\([0-9\\])")
 
 
 class BadPattern(ValueError):
-    """Not a regular expression, or none that can be searched for in linear time; the message says which."""
+    """Not a regular expression, or none that can be searched for in linear time; the message names it."""
 
 
 def searcher(pattern: str) -> Callable[[str], bool]:
-    """A function that says whether a pattern is found somewhere in a text.
+    """A function that decides whether a pattern occurs in a text.
 
     Raises:
         BadPattern: the engine does not take it.
@@ -73,7 +73,7 @@ def replacer(pattern: str) -> Callable[[str, str], str | None]:
 
 
 def _expanded(pieces: list[bytes], match: re2._Match) -> bytes:
-    """A replacement with what its groups matched; a group that there is not, or that took no part, is nothing."""
+    """A replacement with the matches of its groups; a group that there is not, or that took no part, is nothing."""
     made = [pieces[0]]
     for reference, literal in zip(pieces[1::2], pieces[2::2], strict=True):
         if reference == b"\\":

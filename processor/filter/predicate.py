@@ -1,7 +1,7 @@
 """The predicates, each as a function made for its operands: true or false, never NULL.
 
 Every record of a topic comes through here, so what is asked most, a field at the top beside constants, is decided by a
-look at the value's type; whatever is not decided so goes the general way, which gives the same answer.
+look at the value's type; all other cases go the general way, which gives the same answer.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from processor.filter.value import elements, is_nan, text_of
 from processor.record import Value
 
 Check: TypeAlias = Callable[[Value], bool]
-"""Whether a value is as wanted, whatever kind it is of: what a predicate with constants is to its operand."""
+"""Whether a value is as wanted, of any kind: what a predicate with constants is to its operand."""
 
 _ALIKE: Final = (int, float)
 """The kinds that Python compares with a plain number just as the language does."""
 
 
 def on(operand: Evaluate, check: Check) -> Evaluate:
-    """A check of what an operand comes to."""
+    """A check of an operand's value."""
     return lambda record, metadata: check(operand(record, metadata))
 
 

@@ -1,4 +1,4 @@
-"""What a filter may ask about a record besides its values."""
+"""The metadata of a record that a filter may use besides its values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 
 class RecordMetadata(NamedTuple):
-    """What is known of one record; what is left out is NULL."""
+    """The metadata of one record; fields left out are NULL."""
 
     message_bytes: int | None = None
     """Length of the encoded record, for MESSAGE_SIZE."""
@@ -19,8 +19,8 @@ class RecordMetadata(NamedTuple):
     last_updated_ms: int | None = None
     """When it last changed, milliseconds since the epoch, for LAST_UPDATED."""
     now_ms: int | None = None
-    """The time that UNIX_TIMESTAMP tells; None: it looks at the clock."""
+    """The time of UNIX_TIMESTAMP; None: the wall clock."""
 
 
 NO_METADATA: Final = RecordMetadata()
-"""Nothing is known."""
+"""No metadata: every field is NULL."""

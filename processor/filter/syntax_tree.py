@@ -1,6 +1,6 @@
-"""The tree of a filter: what its text says, typed and immutable, before anything is made of it.
+"""The tree of a filter: the meaning of its text, typed and immutable, before anything is made of it.
 
-Places in the text do not count when trees are compared: two texts that say the same make equal trees. An index over
+Places in the text do not count when trees are compared: two equivalent texts make equal trees. An index over
 equalities, or a translation into another engine's language, starts from here.
 """
 
@@ -48,9 +48,9 @@ class Compare:
     operator: Comparison
     """Which one: `==` and `<>` are `=` and `!=`."""
     left: Node
-    """What stands before it."""
+    """The left operand."""
     right: Node
-    """What stands behind it."""
+    """The right operand."""
     at: int = field(default=0, compare=False)
 
 
@@ -59,7 +59,7 @@ class Between:
     """`operand BETWEEN low AND high`, both included."""
 
     operand: Node
-    """What is looked at."""
+    """The operand."""
     low: Node
     """The least value."""
     high: Node
@@ -72,9 +72,9 @@ class In:
     """`operand IN (…)`."""
 
     operand: Node
-    """What is looked for."""
+    """The value to find."""
     choices: tuple[Node, ...]
-    """What it may be, in the text's order."""
+    """The accepted values, in the text's order."""
     at: int = field(default=0, compare=False)
 
 
@@ -95,9 +95,9 @@ class BeginsWith:
     """`operand BEGINS WITH (…)`."""
 
     operand: Node
-    """What is looked at."""
+    """The operand."""
     texts: tuple[str, ...]
-    """What it may begin with."""
+    """The accepted valuesgin with."""
     at: int = field(default=0, compare=False)
 
 
@@ -106,9 +106,9 @@ class EndsWith:
     """`operand ENDS WITH (…)`."""
 
     operand: Node
-    """What is looked at."""
+    """The operand."""
     texts: tuple[str, ...]
-    """What it may end with."""
+    """The accepted ends."""
     at: int = field(default=0, compare=False)
 
 
@@ -117,7 +117,7 @@ class IsNull:
     """`operand IS NULL`."""
 
     operand: Node
-    """What is looked at."""
+    """The operand."""
     at: int = field(default=0, compare=False)
 
 
@@ -126,7 +126,7 @@ class IsNan:
     """`operand IS NAN`."""
 
     operand: Node
-    """What is looked at."""
+    """The operand."""
     at: int = field(default=0, compare=False)
 
 
@@ -164,9 +164,9 @@ class Arithmetic:
     operator: Operator
     """Which one: `MOD` is `%`."""
     left: Node
-    """What stands before it."""
+    """The left operand."""
     right: Node
-    """What stands behind it."""
+    """The right operand."""
     at: int = field(default=0, compare=False)
 
 
@@ -225,7 +225,7 @@ Node: TypeAlias = (
 """Any node of the tree."""
 
 PREDICATES: Final = (Compare, Between, In, Like, BeginsWith, EndsWith, IsNull, IsNan)
-"""What is true or false and never NULL, whatever its operands are."""
+"""Nodes that are true or false and never NULL, for all operands."""
 
 
 def children(node: Node) -> tuple[Node, ...]:

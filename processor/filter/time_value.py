@@ -1,4 +1,4 @@
-"""Times of records: they compare as instants, and as texts they are what is shown of them."""
+"""Times of records: they compare as instants, and as texts they are their shown form."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _YEAR_OR_MONTH: Final = re.compile(r"[0-9]{4}(-[0-9]{2})?", re.ASCII)
 
 
 class Time:
-    """A date, a time of a day or a timestamp of a record. Two of the same instant are equal, whatever their types."""
+    """A date, a time of a day or a timestamp of a record. Two of the same instant are equal, of any types."""
 
     __slots__ = ("instant", "value")
 
     instant: Instant
-    """The point in time: a date is its midnight, and what has no time zone is taken for UTC."""
+    """The point in time: a date is its midnight, and a time without a zone is taken for UTC."""
     value: Value
-    """What the record has."""
+    """The value of the record."""
 
     def __init__(self, value: Value, instant: Instant) -> None:
         self.value, self.instant = value, instant

@@ -1,4 +1,4 @@
-"""What the values of a record are to a filter: NULL, a truth value, a number or a text.
+"""The values of a record as a filter sees them: NULL, a truth value, a number or a text.
 
 Codecs bring more kinds than the language has. BSON's Decimal128 is a number, dates and times are a `Time`, bytes their
 Base64, everything else its text: as `sowstream sow` shows them, so that a value that was seen can be asked for.
@@ -16,7 +16,7 @@ from processor.filter.time_value import Time, time_of
 from processor.record import Value
 
 Number: TypeAlias = int | float | Decimal
-"""What can be counted with; infinity and NaN are floats always."""
+"""The types of numbers; infinity and NaN are floats always."""
 
 NAN: Final = float("nan")
 
@@ -53,7 +53,7 @@ def elements(value: Value) -> list[Scalar]:
 
 
 def scalar(value: Value) -> Scalar:
-    """What is no array as the language has it; None is NULL: so are an empty text and an object."""
+    """The types that are no arrays of the language; None is NULL: so are an empty text and an object."""
     kind = type(value)
     if kind is str:
         return value or None

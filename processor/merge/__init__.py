@@ -1,8 +1,8 @@
-"""What a command does to a record: pure functions on parsed values, no input or output, no message type.
+"""Applies commands to records: pure functions on parsed values, no input or output, no message type.
 
 Three promises of every function here:
 
-- What happens to a record happens **in place**: the caller owns it, fresh from a parser or a copy.
+- Records are changed **in place**: the caller owns it, fresh from a parser or a copy.
 - A `Change` **shares** its values with the record and the delta it came from. Encode it before the record is merged
   into again.
 - Names and values are compared strictly: `1`, `1.0`, `True` and `"1"` are four values, so are `0.0` and `-0.0`.

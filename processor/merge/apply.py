@@ -29,7 +29,7 @@ def apply_delta(record: Value | None, delta: Value, removed: Iterable[str] = ())
 def remove_paths(record: Value, pointers: Value, key_fields: Iterable[str]) -> list[str]:
     """Remove fields from a merged record, in place, and return the pointers of those that were there.
 
-    Nothing is removed unless the whole list is good. What the command did in all is `diff(old, record)` with the
+    Nothing is removed unless the whole list is good. The whole change by the command is `diff(old, record)` with the
     record as it was before the merge: a field that the delta brought and the header removed never was.
 
     Args:

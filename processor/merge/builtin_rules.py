@@ -64,7 +64,7 @@ def _distinct(new: Value) -> Value:
 
 
 def replace(old: Value, new: Value) -> Value:  # noqa: ARG001
-    """The delta's value: what happens without a rule. An object still merges."""
+    """The delta's value: as without a rule. An object still merges."""
     return new
 
 
@@ -88,7 +88,7 @@ def greatest(old: Value, new: Value) -> Value:
 
 @_rule(_elements, _COLLECTED)
 def append(old: Value, new: Value) -> Value:
-    """The record's elements, then the delta's; what is not an array counts as one element."""
+    """The record's elements, then the delta's; any other value counts as one element."""
     return [*_elements(old), *_elements(new)]
 
 

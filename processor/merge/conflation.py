@@ -1,4 +1,4 @@
-"""What a conflated topic tells: every path touched in an interval, with its value at the end (spec conflation.md)."""
+"""The deltas of a conflated topic: every path touched in an interval, with its last value (spec conflation.md)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _ALIKE: Final = frozenset((bool, int))
 
 
 def touch(tree: Touched, delivered: Value, states: Sequence[Value | None]) -> None:
-    """Add to an interval's tree, in place, where states of the interval, one at least, are not what was delivered.
+    """Add the paths at which a state of an interval differs from the delivered record to the tree, in place.
 
-    A path was touched if any of the states says something else there: a value that moves and comes back deviates in
+    A path was touched if any of the states differs there: a value that moves and comes back deviates in
     between. So no two states of the interval need to be compared with each other. None is a deleted record, which
-    touches all there was, as one without members does. What was not delivered needs no mark: at the end it is there,
-    and new, or it is not.
+    touches all there was, as one without members does. A value that was not delivered needs no mark: at the end it is
+    there, and new, or it is not.
     """
     if not all(states):  # One is deleted, or empty.
         tree.update(dict.fromkeys(delivered, _WHOLE))
@@ -64,13 +64,13 @@ def add_touched(tree: Touched, other: Touched) -> None:
 
 
 def _differs(value: Value, before: Value) -> bool:
-    """Whether a member is not what it was; it was no object."""
+    """Whether a member has changed; it was no object."""
     kind = type(before)
     return kind is not type(value) or (value != before if kind in PLAIN else not strictly_equal(before, value))
 
 
 def _stand_still(names: Sequence[str], delivered: Value, states: Sequence[Value]) -> bool:
-    """Whether these members are in all states what they were, without a step of Python for each; no if in doubt."""
+    """Whether these members are unchanged in all states, without a step of Python for each; no if in doubt."""
     if len(names) == 1:
         names = [*names, *names]  # Of several names `itemgetter` makes a tuple.
     members = itemgetter(*names)
@@ -111,7 +111,7 @@ def conflated_delta(delivered: Value | None, final: Value, touched: Touched) -> 
 
 
 def _differ(old: Value, new: Value, touched: Touched, path: str, removed: list[str]) -> Value:
-    """`changes`, plus what was touched."""
+    """`changes`, plus the touched paths."""
     changed = {}
     for name, value in new.items():
         mark = touched.get(name)

@@ -1,4 +1,4 @@
-"""What changed between two records, exactly: the delta of a full publish."""
+"""The difference between two records, exactly: the delta of a full publish."""
 
 from __future__ import annotations
 

@@ -49,10 +49,10 @@ class FieldRule:
             self._rule = getattr(self._rule, "in_kind", self._rule)
 
     def apply(self, record: Value, delta: Value) -> None:
-        """Put what the rule makes of the record's value and the delta's into the delta, in place.
+        """Put the rule's result for the record's value and the delta's into the delta, in place.
 
         Raises:
-            RecordRejected: `schema_mismatch` or whatever the rule says, with the path; `plugin_failed` if it raises
+            RecordRejected: `schema_mismatch` or the reason of the rule, with the path; `plugin_failed` if it raises
                 anything else.
             Stop: the rule orders it, as where something that it asks does not answer.
         """

@@ -1,4 +1,4 @@
-"""Folds a delta into a record and finds what that changed, in one pass. The hot path: every input record comes by.
+"""Folds a delta into a record and finds the changes, in one pass. The hot path: every input record comes by.
 
 That is why it is written out where a few small functions would do, and why the default policy has its own way.
 """
@@ -17,7 +17,7 @@ from processor.values.pointer import child, note_gone
 
 @dataclass(frozen=True, slots=True)
 class MergePolicy:
-    """The part of a topic's settings that decides what a delta does."""
+    """The part of a topic's settings that decides how a delta merges."""
 
     null_policy: Literal["ignore", "set", "remove"] = "ignore"
     """A null in a delta is as if missing, is a value, or removes the field."""
@@ -103,7 +103,7 @@ def _fold_default(record: Value, delta: Value) -> Value:
 
 
 def _fold(record: Value, delta: Value, nulls: str, depth: int, path: str, removed: list[str]) -> Value:
-    """Fold in place and return what changed; pointers of removed members are appended to `removed`.
+    """Fold in place and return the changes; pointers of removed members are appended to `removed`.
 
     `depth` counts the levels that merge, this one included.
     """

@@ -36,7 +36,7 @@ class KeyFields:
     """
 
     def __init__(self, pointers: tuple[str, ...]) -> None:
-        """Compile the pointers; none at all where the key is explicit: then a body says nothing about it.
+        """Compile the pointers; none at all where the key is explicit: then a body is ignored.
 
         Raises:
             ConfigurationError: one is not a JSON Pointer to a field.
@@ -91,7 +91,7 @@ class KeyFields:
 
         Args:
             record: the record before the merge.
-            delta: what is to be merged into it.
+            delta: the delta to merge into it.
             nulls_missing: a null counts as left out, as under the null policy `ignore`.
             merge_depth: the depth to which objects merge; None: any.
 
@@ -306,7 +306,7 @@ def _is_identifier(kind: type) -> bool:
 
 
 def _kind(value: Value) -> str:
-    """A value's kind as a person says it."""
+    """A value's kind in plain words."""
     kind = type(value)
     words = {
         type(None): "null",
@@ -322,7 +322,7 @@ def _kind(value: Value) -> str:
 
 
 def _texts_of_key(key: bytes, count: int) -> list[str] | None:
-    """The text of each key field by the record's key; None if it does not say one for each."""
+    """The text of each key field by the record's key; None if it does not name one for each."""
     # Bytes that are not UTF-8 become what no decoded text holds: they agree with nothing.
     text = key.decode(errors="surrogateescape")
     if count == 1:

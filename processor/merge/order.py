@@ -26,7 +26,7 @@ def check_order(value: Value) -> None:
 def compare(one: Value, other: Value) -> int:
     """Negative if `one` comes before `other`, 0 if neither does, positive if it comes after.
 
-    Numbers compare by the value they are written with, whatever their types, and times as instants. Two texts that are
+    Numbers compare by the value they are written with, of any types, and times as instants. Two texts that are
     both decimal numbers compare as numbers, so that the `9` of a FIX message comes before its `10`; two that are both
     ISO 8601 times compare as instants; other texts by their characters. Other kinds compare within their type.
 

@@ -139,7 +139,7 @@ def _check_known(pointers: Sequence[str], place: str, type_of: TypeOf) -> None:
 
 
 def _check(groups: Sequence[Group], rules: Mapping[str, str], key_fields: Sequence[str], depth: int | None) -> None:
-    """Refuse what cannot be meant."""
+    """Reject settings that contradict each other."""
     keys = {pointer: names(pointer) for pointer in key_fields}
     grouped: dict[str, tuple[str, ...]] = {}
     for by, fields in groups:

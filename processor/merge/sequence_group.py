@@ -93,7 +93,7 @@ def _take_out(value: Value, path: tuple[str, ...]) -> None:
 
 
 def _keep(before: Value, after: Value, path: tuple[str, ...]) -> bool:
-    """Make the member at a path what it was before; whether it had changed.
+    """Restore the member at a path; whether it had changed.
 
     A value of another kind on the way, in the place of an object, is kept in the same way: it is as new as the group.
     """

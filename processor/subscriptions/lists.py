@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 _TOKEN: Final = re.compile(
     r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|(?<!\w)[rR](?:'[^']*'|"[^"]*")|[][(),]""", re.DOTALL
 )
-"""What decides: a text in quotes, as filters have it, a bracket, a comma. A quote that is never closed is none."""
+"""The tokens that decide: a text in quotes, as in filters, a bracket, a comma. A quote that is never closed is none."""
 
 
 class Item(NamedTuple):
@@ -23,7 +23,7 @@ class Item(NamedTuple):
 def split(text: str) -> list[Item]:
     """The items of a list, one more than it has commas.
 
-    A bracket without its partner counts as if it had one at the end: whoever reads the items says what is wrong.
+    A bracket without its partner counts as if it had one at the end: the reader of the items reports it.
     """
     items: list[Item] = []
     begin = depth = 0
@@ -41,7 +41,7 @@ def split(text: str) -> list[Item]:
 
 
 def _item(text: str, begin: int, end: int) -> Item:
-    """What stands from one place to another."""
+    """The item between two places."""
     part = text[begin:end]
     stripped = part.lstrip()
     return Item(stripped.rstrip(), begin + len(part) - len(stripped) if stripped else end)

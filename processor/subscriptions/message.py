@@ -1,4 +1,4 @@
-"""What a subscription delivers."""
+"""A message of a subscription."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from processor.record import Value
 from processor.wire.metadata import NO_HEADERS
 
 MessageCommand: TypeAlias = Literal["group_begin", "sow", "group_end", "publish", "oof"]
-"""What a message is: a snapshot's beginning, one of its records, its end; an update; a record out of focus."""
+"""The kind of a message: a snapshot's beginning, one of its records, its end; an update; a record out of focus."""
 
 OofReason: TypeAlias = Literal["match", "deleted", "expired", "entitlement"]
 """Why a record went out of focus."""
@@ -20,13 +20,13 @@ class Message(NamedTuple):
     """One message of a subscription; the fields are those of subscribe.md."""
 
     command: MessageCommand
-    """What it is."""
+    """Its kind."""
     topic: str
     """The SOW topic, by its configured name."""
     sow_key: str | None = None
     """The record's key; None with the option `no_sowkey` and for the marks of a group."""
     data: Value = None
-    """The whole record, or, where `delta` is true, its key fields and what changed."""
+    """The whole record, or, where `delta` is true, its key fields and the changed ones."""
     delta: bool = False
     """True if `data` is a part of the record."""
     version: int | None = None
@@ -62,18 +62,18 @@ class Message(NamedTuple):
         return Message._make((*self[:_SUB_IDS], sub_ids, *self[_SUB_IDS + 1 :]))
 
     def to_json(self) -> str:
-        """One line of JSON; what says nothing is left out, `command` and `topic` never are.
+        """One line of JSON; empty fields are left out, except `command` and `topic`.
 
         Values that JSON has no type for are texts: bytes are Base64, dates ISO 8601, identifiers as they are written.
         """
-        said = {
+        fields = {
             name: value
             for name, value in zip(self._fields, self, strict=True)
             if value is not None and value is not False and value != () and value is not self.headers
         }
         if self.headers:
-            said["headers"] = dict(self.headers)
-        return to_json_line(said)
+            fields["headers"] = dict(self.headers)
+        return to_json_line(fields)
 
     def data_json(self) -> str:
         """The record alone, as one line of JSON."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Conflation: TypeAlias = float | Literal["auto", "none"] | None
 """Seconds that a key's updates are held back; `auto`: until the subscriber takes them; `none`: not even if it is slow.
-None: nothing was said, and only what a slow subscriber has not taken is folded."""
+None: by default, updates are conflated only while a subscriber is slow."""
 
 INTERVAL_MIN_S: Final = 0.1
 """Least interval of a subscription's conflation, as of a conflated topic."""
@@ -24,22 +24,22 @@ _PATH: Final = re.compile(PATH, re.DOTALL)
 
 
 class Options(NamedTuple):
-    """What a subscriber asked for."""
+    """The options of one subscription."""
 
     oof: bool = False
-    """Tell when a record that was received goes out of focus."""
+    """Send an `oof` when a record that was received goes out of focus."""
     no_empties: bool = False
-    """Tell nothing of an update that changed nothing that is told."""
+    """Send no message for an update that changed none of the selected fields."""
     no_sowkey: bool = False
     """Leave `sow_key` out."""
     send_keys: bool = False
     """Key fields come with every delta; they always do."""
     timestamp: bool = False
-    """Say when the worker emitted each record."""
+    """Send the time at which the worker emitted each record."""
     select: str | None = None
     """The select list, such as `-/,+/id,+/a/b`; None: the whole record."""
     conflation: Conflation = None
-    """How often a key is told."""
+    """How long the updates of a key are conflated."""
     conflation_key: tuple[str, ...] = ()
     """Paths whose values, together, are conflated as one key; none: the SOW key."""
     order_by: str | None = None
@@ -53,7 +53,7 @@ class Options(NamedTuple):
 
     @property
     def is_window(self) -> bool:
-        """Whether only some records of an order are told."""
+        """Whether only some records of an order are delivered."""
         return self.top_n is not None or self.skip_n > 0
 
 
@@ -62,14 +62,14 @@ _FOR_LIVE: Final = frozenset(("oof", "conflation", "conflation_key", "bookmark")
 
 
 def parse_options(text: str | None, *, snapshot: bool = False, live: bool, delta: bool, **arguments: object) -> Options:
-    """Read an options string, and what was given as arguments of the same names.
+    """Parse an options string, and arguments with the names of options.
 
     Args:
         text: names, some with a value, separated by commas; a value in brackets may hold commas. None or empty: none.
         snapshot: whether the subscription begins with a snapshot.
         live: whether it goes on from there.
         delta: whether it delivers deltas.
-        arguments: options by name; None says nothing, nor does False of an option without a value.
+        arguments: options by name; None is ignored, as is False for an option without a value.
 
     Raises:
         ConfigurationError: an option that does not exist, has a bad value, is given twice, or makes no sense here.
@@ -115,7 +115,7 @@ def _read(name: str, value: str | None) -> object:
 
 
 def _taken(name: str, given: object) -> object:
-    """The value of an argument: as in a text, a number, or a list of what commas separate there."""
+    """The value of an argument: as in a text, a number, or a list of the parts that commas separate there."""
     _check_name(name)
     if name in _FLAGS:
         if given is not True:
@@ -127,7 +127,7 @@ def _taken(name: str, given: object) -> object:
 
 
 def _check_name(name: str) -> None:
-    """Refuse what is no option."""
+    """Reject a name that is no option."""
     if name == "filter":
         raise ConfigurationError("a filter is no option: give it as the argument 'filter'")
     if name not in Options._fields:
@@ -187,7 +187,7 @@ _EXAMPLES: Final = {
 
 
 def _check(options: Options, asked: dict[str, object], *, snapshot: bool, live: bool, delta: bool) -> None:
-    """Refuse what makes no sense: an option that is ignored would deliver what nobody asked for."""
+    """Reject options that contradict the call: an option that is ignored would deliver other messages than expected."""
     for name in asked:
         if name in _FOR_DELTAS and not delta:
             raise ConfigurationError(f"option {name!r} is for delta subscriptions; this one delivers whole records")

@@ -3,7 +3,7 @@
 Numbers, and texts that are numbers, go by their value, other texts stand above every number (filter/README.md, rule
 5), NULL below everything and NaN right above it. Times go by their instant, between the numbers and the texts. A float
 goes by what is written, as in comparisons: 1e23 and the integer that is written so are one number.
-What is equal goes by the SOW key, so no two records are.
+Equal records go by the SOW key, so no two places are equal.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DIGITS_SMALL: Final = 15
 """With so many digits before the point a number is below that."""
 
 _TURNED: Final = bytes(max(0, 254 - byte) for byte in range(256))
-"""For each byte of UTF-8 what it is in a falling text."""
+"""The byte that replaces each byte of UTF-8 in a falling text."""
 
 _NULL: Final = (0, 0)
 _NAN: Final = (1, 0)
@@ -72,8 +72,8 @@ class SortOrder:
         if text is None:
             return
         if len(text) > CHARACTERS_MAX:
-            said = f"it has {len(text)} characters, an order at most {CHARACTERS_MAX}; make it shorter"
-            raise _syntax_error(text, CHARACTERS_MAX, said)
+            problem = f"it has {len(text)} characters, an order at most {CHARACTERS_MAX}; make it shorter"
+            raise _syntax_error(text, CHARACTERS_MAX, problem)
         for item in split(text):
             self._compile(item, text)
 
@@ -97,14 +97,14 @@ class SortOrder:
         direction = _DIRECTION.search(item.text)
         bare = item.text[: direction.start()].rstrip() if direction else item.text
         if not bare:
-            said = "expected an expression, such as /price, with ASC, DESC or nothing behind it"
-            raise _syntax_error(text, item.at, said)
+            problem = "expected an expression, such as /price, with ASC, DESC or nothing behind it"
+            raise _syntax_error(text, item.at, problem)
         try:
             expression = compile_expression(bare)
         except FilterError as error:
             lines_before = bare.split("\n")[: error.line - 1]
             place = item.at + sum(len(line) + 1 for line in lines_before) + error.column - 1
-            # It was told that the expression is a filter.
+            # The message speaks of a filter.
             raise _syntax_error(text, place, error.said.replace("the filter ends", "it ends")) from None
         if expression.moves_by_itself:
             raise _syntax_error(
@@ -144,7 +144,7 @@ def _falling(value: Value) -> _Ranked:
 
 
 def _of_number(value: Scalar) -> _Ranked:
-    """The place of a number. Up to 2^53 what a float is written as lies on the same side of integers as its value."""
+    """The place of a number. Up to 2^53 a float's decimal text lies on the same side of integers as its value."""
     if isinstance(value, Decimal):
         return _NAN if value.is_nan() else (_NUMBER, _written(value))
     if type(value) is float and not -_WHOLE_BEGIN < value < _WHOLE_BEGIN and value - value == 0.0:
@@ -153,7 +153,7 @@ def _of_number(value: Scalar) -> _Ranked:
 
 
 def _written(value: Decimal) -> float | Decimal | _Exact:
-    """A Decimal so that it is placed among floats by what these are written as: 0.1 and 0.1 are one number."""
+    """A Decimal in a form that is placed among floats by their decimal texts: 0.1 and 0.1 are one number."""
     if value.adjusted() >= _DIGITS_SMALL and not -_WHOLE_BEGIN < value < _WHOLE_BEGIN:
         return value
     near = float(value)
@@ -168,13 +168,13 @@ def _minus(place: Any) -> Any:
 def _fallen(text: str) -> bytes:
     """A text as bytes that are below those of the texts it is above.
 
-    UTF-8 sorts as its text does, and never has the byte 255: that may stand for the end, above whatever goes on.
+    UTF-8 sorts as its text does, and never has the byte 255: that may stand for the end, above every continuation.
     """
     return text.encode(errors="surrogatepass").translate(_TURNED) + b"\xff"
 
 
 class _Exact:
-    """A Decimal with more digits than a float has: beside a float it is compared with what that is written as."""
+    """A Decimal with more digits than a float has: next to a float it is compared with the decimal text of that."""
 
     __slots__ = ("value",)
 
@@ -198,7 +198,7 @@ class _Exact:
 
 
 def _as_exact(other: object) -> Any:
-    """What an `_Exact` is compared with."""
+    """The number that an `_Exact` is compared with."""
     if type(other) is float:
         return Decimal(repr(other))
     return other.value if isinstance(other, _Exact) else other

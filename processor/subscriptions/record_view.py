@@ -32,7 +32,7 @@ class RecordView(Protocol):
         """
 
     def scan(self) -> Iterator[Record]:
-        """Every record as it is now, whatever is put while the iterator lives; in no order."""
+        """Every record as it is now, not changed by records put while the iterator lives; in no order."""
 
 
 class MemoryRecords:
@@ -66,7 +66,7 @@ class MemoryRecords:
 
 
 class NoRecords:
-    """Keeps nothing: for subscriptions that tell each update as it comes, whatever was before it."""
+    """A view that keeps nothing: for subscriptions that deliver full updates without regard to earlier records."""
 
     def get_many(self, keys: Sequence[bytes], partition: int | None = None) -> Mapping[bytes, Record | None]:  # noqa: ARG002
         """None of them."""

@@ -1,8 +1,8 @@
-"""Which parts of a record a subscriber is sent: a select list such as `-/,+/id,+/a/b`.
+"""A select list: the parts of a record that a subscriber receives, such as `-/,+/id,+/a/b`.
 
-The most specific rule wins, what no rule covers is included, and key fields always are. A list is compiled once, to a
-tree of what differs from what is above it, and the tree to a function: each update and each record of a snapshot comes
-through here.
+The most specific rule wins, places without a rule are included, and key fields always are. A list is compiled once, to
+a tree of places that differ from their parents, and the tree to a function: each update and each record of a snapshot
+comes through here.
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ class Select:
 
 
 class _Node:
-    """A place in records that rules speak of, or of what is in it."""
+    """A place in records with a rule for it, or for a place in it."""
 
     __slots__ = ("included", "members")
 
     def __init__(self) -> None:
         self.included: bool | None = None
-        """What the rule for this place says; None: it has none."""
+        """Whether the rule for this place includes it; None: it has no rule."""
         self.members: dict[str, _Node] = {}
         """Places in it."""
 
@@ -98,7 +98,7 @@ class _Node:
         return node
 
     def member(self, name: str) -> _Node:
-        """A place in it, settled as it is; one that no rule speaks of is as what is above it."""
+        """A place in it, settled as it is; one without a rule is as its parent."""
         if (member := self.members.get(name)) is not None:
             return member
         plain = _Node()
@@ -106,7 +106,7 @@ class _Node:
         return plain
 
     def settle(self, *, above: bool) -> None:
-        """Give each place its say, and drop those that say nothing else than what is above them."""
+        """Decide each place, and drop those that are decided as their parents are."""
         if self.included is None:
             self.included = above
         for member in self.members.values():
@@ -119,7 +119,7 @@ class _Node:
 
 
 def _union(one: _Node, other: _Node) -> _Node:
-    """The tree of what either of two settled trees includes."""
+    """The union of two settled trees."""
     union = _Node()
     union.included = one.included or other.included
     for name in dict.fromkeys((*one.members, *other.members)):
@@ -145,7 +145,7 @@ def _parse(text: str) -> _Node:
 
 
 def _rule(text: str, item: Item) -> tuple[bool, tuple[str, ...]]:
-    """What one rule says, and of what."""
+    """Whether one rule includes its path, and the path."""
     match = _RULE.match(item.text)
     if match is None:
         sign = _SIGN.match(item.text)
@@ -173,7 +173,7 @@ def _syntax_error(text: str, at: int, said: str) -> FilterError:
 
 
 def _of_record(root: _Node) -> Projection:
-    """The function of the whole record; the usual lists, of fields at the top, have functions of their own."""
+    """The function of the full record; the usual lists, of fields at the top, have functions of their own."""
     at_top = not any(member.members for member in root.members.values())
     if at_top:
         return _without(tuple(root.members)) if root.included else _only(tuple(root.members))
@@ -213,14 +213,14 @@ def _without(excluded: tuple[str, ...]) -> Projection:
 
 
 def _of(node: _Node) -> Projection | None:
-    """The function of a place: None where it is all or nothing, as the node says."""
+    """The function of a place: None where it is all or nothing, by the rule of the node."""
     if not node.members:
         return None
     return _of_included(node) if node.included else _of_excluded(node)
 
 
 def _of_included(node: _Node) -> Projection:
-    """An included place: all but what is excluded in it."""
+    """An included place: all but its excluded members."""
     members = tuple((name, _of(member)) for name, member in node.members.items())
 
     def project(value: Value) -> Value:
@@ -243,7 +243,7 @@ def _of_included(node: _Node) -> Projection:
 
 
 def _of_excluded(node: _Node) -> Projection:
-    """An excluded place: nothing but what is included in it."""
+    """An excluded place: nothing but its included members."""
     members = tuple((name, _of(member)) for name, member in node.members.items())
 
     def project(value: Value) -> Value:

@@ -1,4 +1,4 @@
-"""The first records of an order, and which come into that window and leave it as records change places.
+"""The top n: the first records of an order, and those that enter and leave as records change places.
 
 ::
 
@@ -17,7 +17,7 @@ from processor.subscriptions.order import SortKey
 
 
 class Moved(NamedTuple):
-    """What one change did to the window."""
+    """The keys that one change moved in and out of the top n."""
 
     left: tuple[bytes, ...]
     """Keys that were in it and are not any more."""
@@ -53,7 +53,7 @@ class TopN:
         return sort_key is not None and self._has(sort_key)
 
     def put(self, key: bytes, sort_key: SortKey) -> Moved:
-        """Give a key its place, in the window or not.
+        """Put a key at its place, in the window or not.
 
         Args:
             key: the SOW key.
@@ -68,7 +68,7 @@ class TopN:
         return come if before is None else _both(gone, come)
 
     def remove(self, key: bytes) -> Moved:
-        """Forget a key; one that was never put is none."""
+        """Remove a key, if it is there."""
         sort_key = self._sort_keys.pop(key, None)
         return _NOTHING if sort_key is None else self._take_out(sort_key)
 
@@ -100,7 +100,7 @@ class TopN:
         return Moved(left, (order[self._begin][-1],)) if len(order) > self._begin else _NOTHING
 
     def _take_out(self, sort_key: SortKey) -> Moved:
-        """Give a place up: the reverse."""
+        """Remove a place: all behind it move back by one."""
         order, end = self._order, self._end
         if self._is_empty or self._is_behind(sort_key):
             order.remove(sort_key)
@@ -115,7 +115,7 @@ class TopN:
 
 
 def _both(one: Moved, other: Moved) -> Moved:
-    """Two changes as one: what only passed through, or came back, has not moved."""
+    """Two changes as one: a key that only passed through, or came back, has not moved."""
     left, entered = one.left + other.left, one.entered + other.entered
     return Moved(
         tuple(key for key in left if key not in entered),

@@ -1,4 +1,4 @@
-"""What an installer leaves: a third party's functions in filters."""
+"""Fixtures: an installed distribution with a third party's filter functions."""
 
 import sys
 

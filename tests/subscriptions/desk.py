@@ -1,4 +1,4 @@
-"""A topic's SOW records, an engine that takes them, and what its subscribers hear, in short."""
+"""A test desk: SOW records of a topic, an engine that takes them, and the messages of its subscribers in short form."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Desk:
         self.take(self.record(key, None, kind=kind))
 
     def take(self, *records):
-        """The engine takes what was written, a batch for each partition."""
+        """Let the engine take records, a batch for each partition."""
         for partition in range(len(self.offsets)):
             batch = [record for record in records if self.partition(record.key) == partition]
             self.engine.take(partition, batch, self.now_ms)
@@ -78,17 +78,17 @@ class Desk:
         return sum(name) % len(self.offsets)
 
     def pass_ms(self, interval_ms):
-        """Let time pass, and the engine hear of it."""
+        """Let time pass, and punctuate the engine."""
         self.now_ms += interval_ms
         self.engine.punctuate(self.now_ms)
 
     def heard(self, connection=None):
-        """What a subscriber takes now, in short, see `short`."""
+        """The messages that a subscriber takes now, in the form of `short`."""
         return [short(message) for message in (connection or self.subscriber).take(10**9)]
 
 
 def short(message):
-    """`publish {…}`, `delta {…} -/gone`, `oof match {…}`, and `@a,b` where it says for which subscriptions it is."""
+    """`publish {…}`, `delta {…} -/gone`, `oof match {…}`, and `@a,b` where it names its subscriptions."""
     parts = ["delta" if message.delta else message.command]
     if message.reason is not None:
         parts.append(message.reason)

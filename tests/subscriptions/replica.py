@@ -56,7 +56,7 @@ class Replica:
         self.look(None)
 
     def focus(self):
-        """What is in focus: key, version and record, in order."""
+        """The records in focus: key, version and record, in order."""
         topic, request = self.world.topic, self.request
         found = [
             (key, version, record, value)
@@ -72,7 +72,7 @@ class Replica:
         return [(key, version, value) for key, version, _, value in found]
 
     def look(self, key):
-        """Note what may be told from now on."""
+        """Note the messages that are allowed from now on."""
         focus = [(name, version) for name, version, _ in self.focus()]
         entered = [name for name, version in focus if (name, version) not in self.may_see]
         self.may_see.update(focus)
@@ -152,7 +152,7 @@ class Replica:
         assert strictly_equal(data, held) or (now is not None and strictly_equal(data, self.select(now)))
 
     def settle(self):
-        """Everything was released and taken: the copy is what is in focus now."""
+        """Everything was released and taken: the copy holds the records in focus now."""
         if self.is_over:
             return
         assert self.snapshot == ("over" if self.has_snapshot else None)

@@ -1,4 +1,4 @@
-"""How often a subscriber is told of a key: by an interval, at its own pace, or of every update."""
+"""How often a subscriber receives updates of a key: by an interval, at its own pace, or of every update."""
 
 import pytest
 
@@ -106,7 +106,7 @@ def test_a_key_that_returned_with_nothing_selected_is_not_told(desk):
     ],
 )
 def test_a_key_that_was_updated_and_left_is_told_once(desk, end, reason):
-    """One `oof`, with what was received last; the update before is nobody's business any more."""
+    """One `oof`, with the record received last; the update before is nobody's business any more."""
     desk.subscribe("sow_and_subscribe", "/qty > 10", "conflation=100ms,oof")
     desk.heard()
     desk.put(1, qty=21)
@@ -159,7 +159,7 @@ def test_a_message_type_without_deltas_is_folded_whole():
 
 
 def test_auto_folds_what_the_subscriber_has_not_taken(desk):
-    """One that reads all the time is told of every update, one that does not of the last one of each key."""
+    """A subscriber that reads all the time receives every update, one that does not of the last one of each key."""
     desk.subscribe("sow_and_delta_subscribe", None, "conflation=auto")
     desk.heard()
     desk.put(1, qty=21, note="x")
@@ -173,7 +173,7 @@ def test_auto_folds_what_the_subscriber_has_not_taken(desk):
 
 
 def test_auto_keeps_behind_the_snapshot(desk):
-    """What happened meanwhile is folded."""
+    """Updates in the meantime are folded."""
     desk.subscribe("sow_and_delta_subscribe", None, "conflation=auto")
     desk.put(1, qty=21, note="x")
     desk.put(1, qty=22, note="x")
@@ -209,7 +209,7 @@ def test_a_group_is_not_held_back_longer_by_its_updates(desk):
 
 
 def test_a_record_that_waits_is_not_told_as_it_was(desk):
-    """One that left its group is told in the other one, one that is gone or does not match not at all."""
+    """A record that left its group is delivered in the other one, one that is gone or does not match not at all."""
     desk.subscribe("subscribe", "/qty > 10", "conflation=100ms,conflation_key=/item")
     desk.put(1, item="a", qty=20)
     desk.put(1, item="b", qty=20)
@@ -236,7 +236,7 @@ def test_auto_folds_by_the_conflation_key_too(desk):
 
 
 def test_a_slow_subscriber_is_told_less_but_loses_nothing():
-    """From `queue_max` on updates are folded per key: what waits is bounded by keys, and ends with the state of now."""
+    """From `queue_max` on updates are folded per key, and the last message of each key has its current state."""
     desk = Desk(queue_max=4)
     subscription = desk.subscribe("sow_and_delta_subscribe")
     desk.heard()
@@ -280,7 +280,7 @@ def test_a_slow_subscriber_is_told_what_left(pace):
 
 
 def test_an_interval_waits_for_room():
-    """What is due stays folded as long as the queue is full, and is told when there is room."""
+    """Updates that are due stay folded as long as the queue is full, and is told when there is room."""
     desk = Desk(queue_max=2)
     desk.subscribe("subscribe", None, "conflation=100ms")
     for key in range(5):
@@ -342,7 +342,7 @@ def test_slow_subscriptions_have_their_turn():
 
 
 def test_an_end_that_was_heard_makes_room():
-    """What is due goes on when nothing else waits any more, also when the last of it was an error."""
+    """Updates that are due are delivered when no other message waits, also when the last of it was an error."""
     desk = Desk(queue_max=1)
     desk.subscribe("subscribe", None, "conflation=100ms", sub_id="late")
     desk.subscribe("subscribe", None, "conflation=none", sub_id="none")
@@ -359,7 +359,7 @@ def test_an_end_that_was_heard_makes_room():
 
 
 def test_who_is_closed_while_it_is_late_is_forgotten():
-    """And what it leaves makes room for others."""
+    """The room that a closed subscription leaves serves others."""
     desk = Desk(queue_max=1)
     first = desk.subscribe("subscribe", "/id = 1", "conflation=100ms", sub_id="a")
     desk.subscribe("subscribe", "/id = 2", "conflation=100ms", sub_id="b")

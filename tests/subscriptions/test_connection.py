@@ -1,4 +1,4 @@
-"""Several subscriptions on one connection, what ends one of them, and how messages are taken."""
+"""Several subscriptions on one connection, the end of one of them, and how messages are taken."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def desk():
 
 
 def test_a_single_subscription_says_no_ids(desk):
-    """There is nothing to tell apart."""
+    """A single subscription needs no id in its messages."""
     desk.subscribe("sow_and_subscribe")
     desk.put(1, qty=21)
     assert {message.sub_ids for message in desk.subscriber.take(9)} == {()}
@@ -169,7 +169,7 @@ def test_connections_do_not_know_each_other(desk):
 
 
 def test_a_closed_subscription_is_told_nothing_more(desk):
-    """Not even what waits: its messages go, its name goes from those of others, its snapshot is not made."""
+    """Closing a subscription drops its messages and snapshot, and takes its name from messages for others."""
     closed = desk.subscribe("sow_and_subscribe", sub_id="a")
     desk.subscribe("subscribe", sub_id="b")
     folded = desk.subscribe("subscribe", None, "conflation=auto", sub_id="c")
@@ -183,7 +183,7 @@ def test_a_closed_subscription_is_told_nothing_more(desk):
 
 
 def test_one_that_has_ended_can_be_closed(desk):
-    """Then nobody hears of its end; unless its name is another one's by now."""
+    """Closing a subscription that failed drops its error; unless its name is another one's by now."""
     slow = desk.engine.connect(queue_max=1)
     ended = desk.subscribe("subscribe", None, "conflation=none", sub_id="a", connection=slow)
     for n in range(2):
@@ -229,7 +229,7 @@ def test_a_closed_connection_has_nothing(desk):
 
 
 def test_messages_are_taken_in_pieces(desk):
-    """Never more than asked for, each once, in order; also through a snapshot and what was folded."""
+    """Never more than asked for, each once, in order; also through a snapshot and folded updates."""
     small = desk.engine.connect(queue_max=2)
     for key in range(2, 6):
         desk.put(key)
@@ -285,7 +285,7 @@ def test_it_ends_those_that_would_not_have_looked_at_it(desk, options):
 
 
 def test_so_does_one_that_could_not_be_decoded_before(desk):
-    """Its update cannot be told; the place is that of the record that is broken."""
+    """The update cannot be delivered; the place is that of the record that is broken."""
     break_record(desk, 3)
     offset = desk.offsets[1]
     desk.subscribe("delta_subscribe")
@@ -336,7 +336,7 @@ def test_what_must_be_known_at_once_is_refused_at_once(desk, options):
 
 
 def test_a_third_partys_error_ends_only_that_subscription(desk, functions):
-    """Its subscriber hears of it after what came before; the others are told of that update, too."""
+    """Its subscriber hears of it after what came before; the others receive that update, too."""
     desk.subscribe("subscribe", "PICKY(/qty) > 10", sub_id="a")
     desk.subscribe("subscribe", "/qty > 10", sub_id="b")
     for qty in (12, 13, 14):
@@ -399,7 +399,7 @@ def test_a_view_that_fails_ends_what_asks_it():
 
 @pytest.mark.parametrize("pace", ["auto", "100ms"])
 def test_what_fails_when_it_is_told_ends_only_that_subscription(monkeypatch, pace):
-    """Of two that were folded the other one is told."""
+    """Of two folded updates the other one is delivered."""
     desk = Desk()
     for sub_id in ("a", "b"):
         desk.subscribe("subscribe", None, f"conflation={pace}", sub_id=sub_id)
@@ -425,7 +425,7 @@ def test_what_fails_when_it_is_told_ends_only_that_subscription(monkeypatch, pac
 
 
 def test_who_is_too_slow_in_a_snapshot_hears_of_it_behind_it(desk):
-    """The snapshot is told to its end."""
+    """The snapshot is delivered to its end."""
     slow = desk.engine.connect(queue_max=1)
     desk.subscribe("sow_and_subscribe", None, "conflation=none", connection=slow)
     desk.put(1, qty=21)

@@ -34,7 +34,7 @@ def test_what_was_taken_out_does_not_come():
 
 
 def test_what_was_taken_out_is_not_kept():
-    """Whatever times it had."""
+    """For all times that an item had."""
     due = Deadlines()
     due.put("stays", 0)
     for number in range(10_000):

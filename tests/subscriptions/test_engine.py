@@ -31,7 +31,7 @@ def test_sow_tells_the_state_and_nothing_after_it(desk):
 
 
 def test_subscribe_tells_whole_records_from_now_on(desk):
-    """Each update of a record that matches, whole; nothing of what was before."""
+    """Each update of a record that matches, whole; no earlier record."""
     desk.subscribe("subscribe", "/qty > 10")
     desk.put(1, qty=21, note="x")
     desk.put(2, qty=6)
@@ -40,7 +40,7 @@ def test_subscribe_tells_whole_records_from_now_on(desk):
 
 
 def test_sow_and_subscribe_has_no_gap_and_no_overlap(desk):
-    """What happens while the snapshot waits comes behind it, and is not in it."""
+    """Updates while the snapshot waits come behind it, and is not in it."""
     desk.subscribe("sow_and_subscribe", "/qty > 10")
     desk.put(1, qty=21)
     desk.put(3, qty=30)
@@ -114,7 +114,7 @@ def test_an_update_that_changed_nothing_is_told(desk):
 
 
 def test_no_empties_tells_nothing_where_nothing_changed(desk):
-    """What is gone is a change."""
+    """A removed field is a change."""
     desk.subscribe("sow_and_delta_subscribe", "/id = 1", "no_empties")
     desk.heard()
     desk.put(1, qty=20, note="x")
@@ -139,7 +139,7 @@ def test_select_tells_what_is_selected(desk):
 
 
 def test_select_is_applied_after_the_filter(desk):
-    """A filter may ask for what is not selected; what it says out of focus is selected too."""
+    """A filter may use fields that are not selected; what it says out of focus is selected too."""
     desk.subscribe("sow_and_subscribe", "/qty > 10", "select=[-/,+/note],oof")
     desk.put(1, qty=1, note="z")
     assert desk.heard()[1:] == ["sow {id:1,note:x}", "group_end", "oof match {id:1,note:z}"]

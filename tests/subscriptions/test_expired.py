@@ -92,7 +92,7 @@ def test_what_is_looked_up_is_left_out_too(wall):
 
 
 def test_the_clock_is_that_of_the_snapshot(wall):
-    """A subscription that begins later leaves out what was over by then, one that began before keeps it."""
+    """A subscription that begins later leaves out records that had expired by then, one that began before keeps it."""
     assert wall.subscribe("sow_and_subscribe", None, "oof") == ["sow {id:2,px:2}", "sow {id:3,px:3}"]
     wall.now_ms = LATER
     assert wall.heard() == []
@@ -139,7 +139,7 @@ def test_a_record_that_was_left_out_comes_whole(wall, options):
 
 
 def test_an_update_whose_time_is_over_by_our_clock_is_delivered(wall):
-    """A worker's clock may be behind ours: what it writes after the snapshot is an update like any other."""
+    """A worker's clock may be behind ours: its updates after the snapshot are delivered like any other."""
     wall.subscribe("sow_and_delta_subscribe", None, "oof")
     wall.put(1, OVER - 5, px=1, n=1)
     wall.put(1, OVER - 4, px=1, n=2)

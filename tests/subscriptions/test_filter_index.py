@@ -300,7 +300,7 @@ def test_the_index_may_change_while_candidates_are_gone_through():
 
 
 def test_a_filter_is_kept_by_its_rarest_value():
-    """What thousands of filters have in common does not make each of them a candidate of every other's records."""
+    """Filters that have one value in common are not candidates of each other's records by that value."""
     texts = [f"/state = 'new' AND /customer = 'c{number}'" for number in range(1000)]
     index = index_of(*texts)
     assert texts[500] in found(index, {"state": "new", "customer": "c500"})

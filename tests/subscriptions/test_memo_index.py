@@ -1,4 +1,4 @@
-"""Records looked up by what they say at a path: all that match are found, whatever happened in between."""
+"""Records looked up by their value at a path: all that match are found, whatever happened in between."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def record(key: int, value: Any, offset: int = 0) -> Record:
 
 
 def mind(records: Sequence[Record], text: str) -> tuple[MemoIndex, Watched]:
-    """What is kept in mind after two queries."""
+    """The memo index after two queries."""
     view = Watched()
     view.put(0, records)
     kept = MemoIndex(TOPIC, view)
@@ -104,7 +104,7 @@ FILTERS = st.sampled_from(
     FILTERS,
 )
 def test_all_that_match_are_found(before: dict[int, Any], updates: list[tuple[int, Any]], text: str):
-    """Whatever values there are and come, a query by what is kept in mind finds what a scan would."""
+    """Whatever values there are and come, a query by the memo index finds the records of a scan."""
     kept, view = mind([record(key, {"s": value, "t": "x"}) for key, value in before.items()], text)
     for key, value in updates:
         old = view.get_many([b"%d" % key])[b"%d" % key]
@@ -149,7 +149,7 @@ def test_decimals_are_found_by_what_is_written():
     ],
 )
 def test_key_fields_need_no_scan(pointers: tuple[str, ...], text: str, keys: set[bytes]):
-    """What has the key fields that are asked for is found by its key, at the first query."""
+    """A record with the key fields of a query is found by its key, at the first query."""
     topic = Topic("orders", JsonCodec(), KeyFields(pointers))
     view = Watched()
     for offset, (id_, x) in enumerate([("a", "p"), ("b", "p"), ("c", "p"), ("a", "q")]):
@@ -214,7 +214,7 @@ def topics_with_queries(draw: st.DrawFn) -> tuple[tuple[str, ...], list[str]]:
 @settings(max_examples=400, derandomize=True, database=None)
 @given(topics_with_queries(), st.lists(st.tuples(KEY_TEXTS, BODIES), min_size=1, max_size=8))
 def test_an_index_does_not_change_the_answer(asked: tuple[tuple[str, ...], list[str]], bodies: list[tuple[str, Any]]):
-    """Whatever key fields a topic has and arrays its records have, a query by key or index finds what a scan finds."""
+    """For all key fields and arrays, a query by key or index finds the records of a scan."""
     pointers, queries = asked
     topic = Topic("orders", JsonCodec(), KeyFields(pointers))
     view = MemoryRecords()
@@ -277,7 +277,7 @@ def test_memory_has_a_bound(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_too_many_records_are_scanned(monkeypatch: pytest.MonkeyPatch):
-    """What would be held in memory at once is bounded."""
+    """The memory of a query is bounded."""
     kept, _ = mind([record(n, {"s": "a"}) for n in range(10)], "/s = 'a'")
     monkeypatch.setattr(memo_index, "FOUND_MAX", 9)
     assert kept.records(compile_filter("/s = 'a'")) is None

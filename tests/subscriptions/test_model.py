@@ -1,4 +1,4 @@
-"""Random updates, subscriptions and takes: every subscriber holds what the naive model says, at every message."""
+"""Random updates, subscriptions and takes: every subscriber holds the records of a naive model, at every message."""
 
 import json
 
@@ -88,7 +88,7 @@ class Model(RuleBasedStateMachine):
         )
     )
     def go_on(self, turns):
-        """Workers write, time passes, subscribers take some of what waits."""
+        """Workers write, time passes, subscribers take some of the waiting messages."""
         for writes, interval_ms, count in turns:
             self.write(writes)
             self.desk.pass_ms(interval_ms)
@@ -112,7 +112,7 @@ class Model(RuleBasedStateMachine):
 
     @rule(at=st.integers(0, 1), wish=wishes())
     def subscribe(self, at, wish):
-        """Somebody wants something."""
+        """Begin a subscription."""
         call, filtered, options = wish
         how = CALLS[call]
         request = SubscriptionSpec(ORDERS, filtered, parse_options(options, **how), **how)
@@ -123,7 +123,7 @@ class Model(RuleBasedStateMachine):
 
     @rule(at=st.integers(0, 1), count=st.integers(1, 6))
     def take(self, at, count):
-        """A subscriber takes some of what waits."""
+        """A subscriber takes some of the waiting messages."""
         try:
             messages = self.connections[at].take(count)
         except SubscriberTooSlow as error:
@@ -143,7 +143,7 @@ class Model(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 60))
     def close(self, which):
-        """Now and then somebody wants nothing more."""
+        """Now and then a subscription is closed."""
         if which < 20 and self.world.replicas:
             sub_id = sorted(self.world.replicas)[which % len(self.world.replicas)]
             self.desk.close(self.subscriptions[sub_id])
@@ -151,7 +151,7 @@ class Model(RuleBasedStateMachine):
 
     @rule()
     def settle(self):
-        """All that waits is told and taken."""
+        """Deliver and take all waiting messages."""
         for _ in range(200):
             for at, connection in enumerate(self.connections):
                 while connection.has_waiting:
@@ -181,7 +181,7 @@ SETTINGS = settings(deadline=None, suppress_health_check=list(HealthCheck), data
 
 @pytest.mark.random
 def test_subscribers_hold_what_the_model_says():
-    """Every subscriber holds what the model says. An example that fails is made smaller by the long run only."""
+    """Every subscriber holds the records of the model. An example that fails is made smaller by the long run only."""
     quick = settings(SETTINGS, max_examples=120, stateful_step_count=30, phases=[Phase.generate])
     run_state_machine_as_test(Model, settings=quick)
 
@@ -190,7 +190,7 @@ def test_subscribers_hold_what_the_model_says():
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_subscribers_hold_what_the_model_says_for_long():
-    """Every subscriber holds what the model says in many more examples; a failure is shown by its smallest example."""
+    """Every subscriber holds the records of the model in many more examples; a failure is made smaller."""
     run_state_machine_as_test(
         Model, settings=settings(SETTINGS, max_examples=700, stateful_step_count=50, print_blob=True)
     )

@@ -1,4 +1,4 @@
-"""The options of a subscription: each does what it says, or is refused with the reason."""
+"""The options of a subscription: each has its effect, or is refused with the reason."""
 
 import pytest
 
@@ -43,7 +43,7 @@ def test_all_of_them_together():
 
 
 def test_option_oof():
-    """It is for what goes on: nothing leaves a snapshot."""
+    """The option is for live subscriptions: nothing leaves a snapshot."""
     assert parse("oof").oof
     assert "'oof' is for subscriptions; this is a snapshot" in refusal("oof", live=False)
 
@@ -101,7 +101,7 @@ def test_option_conflation(text, conflation):
     ],
 )
 def test_an_interval_that_is_none(text, said):
-    """It is refused with what may be written."""
+    """A bad option is rejected with the accepted values."""
     refused = refusal(f"conflation={text}")
     assert refused.startswith("option 'conflation': ")
     assert said in refused

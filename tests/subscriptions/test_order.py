@@ -231,7 +231,7 @@ def test_what_is_no_object_has_no_values():
     ],
 )
 def test_an_order_that_cannot_be_meant(text, line, column, said):
-    """It is refused with what is wrong, its place in the whole text, and a caret."""
+    """A bad order is rejected with its problem, its place in the whole text, and a caret."""
     with pytest.raises(ConfigurationError) as error:
         SortOrder(text)
     message, shown, caret = str(error.value).split("\n")

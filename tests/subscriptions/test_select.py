@@ -1,4 +1,4 @@
-"""A select list leaves of a record what its rules say, leaf by leaf."""
+"""A select list leaves the parts of a record that its rules include, leaf by leaf."""
 
 import copy
 
@@ -24,7 +24,7 @@ RECORD = {
 
 
 def selected(text, record=RECORD, key=BY_ID):
-    """What a list leaves of a record."""
+    """The part of a record that a list leaves."""
     return Select(text, key).project(record)
 
 
@@ -44,12 +44,12 @@ def selected(text, record=RECORD, key=BY_ID):
     ],
 )
 def test_the_most_specific_rule_wins(text, left):
-    """In any order of the rules; what no rule covers is included, and the key is always."""
+    """In any order of the rules; places without a rule are included, and the key is always."""
     assert selected(text) == left
 
 
 def test_an_excluded_object_is_there_if_something_in_it_is():
-    """An included one is there even if nothing in it is; what is no object has no members to select."""
+    """An included one is there even if nothing in it is; a value that is no object has no members to select."""
     assert selected("-/a,+/a/x", {"a": {"b": 1}}) == {}
     assert selected("-/a,+/a/x", {"a": {"x": {}}}) == {"a": {"x": {}}}
     assert selected("-/a/b", {"a": {"b": 1}}) == {"a": {}}
@@ -122,7 +122,7 @@ def test_what_is_no_object_passes_whole(text):
     ],
 )
 def test_a_list_that_cannot_be_meant(text, column, said):
-    """It is refused with what is wrong, where, and a caret under the place."""
+    """A bad list is rejected with its problem, where, and a caret under the place."""
     with pytest.raises(ConfigurationError) as error:
         Select(text, BY_ID)
     assert str(error.value) == f"select, line 1, column {column}: {said}\n  {text}\n  {' ' * (column - 1)}^"
@@ -159,7 +159,7 @@ GONE = object()
 
 
 def naive(value, path, rules):
-    """What is left of a value, by asking the longest rule for each place in it."""
+    """The selected part of a value, by asking the longest rule for each place in it."""
     included = rules[max((rule for rule in rules if path[: len(rule)] == rule), key=len)]
     if isinstance(value, dict):
         left = {name: naive(member, (*path, name), rules) for name, member in value.items()}

@@ -43,7 +43,7 @@ def is_included(lists, path):
 
 
 def project(value, lists, path=()):
-    """What some lists leave of a value, together."""
+    """The part of a value that some lists leave, together."""
     included = is_included(lists, path)
     if isinstance(value, dict):
         members = {name: project(member, lists, (*path, name)) for name, member in value.items()}

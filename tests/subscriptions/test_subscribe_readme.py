@@ -1,4 +1,4 @@
-"""processor/subscriptions/README.md says what the code does."""
+"""processor/subscriptions/README.md agrees with the code."""
 
 import re
 from pathlib import Path

@@ -34,7 +34,7 @@ class Windows(RuleBasedStateMachine):
         self.window, self.model = TopN(top_n, skip_n), Sorted(top_n, skip_n)
 
     def moved(self, change):
-        """What a change did, by the model's keys before and after it."""
+        """The effect of a change, by the model's keys before and after it."""
         before = set(self.model.keys())
         change()
         after = set(self.model.keys())
@@ -53,7 +53,7 @@ class Windows(RuleBasedStateMachine):
         self.agree(self.window.remove(key), left, entered)
 
     def agree(self, found, left, entered):
-        """What a change is said to have done is what it did."""
+        """The reported effect of a change is its effect."""
         assert (sorted(found.left), sorted(found.entered)) == (sorted(left), sorted(entered))
 
     @invariant()

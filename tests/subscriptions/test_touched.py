@@ -59,7 +59,7 @@ def test_updates_that_are_conflated_again_keep_what_was_touched(desk):
 
 
 def test_a_record_that_comes_into_focus_is_whole(desk):
-    """What was touched adds nothing to a full record."""
+    """Touched paths add nothing to a full record."""
     desk.subscribe("delta_subscribe", "/ref = 2")
     came_back(desk, "/state", ref=2)
     assert desk.heard() == ["publish {id:7,note:-,ref:2,state:open}"]

@@ -1,4 +1,4 @@
-"""Values of unions that keep their branch, where Python's type alone does not tell it.
+"""Values of unions that keep their branch, where Python's type alone leaves it open.
 
 The first branch of a kind has plain values; a value of a further one is of a subclass made here and knows its
 number, from 1. Where two branches are objects (records, maps), both have marked ones: they never merge, they replace.
@@ -33,7 +33,7 @@ _KINDS: Final = {
 }
 
 _MARKED: Final = frozenset((dict, str, bytes, int, float, Decimal))
-"""Kinds of values that are told apart. Of others (UUID, time) the first branch that holds the value is written."""
+"""Kinds of values that are distinguished. Of others (UUID, time) the first branch that holds the value is written."""
 
 
 def kind_of(schema: Schema, node: Node) -> type:
@@ -44,7 +44,7 @@ def kind_of(schema: Schema, node: Node) -> type:
 
 
 def classes(schema: Schema, union: list[Node]) -> list[type]:
-    """The class that tells each branch of a union."""
+    """The class that marks each branch of a union."""
     kinds = [kind_of(schema, branch) for branch in union]
     count = Counter(kinds)
     # Nulls do not count: a schema of deltas has one more, or has it elsewhere.

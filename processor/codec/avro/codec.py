@@ -1,6 +1,6 @@
-"""Avro, by fastavro: records of one reader schema, whatever schema their publishers write.
+"""Avro, by fastavro: records of one reader schema, of any schema that their publishers write.
 
-With a schema registry a message says its writer's schema: by Confluent's frame (a zero byte and the id, or a one byte
+With a schema registry a message names its writer's schema: by Confluent's frame (a zero byte and the id, or a one byte
 and the GUID), or by header `__value_schema_id`, which holds those same bytes. Without one, messages have no frame and
 are of the topic's schema, and a delta with header `fields` is of the schema derived from it.
 """
@@ -137,10 +137,10 @@ class AvroCodec(Codec):
         return self._own.whole(self._own.wire.read(data, len(prefix)))
 
     def encode(self, value: Value) -> bytes:
-        """Write a whole record; what it lacks and has a default for is filled in.
+        """Write a whole record; its missing fields get their defaults.
 
         Raises:
-            TypeError: a field is missing, unknown, or of another type; the message says which.
+            TypeError: a field is missing, unknown, or of another type; the message names it.
         """
         return self._records.write(value)
 

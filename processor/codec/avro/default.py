@@ -1,4 +1,4 @@
-"""What a record has where it says nothing: the defaults of a schema's fields."""
+"""The defaults of fields that a record leaves out: the defaults of a schema's fields."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NUMBERS: Final = (int, float)
 
 
 def default_of(schema: Schema, field: Any) -> Callable[[], Value] | None:
-    """A function that makes the default of a field, anew each time; None if the field needs a value.
+    """A function that makes the default of a field, a new one each time; None if the field needs a value.
 
     Without a default, a field that may be null is null.
     """
@@ -32,7 +32,7 @@ def default_of(schema: Schema, field: Any) -> Callable[[], Value] | None:
 
 
 def compile_complete(schema: Schema) -> Complete:
-    """A function that sets in place what a record of this schema lacks and has a default for, to any depth.
+    """A function that sets in place the missing fields of a record that have a default, to any depth.
 
     It raises RecordRejected, `schema_mismatch`, for a field that needs a value.
     """

@@ -13,7 +13,7 @@ from processor.codec.avro.branch import classes, is_marked
 from processor.codec.avro.schema import Node, Schema
 
 SUFFIX = "Delta"
-"""What a record's name ends with when its fields may be left out."""
+"""The end of a record's name when its fields may be left out."""
 
 
 def delta_schema_text(schema: Schema) -> str:
@@ -27,7 +27,7 @@ def whole_schema_text(schema: Schema) -> str:
 
 
 class _Emitter:
-    """Writes a schema anew; a named type is defined where it is met first."""
+    """Rewrites a schema; a named type is defined where it is met first."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema

@@ -24,7 +24,7 @@ DEPTH_MAX: Final = 256
 
 
 def fields_header(delta: Value) -> bytes:
-    """What the header says of a delta: the pointers of its scalars, arrays and empty objects."""
+    """The content of the header of a delta: the pointers of its scalars, arrays and empty objects."""
     pointers: list[str] = []
     _collect(delta, "", pointers)
     return _written(tuple(pointers))
@@ -92,7 +92,7 @@ def _add(tree: Tree, above: list[str], last: str) -> None:
 
 
 def pick(raw: Value, tree: Tree, whole: Container[str], path: str = "") -> Value:
-    """What a tree names of an object, a new one; a name that is empty and not there names nothing.
+    """The fields of an object that a tree names, a new one; a name that is empty and not there names nothing.
 
     Args:
         raw: the object, as the wire gave it.

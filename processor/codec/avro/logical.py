@@ -1,6 +1,6 @@
 """Avro's logical types: decimal, UUID, date, time and timestamps, exact both ways.
 
-fastavro's own are switched off: theirs round what the schema does not allow, and take a timestamp for a date.
+fastavro's own are switched off: theirs round values that the schema does not allow, and take a timestamp for a date.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Logical(NamedTuple):
     kind: type
     """Python's type of its values."""
     read: Conversion
-    """From what is on the wire; ValueError or OverflowError where Python's type does not hold it."""
+    """From the form on the wire; ValueError or OverflowError where Python's type does not hold it."""
     write: Conversion
-    """To what is on the wire; TypeError or ValueError where the value is none, or would lose something."""
+    """To the form on the wire; TypeError or ValueError where the value is none, or would lose something."""
 
 
 def logical_of(word: str, body: Mapping[str, Any]) -> Logical | None:
@@ -87,7 +87,7 @@ def _decimal(precision: int, scale: int, size: int | None) -> Logical:
 
 
 def _is(kind: type, value: Any) -> Any:
-    """The value, also from the text that it is shown as in JSON, so that what is read can be published again."""
+    """The value, also from the text that it is shown as in JSON, so that values read can be published again."""
     if type(value) is str and kind in _FROM_TEXT:
         return _FROM_TEXT[kind](value)
     if type(value) is not kind:

@@ -1,10 +1,10 @@
-"""From what a writer's schema made of the bytes to values of the reader's schema: Avro's schema resolution.
+"""Converts values of the writer's schema to values of the reader's schema: Avro's schema resolution.
 
 fastavro's own fills a delta with defaults, leaves defaults as JSON, and hands out the same list twice; so the bytes are
 read by the writer's schema, and functions made here, once for each pair of schemas, do the rest. They work in place.
 Two ways: `partial` gives the fields that are there, for a delta; otherwise defaults are filled in.
 
-Beyond Avro's specification: a record's or an enum's name matters only where it tells the branches of a union.
+Beyond Avro's specification: a record's or an enum's name matters only where it distinguishes the branches of a union.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Resolver:
         """Take the schemas.
 
         Args:
-            writer: what the bytes were written by.
-            reader: what the values are to be of.
-            branch_names: what the wire calls the branches of the writer's unions.
+            writer: the schema that wrote the bytes.
+            reader: the schema of the values.
+            branch_names: the names of the branches of the writer's unions on the wire.
         """
         self._writer = writer
         self._reader = reader
@@ -43,7 +43,7 @@ class Resolver:
         """The conversion of a record; it raises RecordRejected for a value that does not fit.
 
         Raises:
-            Mismatch: no record of the writer's schema can fit; the message says where.
+            Mismatch: no record of the writer's schema can fit; the message names the place.
         """
         return self._record(self._writer.root, self._reader.root, partial=partial)
 

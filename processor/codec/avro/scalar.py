@@ -1,4 +1,4 @@
-"""Resolution of what is neither record, array, map, union nor enum: promotions and logical types."""
+"""Resolution of types that are neither record, array, map, union nor enum: promotions and logical types."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def scalar(w_word: str, w_body: Any, r_word: str, r_body: Any, where: str) -> Co
         w_body: its definition.
         r_word: the reader's type.
         r_body: its definition.
-        where: the place in the record, for what is raised.
+        where: the place in the record, for the error.
 
     Raises:
         Mismatch: the reader's type takes none of the writer's.
@@ -63,7 +63,7 @@ def scalar(w_word: str, w_body: Any, r_word: str, r_body: Any, where: str) -> Co
 
 
 def _told(word: str, body: Any) -> tuple[Any, ...]:
-    """What tells one logical type from another."""
+    """The attributes that distinguish logical types."""
     return (word, body["logicalType"], body.get("scale", 0), body.get("precision"), body.get("size"))
 
 

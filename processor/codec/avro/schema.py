@@ -44,7 +44,7 @@ class Schema:
             references: the schemas that it refers to by name, those first that others need.
 
         Raises:
-            BadSchema: it cannot be used; the message says why.
+            BadSchema: it cannot be used; the message has the reason.
         """
         named: dict[str, Any] = {}
         try:

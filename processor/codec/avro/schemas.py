@@ -1,6 +1,6 @@
 """The schema registry: schemas by id, by GUID and by subject, from Confluent's client.
 
-An id's schema never changes, so what was found is kept. What was not found is asked for again after a few seconds: a
+An id's schema never changes, so answers are kept. A missing schema is asked for again after a few seconds: a
 schema may be registered after the first record of it. A registry that does not answer is no record's fault: it is asked
 again for a while. Who may wait does, and hears of it by Stop; a worker's thread has other partitions, and a transaction
 that ends: it waits for a moment, and holds the partition while the registry is asked on another thread.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ANSWER_TIMEOUT_S: Final = 30.0
 """How long a registry that does not answer is asked again."""
 REQUEST_TIMEOUT_S: Final = 10.0
-"""How long one request may take, where the settings do not say."""
+"""How long one request may take, where the settings name none."""
 MISSING_TTL_S: Final = 5.0
 """How long a schema that was not found is taken for missing."""
 MISSING_MAX: Final = 1000
@@ -104,7 +104,7 @@ class Registry:
         )
 
     def _known(self, schema_id: int | str) -> Found | None:
-        """What the registry has answered; None if it is to be asked."""
+        """The registry's answers; None if it is to be asked."""
         found = self._found.get(schema_id)
         if found is None:
             if (refused := self._refused.get(schema_id)) is not None:
@@ -281,7 +281,7 @@ def _client(settings: Mapping[str, str], shown: str) -> SchemaRegistryClient:
 
 @cache
 def _mock(url: str) -> SchemaRegistryClient:
-    """Whoever says `mock://NAME` in this process means the same registry: of Confluent's, each would be empty."""
+    """Every user of `mock://NAME` in this process means the same registry: of Confluent's, each would be empty."""
     return _made({"url": url})
 
 

@@ -3,7 +3,7 @@
 fastavro recurses in C, without a limit: five thousand levels of a schema that contains itself end the process. And a
 container (an object, an array, the branch of a union of several types) is an object of Python's, made by functions of
 Python's: a mebibyte of containers of a byte each would take seconds. Only messages of schemas that allow more than
-`max_depth` come here, and large ones of schemas by which the message says how many containers there are.
+`max_depth` come here, and large ones of schemas whose messages contain the number of containers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def compile_skim(schema: Schema, max_depth: int) -> Callable[[bytes, int], None]
 
 
 def may_hold_many(schema: Schema) -> bool:
-    """Whether a message of a schema says itself how many containers there are: some are in an array or a map."""
+    """Whether a message of a schema contains the number of its containers: some are in an array or a map."""
     return _Compiler(schema, 1).may_hold_many(schema.root, around=frozenset())
 
 

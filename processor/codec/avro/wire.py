@@ -101,7 +101,7 @@ class Wire:
 
 
 class _Emitter:
-    """Writes a schema anew; a named type is defined where it is met first."""
+    """Rewrites a schema; a named type is defined where it is met first."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema

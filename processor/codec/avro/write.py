@@ -1,4 +1,4 @@
-"""From values to what the wire takes, by one schema: the branch of each union, the raw form of each logical type."""
+"""Converts values to the wire form of one schema: the branch of each union, the raw form of each logical type."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _TYPES: Final = {
     "null": type(None),
 }
 _SIMPLE: Final = {"boolean": bool, "long": int, "string": str, "bytes": bytes, "double": float}
-"""Types of which fastavro itself refuses what does not fit: a record checks no more than the class."""
+"""Types whose misfits fastavro itself refuses: a record checks no more than the class."""
 
 
 def compile_prepare(schema: Schema, branch_names: Mapping[int, list[str]]) -> Prepare:
-    """The preparation of a record; what it lacks and has a default for is filled in."""
+    """The preparation of a record; its missing fields get their defaults."""
     prepare = _Compiler(schema, branch_names).node(schema.root)
     assert prepare is not None, "a record has one"
     return prepare
@@ -185,7 +185,7 @@ def _choosing(
 
 
 def _plain(word: str, body: Any, where: str) -> Prepare:
-    """What fastavro would write though it is of another type, or outside of the type, is refused."""
+    """Values that fastavro would write though they are of another type, or outside of the type, is refused."""
     if word in {"float", "double"}:
         return _float(where, is_short=word == "float")
     kind: type[Any] = _TYPES[word]

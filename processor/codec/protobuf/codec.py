@@ -97,9 +97,9 @@ class _Messages(Codec):
 
 
 class WholeCodec(_Messages):
-    """Messages of which an absent field cannot be told from a default: full messages only.
+    """Messages of which an absent field cannot be distinguished from a default: full messages only.
 
-    Merging has no part in them: what is stored and forwarded are the publisher's bytes.
+    Merging has no part in them: the publisher's bytes are stored and forwarded.
     """
 
     can_delta: ClassVar[bool] = False
@@ -132,7 +132,7 @@ class WholeCodec(_Messages):
 
 
 class DeltaCodec(_Messages):
-    """Messages of which an absent field can be told from a default: a delta is a message with some of the fields.
+    """Messages that distinguish an absent field from a default: a delta is a message with some of the fields.
 
     Records are written without a frame, with the fields that this schema does not know.
     """
@@ -170,7 +170,7 @@ class DeltaCodec(_Messages):
         return data
 
     def complete(self, record: Value) -> bool:
-        """Take away in place what the message cannot hold beside the rest: empty arrays, the loser of a oneof.
+        """Remove in place the fields that the message cannot hold with the rest: empty arrays, the loser of a oneof.
 
         Raises:
             RecordRejected: `schema_mismatch`: a required field is missing.

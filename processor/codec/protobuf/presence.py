@@ -23,7 +23,7 @@ class WholeMessage(dict[str, Value]):
 
 
 class _Shape(NamedTuple):
-    """What the records of one message type look like."""
+    """The shape of the records of one message type."""
 
     empty: type[dict[str, Value]]
     """The class of its records: `dict`, or `WholeMessage`."""
@@ -79,10 +79,10 @@ class PresentFields:
         return record
 
     def complete(self, message: Descriptor, record: Value, path: str = "") -> bool:
-        """Bring a merged record in place to what its message can hold; True if that took anything away.
+        """Reduce a merged record in place to the fields that its message can hold; True if that took anything away.
 
         An empty array or map becomes absent. Of several fields of one oneof the last one stays: the one that was set
-        last, as a merge appends what is new.
+        last, as a merge appends new members.
 
         Raises:
             RecordRejected: `schema_mismatch`: a required field is missing.

@@ -1,4 +1,4 @@
-"""Unknown fields of a protobuf message ⇄ members of its record, so that a merge keeps what a newer publisher sends.
+"""Unknown fields of a protobuf message ⇄ members of its record, so that a merge keeps the fields of a newer publisher.
 
 A member is named by the field's number; names of known fields do not begin with a digit. Its value is the bytes of the
 field in the message, with tags, all of its occurrences: a delta that has the field, too, replaces them.

@@ -41,7 +41,7 @@ def to_message(message: Value, record: Value, path: str, *, has_presence: bool =
             since no message can hold one.
 
     Raises:
-        TypeError: what the schema does not take; the message names the path.
+        TypeError: a value that the schema does not take; the message names the path.
     """
     if not isinstance(record, dict):
         raise TypeError(

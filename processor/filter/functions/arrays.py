@@ -1,4 +1,4 @@
-"""Functions of arrays; what is no array counts as one element, as a single element of XML does."""
+"""Functions of arrays; any other value counts as one element, as a single element of XML does."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def sign(value: Scalar) -> Number | None:
 
 
 def _of_floats(function: Callable[..., float]) -> Callable[..., float]:
-    """One of Python's functions, with NAN and infinity for what it refuses."""
+    """One of Python's functions, with NAN and infinity for the cases that it refuses."""
 
     def call(*values: Scalar) -> float:
         try:

@@ -1,4 +1,4 @@
-"""Functions of the record: what is known of it besides its values."""
+"""Functions of the record: its metadata."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def strftime(form: Scalar, seconds: Scalar) -> str | None:
 
 
 def strptime(text: Scalar, form: Scalar) -> float | None:
-    """The time that a text is in such a form, in UTC unless it says otherwise. NULL if it is none.
+    """The time that a text is in such a form, in UTC unless it names a zone. NULL if it is none.
 
     Nor is it one in a form of more than `FORMAT_CHARACTERS_MAX`: a form may stand in a record, and Python makes a
     regular expression of each.

@@ -1,4 +1,4 @@
-"""What a filter says that can be looked up: paths at which every record that matches has one of some values."""
+"""Finds the conditions of a filter that an index can look up: paths at which every match has one of some values."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def constant_keys(constant: Scalar) -> tuple[NumberKey | Instant, ...]:
 def number_key(value: Number) -> NumberKey:
     """The key of a number in a table: two numbers have the same key exactly where the filter language has them equal.
 
-    A float is equal to others by what is written (`as_written`), but Python finds it in a table by its value: it would
+    A float is equal to others by its decimal text (`as_written`), but Python finds it in a table by its value: it would
     find the float 0.1 under the Decimal of all its 55 digits. So a number that is written as a float is has the float
     for its key, and a number that no float is written as has a key that no float is equal to.
     """

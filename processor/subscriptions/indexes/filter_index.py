@@ -20,7 +20,7 @@ from processor.subscriptions.indexes.equality import NumberKey, Parts, constant_
 from processor.values.instant import Instant
 
 Item = TypeVar("Item", bound=Hashable)
-"""What is indexed: whoever has the filter."""
+"""What is indexed: the owner of the filter."""
 
 _Bucket: TypeAlias = dict[int, Item]
 """Items with one value at a path, by their turn: the how many-th they were added."""
@@ -33,7 +33,7 @@ _Slot: TypeAlias = tuple[int, _Key]
 _TEXTS: Final = 0
 """Texts in filters, by themselves: two texts are equal as texts."""
 _NUMBERS: Final = 1
-"""Numbers in filters: what is equal to them may be a number, or a text that is one."""
+"""Numbers in filters: an equal value may be a number, or a text that is one."""
 _TEXT_NUMBERS: Final = 2
 """Texts in filters that are numbers or times, by their value: for the numbers and times in records."""
 
@@ -175,7 +175,7 @@ class _Place(Generic[Item]):
         return max((len(self._tables[table].get(key, ())) for table, key in slots), default=0)
 
     def find(self, record: Value, found: list[_Bucket[Item]]) -> None:
-        """Append what there is for a record: any element of an array counts."""
+        """Append the buckets that match a record; any element of an array counts."""
         texts, numbers, text_numbers = self._tables
         value = self._value(record, NO_METADATA)
         for element in (value,) if type(value) is str else elements(value):

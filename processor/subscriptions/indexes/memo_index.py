@@ -1,6 +1,6 @@
-"""Records found by what they say at a path: so that the snapshot of a few need not look at all.
+"""The memo index: finds records by the value at a path, so that a snapshot of a few need not scan all.
 
-A path is kept in mind once a second query asks for equality there, as AMPS' memo indexes are: many subscribers that
+A path is indexed once a second query asks for equality there, as with AMPS' memo indexes: many subscribers that
 each join with a `/symbol = 'X'` of their own pay for one scan between them.
 """
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from processor.values.instant import Instant
 
 PATHS_MAX: Final = 4
-"""Paths kept in mind; another one takes the place of the one that was asked for least recently."""
+"""Indexed paths; another one replaces the least recently used one."""
 ENTRIES_MAX: Final = 1_000_000
-"""Values kept in mind at one path, of all records: 30 bytes each where many have the same, 100 where each has its
-own. A path with more is not kept, and always looked for by a scan."""
+"""Indexed values at one path, of all records: 30 bytes each where many have the same, 100 where each has its
+own. A path with more is not indexed, and always scanned."""
 _NOTED_MAX: Final = 64
 _KEYS_MAX: Final = 10_000
 FOUND_MAX: Final = 200_000
@@ -46,7 +46,7 @@ _TEXT_NUMBERS: Final = 2  # Texts that are numbers, by their value: for the numb
 
 
 class MemoIndex:
-    """What an engine keeps in mind of the records in its view."""
+    """The memo index of an engine: the indexed paths, with the keys of the records by value."""
 
     def __init__(self, topic: Topic, view: RecordView) -> None:
         self._topic = topic
@@ -56,7 +56,7 @@ class MemoIndex:
         self._too_large: dict[Parts, None] = {}  # Of these, what was found to be too much.
 
     def records(self, selection: Filter | None) -> Iterable[Record] | None:
-        """Records among which all are that match; None: nobody knows better than a scan."""
+        """Records that include all matches; None: only a scan finds them."""
         required = {} if selection is None else required_values(selection.tree)
         if (by_key := self._by_key(required)) is not None:
             return self._found(by_key)
@@ -75,7 +75,7 @@ class MemoIndex:
             return
         try:
             old, new = change.old_value, change.new_value
-        except SowstreamError:  # Whoever asks for the record hears of it.
+        except SowstreamError:  # The error is raised where the record is needed.
             self.clear()
             return
         for parts, path in list(self._paths.items()):
@@ -85,7 +85,7 @@ class MemoIndex:
                 _note(self._too_large, parts)
 
     def clear(self) -> None:
-        """Forget everything: what is kept in mind is not so any more."""
+        """Drop the index: its content is out of date."""
         self._paths.clear()
 
     def _found(self, keys: Iterable[bytes]) -> list[Record]:
@@ -94,7 +94,7 @@ class MemoIndex:
     def _by_key(self, required: Mapping[Parts, tuple[Scalar, ...]]) -> list[bytes] | None:
         """The keys of all records that can match, where the key fields are asked for; None where they are not.
 
-        By texts alone: what equals the number 7 may have the key `7`, `07` or `7.0`. And by members of the record
+        By texts alone: a record equal to the number 7 may have the key `7`, `07` or `7.0`. And by members of the record
         alone: at `/a/id` a filter goes through the elements of an array `a`, whose members are no key fields.
         """
         fields = [names(pointer) for pointer in self._topic.key.pointers]
@@ -117,7 +117,7 @@ class MemoIndex:
         return path.keys(constants)
 
     def _asked(self, parts: Parts) -> None:
-        """Hear of a query: the second one of a path makes it worth its memory."""
+        """Note a query of a path: the second one makes an index worth its memory."""
         if parts not in self._once:
             _note(self._once, parts)
             return
@@ -129,7 +129,7 @@ class MemoIndex:
                 del self._paths[next(iter(self._paths))]
 
     def _built(self, parts: Parts) -> _Path | None:
-        """What all records say at a path; None if it is too much."""
+        """Index all records at a path; None if there are too many values."""
         path = _Path(parts)
         try:
             for record in self._view.scan():
@@ -138,7 +138,7 @@ class MemoIndex:
                 if path.entries > ENTRIES_MAX:
                     _note(self._too_large, parts)
                     return None
-        except SowstreamError:  # The scan that comes instead tells of it.
+        except SowstreamError:  # The scan that follows raises it.
             return None
         return path
 
@@ -152,7 +152,7 @@ _Key: TypeAlias = "str | NumberKey | Instant"
 
 
 class _Path:
-    """The keys of the records by what they say at one path."""
+    """The keys of the records by their value at one path."""
 
     def __init__(self, parts: Parts) -> None:
         self._value = compile_path(parts)
@@ -175,7 +175,7 @@ class _Path:
         return found
 
     def add(self, key: bytes, record: Value) -> None:
-        """Keep a record in mind, which is not yet."""
+        """Add a record that is not in the index."""
         for number_of_table, value in self._slots(record):
             table = self._tables[number_of_table]
             bucket = table.get(value)
@@ -188,7 +188,7 @@ class _Path:
             self.entries += 1
 
     def remove(self, key: bytes, record: Value) -> None:
-        """Forget one that is kept in mind."""
+        """Remove a record that is in the index."""
         for number_of_table, value in self._slots(record):
             table = self._tables[number_of_table]
             bucket = table[value]
@@ -199,7 +199,7 @@ class _Path:
             self.entries -= 1
 
     def changed(self, key: bytes, old: Value | None, new: Value | None) -> None:
-        """Take an update; a record that is none was not there, or is gone."""
+        """Take an update; None stands for a record that was not there, or is deleted."""
         before = None if old is None else self._value_of(old)
         after = None if new is None else self._value_of(new)
         if type(before) is type(after) is str and before == after:
@@ -213,7 +213,7 @@ class _Path:
         return self._value(record, NO_METADATA) if type(record) is dict else None
 
     def _slots(self, record: Value) -> Iterable[tuple[int, _Key]]:
-        """Where a record is kept, each once: an array has a place for each element."""
+        """The slots of a record, each once: an array has one for each element."""
         value = self._value_of(record)
         if type(value) is str and value and value[0] not in _NUMBERS_BEGIN:  # The usual case.
             return ((_TEXTS, value),)
