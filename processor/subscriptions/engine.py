@@ -38,7 +38,8 @@ class Engine:
             view: its records; `NoRecords` is enough where no subscription `needs_view`.
             wall_ms: the wall clock, milliseconds since the epoch, by which records expire.
         """
-        self._topic = topic
+        self.topic: Final = topic
+        """The topic."""
         self._records = CurrentRecords(topic, view, wall_ms)
         self._memo_index = self._records.memo_index
         self._routes: Routes[Connection] = Routes()
@@ -82,7 +83,7 @@ class Engine:
             old = latest[key]
             latest[key] = record if record.value is not None else None
             if old is not None or record.value is not None:
-                self._deliver(Update(self._topic, partition, key, old, record), now_ms)
+                self._deliver(Update(self.topic, partition, key, old, record), now_ms)
         current.end_batch()
 
     def punctuate(self, now_ms: int) -> None:

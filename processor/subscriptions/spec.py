@@ -44,8 +44,8 @@ class SubscriptionSpec:
         selection = None if filter is None else compile_filter(filter)
         if options.oof and selection is not None and selection.moves_by_itself:
             raise ConfigurationError(
-                f"option 'oof': the records that {selection.text!r} matches change with the clock, without an update "
-                "that could deliver an oof; filter by a field of the record, or do without oof"
+                f"option 'oof': the answer of {selection.text!r} changes with the clock, without an update that could "
+                "deliver an oof; filter by a field of the record, or do without oof"
             )
         self.filter: Final = selection
         """Selects records; None: all."""

@@ -213,7 +213,7 @@ def test_a_subscriber_of_groups_gets_what_the_model_says(call, least, before, tu
     def write(key, body):
         if body is not None:
             desk.put(key, **body)
-        elif any(record.key == key.encode() for record in desk.engine._view.scan()):
+        elif any(record.key == key.encode() for record in desk.engine._records._view.scan()):
             desk.delete(key)
         model.update(key, body, desk.now_ms)
 

@@ -159,6 +159,6 @@ def test_what_is_gone_is_forgotten():
     for key in range(50):
         desk.delete(key)
     desk.heard()
-    focus = subscription._focus
-    assert not focus._told
-    assert not focus._window._sort_keys
+    focus = subscription.focus
+    assert not focus._received
+    assert not focus._top_n._sort_keys
