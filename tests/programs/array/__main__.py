@@ -16,7 +16,7 @@ from tests.programs.array.plug_ins import install
 
 
 def main() -> int:
-    """Run, print what was found wrong, and say how much there was."""
+    """Run the rows, and print each difference and the totals."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=10, help="histories of each row")
     parser.add_argument("--turns", type=int, default=20, help="length of a history")

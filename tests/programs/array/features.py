@@ -1,4 +1,4 @@
-"""The features of a topic, its copies and its subscriptions, with their values; and the pairs that cannot meet."""
+"""The features of a topic, its copies and its subscriptions, with their values, and the pairs that cannot meet."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ VALUES = {
     "correlation": ("none", "some"),
     "select": ("none", "some"),
 }
-"""The factors; what each value stands for is said where it is used, in `layout`, `history` and `play`."""
+"""The factors with their values; `layout`, `history` and `play` explain the values where they use them."""
 
 
 def _not(reason: str, **values: str | tuple[str, ...]) -> Forbidden:

@@ -1,4 +1,4 @@
-"""Random input for the topic of a row: the same for the same seed."""
+"""Random input for the topic of a row, the same for the same seed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.programs.oracle.values import Path, pointer_of, with_value
 Object = dict[str, Any]
 
 NAMES: Final = (("1", "x"), ("2", "x"), ("3", "y"), ("4", "y"))
-"""The keys: of each its fields, as texts."""
+"""The keys, each with its key fields as texts."""
 _UNDECODABLE: Final = {
     "json": b'{"id":', "avro": b"\x02", "msgpack": b"\x81\xa2id", "bson": b"\x10\0\0\0junk", "nvfix": b"no field",
     "fix": b"no field", "xml": b"<order>", "composite-local": b"\0\0\0\x09{}",
@@ -29,22 +29,22 @@ class Message(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """A few records at once, and what follows them."""
+    """A few input records that arrive together, and the events that follow them."""
 
     messages: list[Message]
     is_disturbed: bool
     """Whether the open transaction is rolled back, or the worker killed."""
     advance_ms: int
-    """How far the clock moves afterwards."""
+    """Time by which the clock moves afterwards."""
 
 
 def history(layout: Layout, seed: str, turns: int) -> Iterator[Turn]:
-    """The turns of a life."""
+    """The turns of a history."""
     return _Publishers(layout, random.Random(seed)).turns(turns)
 
 
 class _Publishers:
-    """Publishers of the topic, who know of each other nothing."""
+    """Publishers of the topic that are independent of each other."""
 
     def __init__(self, layout: Layout, rng: random.Random) -> None:
         self._layout = layout
@@ -55,7 +55,7 @@ class _Publishers:
         self._sent: list[Message] = []
 
     def turns(self, count: int) -> Iterator[Turn]:
-        """So many turns."""
+        """The given number of turns."""
         for _ in range(count):
             messages = [self._message() for _ in range(self._rng.randrange(1, 6))]
             advance_ms = self._rng.choice([0, 100, 400, 1000, 2500])
@@ -97,7 +97,7 @@ class _Publishers:
         return headers
 
     def _command(self, headers: dict[str, str]) -> tuple[bool, bool]:
-        """Set the command; whether it is a full publish, and whether it deletes."""
+        """Set the command header; returns whether it is a full publish, and whether it deletes."""
         row, rng = self._row, self._rng
         if rng.random() < 0.12:
             headers["command"] = "sow_delete"
@@ -132,7 +132,7 @@ class _Publishers:
         return self._layout.key_bytes(names)
 
     def _says_key(self, key: bytes | None, *, is_whole: bool, is_delete: bool) -> bool:
-        """Whether the message has its key fields. Avro's would be null, which is no key."""
+        """Whether the message carries its key fields. Avro's would be null, which is no key."""
         if key is None or is_delete or self._row["type"] == "avro":
             return self._rng.random() < 0.95 or self._row["type"] == "avro"
         # A full publish that leaves out one of several key fields is not mended (producers.md, rule 6).
@@ -191,7 +191,7 @@ class _Publishers:
         return [rng.choice(["a", "b", "c"]) for _ in range(rng.randrange(1, 3))]
 
     def _object(self) -> Any:
-        """Objects that meet one another, and other kinds of values where the type allows them."""
+        """An object whose members overlap with other objects, with other kinds of values where the type allows them."""
         rng, count, has_null = self._rng, self._layout.count, self._layout.format.has_null
         choices: list[Any] = [
             {}, {"x": count(1)}, {"x": count(2), "y": "u"}, {"y": "v"}, {"z": {"u": count(1)}},
@@ -204,7 +204,7 @@ class _Publishers:
         return rng.choice(choices)
 
     def _around_key(self) -> Any:
-        """What lies beside a nested key field, and what would take its object away."""
+        """A value next to a nested key field, or one that would replace the object of that field."""
         rng, count = self._rng, self._layout.count
         choices: list[Any] = [{"w": count(1)}, {"w": count(2)}, {"j": {"w": count(1)}}, {"j": {}}]
         if self._layout.format.has_null:
@@ -212,7 +212,7 @@ class _Publishers:
         return rng.choice(choices)
 
     def _value(self, body: Object, headers: dict[str, str], *, is_whole: bool) -> bytes:
-        """The bytes of a message, at times of one that is to be rejected."""
+        """The bytes of a message; some are malformed and must be rejected."""
         layout, row = self._layout, self._row
         if row["rejection"] != "none" and self._rng.random() < 0.15:
             if row["rejection"] == "undecodable":

@@ -1,4 +1,4 @@
-"""The records of a row: where its fields are, which values they have, and the settings of its topic."""
+"""The records of a row: the places of its fields, their values, and the settings of its topic."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TAGS: Final = {
     "id": "11", "book": "1", "qty": "38", "px": "44", "log": "448", "state": "39", "note": "58", "ts": "60",
     "seen": "14", "gone": "99",
 }  # fmt: skip
-"""FIX has tags for names."""
+"""The tag of each field name, for FIX."""
 _PREFIXES: Final[dict[str, Path]] = {"xml": ("order",), "composite-local": ("0",)}
 _KEYS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "field": (("id",),), "number": (("id",),), "keyless": (("id",),),
@@ -90,7 +90,7 @@ class Layout:
         return bson.Decimal128(exact) if type_ == "bson" else format(exact, "f") if self.is_text else exact
 
     def time(self, rng: random.Random, tick: int) -> Any:
-        """A value of the field `ts`, by which a sequence group goes; a later tick is a later time."""
+        """A value of the field `ts`, which orders a sequence group; a later tick is a later time."""
         group, type_ = self.row["group"], self.row["type"]
         if group in ("number", "none"):
             return str(tick) if self.is_text else tick
@@ -109,7 +109,7 @@ class Layout:
         return str(number) if self.is_text else number
 
     def key_value(self, name: str) -> Any:
-        """What the message says of a key field; a key that is a number is one where the type has numbers."""
+        """The value of a key field in the message; a key that is a number is one where the type has numbers."""
         if self.row["key"] != "number" or self.is_text:
             return name
         return bson.Int64(int(name)) if self.row["type"] == "bson" else int(name)
@@ -133,7 +133,7 @@ class Layout:
 
     @property
     def settings(self) -> Settings:
-        """The settings as the oracle has them."""
+        """The settings in the form of the oracle."""
         row = self.row
         steps = Steps(
             trimmed=(self.path("state"), *self.key.paths) if row["steps"] in ("preprocess", "both") else (),
@@ -165,7 +165,7 @@ class Layout:
         return self.path("log" if self.row["rule"] in ("append", "union") else "px")
 
     def topic(self, directory: File) -> Object:
-        """The settings as the product has them."""
+        """The settings in the form of the product."""
         model = self.settings
         settings: Object = {
             "message_type": self.row["type"],

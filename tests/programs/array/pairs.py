@@ -27,7 +27,7 @@ class Forbidden(NamedTuple):
 
 
 class Factors:
-    """Factors with their values, and what cannot meet."""
+    """Factors with their values and their forbidden combinations."""
 
     def __init__(self, values: Mapping[str, Sequence[str]], forbidden: Iterable[Forbidden]) -> None:
         self.values = values
@@ -35,7 +35,7 @@ class Factors:
         self._feasible: list[Pair] | None = None
 
     def is_allowed(self, row: Row) -> bool:
-        """Whether a row has nothing forbidden."""
+        """Whether a row has no forbidden combination."""
         return not any(combination.holds(row) for combination in self.forbidden)
 
     def completed(self, row: Row) -> Row | None:

@@ -25,11 +25,11 @@ from tests.programs.oracle.values import same
 
 INTERVAL_MS: Final = 1000
 START_MS: Final = 4_000_000_000_000
-"""The clock of the product under test; snapshots go by the machine's clock, for which no record is over by then."""
+"""The start of the product's clock; snapshots use the machine's clock, by which no record has expired then."""
 
 
 def play(row: Row, seed: int, directory: File, turns: int = 10) -> list[Problem]:
-    """Run the history of a row and a seed; everything that differs."""
+    """Run the history of a row and a seed, and return all differences."""
     return _Play(row, directory).run([*history(layout_of(row), f"{seed}/{sorted(row.items())}", turns)])
 
 
@@ -88,7 +88,7 @@ class _Play:
         self.model.take(record, self.driver.now_ms)
 
     def _disturb(self, turn: Turn) -> None:
-        """Roll back, or kill the worker; its input comes again."""
+        """Roll back, or kill the worker; its input is delivered again."""
         match self.row["guarantee"]:
             case "aborts":
                 self.driver.abort()
@@ -118,7 +118,7 @@ class _Play:
         self.problems += self.subscribing.advance(self.driver.now_ms)
 
     def _commit(self) -> None:
-        """Commit until nothing that was sent to the input again is left."""
+        """Commit until no repartitioned record is left in the input."""
         while True:
             rekeyed = self.model.returning()
             self.driver.commit()
@@ -134,7 +134,7 @@ class _Play:
                 )
 
     def _compare(self) -> None:
-        """What the transaction brought to the topics beside what the model says."""
+        """Compare the records that the transaction wrote to the topics with those of the model."""
         sow, delta, letters = self._news("sow"), self._news("delta"), self._news("dlq")
         if self.row["guarantee"] == "at_least_once":
             delta, letters = _once(delta), _once(letters)
@@ -167,7 +167,7 @@ class _Play:
             raise _Lost
 
     def _pass_on(self, sow: list[Record], updates: list[Update]) -> None:
-        """Give the SOW records to the conflated topic, or to the subscription."""
+        """Pass the SOW records on to the conflated topic, or to the subscription."""
         if self.copy is not None:
             self._deliver(self.copy.take(sow, self.layout.format))
             return
@@ -183,7 +183,7 @@ class _Play:
         self.problems += self.subscribing.take(sow, events, self.driver.now_ms)
 
     def _deliver(self, delivered: tuple[list[Record], list[Record], list[Delivery]]) -> None:
-        """Compare what the copy delivered, and give it to the subscription."""
+        """Compare the deliveries of the copy, and pass them on to the subscription."""
         sow, delta, deliveries = delivered
         if sorted(r.key or b"" for r in sow) != sorted(d.key for d in deliveries):
             self._note("conflated records", f"{[(r.key, r.value) for r in sow]}, not {deliveries}")
@@ -233,7 +233,7 @@ class _Copy:
         self.seen = 0
 
     def take(self, sow: list[Record], format_: Format) -> tuple[list[Record], list[Record], list[Delivery]]:
-        """Updates of the topic under it."""
+        """Process updates of the underlying topic."""
         deliveries: list[Delivery] = []
         for record in sow:
             assert record.key is not None
@@ -245,13 +245,13 @@ class _Copy:
         return *self._delivered(), deliveries
 
     def advance(self, ms: int) -> tuple[list[Record], list[Record], list[Delivery]]:
-        """Time passes."""
+        """Move the clock."""
         self.driver.advance_time(ms)
         deliveries = self.model.advance(self.driver.now_ms)
         return *self._delivered(), deliveries
 
     def crash(self) -> None:
-        """Its worker is killed, and another one started."""
+        """Kill its worker, and start another one."""
         self.driver.crash()
         self.model.restart(self.driver.now_ms)
 
@@ -263,16 +263,19 @@ class _Copy:
 
 
 class _Lost(Exception):
-    """The product's state is not the model's any more: what follows would say nothing."""
+    """The product's state has diverged from the model's, so further comparison is useless."""
 
 
 def _by_key(records: list[Record]) -> list[Record]:
-    """In the order of each key: keys have no order among them."""
+    """The records in the order of each key; keys have no order among them."""
     return sorted(records, key=lambda record: record.key or b"")
 
 
 def _once(records: list[Record]) -> list[Record]:
-    """Without repeats, which at least once have the `source` of the first; of dead letters that one says why."""
+    """The records without repeats.
+
+    Under at-least-once a repeat has the `source` of the first, or the reason of a dead letter.
+    """
     first: dict[tuple[bytes | None, str | None, str | None], Record] = {}
     for record in records:
         headers = headers_of(record)

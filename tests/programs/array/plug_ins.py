@@ -8,7 +8,7 @@ from typing import Any
 
 
 def install(site: Path) -> None:
-    """Write the entry points below a directory, which is then to be put on `sys.path`."""
+    """Write the entry points below a directory, which must then be put on `sys.path`."""
     info = site / "array-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: array\nVersion: 1.0\n")

@@ -1,4 +1,4 @@
-"""What a row found wrong, and how product records are read for the comparison."""
+"""The differences of a row, and the parsing of product records for the comparison."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Problem(NamedTuple):
     """A difference between the product and the model."""
 
     what: str
-    """What differs, such as `sow value` or `delta header removed`."""
+    """The kind of difference, such as `sow value` or `delta header removed`."""
     detail: str
 
     def __str__(self) -> str:
@@ -33,7 +33,7 @@ def removed_of(headers: dict[str, str]) -> frozenset[Path]:
 
 
 def compared(place: str, wanted: dict[str, str], found: dict[str, str]) -> list[Problem]:
-    """The headers that differ, but for those that are compared by their meaning."""
+    """The differences between headers, except those that are compared by their meaning."""
     names = (wanted.keys() | found.keys()) - {"removed", "empty", "fields", "touched"}
     return [
         Problem(f"{place} header {name}", f"{found.get(name)}, not {wanted.get(name)}; found {found}")
@@ -43,7 +43,7 @@ def compared(place: str, wanted: dict[str, str], found: dict[str, str]) -> list[
 
 
 def parsed(value: Any) -> Any:
-    """A value that the product parsed from JSON, as the model has it: each number in the model's one kind for it."""
+    """A value that the product parsed from JSON, in the model's form: each number in the model's one kind for it."""
     if isinstance(value, dict):
         return {name: parsed(member) for name, member in value.items()}
     if isinstance(value, list):

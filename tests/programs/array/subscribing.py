@@ -1,4 +1,4 @@
-"""The subscription of a row: the product's engine, driven with the records of the SOW topic, beside its model."""
+"""The subscription of a row: the product's engine, driven with the records of the SOW topic, next to its model."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ CALLS: Final = {
     "sow_and_subscribe": (True, True, False),
     "sow_and_delta_subscribe": (True, True, True),
 }
-"""Whether a call has a snapshot, goes on after it, and tells deltas."""
+"""The subscribe calls: whether each has a snapshot, continues after it, and delivers deltas."""
 
 CONFLATION_MS: Final = 700
 TOP_N: Final = 2
 
 
 class Subscribing:
-    """One subscriber of a topic; a `sow` is asked in the middle and at the end."""
+    """One subscriber of a topic; a `sow` query is issued in the middle and at the end."""
 
     def __init__(self, layout: Layout, codec: Codec) -> None:
         self._layout = layout
@@ -53,7 +53,7 @@ class Subscribing:
         return self._snapshot(self._model) if wanted.has_snapshot else []
 
     def take(self, records: list[Record], events: list[Event], now_ms: int) -> list[Problem]:
-        """Updates of the SOW topic."""
+        """Process updates of the SOW topic."""
         told: list[Told] = []
         for event in events:
             if event.record is None:
@@ -66,12 +66,12 @@ class Subscribing:
         return self._heard(told)
 
     def advance(self, now_ms: int) -> list[Problem]:
-        """Time passed."""
+        """Move the clock."""
         self._engine.punctuate(now_ms)
         return self._heard([])
 
     def end(self, now_ms: int) -> list[Problem]:
-        """Everything is over: what is still held back is delivered."""
+        """End the run: all pending updates are delivered."""
         if not self._wanted.is_live:
             return self.begin()
         problems = self.advance(now_ms + 2 * CONFLATION_MS)
@@ -92,7 +92,7 @@ class Subscribing:
         return problems
 
     def _heard(self, told: list[Told]) -> list[Problem]:
-        """Take the messages that wait; where each follows from an update, they must be these."""
+        """Receive the pending messages; where each follows from an update, they must equal the expected ones."""
         model = self._model
         if model is None or not self._wanted.is_live:
             return []
@@ -105,7 +105,7 @@ class Subscribing:
         return problems
 
     def _messages(self) -> tuple[list[str], list[Told]]:
-        """The commands of all messages that wait, and those with a record."""
+        """The commands of all pending messages, and the messages with a record."""
         messages = self._desk.take(10**6)
         told = [
             Told(
@@ -127,7 +127,7 @@ class Subscribing:
 
 
 def wanted_of(layout: Layout) -> Wanted:
-    """What the subscriber of a row asks for."""
+    """The subscription of a row."""
     row = layout.row
     has_snapshot, is_live, is_delta = CALLS[row["call"]]
     return Wanted(

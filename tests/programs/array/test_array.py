@@ -1,4 +1,4 @@
-"""Every pair of features gives what the oracle says, in some random history."""
+"""Every pair of features behaves as the oracle predicts, in some random history."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""The covering array covers what it should."""
+"""The covering array covers every pair that can meet."""
 
 import itertools
 
@@ -38,12 +38,12 @@ def test_every_feasible_pair_of_features_is_covered_by_an_allowed_row(array_rows
 
 
 def test_the_same_factors_give_the_same_rows(array_rows):
-    """A row that failed can be found again by its number."""
+    """The same factors give the same rows, so that a row that failed is found again by its number."""
     assert covering_array(FACTORS) == array_rows
 
 
 def test_every_infeasible_pair_has_a_reason():
-    """A pair that no row has is one that a combination forbids, with a sentence that says why."""
+    """A pair that no row has is forbidden by a combination, which names its reason in a sentence."""
     feasible = set(FACTORS.feasible_pairs())
     for pair in FACTORS.pairs():
         assert (pair in feasible) is not any(combination.holds(dict(pair)) for combination in FORBIDDEN)

@@ -1,4 +1,4 @@
-"""Three engines, one history: `make engines ARGS="--commands 100000"`."""
+"""Runs three engines on one history: `make engines ARGS="--commands 100000"`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.programs.engines.run import Plan, run
 
 
 def main() -> int:
-    """Run it; 1 if the engines differ."""
+    """Run the comparison; returns 1 if the engines differ."""
     parser = argparse.ArgumentParser(prog="python -m tests.programs.engines", description=__doc__)
     parser.add_argument("--commands", type=int, default=2_000_000)
     parser.add_argument("--keys", type=int, default=25_000, help="of each of the four topics")
@@ -58,7 +58,7 @@ SPARK = {
 
 
 def say(text: str) -> None:
-    """Progress, for people."""
+    """Print progress for people."""
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""The recorded history: commands of every kind that a publisher can send, the same ones for the same seed."""
+"""The recorded history: commands of every kind that a publisher can send, the same for the same seed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "remove": {"null_policy": "remove", "merge_depth": 2},
     "avro": {"message_type": "avro", "schema": str(SCHEMA)},
 }
-"""The topics of each engine, by what is special about them; the rest of their settings is the same."""
+"""The topics of each engine with their special settings; the other settings are the same."""
 
 _CITIES = ["Oslo", "Bergen", "Røros", "Å"]
 _TAGS = ["a", "b", "urgent"]
@@ -51,13 +51,13 @@ class Commands:
             yield self._command(f"k{self._rng.randrange(self._keys)}")
 
     def expiring(self, keys: int) -> Iterator[Command]:
-        """Records that live for TTL_S, each changed a few times at once."""
+        """Records that live for TTL_S, each changed a few times in quick succession."""
         for number in range(keys):
             for _ in range(self._rng.randrange(1, 4)):
                 yield self._written(f"x{number}", "delta_publish", [("expiration", b"%d" % TTL_S)])
 
     def again(self, keys: int) -> Iterator[Command]:
-        """New records under half of the keys whose records have expired."""
+        """New records for half of the keys whose records have expired."""
         for number in range(0, keys, 2):
             yield self._written(f"x{number}", "delta_publish", [("expiration", b"0")])
 

@@ -1,4 +1,4 @@
-"""What an engine kept and told: its SOW topic, its delta topic replayed, its dead letters."""
+"""The outputs of an engine: its SOW topic, its delta topic replayed, its dead letters."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _SAID = (Name.VERSION, Name.KIND, Name.REMOVED, Name.EMPTY, Name.CORRELATION_ID,
 
 @dataclass
 class Kept:
-    """What one family of topics came to."""
+    """The outputs of one family of topics."""
 
     sow: dict[bytes, tuple[bytes, bytes]] = field(default_factory=dict)
     """Version and value of each live record."""
     deltas: dict[bytes, tuple[int, bytes]] = field(default_factory=dict)
-    """How many deltas each key has had, and a checksum over all they say, in order."""
+    """The number of deltas of each key, and a checksum over their contents, in order."""
     letters: Counter[tuple[bytes | None, bytes | None, bytes]] = field(default_factory=Counter)
     """Key, value and reason of each dead letter."""
     kinds: Counter[str] = field(default_factory=Counter)
-    """How many deltas of each kind."""
+    """The number of deltas of each kind."""
     wrong: list[str] = field(default_factory=list)
-    """Where replayed deltas are not what the SOW topic says."""
+    """The keys whose replayed deltas differ from the SOW topic."""
 
 
 def kept(bootstrap: str, name: str, kind: str) -> Kept:
@@ -73,7 +73,7 @@ def kept(bootstrap: str, name: str, kind: str) -> Kept:
 
 
 def differences(name: str, one: Kept, other: Kept) -> list[str]:
-    """Where another engine's family is not the same."""
+    """The differences between the families of two engines."""
     wrong = []
     for what in ("sow", "deltas", "letters"):
         mine, theirs = getattr(one, what), getattr(other, what)
@@ -85,7 +85,7 @@ def differences(name: str, one: Kept, other: Kept) -> list[str]:
 
 
 def read(bootstrap: str, topic: str) -> Iterator[Message]:
-    """Every committed record, by somebody else's consumer."""
+    """Every committed record, read by an independent consumer."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

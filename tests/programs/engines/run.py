@@ -1,4 +1,4 @@
-"""One run: the same commands to three engines, and whether they kept and told the same."""
+"""One run: the same commands to three engines, and the comparison of their outputs."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ PATIENCE_S = 1_800
 
 
 class Plan(NamedTuple):
-    """What is to be run."""
+    """The sizes of a run."""
 
     seed: int
     commands: int = 2_000_000
-    """Over all topics."""
+    """Number of commands, over all topics."""
     keys: int = 25_000
-    """Of each topic."""
+    """Number of keys of each topic."""
     expiring: int = 500
-    """More keys of each topic, whose records expire half-way."""
+    """Number of further keys of each topic, whose records expire half-way."""
 
     def __str__(self) -> str:
         return f"{self.commands:,} commands, {len(KINDS)} topics of {self.keys:,} keys, seed {self.seed}"
@@ -51,7 +51,7 @@ class Plan(NamedTuple):
 def run(
     plan: Plan, spark: SparkSession, bootstrap: str, directory: Path, name: str, say: Callable[[str], None]
 ) -> list[str]:
-    """Run it; the lines say what differs, none that nothing does."""
+    """Run the plan; returns the differences, one a line."""
     families = {(engine, kind): f"{name}_{engine}_{kind}" for engine in ENGINES for kind in KINDS}
     settings = directory / "sowstream.yaml"
     settings.write_text(yaml.safe_dump(_settings(bootstrap, directory, families)))
@@ -118,7 +118,7 @@ class Publisher:
         )
 
     def send(self, commands: dict[str, Iterable[Command]]) -> None:
-        """Send them, the topics in turn, and wait until the broker has them."""
+        """Send the commands, the topics in turn, and wait until the broker has them."""
         left = {kind: iter(of_kind) for kind, of_kind in commands.items()}
         while left:
             for kind, of_kind in [*left.items()]:
@@ -143,7 +143,7 @@ class Publisher:
 
 
 class _Expired:
-    """Waits until families have told that records expired."""
+    """Waits until families have reported the expiry of records."""
 
     def __init__(self, bootstrap: str, families: Iterable[str]) -> None:
         self._consumer = Consumer(
@@ -158,7 +158,7 @@ class _Expired:
         self._told = dict.fromkeys((f"{family}.delta" for family in families), 0)
 
     def wait(self, keys: int) -> None:
-        """Wait until each has told of so many."""
+        """Wait until each family has reported the given number of keys."""
         deadline = time.monotonic() + PATIENCE_S
         while any(told < keys for told in self._told.values()):
             assert time.monotonic() < deadline, f"told of so many expiries, of {keys} each: {self._told}"
@@ -212,7 +212,7 @@ def _stream(
 
 
 def _catch_up(kafka: dict[str, str], families: list[str], queries: list[StreamingQuery]) -> None:
-    """Wait until the worker and the streams have taken all there is."""
+    """Wait until the worker and the streams have processed all input."""
     admin = Admin(kafka)
     deadline = time.monotonic() + PATIENCE_S
     for query in queries:
@@ -231,7 +231,7 @@ def _catch_up(kafka: dict[str, str], families: list[str], queries: list[Streamin
 
 
 def _await_stream(query: StreamingQuery, admin: Admin, deadline: float) -> None:
-    """Wait until a stream has taken all there is, and what it held back until the next micro-batches."""
+    """Wait until a stream has processed all input, with the records held back until the next micro-batches."""
     done_in: int | None = None
     while True:
         assert query.isActive, f"a stream ended: {query.exception()}"
@@ -256,7 +256,7 @@ def _figures(found: dict[str, Kept]) -> str:
 
 
 def _proves_nothing(kind: str, one: Kept) -> list[str]:
-    """What a history must have brought about to be worth comparing."""
+    """The conditions that a history does not meet, without which its comparison proves nothing."""
     brought = {"records": one.sow, "deletes": one.kinds["delete"], "expiries": one.kinds["expire"]}
     brought["dead letters"] = one.letters
     return [f"{kind}: the history brought no {what}" for what, found in brought.items() if not found]

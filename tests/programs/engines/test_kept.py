@@ -1,4 +1,4 @@
-"""The comparison of engines finds what it is there for, and nothing in what is the same."""
+"""The comparison of engines reports every difference, and none between equal outputs."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _SEED = 20261122
 _ROLES = ("sow", "delta", "dlq")
 
 Family = dict[str, list[Record]]
-"""What an engine wrote, by role, in order."""
+"""The records that an engine wrote, by role, in order."""
 
 
 @pytest.fixture(scope="module")
 def merged() -> Family:
-    """What the merge makes of a short history."""
+    """The outputs of a merge worker for a short history."""
     commands = Commands("set", _SEED, 40)
     with closing(ProcessorTestDriver(DeltaMerge, TopicConfig(**KINDS["set"]), name="history")) as driver:
         for key, value, headers in commands.take(2_000):
@@ -44,7 +44,7 @@ def merged() -> Family:
 
 @pytest.fixture(scope="module")
 def right(bootstrap: str, merged: Family) -> Kept:
-    """What an engine without fault kept and told."""
+    """The outputs of an engine without fault."""
     return _write(bootstrap, f"t{uuid.uuid4().hex[:8]}", merged)
 
 
@@ -70,7 +70,7 @@ def _without(role: str, number: int) -> Callable[[Family], None]:
 
 
 def _changed(role: str, change: Callable[[Record], Record]) -> Callable[[Family], None]:
-    """The last record of a role that has a value, and is not the only one of its key."""
+    """Change the last record of a role that has a value, and is not the only one of its key."""
 
     def harm(family: Family) -> None:
         number = max(at for at, record in enumerate(family[role]) if record.value)
@@ -88,7 +88,7 @@ def _header(name: str, value: bytes | None) -> Callable[[Record], Record]:
 
 
 def _swapped(family: Family) -> None:
-    """Two deltas of one key, the later one first."""
+    """Swap two deltas of one key."""
     deltas = family["delta"]
     last = len(deltas) - 1
     before = max(at for at in range(last) if deltas[at].key == deltas[last].key)
@@ -115,7 +115,7 @@ _HARMS: dict[str, tuple[Callable[[Family], None], str]] = {
 
 
 def test_the_same_twice_is_no_difference(bootstrap, unique, merged, right) -> None:
-    """And its deltas, replayed, are its records."""
+    """Equal outputs have no difference, and replayed deltas give the SOW records."""
     assert differences("twice", right, _write(bootstrap, unique, merged)) == []
     assert right.wrong == []
     assert right.sow
@@ -125,7 +125,7 @@ def test_the_same_twice_is_no_difference(bootstrap, unique, merged, right) -> No
 
 @pytest.mark.parametrize("harm", _HARMS)
 def test_harm_is_found(bootstrap, unique, merged, right, harm) -> None:
-    """Each of these is told, and where."""
+    """The comparison reports each damaged record, with its place."""
     doctor, where = _HARMS[harm]
     doctored = {role: list(records) for role, records in merged.items()}
     doctor(doctored)
@@ -136,7 +136,7 @@ def test_harm_is_found(bootstrap, unique, merged, right, harm) -> None:
 
 
 def test_deltas_that_do_not_lead_to_the_records_are_found(bootstrap, unique, merged) -> None:
-    """Where both engines are wrong alike, replaying tells."""
+    """Replaying detects deltas that do not lead to the records, where both engines are wrong alike."""
     doctored = {role: list(records) for role, records in merged.items()}
     _changed("delta", lambda record: record._replace(value=b'{"id":"nobody","qty":-5}'))(doctored)
     assert _write(bootstrap, unique, doctored).wrong

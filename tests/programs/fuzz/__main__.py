@@ -15,7 +15,7 @@ from tests.programs.fuzz.run import Outcome, run
 
 
 def main() -> int:
-    """Run it and say what came of it; 1 if anything does not add up."""
+    """Run the fuzzer and print the account; returns 1 if anything does not add up."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=secrets.randbits(32))
@@ -33,7 +33,7 @@ def main() -> int:
 
 
 def report(outcome: Outcome) -> None:
-    """The account, for people."""
+    """Print the account for people."""
     for fate, count in sorted(outcome.fates.items(), key=lambda item: -item[1]):
         print(f"{count:>10,}  {fate}")
     print(f"{outcome.inputs:>10,}  input records, {outcome.fates['rekeyed']:,} of them sent again with a key")

@@ -1,4 +1,4 @@
-"""Accounts for the acks: every command that asked for some, under a name of its own, gets exactly those."""
+"""Accounts for the acks: every command that requested acks, under a name of its own, gets exactly those."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PREFIX = "cmd-"
 
 @dataclass
 class _Command:
-    """One input record that asked for acks."""
+    """One input record that requested acks."""
 
     place: str
     partition: int
@@ -28,17 +28,17 @@ class _Command:
 
 @dataclass
 class Asked:
-    """What was asked for, and what was told."""
+    """The acks requested and the acks received."""
 
     wrong: list[str] = field(default_factory=list)
-    """What does not add up."""
+    """The discrepancies."""
     _commands: dict[str, list[_Command]] = field(default_factory=lambda: defaultdict(list))
     _told: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
     _persisted: dict[tuple[int, str], int] = field(default_factory=dict)
-    """Highest conflated ack of each client in each partition."""
+    """The highest conflated ack of each client in each partition."""
 
     def take_input(self, place: str, message: Message, headers: dict[str, str]) -> None:
-        """An input record; one that was sent again with its key has the name of the one without."""
+        """Process an input record; one that was sent again with its key has the name of the one without."""
         name = headers.get("command_id", "")
         if name.startswith(_PREFIX) and "ack_type" in headers:
             types = Counter(
@@ -57,7 +57,7 @@ class Asked:
             self._commands[name].append(command)
 
     def take_ack(self, message: Message) -> None:
-        """An ack."""
+        """Process an ack."""
         ack = json.loads(message.value() or b"")
         if ack.get("command_id", "").startswith(_PREFIX):
             self._told[ack["command_id"]].append(ack)
@@ -66,7 +66,7 @@ class Asked:
             self._persisted[lane] = max(ack["sequence"], self._persisted.get(lane, -1))
 
     def close(self, rejected: dict[str, str], merged: set[str]) -> int:
-        """Everything was read: does it add up? How many commands had asked.
+        """Report the missing acks when everything was read; returns how many commands requested acks.
 
         Args:
             rejected: the reason by place of each input record in the dead-letter topic.

@@ -1,4 +1,4 @@
-"""Accounts for every input record by what an independent reader finds in the output topics."""
+"""Accounts for every input record by the output records that an independent reader reads."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Ledger:
     """One family of topics with `source_header`, read record by record: input first, then delta, DLQ, acks and SOW."""
 
     inputs: dict[str, str] = field(default_factory=dict)
-    """Each input record by its place, and why it may have left no trace; `must` where it may not."""
+    """Each input record by its place, with the reason why it may have left no trace, or `must` where it may not."""
     fates: Counter[str] = field(default_factory=Counter)
-    """How many were merged, rejected for each reason, or left no trace for each allowed cause."""
+    """The number of records merged, rejected for each reason, or without a trace for each allowed cause."""
     wrong: list[str] = field(default_factory=list)
-    """What does not add up."""
+    """The discrepancies."""
     _given: dict[str, Input] = field(default_factory=dict)
     _lives_ms: dict[bytes, tuple[int, int]] = field(default_factory=dict)
-    """When each record was last updated, and how long it lives from then on at least; 0 is for ever."""
+    """The time of each record's last update, and its least lifetime from then on; 0 is for ever."""
     _rejected: dict[str, str] = field(default_factory=dict)
     _asked: Asked = field(default_factory=Asked)
     _seen: set[str] = field(default_factory=set)
@@ -34,7 +34,7 @@ class Ledger:
     _sow: dict[bytes, Any] = field(default_factory=dict)
 
     def take_input(self, message: Message) -> None:
-        """An input record: what may become of it."""
+        """Process an input record, and derive its allowed outcomes."""
         headers = dict(message.headers() or ())
         if message.key() is None:
             trace = "rekeyed"
@@ -52,7 +52,7 @@ class Ledger:
             self._given[place] = Input(message.key(), message.value(), texts, message.timestamp()[1])
 
     def take_delta(self, message: Message) -> None:
-        """A merged record; replayed as a subscriber would."""
+        """Process a delta record, and replay it as a subscriber would."""
         headers = _texts(message)
         key, version = message.key() or b"", int(headers["version"])
         given = None
@@ -97,7 +97,7 @@ class Ledger:
                 self.wrong.append(f"{headers['source']}: {before!r:.200} and {given!r:.300} gave {record!r:.200}")
 
     def take_dlq(self, message: Message) -> None:
-        """A rejected record."""
+        """Process a dead letter."""
         headers = _texts(message)
         self._account(headers["source"], f"rejected: {headers['dlq_reason']}")
         self._rejected[headers["source"]] = headers["dlq_reason"]
@@ -108,21 +108,21 @@ class Ledger:
             self.wrong.append(f"{headers['source']}: the processor itself failed: {headers['dlq_detail']}")
 
     def take_ack(self, message: Message) -> None:
-        """An acknowledgement."""
+        """Process an acknowledgement."""
         self._asked.take_ack(message)
 
     def take_sow(self, message: Message) -> None:
-        """A record of the state of the world."""
+        """Process a SOW record."""
         if message.value() is None:
             self._sow.pop(message.key() or b"", None)
         else:
             self._sow[message.key() or b""] = parse(message.value())
 
     def close(self, counted: dict[str, int]) -> None:
-        """Everything was read: does it add up?
+        """Report the discrepancies that show only when everything was read.
 
         Args:
-            counted: what the worker itself counted, by event.
+            counted: the worker's own counts, by event.
         """
         left: Counter[str] = Counter(trace for place, trace in self.inputs.items() if place not in self._seen)
         lost = [place for place, trace in self.inputs.items() if trace == "must" and place not in self._seen]
@@ -158,7 +158,7 @@ def _place(message: Message) -> str:
 
 
 def _texts(message: Message) -> dict[str, str]:
-    """Headers as text; the last of a name counts, as the worker's own come last."""
+    """The headers as texts; the last of a name counts, as the worker's own come last."""
     return {name: (value or b"").decode(errors="replace") for name, value in message.headers() or ()}
 
 

@@ -1,4 +1,4 @@
-"""What a command must make of a record: a naive fold with every digit, written without looking at `processor.merge`."""
+"""The expected record after a command: a naive fold with every digit, written without looking at `processor.merge`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class Input(NamedTuple):
-    """What of an input record is needed until the outputs have told its fate."""
+    """The parts of an input record that are needed until the outputs have shown its outcome."""
 
     key: bytes
     value: bytes | None
@@ -22,7 +22,7 @@ def parse(data: bytes | None) -> Any:
 
 
 def expected(old: Any, given: Input) -> Any:
-    """The record after a command, by the default policies; None: there is none. The old one is not changed."""
+    """The record after a command, by the default policies, or None if there is none. The old record is not changed."""
     command = command_of(given)
     if given.value is None or command == "sow_delete":
         return None
@@ -51,7 +51,7 @@ def command_of(given: Input) -> str:
 
 
 def same(one: Any, other: Any, *, as_written: bool) -> bool:
-    """Strict: 1, 1.0 and true are three values; the order of members is no difference.
+    """Whether two values are strictly the same: 1, 1.0 and true are three values; the order of members does not count.
 
     Args:
         one: a value.

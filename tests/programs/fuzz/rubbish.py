@@ -1,4 +1,4 @@
-"""Makes input that nobody should send: valid commands, mutated ones, random bytes, hostile sizes and headers."""
+"""Makes bad input: valid commands, mutated ones, random bytes, hostile sizes and headers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Command: TypeAlias = tuple[bytes | None, bytes | None, list[tuple[str, bytes | N
 
 KEYS = 5_000
 RECORD_BYTES_MAX = 1_048_576
-"""What the topic takes as a record; the generator goes over it now and then."""
+"""The size limit of the topic's records; the generator exceeds it now and then."""
 
 _NUMBERS = [
     "0", "-0", "-0.0", "1e400", "1E-400", "18446744073709551616", "-9223372036854775809",
@@ -43,7 +43,7 @@ _HOSTILE_HEADERS: list[tuple[str, list[bytes | None]]] = [
 
 
 def commands(seed: int, count: int, keys: int = KEYS) -> Iterator[Command]:
-    """So many records of so many keys, the same for the same seed."""
+    """The given number of commands over the given number of keys, the same for the same seed."""
     rng = random.Random(seed)
     sequences = {b"feed-%d" % number: 0 for number in range(8)}
     for number in range(count):
@@ -84,13 +84,13 @@ def commands(seed: int, count: int, keys: int = KEYS) -> Iterator[Command]:
 
 
 def _asked(rng: random.Random, number: int) -> list[tuple[str, bytes | None]]:
-    """Acks, under a name that no other command has."""
+    """Headers that request acks, under a name that no other command has."""
     types = rng.choice([b"persisted", b"processed, persisted", b"received,processed,completed,persisted", b"stats"])
     return [("ack_type", types), ("command_id", b"cmd-%d" % number)]
 
 
 def _key(rng: random.Random, key: int) -> bytes | None:
-    """Mostly the one in the body."""
+    """A Kafka key, mostly that of the body."""
     kind = rng.random()
     if kind < 0.97:
         return b"%d" % key
@@ -98,7 +98,7 @@ def _key(rng: random.Random, key: int) -> bytes | None:
 
 
 def _body(rng: random.Random, key: int, number: int) -> dict[str, Any]:
-    """A record or a delta, nested, with values that are easily taken for others."""
+    """A full record or a delta, nested, with values that are easily mistaken for others."""
     body: dict[str, Any] = {"id": key} if rng.random() < 0.95 else {}
     for name in rng.sample(["a", "b", "n", "tags", "note", "é/~", ""], rng.randrange(0, 5)):
         body[name] = _value(rng, number, 3)
@@ -121,7 +121,7 @@ def _value(rng: random.Random, number: int, levels: int) -> Any:
 
 
 def _mutated(rng: random.Random, data: bytes) -> bytes:
-    """A few bytes changed, taken out or put in; often still JSON, with another meaning."""
+    """The data with a few bytes changed, removed or inserted; often still JSON, with another meaning."""
     changed = bytearray(data)
     for _ in range(rng.randrange(1, 4)):
         place = rng.randrange(len(changed) + 1)
@@ -142,7 +142,7 @@ def _mutated(rng: random.Random, data: bytes) -> bytes:
 
 
 def _deep(rng: random.Random, key: int) -> bytes:
-    """Nested about as deep as is accepted, or far deeper."""
+    """A message nested about as deeply as is accepted, or far deeper."""
     depth = rng.choice([100, 126, 127, 128, 129, 254, 255, 1023, 1024, 5000, 100_000])
     if rng.random() < 0.5:
         return b'{"id":%d,"a":' % key + b"[" * depth + b"]" * depth + b"}"

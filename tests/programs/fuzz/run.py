@@ -1,4 +1,4 @@
-"""One run: rubbish into the input topic, a worker as shipped, and a ledger of what came out."""
+"""One run: rubbish in the input topic, a worker with default settings, and a ledger of the outputs."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ _MESSAGE_BYTES_MAX = 20_000_000
 
 @dataclass
 class Outcome:
-    """What came of a run."""
+    """The result of a run."""
 
     inputs: int = 0
-    """Input records, those that the worker sent again among them."""
+    """Number of input records, those that the worker sent again included."""
     fates: Counter[str] = field(default_factory=Counter)
-    """What became of them."""
+    """The number of input records with each outcome."""
     wrong: list[str] = field(default_factory=list)
-    """What does not add up; empty if all is well."""
+    """The discrepancies; empty if all is well."""
     memory_mb: list[float] = field(default_factory=list)
-    """The worker's resident memory, ten times a second."""
+    """The worker's resident memory, sampled ten times a second."""
     aborted: int = 0
-    """Transactions that were rolled back."""
+    """Number of transactions that were rolled back."""
     exit_code: int | None = None
-    """Of the worker, after SIGTERM."""
+    """Exit code of the worker after SIGTERM."""
     seconds: float = 0.0
-    """From the worker's start until all input was committed."""
+    """Time from the worker's start until all input was committed."""
 
 
 def run(bootstrap: str, directory: Path, *, records: int, seed: int, say: Callable[[str], None]) -> Outcome:
-    """Do it; the topics are gone afterwards."""
+    """Run the fuzzer on topics of its own, which are deleted afterwards."""
     name = f"fuzz{uuid.uuid4().hex[:8]}"
     config = _settings(bootstrap, directory, name)
     admin = Admin(config.kafka)
@@ -109,7 +109,7 @@ def _publish(bootstrap: str, topic: str, records: int, seed: int) -> None:
 
 
 def _work(config: Config, directory: Path, name: str, outcome: Outcome, say: Callable[[str], None]) -> dict[str, int]:
-    """Run a worker until the group has committed the end of the input; what it counted, by event."""
+    """Run a worker until the group has committed the end of the input; returns its counts by event."""
     log = directory / "worker.log"
     port = config.runtime.metrics_port
     with log.open("wb") as said:
@@ -150,7 +150,7 @@ def _work(config: Config, directory: Path, name: str, outcome: Outcome, say: Cal
 
 
 def _left(config: Config, name: str) -> int:
-    """How many input records the group has still to commit."""
+    """The number of input records that the group has still to commit."""
     topic = f"{name}.publish"
     reader = Consumer({**config.kafka, "group.id": f"{name}.{name}", "isolation.level": "read_committed"})
     places = [TopicPartition(topic, number) for number in range(PARTITIONS)]

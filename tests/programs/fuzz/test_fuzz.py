@@ -29,49 +29,49 @@ def test_every_record_of_a_rubbish_feed_is_accounted_for(bootstrap, tmp_path, ra
 
 
 def test_the_feed_of_a_seed_is_always_the_same():
-    """A failure can be made again."""
+    """The generator repeats its records for the same seed, so that a failure can be reproduced."""
     assert list(commands(7, 500)) == list(commands(7, 500))
 
 
 def test_a_ledger_that_misses_a_record_says_so():
-    """An input record that must leave a trace and has none is told by its place."""
+    """The ledger names the place of an input record that must leave a trace and has none."""
     ledger = Ledger(inputs={"t.publish/0/1": "must", "t.publish/0/2": "rekeyed"})
     ledger.close({"rekeyed": 1})
     assert ledger.wrong == ["1 input records left no trace, such as t.publish/0/1"]
 
 
 class Read(NamedTuple):
-    """A record as a consumer gives it."""
+    """A record in the form in which a consumer returns it."""
 
     name: str
     record: Record
 
     def topic(self) -> str:
-        """Its topic."""
+        """The topic."""
         return self.name
 
     def partition(self) -> int:
-        """The only one."""
+        """The only partition."""
         return 0
 
     def offset(self) -> int:
-        """Its place."""
+        """The offset."""
         return self.record.offset
 
     def key(self) -> bytes | None:
-        """Its key."""
+        """The Kafka key."""
         return self.record.key
 
     def value(self) -> bytes | None:
-        """Its message."""
+        """The value."""
         return self.record.value
 
     def headers(self) -> Headers | None:
-        """Its headers."""
+        """The headers."""
         return self.record.headers
 
     def timestamp(self) -> tuple[int, int]:
-        """When it was made."""
+        """The timestamp."""
         return 1, self.record.timestamp_ms
 
 
@@ -81,7 +81,7 @@ SEED = 7
 
 @pytest.fixture(scope="module")
 def topics() -> tuple[Topics, Counter[str]]:
-    """Every topic after some thousand commands, and what the processor counted."""
+    """The records of every topic after some thousand commands, and the counts of the processor."""
     topic = TopicConfig(source_header=True, dlq_max_ratio=1)
     driver = ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
     for number, (key, value, headers) in enumerate(commands(SEED, 6_000, keys=50)):
@@ -96,7 +96,7 @@ def topics() -> tuple[Topics, Counter[str]]:
 
 
 def wrong(topics: Topics, counted: Counter[str]) -> list[str]:
-    """What the ledger says of them."""
+    """The discrepancies that the ledger reports."""
     ledger = Ledger()
     takers: dict[str, Callable[..., None]] = {
         "publish": ledger.take_input,
@@ -115,7 +115,7 @@ def wrong(topics: Topics, counted: Counter[str]) -> list[str]:
 
 
 def test_rubbish_without_a_broker_adds_up(topics):
-    """The processor alone, on a clock of its own."""
+    """The processor alone, on a simulated clock, accounts for every record."""
     assert wrong(*topics) == []
 
 
@@ -134,7 +134,7 @@ def _updates(record: Record) -> bool:
     ("ack", _named, "are missing"),
 ])  # fmt: skip
 def test_a_record_that_is_lost_is_told(topics, role, which, said):
-    """One record less in an output."""
+    """The ledger reports an output with one record removed."""
     records, counted = topics
     places = [place for place, record in enumerate(records[role]) if which(record)]
     place = places[len(places) // 2]
@@ -144,7 +144,7 @@ def test_a_record_that_is_lost_is_told(topics, role, which, said):
 
 
 def test_a_key_that_the_sow_lacks_is_told(topics):
-    """Its deltas add up to a record."""
+    """The ledger reports a record missing from SOW whose deltas are there."""
     records, counted = topics
     key = next(record.key for record in reversed(records["sow"]) if record.value is not None)
     less = [record for record in records["sow"] if record.key != key]
@@ -152,7 +152,7 @@ def test_a_key_that_the_sow_lacks_is_told(topics):
 
 
 def test_conflated_acks_that_are_lost_are_told(topics):
-    """Without the ones that stand for many, those that they stand for have none."""
+    """The ledger reports the acks that are missing when conflated acks were lost."""
     records, counted = topics
     alone = [ack for ack in records["ack"] if b"command_id" in (ack.value or b"")]
     assert len(alone) < len(records["ack"])
@@ -161,7 +161,7 @@ def test_conflated_acks_that_are_lost_are_told(topics):
 
 @pytest.mark.parametrize(("role", "said"), [("delta", "twice"), ("dlq", "twice"), ("ack", "too many")])
 def test_a_record_that_comes_twice_is_told(topics, role, said):
-    """One record more in an output."""
+    """The ledger reports an output with one record repeated."""
     records, counted = topics
     places = [place for place, record in enumerate(records[role]) if role != "ack" or _named(record)]
     place = places[len(places) // 2]
@@ -171,7 +171,7 @@ def test_a_record_that_comes_twice_is_told(topics, role, said):
 
 @pytest.mark.parametrize("both", [False, True])
 def test_a_wrong_value_is_told(topics, both):
-    """On the delta topic alone, and also where SOW and delta agree."""
+    """The ledger reports a wrong value on the delta topic alone, and also one on which SOW and delta agree."""
     records, counted = topics
     place = max(place for place, record in enumerate(records["delta"]) if _updates(record))
     changed = dict(records)
