@@ -69,7 +69,7 @@ def split_filter(text: str, schema: StructType | None) -> Split:
 def _split(text: str, schema: StructType | None) -> tuple[list[tuple[Node, Truth]], list[Node]]:
     compiled = compile_filter(text)
     if compiled.uses_metadata:
-        _refuse_facts(compiled.tree)
+        _refuse_metadata(compiled.tree)
     pushed: list[tuple[Node, Truth]] = []
     rest: list[Node] = []
     for node in compiled.tree.operands if isinstance(compiled.tree, And) else (compiled.tree,):
@@ -94,14 +94,14 @@ def _all(nodes: list[Node]) -> Node:
     return nodes[0] if len(nodes) == 1 else And(tuple(nodes))
 
 
-def _refuse_facts(tree: Node) -> None:
+def _refuse_metadata(tree: Node) -> None:
     """Reject functions of the Kafka record: a Column has the record's text only."""
     function = BUILT_IN.get(tree.name) if isinstance(tree, Call) else None
     # A function that moves by itself only needs the clock.
-    if function is not None and function.takes == "facts" and not function.moves_by_itself:
+    if function is not None and function.takes == "metadata" and not function.moves_by_itself:
         raise ConfigurationError(
             f"{function.name}() cannot be asked here: a filter in Spark sees the record's values and nothing else; "
             "compare the DataFrame's own columns, such as sow_key and timestamp"
         )
     for child in children(tree):
-        _refuse_facts(child)
+        _refuse_metadata(child)
