@@ -1,4 +1,4 @@
-"""Runs the suite: every program in turn, its figures into one file, then the goals and the chart."""
+"""Runs the suite: every program in turn, whose figures go into one file, then the goals and the chart."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.programs.benchmarks.throughput import say
 
 
 def main() -> None:
-    """Run what is asked for; what was measured before and is not now stays in the file."""
+    """Run the requested programs; earlier figures of the other programs stay in the file."""
     parser = argparse.ArgumentParser(prog="python -m tests.programs.benchmarks", description=__doc__)
     parser.add_argument("--only", nargs="+", choices=PROGRAMS, default=list(PROGRAMS), metavar="PROGRAM",
                         help=", ".join(PROGRAMS))  # fmt: skip
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def _measure(arguments: argparse.Namespace, file: Path, programs: dict[str, Any]) -> list[str]:
-    """Run the programs, and write what each measured at once; the names of those that failed."""
+    """Run the programs, and write the figures of each at once; returns the names of those that failed."""
     failed, here = [], machine()
     file.parent.mkdir(parents=True, exist_ok=True)
     for name in arguments.only:
@@ -61,12 +61,12 @@ def _measure(arguments: argparse.Namespace, file: Path, programs: dict[str, Any]
 
 
 def _chart(file: Path, what: str) -> Path:
-    """Where a chart of these figures goes: beside them."""
+    """The path of a chart, in the directory of its figures."""
     return file.with_name(f"{file.stem}-{what}.svg")
 
 
 def _tell(programs: Programs) -> None:
-    """The goals, each with its figure."""
+    """Print the goals, each with its figure."""
     if any(entry["is_quick"] for entry in programs.values()):
         print("Of small sizes: it works, but these are no figures.")
     for verdict in judge(programs):

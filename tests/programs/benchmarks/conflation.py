@@ -1,4 +1,4 @@
-"""Measures one conflate worker, exactly once, beside Kafka Streams' `suppress`: same input, same broker, in turn."""
+"""Measures one conflate worker, exactly once, against Kafka Streams' `suppress`: same input and broker, in turn."""
 
 from __future__ import annotations
 
@@ -38,30 +38,30 @@ if TYPE_CHECKING:
     from tests.programs.benchmarks.conflation_programs import Underlying
 
 STAMPED_PER_S = 150_000
-"""How many updates a second the timestamps tell of, which are the time to Kafka Streams."""
+"""Rate of the updates by their timestamps, which are the time for Kafka Streams."""
 
 
 AHEAD_S = 1800
-"""By how much the timestamps lie ahead of the clock."""
+"""Time by which the timestamps are ahead of the clock."""
 BEHIND_S = 600
-"""By how much they lie behind it with `--behind`."""
+"""Time by which they are behind it with `--behind`."""
 
 
 class Figure(NamedTuple):
     """One run of one program."""
 
     records_per_s: float
-    """Updates, from the first one taken until the last one is."""
+    """Rate of updates, from the first one processed to the last."""
     cpu_s_per_million: float
-    """User and system seconds of the process meanwhile, per million updates."""
+    """User and system seconds of the process during the run, per million updates."""
     deliveries: int
-    """Records on its SOW topic, when it had nothing left to do."""
+    """Number of records on its SOW topic at the end."""
     missing: int
-    """Keys whose last update is not among them."""
+    """Number of keys whose last update is not among them."""
 
 
 def main() -> None:
-    """Load once, run the rounds, then look at a quiet key, and print the tables."""
+    """Load the input once, run the rounds, then measure a quiet key, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=3_000_000)
     parser.add_argument("--keys", type=int, default=10_000)
@@ -102,10 +102,10 @@ def main() -> None:
 
 
 def worker(family: Underlying, count: int, last: dict[bytes, bytes]) -> Figure:
-    """One run of ours, until everything is delivered and committed; what it wrote must add up."""
+    """Run our worker until it has delivered and committed all updates; its outputs must be complete."""
     source = f"{family.name}.sow"
     ends = Admin({"bootstrap.servers": family.bootstrap}).end_offsets(source, range(PARTITIONS))
-    whole = sum(ends.values()) - PARTITIONS  # Behind the last record of each is a transaction's marker.
+    whole = sum(ends.values()) - PARTITIONS  # A transaction marker follows the last record of each partition.
     with sowstream(family) as running:
         measured = psutil.Process(running.process.pid)
         wait_until(running.process, running.log, lambda: consumed(running.metrics_port) > 0, 0.005)
@@ -122,7 +122,7 @@ def worker(family: Underlying, count: int, last: dict[bytes, bytes]) -> Figure:
 
 
 def streamed(class_path: str, family: Underlying, count: int, last: dict[bytes, bytes]) -> Figure:
-    """One run of Kafka Streams', until it has processed everything, an interval and a second more."""
+    """Run Kafka Streams until it has processed all updates, and for an interval and a second more."""
     with suppress(class_path, family, count) as running:
         assert running.process.stdout is not None
         if not (line := running.process.stdout.readline()):
@@ -134,7 +134,7 @@ def streamed(class_path: str, family: Underlying, count: int, last: dict[bytes, 
 
 
 def missing(last: dict[bytes, bytes], told: list[Seen]) -> int:
-    """How many keys have not got their last update."""
+    """The number of keys whose last update is missing."""
     sow = {record.key: record.value for record in told}
     return sum(sow.get(key) != value for key, value in last.items())
 
@@ -160,7 +160,7 @@ def everything(bootstrap: str, topic: str) -> list[Seen]:
 
 
 def report(records: int, ours: list[Figure], theirs: list[Figure]) -> None:
-    """The medians, side by side."""
+    """Print the medians, side by side."""
     print(
         f"{'':14}{'updates/s':>12}{'CPU s/M':>10}{'deliveries':>12}{'ratio':>8}{'missing':>10}"
         f"   (medians of {len(ours)} rounds)"
@@ -175,7 +175,7 @@ def report(records: int, ours: list[Figure], theirs: list[Figure]) -> None:
 
 
 def weigh(keys: int) -> None:
-    """Print what a waiting key takes."""
+    """Print the memory of a pending key."""
     found = pending_bytes(keys)
     print(f"{keys:,} keys wait, each with one update of {found.value_bytes:.0f} bytes; each of them takes")
     print(f"  {found.resident_bytes:,.0f} bytes of resident memory, {found.traced_bytes:,.0f} by Python's count")
@@ -183,7 +183,7 @@ def weigh(keys: int) -> None:
 
 
 def tell(found: Quiet) -> None:
-    """What became of the quiet key."""
+    """Print the delays of the quiet key."""
     print(f"a quiet key's last update: delivered by sowstream after {found.ours_s:.2f} s")
     if found.theirs_s is not None:
         print(

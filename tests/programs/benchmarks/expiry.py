@@ -1,4 +1,4 @@
-"""Measures how late records expire: many live ones, each due at its own time, as a reader of the topic sees it."""
+"""Measures how late records expire: many live records, each due at its own time, as a reader of the topic sees them."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from processor.runtime.process import allocator
 from tests.programs.benchmarks.throughput import PARTITIONS, broker, committed, say, wait_until, write_settings
 
 LOADING_S = 60
-"""Least time to live per million records: they must all be there before the first one goes."""
+"""Least time to live per million records: all must be written before the first one expires."""
 
 
 def main() -> None:
-    """Load, wait, and print how late they went."""
+    """Load the records, wait, and print their delays."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--spread", type=int, default=60, help="seconds over which they fall due")
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def _measure(bootstrap: str, directory: Path, records: int, spread_s: int) -> list[float]:
-    """How late each record went, seconds."""
+    """The delay of each record's expiry, in seconds."""
     name = f"bench{uuid.uuid4().hex[:8]}"
     settings = write_settings(directory / name, name, bootstrap)
     config = load_settings(settings)
@@ -101,7 +101,7 @@ def _load(bootstrap: str, topic: str, records: int, least_s: int, spread_s: int)
 def _read(bootstrap: str, topic: str, *, live: bool) -> Iterator[Message]:
     """Committed records, from the beginning or the end on.
 
-    Without an end: what a committed reader takes for it may lie before a transaction that is committed already.
+    The reading has no end: the end offset of a committed reader may be before a transaction that is already committed.
     """
     reader = Consumer(
         {

@@ -1,4 +1,4 @@
-"""Measures what a record costs one worker, exactly once, as keys, records, partitions, processes or batches grow."""
+"""Measures a record's costs for one worker, exactly once, as keys, records, partitions, processes or batches grow."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 KEYS = (10_000, 100_000, 1_000_000)
 GROUPS = ("keys", "sizes", "partitions", "processes", "held", "batches")
 _HELD_CORES = 0.4
-"""What a held process has: of two cores the broker and all others keep more than one."""
+"""Share of a core for a limited process: broker and other processes keep more than one of two cores."""
 
 
 def main() -> None:
-    """Fill, run the rounds of each group in turn, and print a table."""
+    """Fill the states, run the rounds of each group in turn, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", choices=GROUPS, default=GROUPS)
     parser.add_argument(
@@ -57,11 +57,11 @@ def main() -> None:
 
 
 def sizes(group: str, keys: Sequence[int] = KEYS, state: int = Size().keys) -> dict[str, Size]:
-    """What is compared, by the names that the figures have: the first is what the others are compared with."""
+    """The sizes of a group by the names in the figures; the others are compared with the first."""
     usual = Size(keys=state)
     found = {
         "keys": {count: usual._replace(keys=count) for count in sorted(keys)},
-        # Fewer keys: a tenth of them is 100 MB of the largest records.
+        # Fewer keys: a tenth of them makes 100 MB of the largest records.
         "sizes": {count: usual._replace(keys=state // 10, size_bytes=count) for count in (70, 1_000, 10_000)},
         "partitions": {count: usual._replace(partitions=count) for count in (1, 4, 16, 64)},
         "processes": {count: usual._replace(processes=count) for count in (1, 2)},
@@ -72,14 +72,14 @@ def sizes(group: str, keys: Sequence[int] = KEYS, state: int = Size().keys) -> d
 
 
 def deltas_of(size: Size, records: int) -> int:
-    """Deltas of a run: of large records so many that what is written stays within ten times that of small ones."""
+    """The number of deltas of a run: large records get fewer, so that at most ten times the bytes are written."""
     return max(1, records // max(1, size.size_bytes // 1_000))
 
 
 def measured(
     bootstrap: str, directory: Path, chosen: dict[str, Size], records: int, rounds: int
 ) -> dict[str, list[Figure]]:
-    """Fill the states, then let the sizes take turns; another one begins each round."""
+    """Fill the states, then run the sizes in turn; each round begins with another size."""
     figures: dict[str, list[Figure]] = {name: [] for name in chosen}
     with contextlib.ExitStack() as cleanup:
         grown = {}
@@ -96,7 +96,7 @@ def measured(
 
 
 def report(group: str, figures: dict[str, list[Figure]]) -> None:
-    """Medians, and what a record costs beside the first size: the medians of the rounds' ratios."""
+    """Print medians, and the costs of a record relative to the first size: the medians of the rounds' ratios."""
     first = next(iter(figures.values()))
     print(
         f"{'':20}{'records/s':>12}{'us/record':>11}{'CPU s/M':>10}{'resident MB':>13}{'cost':>8}{'CPU cost':>10}"

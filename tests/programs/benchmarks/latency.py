@@ -1,4 +1,4 @@
-"""Measures how long a published record takes until it can be read, under each guarantee: same broker, in turn."""
+"""Measures the time from publishing a record until it can be read, under each guarantee: same broker, in turn."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def family(bootstrap: str, guarantee: str) -> Iterator[BenchSetup]:
-    """Topics and settings of their own."""
+    """Create topics and settings for one guarantee."""
     name, kafka = f"bench{uuid.uuid4().hex[:8]}", {"bootstrap.servers": bootstrap}
     with tempfile.TemporaryDirectory(prefix="sowstream-bench-") as directory, topics(kafka, name):
         yield write_setup(Path(directory) / name, name, kafka, guarantee=guarantee)

@@ -1,4 +1,4 @@
-"""Measures how long a record takes until its delta is read while a worker, exactly once, does a part of what it can."""
+"""Measures the time until a record's delta is read while a worker, exactly once, runs at a part of its peak rate."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from processor.tools.broker.guarded import GuardedProcess
 
 PARTITION = 0
-"""The probes' own: of it alone everything is read, so that reading takes little from what is measured."""
+"""Partition of the probes; only this one is read, so that the reading takes little of the machine."""
 PROBES = 200
-"""Different keys of theirs."""
+"""Number of different keys of the probes."""
 RATE = 100.0
-"""Probes a second."""
+"""Rate of the probes, per second."""
 WARM_UP_S = 5.0
-"""Of the load, and not counted."""
+"""Time of the load whose probes are not counted."""
 LATE_S = 60.0
-"""For the last probe to come."""
+"""Largest waiting time for the last probe."""
 
 
 def main() -> None:
@@ -63,7 +63,7 @@ def main() -> None:
                 wait_until(process, grown.is_shared, every_s=0.05)
                 with feed(bootstrap, grown, rate):
                     delays = probed_s(bootstrap, grown, process, arguments.seconds)
-                # Behind the last record of a partition may be a transaction's marker.
+                # A transaction marker may follow the last record of a partition.
                 wait_until(process, lambda: grown.lag() <= grown.partitions, every_s=0.1)
             p50, p99 = (percentile(delays, share) * 1000 for share in (0.5, 0.99))
             rounds.append({"peak": peak, "rate": rate, "p50_ms": p50, "p99_ms": p99})
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def probed_s(bootstrap: str, grown: Grown, process: GuardedProcess, seconds: float) -> list[float]:
-    """From the publisher's call to the reader's, of each probe after the warm-up, seconds."""
+    """The time from the publisher's call to the reader's, for each probe after the warm-up, in seconds."""
     kafka = {"bootstrap.servers": bootstrap}
     output = grown.source.removesuffix(".publish") + ".delta"
     named = (b"probe%d" % number for number in count())

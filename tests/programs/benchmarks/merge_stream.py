@@ -1,4 +1,4 @@
-"""How fast the streaming merge is: `python -m tests.programs.benchmarks.merge_stream --commands 200000 --cores 2`."""
+"""Measures the streaming merge: `python -m tests.programs.benchmarks.merge_stream --commands 200000 --cores 2`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARTITIONS = 4
 
 
 def main() -> None:
-    """Publish everything, merge it in one query, and print each micro-batch and the rate of those after the first."""
+    """Publish all commands, merge them in one query, and print each micro-batch and the rate after the first."""
     given = _arguments()
     with EmbeddedBroker() as broker, tempfile.TemporaryDirectory() as directory:
         kafka = {"bootstrap.servers": broker.bootstrap}
@@ -72,7 +72,7 @@ def _session(cores: int) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-        # Else a query whose input is at its end goes on, to see whether something expires.
+        # Otherwise a query at the end of its input runs further batches, to expire records.
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     }
 

@@ -1,4 +1,4 @@
-"""The rivals at the merge job: how each is installed and run; one that cannot be had is left out, with a word why."""
+"""The rivals at the merge job, with their installation; one that cannot be installed is left out, with a message."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 QUIX = "3.28.0"
 _QUIX_PART = 10
-"""Quix Streams is given this part of the records: all of them would take most of the time."""
+"""Quix Streams gets one record in so many: all of them would take most of the time."""
 
 
 def kafka_streams(directory: Path, guarantee: str = "exactly_once_v2", options: Sequence[str] = ()) -> Run | None:
-    """Kafka Streams, one thread, with these options for Java; None where there is no Java compiler."""
+    """A run of Kafka Streams, one thread, with these options for Java; None if there is no Java compiler."""
     if (compiler := shutil.which("javac")) is None:
         say("no javac here: without Kafka Streams")
         return None
@@ -44,7 +44,7 @@ def kafka_streams(directory: Path, guarantee: str = "exactly_once_v2", options: 
 
 
 def quix_streams(directory: Path, guarantee: str = "exactly-once") -> Run | None:
-    """Quix Streams, in a virtual environment that is kept; None where it cannot be installed."""
+    """A run of Quix Streams, in a virtual environment that is kept; None if it cannot be installed."""
     place = cache_dir() / f"quix-{QUIX}"
     python = place / "bin" / "python"
     if not (place / "installed").exists():
@@ -65,7 +65,7 @@ def quix_streams(directory: Path, guarantee: str = "exactly-once") -> Run | None
 def _run(
     directory: Path, order: Sequence[str], guarantee: str, part: int, bootstrap: str, name: str, count: int
 ) -> Figure:
-    """One run on the topic `<name>.publish`, from the first record taken until so many are processed."""
+    """Run a program on the topic `<name>.publish`, from the first record consumed until all are processed."""
     family, count = f"{name}_{uuid.uuid4().hex[:4]}", count // part
     admin = Admin({"bootstrap.servers": bootstrap})
     admin.create(family_specs(family, ["sow", "delta"], partitions=PARTITIONS))
@@ -88,7 +88,7 @@ def _run(
             process.stdin.close()
         process.wait(timeout=TIMEOUT_S)
         process.stdout.close()
-        # What it made with its application's name, too: the changelog.
+        # The changelog topic begins with its application's name, too.
         names = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=10).topics
         admin.delete([topic for topic in names if family in topic])
         shutil.rmtree(state, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Measures how often the successor of a killed member is the one foretold, on a real broker."""
+"""Measures how often the successor of a killed member is the predicted one, on a real broker."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ TIMEOUT_S = 60.0
 
 
 class Hits(NamedTuple):
-    """How many partitions of killed members went where they were foretold to go."""
+    """The number of partitions of killed members that went to the predicted member."""
 
     first: int
-    """After the first death."""
+    """Number after the first death."""
     second: int
-    """After that of the successor too."""
+    """Number after the death of the successor too."""
     first_of: int
     second_of: int
 
 
 def main() -> None:
-    """Kill and count, for both group protocols."""
+    """Run the rounds for both group protocols, and print the counts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=20, help="first deaths; each is followed by that of a successor")
     parser.add_argument("--members", type=int, default=4)
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 class Crowd:
-    """Members of one group, each a process."""
+    """The members of one group, each a process."""
 
     def __init__(self, bootstrap: str, protocol: str, partitions: int) -> None:
         self._bootstrap, self._protocol, self._partitions = bootstrap, protocol, partitions
@@ -69,7 +69,7 @@ class Crowd:
             self._be_quick()
 
     def join(self, count: int) -> None:
-        """So many more members."""
+        """Start more members."""
         command = [sys.executable, "-m", "tests.programs.benchmarks.member", self._bootstrap, self._group, self._topic]
         made = [subprocess.Popen([*command, self._protocol], stdout=subprocess.PIPE, text=True) for _ in range(count)]
         for process in made:
@@ -77,7 +77,7 @@ class Crowd:
             self._processes[process.stdout.readline().strip()] = process
 
     def kill(self, member: str) -> None:
-        """SIGKILL."""
+        """Kill a member with SIGKILL."""
         process = self._processes.pop(member)
         process.kill()
         process.wait()
@@ -85,7 +85,7 @@ class Crowd:
             process.stdout.close()
 
     def settled(self) -> Group:
-        """The group, once exactly the living have all partitions."""
+        """The group, once exactly the living members have all partitions."""
         deadline_s = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline_s:
             group = self._admin.ask_group(self._group, self._topic, 5.0).wait()
@@ -96,13 +96,13 @@ class Crowd:
         raise SystemExit("the group does not settle")
 
     def close(self) -> None:
-        """Nothing is left."""
+        """Kill all members."""
         for member in list(self._processes):
             self.kill(member)
         self._admin.delete([self._topic])
 
     def _be_quick(self) -> None:
-        """In the newer protocol the broker says for how long the dead are waited for."""
+        """Shorten the session timeout, which the broker sets in the newer protocol."""
         wanted = {"consumer.session.timeout.ms": "4000", "consumer.heartbeat.interval.ms": "500"}
         entries = [
             ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in wanted.items()
@@ -113,7 +113,7 @@ class Crowd:
 
 
 def rounds(crowd: Crowd, members: int, kills: int, rng: random.Random) -> tuple[str, Hits]:
-    """Kill an owner and then a successor of its, so many times."""
+    """Kill an owner and then its successor, several times."""
     crowd.join(members)
     hits = Hits(0, 0, 0, 0)
     assignor = ""

@@ -1,4 +1,4 @@
-"""Measures restores of a SOW topic beside Kafka Streams' of the same: from empty directories, in turn; or restarts."""
+"""Measures restores of a SOW topic against those of Kafka Streams: from empty directories, in turn; or restarts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TRANSACTION_RECORDS = 100_000
 
 
 def main() -> None:
-    """Load once, then run the rounds and print a table."""
+    """Load the topic once, then run the rounds and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=3)
@@ -104,7 +104,7 @@ def load(bootstrap: str, name: str, count: int) -> None:
 
 
 def restored(name: str, settings: Path, *, is_killed: bool = False) -> dict[str, float]:
-    """One restore in a process of its own, which is then closed, or killed."""
+    """Measure one restore in a process of its own, which is then closed or killed."""
     with settings.with_name("restore.log").open("wb") as said:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.programs.benchmarks.restoring", name, str(settings)],
@@ -131,7 +131,7 @@ def restored(name: str, settings: Path, *, is_killed: bool = False) -> dict[str,
 
 
 def restarts(name: str, settings: Path, rounds: int) -> None:
-    """Print how long a worker's state takes to be ready again."""
+    """Print the time until a worker's state is ready again."""
     say(f"cold: {json.dumps(restored(name, settings))}")
     for what, is_killed in (("close", False), ("kill -9", True)):
         restored(name, settings, is_killed=is_killed)
@@ -140,7 +140,7 @@ def restarts(name: str, settings: Path, rounds: int) -> None:
 
 
 def streams_jars() -> str:
-    """The class path of Kafka Streams; fetched once, by the Ivy that PySpark ships."""
+    """The class path of Kafka Streams; downloaded once, by the Ivy that PySpark ships."""
     import pyspark
 
     directory = cache_dir() / f"kafka-streams-{STREAMS}"
@@ -161,7 +161,7 @@ def streams_jars() -> str:
 
 
 def streams_restored(jars: str, bootstrap: str, topic: str, threads: int, directory: Path) -> dict[str, float]:
-    """One restore of Kafka Streams' from an empty directory."""
+    """Measure one restore by Kafka Streams from an empty directory."""
     program = Path(__file__).with_name("KafkaStreamsRestore.java")
     state = Path(tempfile.mkdtemp(dir=directory))
     order = [find_java(), "-Xmx2G", "-cp", jars, program, bootstrap, topic, str(PARTITIONS), str(threads), state]
@@ -177,7 +177,7 @@ def streams_restored(jars: str, bootstrap: str, topic: str, threads: int, direct
 
 
 def report(records: int, ours: list[dict[str, float]], theirs: list[dict[str, float]]) -> None:
-    """The medians, side by side."""
+    """Print the medians, side by side."""
     rates = [records / one["seconds"] for one in ours]
     middle = {name: statistics.median(one[name] for one in ours) for name in ours[0]}
     print(f"{'':14}{'records/s':>12}{'seconds':>9}   (medians of {len(ours)} rounds)")

@@ -1,6 +1,6 @@
-"""One restore as a worker does it, measured: NAME SETTINGS-FILE; prints one line of JSON, and waits to be told to end.
+"""Measures one restore as a worker does it: NAME SETTINGS-FILE; prints one line of JSON, and waits for its end.
 
-A line on standard input ends it in good order; who kills it instead sees what a restart has to read again.
+A line on standard input ends it in good order; after a kill instead, a restart shows how much it reads again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from processor.runtime.task import Task
 from processor.store.rocksdb_memory import RocksMemory
 
 READS = 20_000
-"""Cold keys that are looked up as soon as all is there."""
+"""Number of cold keys that are read as soon as the restore is complete."""
 
 
 def main(name: str, settings: Path) -> None:
@@ -73,7 +73,7 @@ def main(name: str, settings: Path) -> None:
 
 
 def _reads_s(tasks: list[Task]) -> float:
-    """How long it takes to look cold keys up, in batches of 500, in the state right after a restore."""
+    """The time to read cold keys, in batches of 500, from the state right after a restore."""
     rng = random.Random(3)
     began_s = time.monotonic()
     for number in range(0, READS, 500):

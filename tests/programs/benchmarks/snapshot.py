@@ -1,4 +1,4 @@
-"""How fast a client tells the state of the world, from Kafka and from a view that was kept: in a process of its own.
+"""Measures how fast a client returns the state of the world, from Kafka and from a kept view, in its own process.
 
 ```
 python -m tests.programs.benchmarks.snapshot --records 1000000 --rounds 3
@@ -36,11 +36,11 @@ CASES = {
     "all told": (None, False),
     "the filter, from a kept view": (_FILTER, True),
 }
-"""What is asked for, and whether from a view that an earlier run kept."""
+"""The queries, and whether each uses a view that an earlier run kept."""
 
 
 def main() -> None:
-    """Fill a topic, ask, print medians."""
+    """Fill a topic, run the queries, and print medians."""
     parser = argparse.ArgumentParser(prog="python -m tests.programs.benchmarks.snapshot", description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
@@ -79,7 +79,7 @@ def _ask(config: str, case: str, directory: str) -> None:
     selection, is_kept = CASES[case]
     view_dir = Path(directory) / "views" if is_kept else None
     with Client("snapshot", load(Path(config)), view_dir=view_dir) as client:
-        client.get(_TOPIC, "nobody")  # It is connected, and everything is imported.
+        client.get(_TOPIC, "nobody")  # Before the measurement, the client connects and all modules are imported.
         began_s, cpu_s = time.perf_counter(), time.process_time()
         told = sum(1 for message in client.sow(_TOPIC, selection) if message.command == "sow")
         wall_s, used_s = time.perf_counter() - began_s, time.process_time() - cpu_s

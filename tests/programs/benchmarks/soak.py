@@ -1,4 +1,4 @@
-"""Measures whether memory and lag of one worker, exactly once, stay as they are: long, at 70 % of what it can do."""
+"""Measures whether memory and lag of one worker, exactly once, remain constant at 70 % of its peak rate for long."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 PEAK_RUNS = 3
 SAMPLES = 360
-"""Of the whole time: each 5 s in half an hour."""
+"""Number of samples: one every 5 s in half an hour."""
 EVERY_S = 0.5
-"""And not more often."""
+"""Least time between two samples."""
 
 
 def main() -> None:
-    """Measure the peak, load the worker with a part of it, and print how its memory and lag were."""
+    """Measure the peak rate, run the worker at a part of it, and print its memory and lag."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--load", type=float, default=0.7, help="of what is measured just before")
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def soak(grown: Grown, process: GuardedProcess, seconds: float) -> list[Sample]:
-    """Look at the worker as long as that; the time counts from the first record taken."""
+    """Sample the worker; the time counts from the first record consumed."""
     before = grown.consumed()
     wait_until(process, lambda: grown.consumed() > before, every_s=0.05)
     working, began_s, every_s = family(process), time.monotonic(), max(EVERY_S, seconds / SAMPLES)
@@ -79,7 +79,7 @@ def soak(grown: Grown, process: GuardedProcess, seconds: float) -> list[Sample]:
 
 
 def report(found: dict[str, float], samples: list[Sample]) -> None:
-    """The quarters side by side."""
+    """Print the quarters, side by side."""
     print(
         f"{'median of the quarter':24}{'1st':>10}{'2nd':>10}{'3rd':>10}{'4th':>10}   ({found['minutes']:.1f} minutes)"
     )

@@ -1,6 +1,7 @@
-"""Measures a merge on Spark with one core and two, beside one worker process: same topic, same broker, in turn.
+"""Measures a merge on Spark with one core and two, against one worker process: same topic and broker, in turn.
 
-Piece by piece: with `--bootstrap` and `--topic` the input is loaded once and kept, and `--only` runs one program.
+Parts can be run alone: with `--bootstrap` and `--topic` the input is loaded once and kept, and `--only` runs one
+program.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _SMALL_RECORDS = 2_000
 
 
 def main() -> None:
-    """Load, run the programs in turn, print a table."""
+    """Load the input, run the programs in turn, and print a table."""
     arguments = _arguments()
     if arguments.merge:
         print(json.dumps(_merge(arguments)))
@@ -93,7 +94,7 @@ def _arguments() -> argparse.Namespace:
 def _run(
     program: str, bootstrap: str, name: str, directory: Path, arguments: argparse.Namespace
 ) -> subprocess.CompletedProcess[str]:
-    """One merge in a process of its own."""
+    """Measure one merge in a process of its own."""
     command = [
         sys.executable,
         "-m",
@@ -117,9 +118,10 @@ def _run(
 
 
 def _merge(arguments: argparse.Namespace) -> dict[str, Any]:
-    """One merge in this process, after a small one: a worker is not timed from its start either.
+    """Measure one merge in this process, after a small one: a worker is not timed from its start either.
 
-    The small one pays for what a process pays once: the session's first plans, Java's compiler, Python's imports.
+    The small one includes the costs that a process has once: the session's first plans, Java's compiler, Python's
+    imports.
     """
     from spark_integration import spark_session
     from spark_integration.merge.batch.merge_batch import merge_batch
@@ -151,7 +153,7 @@ def _merge(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 class _Measured:
-    """Time, processor time and memory of this process and its children, as long as the block lasts."""
+    """Measures time, processor time and memory of this process and its children, as long as the block lasts."""
 
     def __enter__(self) -> Self:
         self._cpu: dict[int, float] = {}
@@ -184,7 +186,7 @@ class _Measured:
 
 
 def _tree() -> Iterator[psutil.Process]:
-    """This process and those it started."""
+    """This process and its descendants."""
     own = psutil.Process()
     yield own
     yield from own.children(recursive=True)

@@ -1,4 +1,4 @@
-"""Measures how long partitions stand still when their owner is killed, with standbys and without."""
+"""Measures how long partitions pause when their owner is killed, with standbys and without."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ TIMEOUT_S = 600.0
 
 
 class Takeover(NamedTuple):
-    """What one kill cost."""
+    """The figures of one kill."""
 
     outage_s: float
-    """From the kill to the first record committed in the last of its partitions, less the session timeout."""
+    """Time from the kill to the first record committed in the last of its partitions, less the session timeout."""
     work_s: float
-    """The part of it after the successors were told of their partitions."""
+    """The part of it after the successors were assigned their partitions."""
     read: int
-    """Records that they had to read for it."""
+    """Number of records that they had to read for it."""
 
 
 class Machine:
@@ -65,14 +65,14 @@ class Machine:
             self.process = subprocess.Popen(command, stdout=said, stderr=said, env=environment)
 
     def metric(self, name: str, labels: str = "") -> dict[int, float]:
-        """A metric by partition; nothing while the worker does not serve."""
+        """A metric by partition; empty while the worker does not serve metrics."""
         with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics") as page:
             rows = re.findall(rf'^{name}{{partition="(\d+)".*{labels}.*}} (\S+)$', page.read().decode(), re.MULTILINE)
             return {int(partition): float(value) for partition, value in rows}
         return {}
 
     def said(self, event: str) -> list[dict[str, Any]]:
-        """Every line of an event in its log."""
+        """Every line of an event in the worker's log."""
         lines = [line for line in self.log.read_text().splitlines() if line.startswith("{")]
         return [found for line in lines if (found := json.loads(line)).get("event") == event]
 
@@ -97,7 +97,7 @@ def main() -> None:
 
 
 def measure(bootstrap: str, keys: int, replicas: int) -> Takeover:
-    """Three workers, one of which is killed while all is quiet; then a record for each of its partitions."""
+    """Start three workers, kill one of them while they are idle, and send a record to each of its partitions."""
     name = f"takeover{uuid.uuid4().hex[:8]}"
     with family(bootstrap, name, replicas) as (settings, config), contextlib.ExitStack() as cleanup:
         say(f"loading {keys} keys, standby_replicas {replicas}")
@@ -115,7 +115,7 @@ def measure(bootstrap: str, keys: int, replicas: int) -> Takeover:
 
 
 def all_running(machines: list[Machine]) -> bool:
-    """Whether each partition is processed, and each worker has some."""
+    """Whether each partition is processed, and each worker has some partitions."""
     owned = [machine.metric("sowstream_task_state", 'state="running"') for machine in machines]
     return all(owned) and sum(map(len, owned)) == PARTITIONS
 
@@ -127,7 +127,7 @@ def all_kept(machines: list[Machine]) -> bool:
 
 
 def kill(bootstrap: str, name: str, config: Config, machines: list[Machine]) -> Takeover:
-    """Kill the first one; how long until its partitions go on."""
+    """Kill the first worker, and measure the time until its partitions are processed again."""
     partitions = sorted(machines[0].metric("sowstream_task_state", 'state="running"'))
     sow = f"{name}.sow"
     reader = LogReader(config.kafka, group=f"{name}.reader")
@@ -160,7 +160,7 @@ def kill(bootstrap: str, name: str, config: Config, machines: list[Machine]) -> 
 
 
 def poke(bootstrap: str, topic: str, partitions: list[int]) -> None:
-    """One delta for a key of each partition."""
+    """Publish one delta for a key of each partition."""
     producer = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random", "linger.ms": 0})
     for partition in partitions:
         key = next(key for key in range(10_000) if partition_for(b"%d" % key, PARTITIONS) == partition)
@@ -170,7 +170,7 @@ def poke(bootstrap: str, topic: str, partitions: list[int]) -> None:
 
 @contextlib.contextmanager
 def family(bootstrap: str, name: str, replicas: int) -> Iterator[tuple[Path, Config]]:
-    """Topics and settings, removed afterwards."""
+    """Create topics and settings, which are removed afterwards."""
     directory = Path(tempfile.mkdtemp(prefix="sowstream-takeover-"))
     tree = {
         "application_id": name,
@@ -192,7 +192,7 @@ def family(bootstrap: str, name: str, replicas: int) -> Iterator[tuple[Path, Con
 
 
 def wait(reached: Callable[[], bool], what: str) -> None:
-    """Look until it is so."""
+    """Poll until a condition holds."""
     deadline_s = time.monotonic() + TIMEOUT_S
     while not reached():
         if time.monotonic() > deadline_s:

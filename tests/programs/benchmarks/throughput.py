@@ -1,4 +1,4 @@
-"""Measures one worker, exactly once, beside the pass-through ceiling and its rivals: same input and broker, in turn."""
+"""Measures one worker, exactly once, against the pass-through ceiling and its rivals: same input, in turn."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ += ["load", "passthrough", "say", "topic", "wait_until", "worker", "writ
 TIMEOUT_S = 600.0
 
 Run: TypeAlias = "Callable[[str, str, int], Figure]"
-"""One run of a program: the broker, the family whose `.publish` has the input, and how many records it has."""
+"""A run of a program on a broker and the family whose `.publish` has the input, with the number of its records."""
 
 
 def main() -> None:
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def contestants(directory: Path, *, rivals: bool) -> dict[str, Run]:
-    """What takes part, by name: ours is `sowstream`."""
+    """The programs by name; ours is `sowstream`."""
     found: dict[str, Run | None] = {
         "pass-through": passthrough,
         "sowstream": lambda bootstrap, name, count: worker(
@@ -74,7 +74,7 @@ def contestants(directory: Path, *, rivals: bool) -> dict[str, Run]:
         ),
     }
     if rivals:
-        # They import this module.
+        # These modules import this module.
         from tests.programs.benchmarks.peers import kafka_streams, quix_streams
 
         found |= {"Kafka Streams": kafka_streams(directory), "Quix Streams": quix_streams(directory)}
@@ -83,7 +83,7 @@ def contestants(directory: Path, *, rivals: bool) -> dict[str, Run]:
 
 @contextlib.contextmanager
 def topic(bootstrap: str, records: int, keys: int) -> Iterator[str]:
-    """A loaded input topic, and outputs that nothing has been written to: the name of their family."""
+    """Create a loaded input topic and empty outputs; yields the name of their family."""
     name = f"bench{uuid.uuid4().hex[:8]}"
     with setup.topics({"bootstrap.servers": bootstrap}, name, f"{name}.pass1", f"{name}.pass2"):
         load(bootstrap, f"{name}.publish", records, keys)
@@ -101,12 +101,12 @@ def broker(given: str | None) -> Iterator[str]:
 
 
 def write_settings(directory: Path, name: str, bootstrap: str, **topic: Any) -> Path:
-    """Settings of one worker that keeps its state in `directory`; everything not said in `topic` is as shipped."""
+    """Write the settings of one worker with its state in `directory`; `topic` has those that are not defaults."""
     return write_setup(directory, name, {"bootstrap.servers": bootstrap}, topic=topic).file
 
 
 def setup_of(bootstrap: str, name: str, settings: Path) -> BenchSetup:
-    """What `write_settings` wrote, and whoever changed it since."""
+    """The setup of the settings in a file."""
     config = load_settings(settings)
     assert config.runtime.metrics_port is not None
     partitions = config.topics[name].partitions
@@ -114,7 +114,7 @@ def setup_of(bootstrap: str, name: str, settings: Path) -> BenchSetup:
 
 
 def passthrough(bootstrap: str, name: str, count: int) -> Figure:
-    """One run of the ceiling."""
+    """Run the ceiling once."""
     with tempfile.TemporaryDirectory(prefix="sowstream-bench-") as directory:
         outputs = f"{name}.pass1", f"{name}.pass2"
         kafka = {"bootstrap.servers": bootstrap}
@@ -122,12 +122,12 @@ def passthrough(bootstrap: str, name: str, count: int) -> Figure:
 
 
 def worker(bootstrap: str, name: str, settings: Path, count: int) -> Figure:
-    """One run of a worker, from its first record until the group has committed all."""
+    """Run a worker from its first record until the group has committed all."""
     return programs.run_worker(setup_of(bootstrap, name, settings), count)
 
 
 def wait_until(process: subprocess.Popen[bytes], log: Path, reached, every_s: float) -> None:
-    """Look until it is so."""
+    """Poll until a condition holds."""
     deadline = time.monotonic() + TIMEOUT_S
     while not reached():
         if process.poll() is not None or time.monotonic() > deadline:
@@ -136,12 +136,12 @@ def wait_until(process: subprocess.Popen[bytes], log: Path, reached, every_s: fl
 
 
 def committed(reader: LogReader, topic: str, partitions: int = PARTITIONS) -> int:
-    """How many input records the group has committed."""
+    """The number of input records that the group has committed."""
     return programs.committed(reader, topic, partitions)
 
 
 def report(figures: dict[str, list[Figure]]) -> None:
-    """The medians, side by side, and ours as so many times each other's: the median of the rounds' ratios."""
+    """Print the medians, side by side, and our factor over each other program: the median of the rounds' ratios."""
     ours = figures["sowstream"]
     print(f"{'':14}{'records/s':>12}{'CPU s/M':>10}{'sowstream is':>16}   (medians of {len(ours)} rounds)")
     for program, of_program in figures.items():
@@ -154,7 +154,7 @@ def report(figures: dict[str, list[Figure]]) -> None:
 
 
 def say(text: str) -> None:
-    """Progress, for people."""
+    """Print progress for people."""
     print(text, file=sys.stderr, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Measures Kafka Streams with other settings than those it is compared with: whether they are fair is to be seen."""
+"""Measures Kafka Streams with other settings than in the comparison, to check that the comparison is fair."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "no compression, as shipped": ("-Dstreams.producer.compression.type=none",),
     "Java's parallel collector": ("-XX:+UseParallelGC",),
 }
-"""What is tried, one thing at a time, as options for Java."""
+"""The tried settings, one at a time, as options for Java."""
 
 
 def main() -> None:
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def report(figures: dict[str, list[Figure]]) -> None:
-    """Medians, and so many times as fast as what is compared: the median of the rounds' ratios."""
+    """Print the medians, and the factor over the compared settings: the median of the rounds' ratios."""
     usual = figures[AS_COMPARED]
     print(f"{'Kafka Streams':36}{'records/s':>12}{'CPU s/M':>10}{'times':>8}   (medians of {len(usual)} rounds)")
     for name, runs in figures.items():

@@ -1,4 +1,4 @@
-"""One run: a feed, workers that conflate it and perhaps are killed, a reader; and the account of it."""
+"""One run: a feed, workers that conflate it, perhaps under kills, a reader; and the account of the evidence."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ if TYPE_CHECKING:
 
 LATENESS_P99_MS = 150.0
 WARM_UP_S = 20.0
-"""A broker that has just started is slow for so long; what comes by meanwhile is checked, and its lateness left out."""
+"""Time for which a broker that has just started is slow; deliveries in it are checked, except for their delays."""
 TAKEOVER_MS = 10_000.0
-"""The session of a killed worker is 3 s here, and its open transaction may last 5 s; then there are the group's next
-meeting, a restore, and what has piled up by then."""
+"""Largest delay after a kill: a worker's session is 3 s here, its open transaction may last 5 s, and then follow a
+rebalance, a restore, and the backlog.
+"""
 
 
 class Plan(NamedTuple):
-    """What is to be run."""
+    """The parameters of a run."""
 
     seed: int
     seconds: float
@@ -45,22 +46,22 @@ class Plan(NamedTuple):
     interval_ms: int = 500
     workers: int = 1
     kill_every_s: float | None = None
-    """kill -9 of the workers in turn, each started again at once; None: nobody is killed."""
+    """Time between two kills of the workers in turn, each started again at once; None: no kills."""
     is_merged: bool = False
-    """Whether the feed is commands, and a merge worker makes the underlying of them."""
+    """Whether the feed sends commands, from which a merge worker makes the underlying topic."""
     bounds: Bounds | None = None
-    """None: what is promised of such a run."""
+    """Limits of the delays; None: those promised for such a run."""
     crash: tuple[str, int] | None = None
-    """A point of `crashing_worker` that each worker meets, and at which time it comes by."""
+    """A crash point of `crashing_worker` for each worker, and the number of the pass at which it crashes."""
 
     @property
     def is_harmed(self) -> bool:
-        """Whether workers die."""
+        """Whether workers are killed or crash."""
         return self.kill_every_s is not None or self.crash is not None
 
     @property
     def promised(self) -> Bounds:
-        """How late it may be."""
+        """The limits of the delays."""
         if self.bounds is not None:
             return self.bounds
         if self.is_harmed:
@@ -78,12 +79,12 @@ class Plan(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of it."""
+    """The result of a run."""
 
     account: Account
     kills: int
     effort: str
-    """Who used how much of a processor."""
+    """The shares of a processor that each process used."""
 
     @property
     def wrong(self) -> list[str]:
@@ -95,13 +96,13 @@ class Outcome(NamedTuple):
 
 
 def run(plan: Plan, bootstrap: str, directory: Path, name: str, say: Callable[[str], None]) -> Outcome:
-    """Run it; the outcome says what is wrong.
+    """Run the plan; the outcome lists the broken promises.
 
     Raises:
-        AssertionError: a process ended by itself, or something never came.
+        AssertionError: a process ended by itself, or a condition never held.
     """
     say(str(plan))
-    # As shipped where it is measured how late deliveries are; where workers die their disks are to be of use.
+    # The default for measured delays; a short interval where workers die, so that their disks hold recent state.
     write_back_s = 0.5 if plan.is_harmed else 10.0
     made = World(
         bootstrap,
@@ -144,7 +145,7 @@ def run(plan: Plan, bootstrap: str, directory: Path, name: str, say: Callable[[s
 
 @contextlib.contextmanager
 def _feed(plan: Plan, world: World) -> Iterator[subprocess.Popen[bytes]]:
-    """The feed, started; it does not outlive us."""
+    """Start the feed, which ends with the block."""
     topic = f"{world.name}.{'publish' if plan.is_merged else 'sow'}"
     told = {"rate": plan.rate, "keys": plan.keys, "seconds": plan.seconds, "seed": plan.seed}
     words = [f"--{name}={value}" for name, value in told.items()] + ["--commands"] * plan.is_merged
@@ -161,12 +162,12 @@ def _feed(plan: Plan, world: World) -> Iterator[subprocess.Popen[bytes]]:
 def _harm(
     plan: Plan, world: World, workers: list[Worker], feed: subprocess.Popen[bytes], say: Callable[[str], None]
 ) -> int:
-    """Kill while the feed runs, in turn; how often that was."""
+    """Kill the workers in turn while the feed runs; returns the number of kills."""
     if plan.crash is not None:
         return _succeed(world, workers, feed)
     kills, rng = 0, random.Random(plan.seed)
     while True:
-        # At whatever they are doing by then; the seed says when.
+        # The seed decides at which moment of their work.
         wait_s = None if plan.kill_every_s is None else plan.kill_every_s + rng.uniform(-0.5, 0.5)
         with contextlib.suppress(subprocess.TimeoutExpired):
             feed.wait(wait_s)
@@ -179,7 +180,7 @@ def _harm(
 
 
 def _succeed(world: World, workers: list[Worker], feed: subprocess.Popen[bytes]) -> int:
-    """Start a successor for each worker that ends while the feed runs; how many that was."""
+    """Start a successor for each worker that ends while the feed runs; returns their number."""
     ended = 0
     while feed.poll() is None:
         for place, worker in enumerate(workers):
@@ -200,14 +201,14 @@ def _all_came(world: World, arrivals: Arrivals, topics: list[str], partitions: i
 
 
 class _Watch:
-    """What the processes use of the machine while the feed runs."""
+    """Measures the processor use of the processes while the feed runs."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._began = self._now()
 
     def told(self, feed_cpu_s: float) -> str:
-        """In parts of one processor; workers some of which were killed are left out: those have told nobody."""
+        """The use in parts of one processor, without the workers if some of them were killed."""
         spent = [after - before for before, after in zip(self._began, self._now(), strict=True)]
         seconds, idle_s, workers_s, harness_s = spent
         cores = psutil.cpu_count() or 1

@@ -26,7 +26,7 @@ def main() -> int:
     parser.add_argument("--bootstrap", help="a Kafka that runs; none: an embedded one")
     parser.add_argument("--keep", action="store_true", help="keep directories and logs")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # What was started ends with us.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # Started processes end with this one.
     plan = Plan(arguments.seed, arguments.commands, arguments.keys)
     directory = Path(tempfile.mkdtemp(prefix="sowstream-engines-"))
     with contextlib.ExitStack() as cleanup:

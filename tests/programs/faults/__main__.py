@@ -1,4 +1,4 @@
-"""The fault suite: `make faults ARGS="--seed 7 --only kill"`."""
+"""Runs the fault suite: `make faults ARGS="--seed 7 --only kill"`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TRIES_MAX = 3
 
 
 def main() -> int:
-    """Run them one after the other and print the table; 1 if anything is wrong."""
+    """Run the chosen scenarios one after the other and print the table; returns 1 if one of them failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.programs.faults", description=__doc__)
     parser.add_argument("--seed", type=int, default=secrets.randbits(32), help="what is random follows from it")
     parser.add_argument("--only", metavar="WORD", action="append", default=[], help="those with this in their name")
@@ -47,7 +47,7 @@ def main() -> int:
             print(f"{scenario.name:<20} {scenario.what} (at most {scenario.limit_s:g} s{extra})")
         return 0
     say(f"seed {arguments.seed}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # Workers and brokers end with us.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # Workers and brokers end with this process.
     directory = Path(tempfile.mkdtemp(prefix="sowstream-faults-"))
     outcomes = []
     try:
@@ -72,11 +72,11 @@ def main() -> int:
 
 
 def choose(words: Sequence[str], *, with_extra: bool = False) -> list[Scenario]:
-    """The scenarios with one of these words in their name; without words all but those that are run only if asked for.
+    """The scenarios whose names contain one of the words; without words, all but those that run only by name.
 
     Args:
-        words: what `--only` said.
-        with_extra: whether no words mean those too.
+        words: the words of `--only`.
+        with_extra: whether a call without words includes the scenarios that otherwise run only by name.
     """
     if words:
         return [one for one in SCENARIOS if any(word in one.name for word in words)]
@@ -84,7 +84,7 @@ def choose(words: Sequence[str], *, with_extra: bool = False) -> list[Scenario]:
 
 
 def play(scenario: Scenario, directory: Path, *, seed: int, bootstrap: str, short: bool = False) -> Outcome:
-    """Run one scenario; again, as often as it may be tried, where the broker itself broke its promise."""
+    """Run one scenario, and repeat it within its limit of tries if the broker itself violated its guarantees."""
     for spoiled in range(_TRIES_MAX):
         place = directory / f"try-{spoiled + 1}"
         place.mkdir(parents=True)
@@ -107,7 +107,7 @@ def play(scenario: Scenario, directory: Path, *, seed: int, bootstrap: str, shor
 
 
 def say(text: str) -> None:
-    """Progress, for people."""
+    """Print progress for people."""
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Compares what came out of the workers, record by record, with what had to."""
+"""Compares the outputs of the workers, record by record, with the expected ones."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ _EXAMPLES_MAX = 3
 
 @dataclass
 class Complaints:
-    """What is wrong: how often, and the first few of each kind."""
+    """The complaints: the number and the first few examples of each kind."""
 
     counts: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, kind: str, example: str) -> None:
-        """One more."""
+        """Add one complaint."""
         self.counts[kind] += 1
         if len(self.examples[kind]) < _EXAMPLES_MAX:
             self.examples[kind].append(example)
 
     def include(self, other: Complaints) -> None:
-        """All that somebody else found."""
+        """Add all complaints of another examination."""
         self.counts.update(other.counts)
         for kind, examples in other.examples.items():
             self.examples[kind] = (self.examples[kind] + examples)[:_EXAMPLES_MAX]
 
     def lines(self) -> list[str]:
-        """For people: `lost in t.delta: 3, such as key 5 version 7 (t.publish/2/45); ...`."""
+        """The complaints as lines for people: `lost in t.delta: 3, such as key 5 version 7 (t.publish/2/45); ...`."""
         return [f"{kind}: {count}, such as {'; '.join(self.examples[kind])}" for kind, count in self.counts.items()]
 
 
 class OutputExam:
-    """One output topic, SOW or delta, beside the updates that it must tell."""
+    """Examines one output topic, SOW or delta, against the updates that it must contain."""
 
     def __init__(self, topic: str, expected: Expected, complaints: Complaints, *, may_repeat: bool) -> None:
-        """Prepare.
+        """Prepare the examination.
 
         Args:
             topic: its name, for the complaints.
-            expected: what must be in it.
-            complaints: where to say what is wrong.
-            may_repeat: whether the same update may be told again, with the same content.
+            expected: the outputs that must be in it.
+            complaints: the collection of complaints.
+            may_repeat: whether the same update may occur again, with the same content.
         """
         self.repeats = 0
         self._topic = topic
@@ -60,7 +60,7 @@ class OutputExam:
         self._may_repeat = may_repeat
 
     def run(self, records: list[Seen]) -> list[Seen]:
-        """Check presence, order and version of every update; the records without those told again."""
+        """Check presence, order and version of every update; returns the records without repeats."""
         by_partition: dict[int, list[Seen]] = defaultdict(list)
         for record in self._first(records):
             by_partition[record.partition].append(record)
@@ -84,7 +84,7 @@ class OutputExam:
 
     def _partition(self, partition: int, records: list[Seen]) -> None:
         updates = self._expected.updates.get(partition, [])
-        # Records say where they come from if the topic is told to; else key and version must do.
+        # Records with the header `source` are identified by it; others by key and version.
         has_sources = all("source" in record.headers for record in records)
         wanted = [_wanted(update, has_sources=has_sources) for update in updates]
         found = [_found(record, has_sources=has_sources) for record in records]
@@ -113,7 +113,7 @@ class OutputExam:
 
 
 def compare_records(topic: str, records: list[Seen], expected: Expected, complaints: Complaints) -> None:
-    """Each SOW record that says its source is the whole record after that update."""
+    """Check that each SOW record with a source is the full record after that update."""
     updates = by_source(expected)
     for record in records:
         update = updates.get(record.headers.get("source", ""))
@@ -123,7 +123,7 @@ def compare_records(topic: str, records: list[Seen], expected: Expected, complai
 
 
 def compare_sow(topic: str, records: list[Seen], expected: Expected, complaints: Complaints) -> dict[bytes, Any]:
-    """The state of the world that a SOW topic holds, compared with what must be in it."""
+    """Compare the state of the world in a SOW topic with the expected one, and return it."""
     world: dict[bytes, Any] = {}
     for record in records:
         assert record.key is not None
@@ -137,7 +137,7 @@ def compare_sow(topic: str, records: list[Seen], expected: Expected, complaints:
 
 
 def replay(topic: str, records: list[Seen], sow: dict[bytes, Any], expected: Expected, complaints: Complaints) -> None:
-    """Apply the deltas as a subscriber would, each to the version that it is for; they must add up to SOW."""
+    """Apply the deltas as a subscriber would, each to its base version; the result must equal SOW."""
     updates = by_source(expected)
     world: dict[bytes, Any] = {}
     versions: dict[bytes, int] = {}
@@ -168,7 +168,7 @@ def replay(topic: str, records: list[Seen], sow: dict[bytes, Any], expected: Exp
 def examine_dlq(
     topic: str, letters: list[Seen], expected: Expected, complaints: Complaints, *, may_repeat: bool
 ) -> int:
-    """Every bad record is a dead letter once, as it was, and no good one is; how many were told again."""
+    """Check that each bad record is one unchanged dead letter, and no good one is; returns the number of repeats."""
     told = Counter(letter.headers["source"] for letter in letters)
     repeats = 0
     for source, given in expected.rejected.items():
@@ -189,7 +189,7 @@ def examine_dlq(
 
 
 def examine_rekeyed(topic: str, records: list[Seen], expected: Expected, complaints: Complaints, *, once: bool) -> None:
-    """Every record without a Kafka key is sent again; known by header `trace`, where a publisher gave one."""
+    """Check that every record without a Kafka key is sent again; the header `trace` of a publisher identifies it."""
     copies = Counter(
         record.headers["trace"] for record in records if record.key is not None and "trace" in record.headers
     )

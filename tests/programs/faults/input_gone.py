@@ -1,4 +1,4 @@
-"""Input that is deleted before it was processed: its partition is held, and nothing behind the hole is merged."""
+"""Input is deleted before it was processed: its partition is held, and no record behind the gap is merged."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SAYS = "nothing is skipped silently"
 
 
 def input_gone(stage: Stage) -> None:
-    """First between two workers, then under one that stands still."""
+    """Delete input between two workers, then under a worker that is stopped."""
     world = stage.world()
     publish(world, commands(stage.seed, 2_000, _KEYS))
     start_and_settle(world)
@@ -44,19 +44,20 @@ def input_gone(stage: Stage) -> None:
 
 
 def _delete(world: World) -> dict[int, int]:
-    """Delete all but the last records of every partition, as retention would; the oldest that are left."""
+    """Delete all but the last records of every partition, as retention would; returns the oldest offsets left."""
     topic = f"{world.name}.publish"
     ends = Admin(world.config.kafka).end_offsets(topic, range(4))
     lows = {partition: end - 5 for partition, end in ends.items()}
     places = [TopicPartition(topic, partition, low) for partition, low in lows.items()]
-    admin = AdminClient({"bootstrap.servers": world.bootstrap, "log_level": 3})  # Answers die with it.
+    # The client drops answers when it is closed.
+    admin = AdminClient({"bootstrap.servers": world.bootstrap, "log_level": 3})
     for future in admin.delete_records(places).values():
         future.result()
     return lows
 
 
 def _refuses(world: World, worker: Worker, lows: dict[int, int]) -> None:
-    """It holds every partition, says what to do, ends in good order, and has merged nothing behind the hole."""
+    """Check that the worker holds every partition, gives the remedy, stops, and merged nothing after the gap."""
     world.wait(lambda: _held(worker) == set(lows), "every partition being held")
     assert _SAYS in worker.log(), worker.log()
     code = worker.stop()
@@ -67,7 +68,7 @@ def _refuses(world: World, worker: Worker, lows: dict[int, int]) -> None:
 
 
 def _held(worker: Worker) -> set[int]:
-    """The partitions that it says it holds for this."""
+    """The partitions that the worker reports as held for this reason."""
     lines = [json.loads(line) for line in worker.log().splitlines() if '"partition held"' in line]
     return {line["partition"] for line in lines if line["reason"] == "input_gone"}
 

@@ -1,4 +1,4 @@
-"""The checker finds every kind of fault in what a worker wrote, and nothing wrong in what is right."""
+"""The checker finds every kind of fault in a worker's outputs, and none in correct outputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PARTITIONS = 4
 
 
 def _evidence(seed: int = 5, count: int = 2_000, keys: int = 50) -> Evidence:
-    """What a worker without fault writes for a load."""
+    """The outputs of a worker without fault for a load."""
     inputs: list[Seen] = []
     ends = [0] * _PARTITIONS
 
@@ -61,7 +61,7 @@ def _evidence(seed: int = 5, count: int = 2_000, keys: int = 50) -> Evidence:
 
 
 def _difference(old: dict[str, Any], new: dict[str, Any], path: str = "") -> tuple[dict[str, Any], list[str]]:
-    """A delta that makes the new record of the old one: changed fields, and pointers to those that are gone."""
+    """The delta between two records: changed fields, and pointers to removed ones."""
     changed: dict[str, Any] = {}
     removed = [f"{path}/{name}" for name in old if name not in new]
     for name, value in new.items():
@@ -142,7 +142,7 @@ def _reject_a_good_one(evidence: Evidence) -> None:
 
 
 def _merge_a_duplicate(evidence: Evidence) -> None:
-    """A sequence that was taken before is merged: one more SOW record and delta."""
+    """Merge a repeated sequence: one more SOW record and delta."""
     seen: set[tuple[int, str]] = set()
     for given in evidence.inputs:
         if (mark := (given.partition, given.headers.get("sequence", ""))) in seen and mark[1]:
@@ -155,7 +155,7 @@ def _merge_a_duplicate(evidence: Evidence) -> None:
 
 
 def _send_again_twice(evidence: Evidence) -> None:
-    """A record without a key is sent again twice, and merged twice in order: only `trace` gives it away."""
+    """Send a record without a key again twice, and merge it twice in order: only `trace` reveals it."""
     original = next(given for given in evidence.inputs if given.key is None)
     copy = next(
         given for given in evidence.inputs if given.key and given.headers.get("trace") == original.headers["trace"]
@@ -188,7 +188,7 @@ _BUGS: dict[str, tuple[Callable[[Evidence], None], str]] = {
 
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
 def test_what_is_right_is_not_complained_of(guarantee: Any) -> None:
-    """Every fate is among the records, and each is counted once."""
+    """Correct outputs have no complaint, and records of every outcome are counted once."""
     figures, wrong = account(_evidence(), guarantee=guarantee)
     assert wrong == []
     fates = (figures.updates, figures.rejected, figures.duplicates, figures.nothing, figures.rekeyed)
@@ -198,7 +198,7 @@ def test_what_is_right_is_not_complained_of(guarantee: Any) -> None:
 
 @pytest.mark.parametrize("bug", _BUGS)
 def test_every_bug_is_found_and_called_by_its_name(bug: str) -> None:
-    """One record of two thousand is enough."""
+    """The checker names a bug that affects one record of two thousand."""
     evidence = _evidence()
     harm, complaint = _BUGS[bug]
     harm(evidence)
@@ -207,7 +207,7 @@ def test_every_bug_is_found_and_called_by_its_name(bug: str) -> None:
 
 
 def test_at_least_once_lets_outputs_come_again_and_nothing_else() -> None:
-    """A run of them, with the same content; what is told again otherwise, or lost, is wrong."""
+    """Under at_least_once, a run of outputs with the same content may repeat; a changed or lost one is a complaint."""
     evidence = _evidence()
     for role in ("delta", "dlq"):
         records = getattr(evidence, role)
@@ -229,13 +229,13 @@ def test_at_least_once_lets_outputs_come_again_and_nothing_else() -> None:
 
 
 def test_a_run_without_records_proves_nothing() -> None:
-    """Outputs that are empty because nothing was published are no good news."""
+    """A run without input records is a discrepancy, although its empty outputs are equal to the expected ones."""
     _, wrong = account(Evidence(_NAME, [], [], [], []))
     assert any("proves nothing" in line for line in wrong), wrong
 
 
 def test_without_sources_key_and_version_tell() -> None:
-    """A topic that does not write header `source` is examined too."""
+    """Outputs of a topic that does not write header `source` are compared by key and version."""
     evidence = _evidence()
     for records in (evidence.sow, evidence.delta):
         records[:] = [

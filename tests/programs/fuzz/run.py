@@ -128,7 +128,7 @@ def _work(config: Config, directory: Path, name: str, outcome: Outcome, say: Cal
             if time.monotonic() - told_s > 10:
                 told_s = time.monotonic()
                 say(f"  {left:,} records to go, {outcome.memory_mb[-1]:.0f} MB")
-            time.sleep(0.1)  # Between two looks; the fact decides.
+            time.sleep(0.1)  # Between two polls; the observed count decides.
         outcome.seconds = time.monotonic() - began_s
         metrics = _metrics(port)
     finally:

@@ -21,7 +21,7 @@ class Format:
 
     name: ClassVar[str]
     has_kinds: ClassVar[bool] = True
-    """Whether it tells integers, doubles and decimals apart; else a number is decimal digits."""
+    """Whether its numbers are integers, doubles and decimals; otherwise a number is decimal digits."""
     has_null: ClassVar[bool] = True
     is_flat: ClassVar[bool] = False
     """Whether a record has no objects in it."""
@@ -53,7 +53,7 @@ class Format:
         return value
 
     def decode_command(self, data: bytes, headers: Headers, *, is_delta: bool) -> Any:
-        """The value of a message whose headers may say which fields it carries."""
+        """The value of a message whose headers may name the fields that it carries."""
         return self.decode(data)
 
     def write_delta(self, delta: Object) -> tuple[bytes, Headers]:
@@ -69,7 +69,7 @@ class Format:
         return record
 
     def stored(self, record: Object) -> Object:
-        """The record as it is after it was written and read: where a type cannot tell two values apart."""
+        """The record after writing and reading, which may make two values equal."""
         return record
 
 

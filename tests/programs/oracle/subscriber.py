@@ -45,7 +45,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a subscriber asked for."""
+    """The subscription that a subscriber requested."""
 
     key: Key
     has_snapshot: bool
@@ -66,7 +66,7 @@ class Wanted:
         return self.interval_ms is None and self.top_n is None
 
     def projected(self, record: Object) -> Object:
-        """What is sent of a record."""
+        """The parts of a record that are sent."""
         return record if self.select is None else self.select.project(record)
 
     def focus(self, states: dict[bytes, State]) -> list[bytes]:
@@ -101,7 +101,7 @@ class Subscriber:
         for key, state in self.states.items():
             self.ever[key, state.version] = [state.record]
         if self.wanted.is_delta and not self.wanted.has_snapshot:
-            # It is supposed to have what there was.
+            # The subscriber is expected to have the records that existed.
             for key in self.wanted.focus(self.states):
                 self.copy[key] = self.wanted.projected(self.states[key].record)
 
@@ -161,7 +161,7 @@ class Subscriber:
         return Told("oof", event.key, self.wanted.projected(last), False, event.version, reason, frozenset())
 
     def hear(self, message: Told) -> list[str]:
-        """Apply a message to the copy; what is wrong with it."""
+        """Apply a message to the copy; returns the problems."""
         wanted, key, wrong = self.wanted, message.key, []
         if message.command == "oof":
             if not wanted.has_oof or key not in self.copy:
@@ -180,7 +180,7 @@ class Subscriber:
         return wrong
 
     def settled(self) -> list[str]:
-        """What is wrong with the copy once everything was delivered."""
+        """The problems of the copy once all messages were delivered."""
         wanted = self.wanted
         focus = wanted.focus(self.states)
         if wanted.conflation_key is not None:
@@ -200,7 +200,7 @@ class Subscriber:
         return key in self.copy and same(self.copy[key], self.wanted.projected(self.states[key].record))
 
     def _newest_of_groups(self, focus: list[bytes]) -> list[bytes]:
-        """Of the records that share the values of the conflation key, the one updated last."""
+        """The record updated last, of those that share the values of the conflation key."""
         assert self.wanted.conflation_key is not None
         newest: dict[str, bytes] = {}
         for key in sorted((key for key in focus if key in self.updated), key=lambda key: self.updated[key]):

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 Path: TypeAlias = tuple[str, ...]
 
 MISSING: Final = object()
-"""The value at a path where a record has nothing."""
+"""The value at a path where a record has no member."""
 
 
 class Rejected(Exception):
@@ -66,7 +66,7 @@ def value_at(record: Any, path: Path) -> Any:
 
 
 def with_value(record: dict[str, Any], path: Path, value: Any) -> dict[str, Any]:
-    """The record with a value at a path; what is in the way of the path is replaced by objects."""
+    """The record with a value at a path; other values on the path are replaced by objects."""
     name, *rest = path
     inner = record.get(name)
     return {**record, name: with_value(inner if is_object(inner) else {}, tuple(rest), value) if rest else value}

@@ -1,4 +1,4 @@
-"""One run: a feed of updates, subscribers that join at random moments, and whether each holds what the topic says."""
+"""One run: a feed of updates, subscribers that join at random moments, and the comparison with the topic."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ PARTITIONS = 4
 QUIET_S = 8.0
 _COMPACTED_SOON = {
     "segment.ms": "10000",
-    "min.compaction.lag.ms": "45000",  # A snapshot is read within it.
+    "min.compaction.lag.ms": "45000",  # A snapshot must be read within this time.
     "min.cleanable.dirty.ratio": "0.05",
 }
 
 
 class Plan(NamedTuple):
-    """What is to be run."""
+    """The parameters of a run."""
 
     seed: int
     records: int = 1_000_000
@@ -47,7 +47,7 @@ class Plan(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of it."""
+    """The result of a run."""
 
     wrong: list[str]
     """The promises that were broken; none if all is well."""
@@ -59,7 +59,7 @@ class Outcome(NamedTuple):
 
 
 def run(plan: Plan, bootstrap: str, directory: Path, name: str, say: Callable[[str], None]) -> Outcome:
-    """Run it; the outcome says what is wrong.
+    """Run the plan; the outcome lists the broken promises.
 
     Raises:
         AssertionError: a process failed.
@@ -101,14 +101,14 @@ def run(plan: Plan, bootstrap: str, directory: Path, name: str, say: Callable[[s
 
 
 def _shares(plan: Plan) -> list[list[int]]:
-    """Who is in which process."""
+    """The subscribers of each process."""
     numbers = list(range(min(plan.subscribers, len(WANTED))))
     return [numbers[first :: plan.processes] for first in range(plan.processes)]
 
 
 @contextlib.contextmanager
 def _program(module: str, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """A program of this run; it does not outlive us."""
+    """Start a program of this run, which ends with the block."""
     program = subprocess.Popen(
         [sys.executable, "-m", f"tests.programs.subscriptions.{module}", *words],
         stdin=subprocess.PIPE,
@@ -129,7 +129,7 @@ def _expect(program: subprocess.Popen[str], word: str) -> None:
 
 
 def _sow(bootstrap: str, topic: str) -> tuple[dict[str, Held], int, int]:
-    """The last committed record of every key, by somebody else's consumer; how many offsets and records there are."""
+    """The last committed record of every key, by an independent consumer; and the numbers of offsets and records."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -160,7 +160,7 @@ def _sow(bootstrap: str, topic: str) -> tuple[dict[str, Held], int, int]:
 
 
 def _expected(held: dict[str, Held]) -> dict[str, str]:
-    """What each subscriber must hold."""
+    """The records that each subscriber must hold."""
     return {
         str(number): digest((key, one) for key, one in held.items() if wanted.matches(one.region, one.qty))
         for number, wanted in enumerate(WANTED)

@@ -1,7 +1,7 @@
-"""Subscribers, in a process of their own: some of the wanted, joining at random moments, each with a view of its own.
+"""Subscribers, in a process of their own: they join at random moments, each with a view of its own.
 
-Whatever a message says that cannot be is a complaint: a delta of a record that the subscriber does not have, a record
-that nobody wrote, or that it did not ask for. At the end each view is told in one line of JSON.
+An impossible message is a complaint: a delta of a record that the subscriber does not have, a record that was never
+written, or one that it did not request. At the end one line of JSON describes every view.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CATCH_UP_S: Final = 10.0
 
 
 class View:
-    """What one subscriber holds."""
+    """The records of one subscriber."""
 
     def __init__(self, number: int) -> None:
         self.wanted = WANTED[number]
@@ -67,7 +67,7 @@ class View:
         self.records[key] = held
 
     def digest(self) -> str:
-        """All that it holds, in whatever order it came."""
+        """A digest of the records, in any order."""
         return digest(self.records.items())
 
     def _mark(self, message: Message) -> None:
@@ -82,7 +82,7 @@ class View:
 
 
 def digest(records: Iterable[tuple[str, Held]]) -> str:
-    """A number for records in any order, and how many they are."""
+    """A count and a checksum of records in any order."""
     total = count = 0
     for key, held in records:
         total, count = total + crc32(f"{key}{held}".encode()), count + 1
@@ -90,7 +90,7 @@ def digest(records: Iterable[tuple[str, Held]]) -> str:
 
 
 class Latencies:
-    """How long after they were sent updates are seen, once all have joined and what was late is made up for."""
+    """The time from sending an update to its receipt, once all subscribers have joined and caught up."""
 
     def __init__(self, joining: int) -> None:
         self._joining = joining
@@ -98,7 +98,7 @@ class Latencies:
         self._begin_s = float("inf")
 
     def take(self, message: Message) -> None:
-        """Look at a message."""
+        """Measure a message."""
         if message.command == "group_end":
             self._joining -= 1
             if not self._joining:
@@ -107,7 +107,7 @@ class Latencies:
             self._found_ms.append(time.time() * 1000 - message.data["at"])
 
     def told(self) -> dict[str, Any]:
-        """Percentiles in milliseconds."""
+        """The percentiles in milliseconds."""
         found = sorted(self._found_ms)
         parts = {"p50": 0.5, "p99": 0.99, "max": 1.0}
         return {"seen": len(found)} | {
@@ -116,7 +116,7 @@ class Latencies:
 
 
 def _join(stream: Subscription, numbers: list[int], seconds: float, seed: int) -> None:
-    """Let the others join while the feed runs."""
+    """Subscribe the other subscribers at random moments while the feed runs."""
     rng = random.Random(seed)
     moments = sorted(rng.uniform(0, seconds) for _ in numbers)
     began_s = time.monotonic()
@@ -126,7 +126,7 @@ def _join(stream: Subscription, numbers: list[int], seconds: float, seed: int) -
 
 
 def main() -> None:
-    """Subscribe, follow until nothing comes, tell."""
+    """Subscribe, apply messages until none comes for a while, and print the views."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("config", type=Path)
     parser.add_argument("topic")
