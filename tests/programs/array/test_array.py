@@ -12,7 +12,7 @@ SEEDS = 2
 
 
 @pytest.mark.timeout(600)
-def test_every_pair_of_features_gives_what_the_oracle_says(array_rows, site, random_seed):
+def test_every_pair_of_features_gives_the_results_of_the_oracle(array_rows, site, random_seed):
     """SOW and delta records, headers, rejections, copies and subscriptions are those of the model, in every row."""
     wrong, healthy = [], Counter()
     for number, row in enumerate(array_rows):

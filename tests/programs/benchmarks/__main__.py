@@ -13,7 +13,7 @@ from tests.programs.benchmarks.goals import judge
 from tests.programs.benchmarks.machine import machine
 from tests.programs.benchmarks.ratios import Programs
 from tests.programs.benchmarks.suite import PROGRAMS, TEN_MILLION, run
-from tests.programs.benchmarks.throughput import say
+from tests.programs.benchmarks.throughput import print_progress
 
 
 def main() -> None:
@@ -31,13 +31,13 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="where the figures go; build/benchmarks/figures.json, or quick.json")
     arguments = parser.parse_args()
     file = arguments.json or (PLACE / "quick.json" if arguments.quick else SUITE_FILE)
-    told = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"programs": {}}
-    failed = [] if arguments.judge else _measure(arguments, file, told["programs"])
-    throughput = told["programs"].get("throughput", {}).get("figures")
+    report = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"programs": {}}
+    failed = [] if arguments.judge else _measure(arguments, file, report["programs"])
+    throughput = report["programs"].get("throughput", {}).get("figures")
     if throughput:
         draw_throughput(throughput, _chart(file, "throughput"))
-        say(f"the chart is {_chart(file, 'throughput')}")
-    _tell(told["programs"])
+        print_progress(f"the chart is {_chart(file, 'throughput')}")
+    _print_goals(report["programs"])
     if failed:
         raise SystemExit(f"failed: {', '.join(failed)}")
 
@@ -47,16 +47,16 @@ def _measure(arguments: argparse.Namespace, file: Path, programs: dict[str, Any]
     failed, here = [], machine()
     file.parent.mkdir(parents=True, exist_ok=True)
     for name in arguments.only:
-        say(f"== {name}")
+        print_progress(f"== {name}")
         more = TEN_MILLION if name == "growth" and arguments.ten_million else ()
         more = ("--svg", str(_chart(file, "soak"))) if name == "soak" else more
         try:
             programs[name] = {**run(name, is_quick=arguments.quick, more=more), "machine": here}
         except SystemExit as error:
-            say(str(error))
+            print_progress(str(error))
             failed.append(name)
         file.write_text(json.dumps({"programs": programs}, indent=1) + "\n", encoding="utf-8")
-    say(f"the figures are in {file}")
+    print_progress(f"the figures are in {file}")
     return failed
 
 
@@ -65,7 +65,7 @@ def _chart(file: Path, what: str) -> Path:
     return file.with_name(f"{file.stem}-{what}.svg")
 
 
-def _tell(programs: Programs) -> None:
+def _print_goals(programs: Programs) -> None:
     """Print the goals, each with its figure."""
     if any(entry["is_quick"] for entry in programs.values()):
         print("Of small sizes: it works, but these are no figures.")

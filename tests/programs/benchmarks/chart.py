@@ -46,13 +46,13 @@ def main() -> None:
     draw_throughput(throughput_of(read(arguments.figures)), arguments.chart)
 
 
-def throughput_of(told: dict[str, Any]) -> Figures:
+def throughput_of(report: dict[str, Any]) -> Figures:
     """The figures of the throughput, from its own file or the suite's.
 
     Raises:
         SystemExit: the file has none.
     """
-    programs = told.get("programs", {"throughput": {"figures": told}})
+    programs = report.get("programs", {"throughput": {"figures": report}})
     figures = programs.get("throughput", {}).get("figures", {})
     if not figures.get(OURS):
         raise SystemExit(

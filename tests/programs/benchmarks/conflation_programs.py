@@ -21,7 +21,7 @@ from processor.runtime.process import allocator
 from processor.tools.broker.java import find_java
 from processor.topics.family import family_specs
 from tests.programs.benchmarks.restore import streams_jars
-from tests.programs.benchmarks.throughput import PARTITIONS, free_port, say
+from tests.programs.benchmarks.throughput import PARTITIONS, free_port, print_progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,8 +83,8 @@ def sowstream(family: Underlying) -> Iterator[Running]:
     admin = Admin({"bootstrap.servers": family.bootstrap})
     admin.create(topics)
     order = [sys.executable, "-m", "processor.cli.main", "conflate", name, "-c", str(file)]
-    with log.open("wb") as said:
-        process = subprocess.Popen(order, stdout=said, stderr=said, env=allocator.whole_environment())
+    with log.open("wb") as log_file:
+        process = subprocess.Popen(order, stdout=log_file, stderr=log_file, env=allocator.whole_environment())
     try:
         yield Running(process, log, name, port)
     finally:
@@ -96,7 +96,7 @@ def sowstream(family: Underlying) -> Iterator[Running]:
 def compiled(directory: Path) -> str | None:
     """The class path of Kafka Streams' program; None, after a message, if there is no compiler."""
     if (compiler := shutil.which("javac")) is None:
-        say("no javac here: without Kafka Streams")
+        print_progress("no javac here: without Kafka Streams")
         return None
     jars = streams_jars()
     program = Path(__file__).with_name(f"{PEER}.java")
@@ -113,9 +113,9 @@ def suppress(class_path: str, family: Underlying, count: int) -> Iterator[Runnin
     Admin({"bootstrap.servers": family.bootstrap}).create(topics)
     order = [find_java(), "-Xmx2G", "-cp", class_path, PEER, family.bootstrap, f"{family.name}.sow", f"{name}.sow",
              str(round(family.interval_s * 1000)), str(count), str(state)]  # fmt: skip
-    with log.open("wb") as said:
+    with log.open("wb") as log_file:
         process = subprocess.Popen(
-            order, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, env=allocator.whole_environment()
+            order, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log_file, env=allocator.whole_environment()
         )
     assert process.stdin is not None
     assert process.stdout is not None

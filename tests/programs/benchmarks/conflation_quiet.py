@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from processor.kafka.partitioner import partition_for
 from tests.programs.benchmarks.conflation_feed import load
 from tests.programs.benchmarks.conflation_programs import sowstream, suppress, underlying
-from tests.programs.benchmarks.throughput import PARTITIONS, TIMEOUT_S, say
+from tests.programs.benchmarks.throughput import PARTITIONS, TIMEOUT_S, print_progress
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +45,7 @@ def quiet(bootstrap: str, directory: Path, interval_s: float, streams: str | Non
     with contextlib.ExitStack() as cleanup:
         family = cleanup.enter_context(underlying(bootstrap, directory, interval_s))
         last = load(bootstrap, f"{family.name}.sow", UPDATES, KEYS, rate=UPDATES, began_ms=(time.time() - 1) * 1000)
-        say("a quiet key")
+        print_progress("a quiet key")
         ours = _Watch(family, cleanup.enter_context(sowstream(family)), cleanup)
         theirs = None
         if streams is not None:

@@ -22,7 +22,14 @@ from processor.hosting.pipeline import specs
 from processor.kafka.admin.admin import Admin
 from processor.kafka.readers.log_reader import LogReader
 from processor.runtime.process import allocator
-from tests.programs.benchmarks.throughput import PARTITIONS, broker, committed, say, wait_until, write_settings
+from tests.programs.benchmarks.throughput import (
+    PARTITIONS,
+    broker,
+    committed,
+    print_progress,
+    wait_until,
+    write_settings,
+)
 
 LOADING_S = 60
 """Least time to live per million records: all must be written before the first one expires."""
@@ -40,8 +47,10 @@ def main() -> None:
         cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
         late_s = _measure(bootstrap, directory, arguments.records, arguments.spread)
     late_s.sort()
-    told = ", ".join(f"p{part:g} {late_s[int(len(late_s) * part / 100)]:.3f} s" for part in (1, 50, 99, 99.9))
-    print(f"{len(late_s):,} records expired within {arguments.spread} s; late by: {told}, most {late_s[-1]:.3f} s")
+    percentiles = ", ".join(f"p{part:g} {late_s[int(len(late_s) * part / 100)]:.3f} s" for part in (1, 50, 99, 99.9))
+    print(
+        f"{len(late_s):,} records expired within {arguments.spread} s; late by: {percentiles}, most {late_s[-1]:.3f} s"
+    )
     print(f"before their time: {sum(late < 0 for late in late_s)}")
 
 
@@ -53,12 +62,12 @@ def _measure(bootstrap: str, directory: Path, records: int, spread_s: int) -> li
     admin = Admin(config.kafka)
     admin.create(specs(config))
     least_s = 20 + LOADING_S * records // 1_000_000
-    say(f"loading {records:,} records that live {least_s} to {least_s + spread_s} s")
+    print_progress(f"loading {records:,} records that live {least_s} to {least_s + spread_s} s")
     _load(bootstrap, f"{name}.publish", records, least_s, spread_s)
     log = settings.with_name("worker.log")
-    with log.open("wb") as said:
+    with log.open("wb") as log_file:
         order = [sys.executable, "-m", "processor.cli.main", "worker", "-c", str(settings)]
-        process = subprocess.Popen(order, stdout=said, stderr=said, env=allocator.whole_environment())
+        process = subprocess.Popen(order, stdout=log_file, stderr=log_file, env=allocator.whole_environment())
     try:
         reader = LogReader({"bootstrap.servers": bootstrap}, group=f"{name}.{name}")
         wait_until(process, log, lambda: committed(reader, f"{name}.publish") >= records, 0.1)
@@ -69,7 +78,7 @@ def _measure(bootstrap: str, directory: Path, records: int, spread_s: int) -> li
             due_ms[message.key()] = int(dict(message.headers())["expires_at"])
             if len(due_ms) == records:
                 break
-        say(f"all there, {(min(due_ms.values()) / 1000 - time.time()):.0f} s before the first is due")
+        print_progress(f"all there, {(min(due_ms.values()) / 1000 - time.time()):.0f} s before the first is due")
         late_s = []
         for message in _read(bootstrap, f"{name}.delta", live=True):
             if dict(message.headers()).get("kind") == b"expire":

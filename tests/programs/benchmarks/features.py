@@ -17,7 +17,7 @@ from processor.config import load as load_settings
 from processor.hosting.pipeline import specs
 from processor.kafka.admin.admin import Admin
 from tests.programs.benchmarks.load import Write, load
-from tests.programs.benchmarks.throughput import Figure, broker, say, worker, write_settings
+from tests.programs.benchmarks.throughput import Figure, broker, print_progress, worker, write_settings
 
 AVRO = {
     "type": "record",
@@ -102,12 +102,12 @@ def main() -> None:
         schema = directory / "order.avsc"
         schema.write_text(json.dumps(AVRO))
         for number in range(1, arguments.rounds + 1):
-            say(f"round {number} of {arguments.rounds}")
+            print_progress(f"round {number} of {arguments.rounds}")
             # Each round begins with another feature: the first measurement meets a cold broker.
             turn = number % len(chosen)
             for name, feature in [*chosen.items()][turn:] + [*chosen.items()][:turn]:
                 figures[name].append(_measure(bootstrap, directory, schema, feature, arguments.records, arguments.keys))
-                say(f"  {name:32}{figures[name][-1].records_per_s:>10,.0f}/s")
+                print_progress(f"  {name:32}{figures[name][-1].records_per_s:>10,.0f}/s")
     report(figures)
 
 

@@ -61,8 +61,8 @@ def _of_sizes(programs: Programs) -> float | None:
         (middle(of_rounds(programs, Pair("growth", f"sizes {less}", f"sizes {more}"))), more / less)
         for less, more in pairwise((70, 1_000, 10_000))
     ]
-    found = [cost / size for cost, size in steps if cost is not None]
-    return max(found) if len(found) == len(steps) else None
+    step_ratios = [cost / size for cost, size in steps if cost is not None]
+    return max(step_ratios) if len(step_ratios) == len(steps) else None
 
 
 def _of_soak(field: str) -> Callable[[Programs], float | None]:
@@ -77,13 +77,13 @@ def _of_soak(field: str) -> Callable[[Programs], float | None]:
 
 def _memory(programs: Programs) -> Verdict:
     """The verdict on the memory goal, which is to state the growth for each key, partition and record of a batch."""
-    said = [
+    texts = [
         _each(programs, "keys", KEYS_LEAST, 1_000_000, 1e6, "bytes a key"),
         _each(programs, "partitions", 1, 64, 1, "MB a partition"),
         _each(programs, "batches", 500, 50_000, 1e6, "bytes a record of a batch"),
     ]
-    stated = [text for text in said if text is not None]
-    state: Literal["reached", "not measured"] = "reached" if len(stated) == len(said) else "not measured"
+    stated = [text for text in texts if text is not None]
+    state: Literal["reached", "not measured"] = "reached" if len(stated) == len(texts) else "not measured"
     return Verdict("memory is stated per key, partition and batch", state, ", ".join(stated))
 
 

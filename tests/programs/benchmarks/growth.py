@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tests.programs.benchmarks.figures import write
 from tests.programs.benchmarks.growth_run import Figure, Grown, Size
 from tests.programs.benchmarks.quota import can_hold
-from tests.programs.benchmarks.throughput import broker, say
+from tests.programs.benchmarks.throughput import broker, print_progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,16 +50,16 @@ def main() -> None:
                 )
                 continue
             chosen = sizes(group, arguments.keys, arguments.state)
-            found = measured(bootstrap, directory, chosen, arguments.records, arguments.rounds)
-            report(group, found)
-            figures |= found
+            group_figures = measured(bootstrap, directory, chosen, arguments.records, arguments.rounds)
+            report(group, group_figures)
+            figures |= group_figures
     write(arguments.json, {name: [run._asdict() for run in runs] for name, runs in figures.items()})
 
 
 def sizes(group: str, keys: Sequence[int] = KEYS, state: int = Size().keys) -> dict[str, Size]:
     """The sizes of a group by the names in the figures; the others are compared with the first."""
     usual = Size(keys=state)
-    found = {
+    group_sizes = {
         "keys": {count: usual._replace(keys=count) for count in sorted(keys)},
         # Fewer keys: a tenth of them makes 100 MB of the largest records.
         "sizes": {count: usual._replace(keys=state // 10, size_bytes=count) for count in (70, 1_000, 10_000)},
@@ -68,7 +68,7 @@ def sizes(group: str, keys: Sequence[int] = KEYS, state: int = Size().keys) -> d
         "held": {count: usual._replace(processes=count, cores=_HELD_CORES) for count in (1, 2)},
         "batches": {count: usual._replace(batch_records=count) for count in (500, 5_000, 50_000)},
     }[group]
-    return {f"{group} {count}": size for count, size in found.items()}
+    return {f"{group} {count}": size for count, size in group_sizes.items()}
 
 
 def deltas_of(size: Size, records: int) -> int:
@@ -84,14 +84,14 @@ def measured(
     with contextlib.ExitStack() as cleanup:
         grown = {}
         for name, size in chosen.items():
-            say(f"{name}: filling {size.keys:,} keys")
+            print_progress(f"{name}: filling {size.keys:,} keys")
             grown[name] = cleanup.enter_context(Grown(bootstrap, directory, size))
             grown[name].fill()
         for number in range(rounds):
             turn = number % len(chosen)
             for name in [*chosen][turn:] + [*chosen][:turn]:
                 figures[name].append(grown[name].run(deltas_of(chosen[name], records)))
-                say(f"  round {number + 1}: {name:20}{figures[name][-1].records_per_s:>10,.0f}/s")
+                print_progress(f"  round {number + 1}: {name:20}{figures[name][-1].records_per_s:>10,.0f}/s")
     return figures
 
 

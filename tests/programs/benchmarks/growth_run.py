@@ -102,7 +102,7 @@ class Grown:
             contextlib.ExitStack() as holding,
         ):
             wait_until(process, self.is_shared, every_s=0.05)
-            whole = self._end()  # The transaction's own markers follow.
+            end_sum = self._end()  # The transaction's own markers follow.
             working = family(process)
             if self._size.cores is not None:
                 holding.enter_context(held([each.pid for each in working], self._size.cores))
@@ -112,7 +112,7 @@ class Grown:
             def is_done() -> bool:
                 nonlocal resident
                 resident = max(resident, resident_bytes(working))
-                return self._committed() >= whole
+                return self._committed() >= end_sum
 
             wait_until(process, is_done, every_s=0.02, count=count)
             seconds, used = time.monotonic() - began_s, sum(map(cpu_s, working)) - cpu
@@ -159,7 +159,7 @@ class Grown:
     def _committed(self) -> int:
         """The sum of the group's offsets, by one request for all partitions."""
         asked = [TopicPartition(self.source, number) for number in range(self._size.partitions)]
-        return sum(max(0, found.offset) for found in self._asker.committed(asked, 10))
+        return sum(max(0, place.offset) for place in self._asker.committed(asked, 10))
 
 
 def family(process: GuardedProcess) -> list[psutil.Process]:

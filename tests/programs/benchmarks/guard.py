@@ -87,8 +87,8 @@ def accept(then: dict[str, Any], now: dict[str, list[float]], programs: Programs
 
 def machines(programs: Programs) -> set[str]:
     """The machines of the figures."""
-    found = [entry["machine"] for entry in programs.values() if entry.get("machine")]
-    return {f"{machine.get('cores')} cores of {machine.get('cpu')}" for machine in found}
+    machine_entries = [entry["machine"] for entry in programs.values() if entry.get("machine")]
+    return {f"{machine.get('cores')} cores of {machine.get('cpu')}" for machine in machine_entries}
 
 
 def _compared(name: str, then: list[float], now: list[float]) -> Change:

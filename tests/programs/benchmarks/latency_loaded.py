@@ -22,7 +22,7 @@ from processor.tools.bench.programs import wait_until
 from tests.programs.benchmarks.figures import write
 from tests.programs.benchmarks.growth_run import Grown, Size
 from tests.programs.benchmarks.soak_feed import KEPT, feed
-from tests.programs.benchmarks.throughput import broker, say
+from tests.programs.benchmarks.throughput import broker, print_progress
 
 if TYPE_CHECKING:
     from processor.tools.broker.guarded import GuardedProcess
@@ -67,7 +67,7 @@ def main() -> None:
                 wait_until(process, lambda: grown.lag() <= grown.partitions, every_s=0.1)
             p50, p99 = (percentile(delays, share) * 1000 for share in (0.5, 0.99))
             rounds.append({"peak": peak, "rate": rate, "p50_ms": p50, "p99_ms": p99})
-            say(f"{rate:,.0f} of {peak:,.0f} records/s: p50 {p50:.1f} ms, p99 {p99:.1f} ms")
+            print_progress(f"{rate:,.0f} of {peak:,.0f} records/s: p50 {p50:.1f} ms, p99 {p99:.1f} ms")
     rate, p50, p99 = (statistics.median(one[field] for one in rounds) for field in ("rate", "p50_ms", "p99_ms"))
     print(f"at {rate:,.0f} records/s: p50 {p50:.1f} ms, p99 {p99:.1f} ms   (medians of {len(rounds)} rounds)")
     write(arguments.json, {f"load {arguments.load:g}": rounds})
@@ -84,13 +84,13 @@ def probed_s(bootstrap: str, grown: Grown, process: GuardedProcess, seconds: flo
     reader.add([Position(output, PARTITION, Admin(kafka).end_offsets(output, [PARTITION])[PARTITION])])
     delays: list[float] = []
     began_s, sent, seen = time.monotonic(), 0, 0
-    whole = int((WARM_UP_S + seconds) * RATE)
+    probe_count = int((WARM_UP_S + seconds) * RATE)
     with contextlib.closing(reader):
-        while seen < whole:
+        while seen < probe_count:
             now_s = time.monotonic()
             if not process.is_running or now_s > began_s + WARM_UP_S + seconds + LATE_S:
                 raise SystemExit(f"the worker ended or is {LATE_S:.0f} s late; its log ends:\n{process.tail()}")
-            if sent < whole and now_s >= began_s + sent / RATE:
+            if sent < probe_count and now_s >= began_s + sent / RATE:
                 publisher.send(grown.source, keys[sent % PROBES], json.dumps({"at": now_s}).encode())
                 sent += 1
             for message in reader.read(1_000, 0.002).messages:

@@ -51,8 +51,8 @@ def _cpu_model() -> str:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
         return platform.processor() or "unknown"
-    found = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", text, re.MULTILINE)
-    return found[1] if found else platform.machine()
+    match = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", text, re.MULTILINE)
+    return match[1] if match else platform.machine()
 
 
 def _commit() -> str:
@@ -68,14 +68,16 @@ def _commit() -> str:
 def _kafka() -> str:
     """The version of the broker in the locked jars; not that of a broker passed with `--bootstrap`."""
     locked = Path(jars.__file__).with_name("jars.lock").read_text(encoding="utf-8")
-    found = re.search(r"^org\.apache\.kafka:kafka-clients:(\S+)", locked, re.MULTILINE)
-    return found[1] if found else "unknown"
+    match = re.search(r"^org\.apache\.kafka:kafka-clients:(\S+)", locked, re.MULTILINE)
+    return match[1] if match else "unknown"
 
 
 def _java() -> str:
-    said = subprocess.run([find_java(), "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
-    found = re.search(r'version "([^"]+)"', said)
-    return found[1] if found else "unknown"
+    version_text = subprocess.run(
+        [find_java(), "-version"], capture_output=True, text=True, timeout=30, check=False
+    ).stderr
+    match = re.search(r'version "([^"]+)"', version_text)
+    return match[1] if match else "unknown"
 
 
 def _installed(package: str) -> str:

@@ -21,7 +21,7 @@ from processor.store.layered_state import LayeredState
 from processor.store.rocksdb import RocksStore
 from processor.store.rocksdb_memory import RocksMemory
 from tests.programs.benchmarks.figures import write
-from tests.programs.benchmarks.throughput import say
+from tests.programs.benchmarks.throughput import print_progress
 
 BATCH = 5_000
 """Number of records passed to a processor at once, over all partitions."""
@@ -143,7 +143,7 @@ def main() -> None:
 
 def _fill(states: States, keys: int) -> float:
     """Insert new keys; returns the rate per second."""
-    say(f"loading {keys:,} keys")
+    print_progress(f"loading {keys:,} keys")
     began_s = time.monotonic()
     for begin in range(0, keys, BATCH):
         states.change(range(begin, begin + BATCH), version=1)
@@ -157,7 +157,7 @@ def _fill(states: States, keys: int) -> float:
 
 def _update(states: States, keys: int, records: int) -> float:
     """Update keys; returns the rate per second."""
-    say(f"updating {records:,} random ones")
+    print_progress(f"updating {records:,} random ones")
     rng = random.Random(8)
     began_s = time.monotonic()
     for begin in range(0, records, BATCH):

@@ -22,14 +22,14 @@ PARTITIONS = 4
 
 def main() -> None:
     """Publish all commands, merge them in one query, and print each micro-batch and the rate after the first."""
-    given = _arguments()
+    arguments = _arguments()
     with EmbeddedBroker() as broker, tempfile.TemporaryDirectory() as directory:
         kafka = {"bootstrap.servers": broker.bootstrap}
         Admin(kafka).create(family_specs("orders", ROLES, partitions=PARTITIONS))
-        _publish(kafka, given.commands, given.keys)
-        spark = spark_session("merge-stream", **_session(given.cores))
+        _publish(kafka, arguments.commands, arguments.keys)
+        spark = spark_session("merge-stream", **_session(arguments.cores))
         spark.sparkContext.setLogLevel("ERROR")
-        options = {"kafka.bootstrap.servers": broker.bootstrap, "maxOffsetsPerTrigger": str(given.offsets)}
+        options = {"kafka.bootstrap.servers": broker.bootstrap, "maxOffsetsPerTrigger": str(arguments.offsets)}
         begun_s = time.perf_counter()
         query = merge_stream(spark, "orders", config={}, options=options, initial=None)
         query = query.option("checkpointLocation", directory).trigger(availableNow=True).start()
@@ -41,7 +41,7 @@ def main() -> None:
         later = done[1:]
         later_s = sum(progress.durationMs["triggerExecution"] for progress in later) / 1000
         rate = sum(progress.numInputRows for progress in later) / later_s if later else 0
-        print(f"{given.commands} in {took_s:.1f} s; after the first micro-batch {rate:,.0f}/s")
+        print(f"{arguments.commands} in {took_s:.1f} s; after the first micro-batch {rate:,.0f}/s")
         spark.stop()
 
 

@@ -21,7 +21,7 @@ from processor.tools.broker.directories import cache_dir
 from processor.tools.broker.java import find_java
 from processor.topics.family import family_specs
 from tests.programs.benchmarks.restore import streams_jars
-from tests.programs.benchmarks.throughput import PARTITIONS, TIMEOUT_S, Figure, Run, say
+from tests.programs.benchmarks.throughput import PARTITIONS, TIMEOUT_S, Figure, Run, print_progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,7 @@ _QUIX_PART = 10
 def kafka_streams(directory: Path, guarantee: str = "exactly_once_v2", options: Sequence[str] = ()) -> Run | None:
     """A run of Kafka Streams, one thread, with these options for Java; None if there is no Java compiler."""
     if (compiler := shutil.which("javac")) is None:
-        say("no javac here: without Kafka Streams")
+        print_progress("no javac here: without Kafka Streams")
         return None
     jars = streams_jars()
     program = Path(__file__).with_name("KafkaStreamsMerge.java")
@@ -48,13 +48,13 @@ def quix_streams(directory: Path, guarantee: str = "exactly-once") -> Run | None
     place = cache_dir() / f"quix-{QUIX}"
     python = place / "bin" / "python"
     if not (place / "installed").exists():
-        say(f"installing Quix Streams {QUIX}")
+        print_progress(f"installing Quix Streams {QUIX}")
         venv.create(place, with_pip=True, clear=True)
         pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"quixstreams=={QUIX}"]
         try:
             subprocess.run(pip, check=True, stdout=sys.stderr, timeout=300)
         except (subprocess.SubprocessError, OSError) as error:
-            say(f"without Quix Streams, which cannot be installed: {error}")
+            print_progress(f"without Quix Streams, which cannot be installed: {error}")
             shutil.rmtree(place, ignore_errors=True)
             return None
         (place / "installed").touch()
@@ -71,18 +71,18 @@ def _run(
     admin.create(family_specs(family, ["sow", "delta"], partitions=PARTITIONS))
     state, log = directory / f"{family}.state", directory / f"{family}.log"
     topics = [f"{name}.publish", f"{family}.sow", f"{family}.delta"]
-    with log.open("wb") as said:
+    with log.open("wb") as log_file:
         process = subprocess.Popen(
             [*order, bootstrap, *topics, guarantee, str(count), str(state)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, env=allocator.whole_environment(),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log_file, env=allocator.whole_environment(),
         )  # fmt: skip
     assert process.stdin is not None
     assert process.stdout is not None
     try:
         if not (line := process.stdout.readline()):
             raise SystemExit(f"a rival ended:\n{log.read_text()[-3000:]}")
-        told = json.loads(line)
-        return Figure(count / told["seconds"], told["cpu_s"] / count * 1e6)
+        result = json.loads(line)
+        return Figure(count / result["seconds"], result["cpu_s"] / count * 1e6)
     finally:
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()

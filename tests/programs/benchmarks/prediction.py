@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from processor.kafka.admin.admin import Admin
 from processor.runtime.standby.assignment_forecast import successors
 from processor.topics.family import TopicSpec
-from tests.programs.benchmarks.throughput import broker, say
+from tests.programs.benchmarks.throughput import broker, print_progress
 
 if TYPE_CHECKING:
     from processor.kafka.admin.descriptions import Group
@@ -47,13 +47,15 @@ def main() -> None:
     arguments = parser.parse_args()
     protocols = ["classic", "consumer"] if arguments.protocol == "both" else [arguments.protocol]
     with broker(arguments.bootstrap) as bootstrap:
-        say("| group.protocol | assignor | the owner dies | its successor dies too |")
-        say("|---|---|---|---|")
+        print_progress("| group.protocol | assignor | the owner dies | its successor dies too |")
+        print_progress("|---|---|---|---|")
         for protocol in protocols:
             crowd = Crowd(bootstrap, protocol, arguments.partitions)
             with contextlib.closing(crowd):
                 assignor, hits = rounds(crowd, arguments.members, arguments.kills, random.Random(arguments.seed))
-            say(f"| {protocol} | {assignor} | {hits.first} of {hits.first_of} | {hits.second} of {hits.second_of} |")
+            print_progress(
+                f"| {protocol} | {assignor} | {hits.first} of {hits.first_of} | {hits.second} of {hits.second_of} |"
+            )
 
 
 class Crowd:
@@ -71,8 +73,10 @@ class Crowd:
     def join(self, count: int) -> None:
         """Start more members."""
         command = [sys.executable, "-m", "tests.programs.benchmarks.member", self._bootstrap, self._group, self._topic]
-        made = [subprocess.Popen([*command, self._protocol], stdout=subprocess.PIPE, text=True) for _ in range(count)]
-        for process in made:
+        processes = [
+            subprocess.Popen([*command, self._protocol], stdout=subprocess.PIPE, text=True) for _ in range(count)
+        ]
+        for process in processes:
             assert process.stdout is not None
             self._processes[process.stdout.readline().strip()] = process
 
@@ -120,19 +124,19 @@ def rounds(crowd: Crowd, members: int, kills: int, rng: random.Random) -> tuple[
     for _ in range(kills):
         before = crowd.settled()
         assignor = before.assignor
-        told = successors(before.assigned, assignor, 2)
+        predicted = successors(before.assigned, assignor, 2)
         dead = rng.choice(sorted(before.assigned))
         crowd.kill(dead)
         after = crowd.settled()
         orphans = before.assigned[dead]
-        first = sum(partition in after.assigned[told[partition][0]] for partition in orphans)
+        first = sum(partition in after.assigned[predicted[partition][0]] for partition in orphans)
         successor = next(member for member, partitions in sorted(after.assigned.items()) if partitions & orphans)
         crowd.kill(successor)
         last = crowd.settled()
-        twice = [p for p in orphans if p in after.assigned[successor] and told[p][0] == successor]
-        second = sum(partition in last.assigned[told[partition][1]] for partition in twice)
+        twice = [p for p in orphans if p in after.assigned[successor] and predicted[p][0] == successor]
+        second = sum(partition in last.assigned[predicted[partition][1]] for partition in twice)
         if first < len(orphans):
-            say(f"missed: {before.assigned} without {dead} is {after.assigned}")
+            print_progress(f"missed: {before.assigned} without {dead} is {after.assigned}")
         hits = Hits(*map(sum, zip(hits, (first, second, len(orphans), len(twice)), strict=True)))
         crowd.join(2)
     return assignor, hits

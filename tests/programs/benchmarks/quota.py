@@ -26,7 +26,7 @@ class _Groups(NamedTuple):
 def can_hold() -> bool:
     """Whether this user may create control groups for processors; root may, where they are mounted."""
     try:
-        with _group(_found(), 1.0):
+        with _group(_mounted_groups(), 1.0):
             return True
     except OSError:
         return False
@@ -39,7 +39,7 @@ def held(pids: Iterable[int], cores: float) -> Iterator[None]:
     Raises:
         OSError: the system does not allow it.
     """
-    groups = _found()
+    groups = _mounted_groups()
     with contextlib.ExitStack() as cleanup:
         for pid in pids:
             directory = cleanup.enter_context(_group(groups, cores))
@@ -47,7 +47,7 @@ def held(pids: Iterable[int], cores: float) -> Iterator[None]:
         yield
 
 
-def _found() -> _Groups:
+def _mounted_groups() -> _Groups:
     """The control groups of version 1, if they are mounted, or of version 2."""
     for root, is_unified in ((Path("/sys/fs/cgroup/cpu"), False), (Path("/sys/fs/cgroup"), True)):
         if (root / "cgroup.procs").exists():

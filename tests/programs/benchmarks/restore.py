@@ -25,7 +25,7 @@ from processor.runtime.process import allocator
 from processor.tools.broker.directories import cache_dir
 from processor.tools.broker.java import find_java
 from tests.programs.benchmarks.figures import write
-from tests.programs.benchmarks.throughput import PARTITIONS, TIMEOUT_S, broker, say, write_settings
+from tests.programs.benchmarks.throughput import PARTITIONS, TIMEOUT_S, broker, print_progress, write_settings
 
 STREAMS = "4.3.1"
 """The version of Kafka Streams to compare with."""
@@ -52,7 +52,7 @@ def main() -> None:
         topics = specs(load_settings(settings))
         admin.create(topics)
         cleanup.callback(admin.delete, [topic.name for topic in topics])
-        say(f"loading {arguments.records:,} records")
+        print_progress(f"loading {arguments.records:,} records")
         load(bootstrap, name, arguments.records)
         if arguments.warm:
             restarts(name, settings, arguments.rounds)
@@ -62,10 +62,10 @@ def main() -> None:
         for number in range(1, arguments.rounds + 1):
             shutil.rmtree(load_settings(settings).state_dir, ignore_errors=True)
             ours.append(restored(name, settings))
-            say(f"round {number}: {json.dumps(ours[-1])}")
+            print_progress(f"round {number}: {json.dumps(ours[-1])}")
             if streams is not None:
                 theirs.append(streams_restored(streams, bootstrap, f"{name}.sow", arguments.threads, directory))
-                say(f"         Kafka Streams {json.dumps(theirs[-1])}")
+                print_progress(f"         Kafka Streams {json.dumps(theirs[-1])}")
     report(arguments.records, ours, theirs)
     ours = [one | {"records_per_s": arguments.records / one["seconds"]} for one in ours]
     theirs = [one | {"records_per_s": one["records"] / one["seconds"]} for one in theirs]
@@ -105,12 +105,12 @@ def load(bootstrap: str, name: str, count: int) -> None:
 
 def restored(name: str, settings: Path, *, is_killed: bool = False) -> dict[str, float]:
     """Measure one restore in a process of its own, which is then closed or killed."""
-    with settings.with_name("restore.log").open("wb") as said:
+    with settings.with_name("restore.log").open("wb") as log_file:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.programs.benchmarks.restoring", name, str(settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=said,
+            stderr=log_file,
             text=True,
             env=allocator.whole_environment(),
         )
@@ -132,7 +132,7 @@ def restored(name: str, settings: Path, *, is_killed: bool = False) -> dict[str,
 
 def restarts(name: str, settings: Path, rounds: int) -> None:
     """Print the time until a worker's state is ready again."""
-    say(f"cold: {json.dumps(restored(name, settings))}")
+    print_progress(f"cold: {json.dumps(restored(name, settings))}")
     for what, is_killed in (("close", False), ("kill -9", True)):
         restored(name, settings, is_killed=is_killed)
         seconds = [restored(name, settings, is_killed=is_killed)["seconds"] for _ in range(rounds)]
@@ -145,7 +145,7 @@ def streams_jars() -> str:
 
     directory = cache_dir() / f"kafka-streams-{STREAMS}"
     if not any(directory.glob("kafka-streams-*.jar")):
-        say(f"fetching Kafka Streams {STREAMS}")
+        print_progress(f"fetching Kafka Streams {STREAMS}")
         [ivy] = Path(pyspark.__file__).parent.glob("jars/ivy-*.jar")
         pattern = str(directory / "[artifact]-[revision](-[classifier]).[ext]")
         subprocess.run(

@@ -57,7 +57,7 @@ def main(name: str, settings: Path) -> None:
         longest_s = max(longest_s, time.monotonic() - turn_s)
     seconds = time.monotonic() - began_s
     used = resource.getrusage(resource.RUSAGE_SELF)
-    said = {
+    result = {
         "seconds": seconds,
         "cpu_s": used.ru_utime + used.ru_stime,
         "rss_mb": used.ru_maxrss / 1024,
@@ -65,7 +65,7 @@ def main(name: str, settings: Path) -> None:
         "reads_s": _reads_s(tasks),
         "disk_mb": sum(task.state.usage()["disk"] for task in tasks) / 1e6,
     }
-    print(json.dumps(said), flush=True)
+    print(json.dumps(result), flush=True)
     sys.stdin.readline()
     for task in tasks:
         task.close()

@@ -28,7 +28,7 @@ from processor.kafka.admin.admin import Admin
 from processor.topics.family import topic_name
 from tests.programs.benchmarks.figures import Figures, write
 from tests.programs.benchmarks.load import load
-from tests.programs.benchmarks.throughput import PARTITIONS, broker, say, worker, write_settings
+from tests.programs.benchmarks.throughput import PARTITIONS, broker, print_progress, worker, write_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +52,7 @@ def main() -> None:
         admin = Admin({"bootstrap.servers": bootstrap})
         created = admin.create(specs(load_settings(settings)))
         if topic_name(name, "publish") in created:
-            say(f"loading {arguments.deltas:,} records of {arguments.keys:,} keys")
+            print_progress(f"loading {arguments.deltas:,} records of {arguments.keys:,} keys")
             load(bootstrap, topic_name(name, "publish"), arguments.deltas, arguments.keys)
         count = sum(admin.end_offsets(topic_name(name, "publish"), range(PARTITIONS)).values())
         if not arguments.topic:
@@ -66,12 +66,12 @@ def main() -> None:
                 _row(program, count, count / figure.records_per_s, figure.cpu_s_per_million, "", "")
                 continue
             run = _run(program, bootstrap, name, directory, arguments)
-            said = json.loads(run.stdout.splitlines()[-1])
-            rates = {"records_per_s": count / said["seconds"], "cpu_s_per_million": said["cpu_s"] / count * 1e6}
-            figures[program] = [rates | {kind: said[kind] for kind in ("python_bytes", "jvm_bytes", "first_s")}]
-            memory = (f"{said[kind] / _MIB:,.0f} MiB" for kind in ("python_bytes", "jvm_bytes"))
-            _row(program, count, said["seconds"], said["cpu_s"] / count * 1e6, *memory)
-            say(f"  {said['counts']}, after a first merge of a few in {said['first_s']:.1f} s")
+            result = json.loads(run.stdout.splitlines()[-1])
+            rates = {"records_per_s": count / result["seconds"], "cpu_s_per_million": result["cpu_s"] / count * 1e6}
+            figures[program] = [rates | {kind: result[kind] for kind in ("python_bytes", "jvm_bytes", "first_s")}]
+            memory = (f"{result[kind] / _MIB:,.0f} MiB" for kind in ("python_bytes", "jvm_bytes"))
+            _row(program, count, result["seconds"], result["cpu_s"] / count * 1e6, *memory)
+            print_progress(f"  {result['counts']}, after a first merge of a few in {result['first_s']:.1f} s")
     write(arguments.json, figures)
 
 

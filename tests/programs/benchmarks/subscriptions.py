@@ -91,7 +91,7 @@ def _many(updates: int, rounds: int) -> Figures:
             desks[f"{count:,} | `{text.format('<i>', '<i>')}`"] = Desk(
                 engine, subscribers, _updates(updates // share, count)
             )
-    return _told(_measure(desks, rounds))
+    return _print_medians(_measure(desks, rounds))
 
 
 def _single(updates: int, rounds: int) -> Figures:
@@ -102,7 +102,7 @@ def _single(updates: int, rounds: int) -> Figures:
         engine = Engine(TOPIC, NoRecords() if name.endswith("no view") else MemoryRecords())
         engine.load(0, _updates(1000, 1000, first=0))
         desks[name] = Desk(engine, [_subscribe(engine, how, filtered, options)], _updates(updates, 1000))
-    return _told(_measure(desks, rounds))
+    return _print_medians(_measure(desks, rounds))
 
 
 def _snapshots(records: int, rounds: int) -> Figures:
@@ -121,12 +121,12 @@ def _snapshots(records: int, rounds: int) -> Figures:
                 count += len(taken)
             seen[name].append((time.process_time() - started, count))
     gc.unfreeze()
-    for name, found in seen.items():
-        seconds = median(one for one, _ in found)
-        print(f"| {name} | {records / seconds:,.0f} | {found[0][1]:,} | {seconds:.2f} |", flush=True)
+    for name, runs in seen.items():
+        seconds = median(one for one, _ in runs)
+        print(f"| {name} | {records / seconds:,.0f} | {runs[0][1]:,} | {seconds:.2f} |", flush=True)
     return {
-        f"snapshot: {name}": [{"records_per_s": records / seconds, "messages": count} for seconds, count in found]
-        for name, found in seen.items()
+        f"snapshot: {name}": [{"records_per_s": records / seconds, "messages": count} for seconds, count in runs]
+        for name, runs in seen.items()
     }
 
 
@@ -149,15 +149,18 @@ def _measure(desks: dict[str, Desk], rounds: int) -> dict[str, list[tuple[float,
                 spent_s += time.process_time() - started
             messages += sum(len(subscriber.take(10**9)) for subscriber in subscribers)
             seen[name].append((spent_s * 1e6 / len(updates), messages / len(updates)))
-    return {name: found[1:] for name, found in seen.items()}
+    return {name: runs[1:] for name, runs in seen.items()}
 
 
-def _told(seen: dict[str, list[tuple[float, float]]]) -> Figures:
+def _print_medians(seen: dict[str, list[tuple[float, float]]]) -> Figures:
     """Print the medians; returns every round, as stored in the JSON."""
-    for name, found in seen.items():
-        update_us, messages = (median(column) for column in zip(*found, strict=True))
+    for name, runs in seen.items():
+        update_us, messages = (median(column) for column in zip(*runs, strict=True))
         print(f"| {name} | {update_us:,.2f} | {messages:.2f} |", flush=True)
-    return {name: [{"update_us": us, "messages": told} for us, told in found] for name, found in seen.items()}
+    return {
+        name: [{"update_us": us, "messages": message_count} for us, message_count in runs]
+        for name, runs in seen.items()
+    }
 
 
 def _subscribe(engine: Engine, how: dict[str, bool], filtered: str | None, options: str) -> Connection:

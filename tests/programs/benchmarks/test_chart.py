@@ -22,10 +22,10 @@ def texts(file: Path) -> str:
 def test_the_chart_names_each_program_and_its_median(tmp_path: Path):
     """The chart has the name and median of each program with rounds, and no other program."""
     draw_throughput(FIGURES, tmp_path / "chart.svg")
-    said = texts(tmp_path / "chart.svg")
-    assert "pass-through | sowstream" in said
-    assert "120,000" in said
-    assert "Kafka Streams" not in said
+    chart_texts = texts(tmp_path / "chart.svg")
+    assert "pass-through | sowstream" in chart_texts
+    assert "120,000" in chart_texts
+    assert "Kafka Streams" not in chart_texts
 
 
 def test_the_same_figures_make_the_same_chart(tmp_path: Path):
@@ -41,14 +41,14 @@ def test_a_soak_is_drawn_over_its_time(tmp_path: Path):
     assert {"resident memory, MB", "lag, records", "minutes"} <= set(texts(tmp_path / "soak.svg").split(" | "))
 
 
-@pytest.mark.parametrize("told", [FIGURES, {"programs": {"throughput": {"figures": FIGURES}}}])
-def test_both_kinds_of_file_are_read(told: dict[str, Any]):
+@pytest.mark.parametrize("report", [FIGURES, {"programs": {"throughput": {"figures": FIGURES}}}])
+def test_both_kinds_of_file_are_read(report: dict[str, Any]):
     """The throughput is read from its own file and from the suite's."""
-    assert throughput_of(told) is FIGURES
+    assert throughput_of(report) is FIGURES
 
 
-@pytest.mark.parametrize("told", [{}, {"programs": {}}, {"worker": [{"records_per_s": 1.0}]}])
-def test_a_file_without_throughput_is_refused(told: dict[str, Any]):
+@pytest.mark.parametrize("report", [{}, {"programs": {}}, {"worker": [{"records_per_s": 1.0}]}])
+def test_a_file_without_throughput_is_refused(report: dict[str, Any]):
     """A file without throughput is refused with the command that measures it."""
     with pytest.raises(SystemExit, match=r"tests\.programs\.benchmarks\.throughput"):
-        throughput_of(told)
+        throughput_of(report)

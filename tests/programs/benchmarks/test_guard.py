@@ -48,7 +48,7 @@ def test_less_than_a_tenth_is_no_clear_regression():
     assert state(THEN, [1.95, 1.96, 1.97]) == "steady"
 
 
-def test_an_improvement_is_told():
+def test_an_improvement_is_reported():
     """An improvement by as much as a regression needs is reported."""
     assert state(THEN, [2.4, 2.5, 2.6]) == "improved"
 
@@ -59,19 +59,19 @@ def test_too_few_rounds_on_either_side_decide_nothing(then: list[float], now: li
     assert state(then, now) == "too few rounds"
 
 
-def test_what_is_only_on_one_side_is_told_and_no_regression():
+def test_a_ratio_on_one_side_only_is_no_regression():
     """A ratio on one side only is reported without a regression: a program was left out or is new."""
     changes = guard.compare({"old": THEN}, {"new": THEN})
     assert [(change.name, change.state) for change in changes] == [("old", "not measured"), ("new", "new")]
 
 
-def test_nothing_accepted_yet_is_said_and_no_failure(tmp_path: Path, monkeypatch: Any, capsys: Any):
+def test_missing_accepted_figures_are_no_failure(tmp_path: Path, monkeypatch: Any, capsys: Any):
     """Without accepted figures the guard asks for them to be reviewed, and does not fail."""
     run(monkeypatch, file_of(tmp_path, [200, 210, 220]), "--accepted", tmp_path / "accepted.json")
     assert "nothing is accepted yet" in capsys.readouterr().out
 
 
-def test_what_is_accepted_is_compared_with_from_then_on(tmp_path: Path, monkeypatch: Any, capsys: Any):
+def test_accepted_figures_are_compared_with_later_ones(tmp_path: Path, monkeypatch: Any, capsys: Any):
     """Accepted figures are compared with later ones: the same are steady, and much worse ones fail by name."""
     accepted = tmp_path / "accepted.json"
     run(monkeypatch, file_of(tmp_path, [200, 210, 220]), "--accepted", accepted, "--accept")
@@ -81,7 +81,7 @@ def test_what_is_accepted_is_compared_with_from_then_on(tmp_path: Path, monkeypa
     assert f"regressed      {NAME}" in capsys.readouterr().out
 
 
-def test_accepting_a_part_keeps_the_rest():
+def test_accepting_some_ratios_keeps_the_others():
     """Accepting the ratios of some programs keeps those of the others."""
     then = {"machine": {"cpu": "b"}, "ratios": {"old": THEN, NAME: THEN}}
     kept = guard.accept(then, {NAME: [3.0]}, {"throughput": {"machine": {"cpu": "a"}}})

@@ -49,9 +49,9 @@ def test_the_knobs_of_quix_streams_are_in_the_readme():
     """The README has all settings that the Quix Streams program sets, those of its clients under their names."""
     tree = ast.parse((HERE / "quix_merge.py").read_text(encoding="utf-8"))
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    [made] = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "Application"]
+    [application] = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "Application"]
     knobs: dict[str, Any] = {}
-    for keyword in made.keywords:
+    for keyword in application.keywords:
         if isinstance(keyword.value, ast.Dict):
             knobs |= {f"{keyword.arg}.{name}": value for name, value in ast.literal_eval(keyword.value).items()}
         elif isinstance(keyword.value, ast.Constant):
@@ -75,22 +75,22 @@ def test_every_group_of_growth_is_in_the_readme():
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_the_suite_runs_programs_that_are_there(name: str):
+def test_the_programs_of_the_suite_exist(name: str):
     """Each program of the suite exists, and accepts a file for its figures and its options."""
     code = (HERE / f"{PROGRAMS[name].module}.py").read_text(encoding="utf-8")
     options = set(re.findall(r'add_argument\(\s*"(--[a-z-]+)"', code))
-    given = set(re.findall(r"--[a-z-]+", f"{PROGRAMS[name].full} {PROGRAMS[name].quick} --json"))
-    assert given <= options
+    options_used = set(re.findall(r"--[a-z-]+", f"{PROGRAMS[name].full} {PROGRAMS[name].quick} --json"))
+    assert options_used <= options
 
 
-def test_the_guard_says_what_the_readme_says():
+def test_the_guard_has_the_limits_in_the_readme():
     """The README has the guard's limits: a tenth, and three rounds."""
     assert (guard.LOSS, guard.ROUNDS_LEAST) == (0.10, 3)
     assert "more than a tenth" in README
     assert "fewer than three rounds" in README
 
 
-def test_the_readmes_tell_the_accepted_ratios():
+def test_the_readmes_have_the_accepted_ratios():
     """The READMEs have the accepted ratios that readers look for."""
     rounds = json.loads((HERE / "accepted.json").read_text(encoding="utf-8"))["ratios"]
     middle = {name: statistics.median(values) for name, values in rounds.items()}

@@ -31,8 +31,8 @@ def spinning() -> Iterator[psutil.Process]:
 def groups_of(*processes: psutil.Process) -> list[Path]:
     """The groups that limit these processes; other tests may have made some, too."""
     mine = {str(process.pid) for process in processes}
-    found = quota._found().root.glob("sowstream-bench-*")
-    return [group for group in found if mine & set((group / "cgroup.procs").read_text().split())]
+    groups = quota._mounted_groups().root.glob("sowstream-bench-*")
+    return [group for group in groups if mine & set((group / "cgroup.procs").read_text().split())]
 
 
 def test_each_process_has_its_own_part():
@@ -57,13 +57,13 @@ def test_a_process_may_end_while_it_is_held():
     assert not held.exists()
 
 
-def test_what_is_held_is_free_afterwards():
+def test_a_process_is_released_after_the_block():
     """A process returns to the group of all processes after the block."""
     with spinning() as process:
         with quota.held([process.pid], 0.1):
             assert groups_of(process)
         assert not groups_of(process)
-        assert str(process.pid) in (quota._found().root / "cgroup.procs").read_text().split()
+        assert str(process.pid) in (quota._mounted_groups().root / "cgroup.procs").read_text().split()
 
 
 def test_a_process_that_is_not_there_is_an_error():

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from processor.kafka.readers.log_reader import LogReader
 
 __all__ = ["PARTITIONS", "TIMEOUT_S", "Figure", "Run", "broker", "committed", "consumed", "cpu_s", "free_port"]
-__all__ += ["load", "passthrough", "say", "topic", "wait_until", "worker", "write_settings"]
+__all__ += ["load", "passthrough", "print_progress", "topic", "wait_until", "worker", "write_settings"]
 
 TIMEOUT_S = 600.0
 
@@ -54,11 +54,11 @@ def main() -> None:
         competitors = contestants(directory, rivals=arguments.rivals)
         figures: dict[str, list[Figure]] = {program: [] for program in competitors}
         for number in range(1, arguments.rounds + 1):
-            say(f"round {number} of {arguments.rounds}: loading {arguments.records:,} records")
+            print_progress(f"round {number} of {arguments.rounds}: loading {arguments.records:,} records")
             with topic(bootstrap, arguments.records, arguments.keys) as name:
                 for program, run in competitors.items():
                     figures[program].append(run(bootstrap, name, arguments.records))
-                    say(f"  {program:14} {figures[program][-1].records_per_s:9,.0f}/s")
+                    print_progress(f"  {program:14} {figures[program][-1].records_per_s:9,.0f}/s")
         report(figures)
         if arguments.json:
             rounds = {program: [figure._asdict() for figure in of_program] for program, of_program in figures.items()}
@@ -67,7 +67,7 @@ def main() -> None:
 
 def contestants(directory: Path, *, rivals: bool) -> dict[str, Run]:
     """The programs by name; ours is `sowstream`."""
-    found: dict[str, Run | None] = {
+    programs_by_name: dict[str, Run | None] = {
         "pass-through": passthrough,
         "sowstream": lambda bootstrap, name, count: worker(
             bootstrap, name, write_settings(directory / name, name, bootstrap), count
@@ -77,8 +77,8 @@ def contestants(directory: Path, *, rivals: bool) -> dict[str, Run]:
         # These modules import this module.
         from tests.programs.benchmarks.peers import kafka_streams, quix_streams
 
-        found |= {"Kafka Streams": kafka_streams(directory), "Quix Streams": quix_streams(directory)}
-    return {program: run for program, run in found.items() if run is not None}
+        programs_by_name |= {"Kafka Streams": kafka_streams(directory), "Quix Streams": quix_streams(directory)}
+    return {program: run for program, run in programs_by_name.items() if run is not None}
 
 
 @contextlib.contextmanager
@@ -91,10 +91,10 @@ def topic(bootstrap: str, records: int, keys: int) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def broker(given: str | None) -> Iterator[str]:
+def broker(running_bootstrap: str | None) -> Iterator[str]:
     """The broker to measure on."""
-    if given is not None:
-        yield given
+    if running_bootstrap is not None:
+        yield running_bootstrap
         return
     with EmbeddedBroker() as embedded:
         yield embedded.bootstrap
@@ -149,11 +149,11 @@ def report(figures: dict[str, list[Figure]]) -> None:
         cpu = statistics.median(figure.cpu_s_per_million for figure in of_program)
         of_rounds = sorted(ratios(ours, of_program))
         rounds = ", ".join(f"{ratio:.2f}" for ratio in of_rounds)
-        said = "" if program == "sowstream" else f"{statistics.median(of_rounds):>14.2f} x   (rounds: {rounds})"
-        print(f"{program:14}{rate:>12,.0f}{cpu:>10.1f}{said}")
+        comparison = "" if program == "sowstream" else f"{statistics.median(of_rounds):>14.2f} x   (rounds: {rounds})"
+        print(f"{program:14}{rate:>12,.0f}{cpu:>10.1f}{comparison}")
 
 
-def say(text: str) -> None:
+def print_progress(text: str) -> None:
     """Print progress for people."""
     print(text, file=sys.stderr, flush=True)
 

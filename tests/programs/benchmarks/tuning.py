@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tests.programs.benchmarks.figures import write
 from tests.programs.benchmarks.peers import kafka_streams
-from tests.programs.benchmarks.throughput import broker, say, topic
+from tests.programs.benchmarks.throughput import broker, print_progress, topic
 
 if TYPE_CHECKING:
     from tests.programs.benchmarks.throughput import Figure
@@ -61,7 +61,7 @@ def main() -> None:
                     if (run := runs[name]) is None:
                         return
                     figures[name].append(run(bootstrap, family, arguments.records))
-                    say(f"  round {number + 1}: {name:36}{figures[name][-1].records_per_s:>9,.0f}/s")
+                    print_progress(f"  round {number + 1}: {name:36}{figures[name][-1].records_per_s:>9,.0f}/s")
     report(figures)
     write(arguments.json, {name: [run._asdict() for run in runs] for name, runs in figures.items()})
 

@@ -52,17 +52,17 @@ def main() -> int:
         for number, plan in enumerate(plans):
             place = directory / str(number)
             place.mkdir()
-            outcome = run(plan, bootstrap, place, f"c{secrets.token_hex(4)}", say)
+            outcome = run(plan, bootstrap, place, f"c{secrets.token_hex(4)}", print_progress)
             print(f"{plan}: {'FAILED' if outcome.wrong else 'ok'}\n{outcome}\n", flush=True)
             is_good = is_good and not outcome.wrong
     if arguments.keep or not is_good:
-        say(f"settings, states and logs are in {directory}")
+        print_progress(f"settings, states and logs are in {directory}")
     else:
         shutil.rmtree(directory, ignore_errors=True)
     return 0 if is_good else 1
 
 
-def say(text: str) -> None:
+def print_progress(text: str) -> None:
     """Print progress for people."""
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 

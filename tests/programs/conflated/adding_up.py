@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.programs.conflated.evidence import Place
 
 
-def add_up(places: Sequence[Place], interval_ms: int, warm_up_s: float, say: Callable[[str], None]) -> Account:
+def add_up(places: Sequence[Place], interval_ms: int, warm_up_s: float, report: Callable[[str], None]) -> Account:
     """The account of all the partitions, which is not closed yet."""
     account = Account(interval_ms, warm_up_s)
     processes = min(len(places), os.cpu_count() or 1)
@@ -26,7 +26,7 @@ def add_up(places: Sequence[Place], interval_ms: int, warm_up_s: float, say: Cal
         asked = {pool.submit(_added, place, interval_ms, warm_up_s): place for place in places}
         for done in as_completed(asked):
             account.include(done.result())
-            say(f"  added up partition {asked[done].partition}: {account.updates:,} updates so far")
+            report(f"  added up partition {asked[done].partition}: {account.updates:,} updates so far")
     return account
 
 

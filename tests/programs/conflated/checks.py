@@ -26,37 +26,37 @@ def at_most_once_per_interval(evidence: Evidence, interval_ms: int, complaints: 
         for before, after in pairwise(deliveries):
             spacing_ms = after.timestamp_ms - (after.first_ms if before.is_at_once else before.timestamp_ms)
             if spacing_ms < interval_ms and not after.is_at_once:
-                complaints.add("too often", f"{name} {_told(key, after)}, {spacing_ms} ms after the one before")
+                complaints.add("too often", f"{name} {_describe(key, after)}, {spacing_ms} ms after the one before")
 
 
 def final_states(evidence: Evidence, interval_ms: int, complaints: Complaints) -> None:
     """At the end, the copy has the same records as the underlying topic, and no deleted ones."""
     wanted = {key: updates[-1].value for key, updates in evidence.updates.items()}
-    found = {key: deliveries[-1].value for key, deliveries in evidence.sow.items()}
-    for key in wanted.keys() | found.keys():
-        if wanted.get(key) != found.get(key):
-            complaints.add("another end", f"key {key!r}: {found.get(key)!r} instead of {wanted.get(key)!r}")
+    actual = {key: deliveries[-1].value for key, deliveries in evidence.sow.items()}
+    for key in wanted.keys() | actual.keys():
+        if wanted.get(key) != actual.get(key):
+            complaints.add("another end", f"key {key!r}: {actual.get(key)!r} instead of {wanted.get(key)!r}")
 
 
 def delta_replay(evidence: Evidence, interval_ms: int, complaints: Complaints) -> None:
     """Each delta, applied to its base version, gives the record that the SOW topic has for the same delivery."""
     for key in evidence.sow.keys() | evidence.delta.keys():
         version, record = 0, None
-        for whole, delta in zip_longest(evidence.sow.get(key, ()), evidence.delta.get(key, ())):
-            if whole is None or delta is None or whole.source != delta.source:
-                complaints.add("one output alone", _told(key, whole or delta))
+        for sow_delivery, delta in zip_longest(evidence.sow.get(key, ()), evidence.delta.get(key, ())):
+            if sow_delivery is None or delta is None or sow_delivery.source != delta.source:
+                complaints.add("one output alone", _describe(key, sow_delivery or delta))
                 break
             base = int(delta.headers.get("delta_base", int(delta.headers["version"]) - 1))
             if base != version:
-                complaints.add("a broken chain", f"{_told(key, delta)} is for version {base} and met {version}")
+                complaints.add("a broken chain", f"{_describe(key, delta)} is for version {base} and met {version}")
             version = 0 if delta.is_delete else int(delta.headers["version"])
             try:
                 record = None if delta.is_delete else _replayed(record, delta)
             except KeyError as error:
-                complaints.add("replay is another record", f"{_told(key, delta)} takes away {error}")
+                complaints.add("replay is another record", f"{_describe(key, delta)} takes away {error}")
                 break
-            if record != (None if whole.value is None else json.loads(whole.value)):
-                complaints.add("replay is another record", f"{_told(key, delta)}: {record!r:.200}")
+            if record != (None if sow_delivery.value is None else json.loads(sow_delivery.value)):
+                complaints.add("replay is another record", f"{_describe(key, delta)}: {record!r:.200}")
                 break
 
 
@@ -72,10 +72,10 @@ def touched_paths_told(evidence: Evidence, interval_ms: int, complaints: Complai
             states = [_leaves(update.value) for update in updates[first : last + 1]]
             if not all(states):
                 continue  # A deleted record has no members to compare.
-            told = _leaves(after.value)
+            delivered_paths = _leaves(after.value)
             for path, value in states[-1].items():
-                if path not in told and any(state.get(path) != value for state in states):
-                    complaints.add("touched and not told", f"{path} of {_told(key, after)}")
+                if path not in delivered_paths and any(state.get(path) != value for state in states):
+                    complaints.add("touched and not told", f"{path} of {_describe(key, after)}")
 
 
 def nothing_twice(evidence: Evidence, interval_ms: int, complaints: Complaints) -> None:
@@ -83,7 +83,7 @@ def nothing_twice(evidence: Evidence, interval_ms: int, complaints: Complaints) 
     for name, key, deliveries in _outputs(evidence):
         for before, after in pairwise(deliveries):
             if after.source <= before.source:
-                complaints.add("delivered again", f"{name} {_told(key, after)} after {before.source}")
+                complaints.add("delivered again", f"{name} {_describe(key, after)} after {before.source}")
 
 
 def states_that_were(evidence: Evidence, interval_ms: int, complaints: Complaints) -> None:
@@ -99,7 +99,7 @@ def states_that_were(evidence: Evidence, interval_ms: int, complaints: Complaint
                 or delivery.is_delete is not (update.value is None)
                 or (delivery.headers.get("kind") == "insert") is is_there
             ):
-                complaints.add("a state that never was", f"{_told(key, delivery)} of {update!r:.200}")
+                complaints.add("a state that never was", f"{_describe(key, delivery)} of {update!r:.200}")
             is_there = not delivery.is_delete
 
 
@@ -117,11 +117,11 @@ def every_update_counted(evidence: Evidence, interval_ms: int, complaints: Compl
             first = end - delivery.folded
             may_be_again = evidence.is_disturbed and not is_there
             if first < (0 if may_be_again else begin):
-                complaints.add("miscounted", f"{_told(key, delivery)} of {end - begin} says {delivery.folded}")
+                complaints.add("miscounted", f"{_describe(key, delivery)} of {end - begin} says {delivery.folded}")
             elif begin < first and (is_there or (updates[first - 1].value is not None and not may_be_again)):
-                complaints.add("in no delivery", f"key {key!r}: {first - begin} before {_told(key, delivery)}")
+                complaints.add("in no delivery", f"key {key!r}: {first - begin} before {_describe(key, delivery)}")
             elif updates[first].timestamp_ms != delivery.first_ms:
-                complaints.add("misdated", f"{_told(key, delivery)} begins with {updates[first]!r:.200}")
+                complaints.add("misdated", f"{_describe(key, delivery)} begins with {updates[first]!r:.200}")
             begin, is_there = end, not delivery.is_delete
         if begin < len(updates) and (is_there or updates[-1].value is not None):
             complaints.add("in no delivery", f"key {key!r}: {len(updates) - begin} after all deliveries")
@@ -198,7 +198,7 @@ def _replayed(record: Any, delta: Delivery) -> Any:
     return new
 
 
-def _told(key: bytes, delivery: Delivery | None) -> str:
+def _describe(key: bytes, delivery: Delivery | None) -> str:
     headers: Mapping[str, str] = {} if delivery is None else delivery.headers
     where = "" if delivery is None else f" at offset {delivery.offset}"
     return f"key {key!r}{where} version {headers.get('version')} from {headers.get('source')}"

@@ -18,8 +18,8 @@ def evidence(seed: int, count: int, keys: int, interval_ms: int) -> Evidence:
     """The evidence for one update a millisecond; each delivery is sent 20 ms late, and received 5 ms later."""
     paper = _Paper(interval_ms)
     for offset, (key, value, headers) in enumerate(islice(Walk(seed, keys).records(), count)):
-        told = {name: text.decode() for name, text in headers}
-        paper.take(key, Update(offset, _BEGAN_MS + offset, int(told["version"]), value), told)
+        header_texts = {name: text.decode() for name, text in headers}
+        paper.take(key, Update(offset, _BEGAN_MS + offset, int(header_texts["version"]), value), header_texts)
     paper.deliver_until(_BEGAN_MS + count + interval_ms)
     return Evidence(paper.updates, paper.sow, paper.delta)
 
@@ -37,14 +37,14 @@ class _Paper:
         self._there: dict[bytes, Update] = {}
         self._offset = 0
 
-    def take(self, key: bytes, update: Update, told: dict[str, str]) -> None:
+    def take(self, key: bytes, update: Update, header_texts: dict[str, str]) -> None:
         """Process one update, after the deliveries that are due before it."""
         self.deliver_until(update.timestamp_ms)
         self.updates[key].append(update)
         if key not in self._pending:
             heapq.heappush(self._due, (update.timestamp_ms + self._interval_ms, key))
         self._pending.setdefault(key, []).append(update)
-        if "no_conflate" in told:
+        if "no_conflate" in header_texts:
             self._deliver(key, update.timestamp_ms, {"no_conflate": "true"})
 
     def deliver_until(self, now_ms: int) -> None:
@@ -55,7 +55,7 @@ class _Paper:
             if key in self._pending and self._pending[key][0].timestamp_ms + self._interval_ms == due_ms:
                 self._deliver(key, due_ms, {})
 
-    def _deliver(self, key: bytes, now_ms: int, told: dict[str, str]) -> None:
+    def _deliver(self, key: bytes, now_ms: int, header_texts: dict[str, str]) -> None:
         folded = self._pending.pop(key)
         last, before = folded[-1], self._there.pop(key, None)
         if last.value is None and before is None:
@@ -68,7 +68,7 @@ class _Paper:
             "source": f"t.sow/0/{last.offset}",
             **({"conflated": str(len(folded))} if len(folded) > 1 else {}),
             **({"kind": "delete"} if last.value is None else {"kind": "insert"} if before is None else {}),
-            **told,
+            **header_texts,
         }
         place = self._offset, now_ms + 20, now_ms + 25.0
         self._offset += 1

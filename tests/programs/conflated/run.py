@@ -95,23 +95,23 @@ class Outcome(NamedTuple):
         return "\n".join([f"{self.account}; {self.kills} kills", self.effort, *self.wrong])
 
 
-def run(plan: Plan, bootstrap: str, directory: Path, name: str, say: Callable[[str], None]) -> Outcome:
+def run(plan: Plan, bootstrap: str, directory: Path, name: str, report: Callable[[str], None]) -> Outcome:
     """Run the plan; the outcome lists the broken promises.
 
     Raises:
         AssertionError: a process ended by itself, or a condition never held.
     """
-    say(str(plan))
+    report(str(plan))
     # The default for measured delays; a short interval where workers die, so that their disks hold recent state.
     write_back_s = 0.5 if plan.is_harmed else 10.0
-    made = World(
+    new_world = World(
         bootstrap,
         directory,
         name,
         interval=f"{plan.interval_ms}ms",
         runtime={"write_back_interval_s": write_back_s},
     )
-    with contextlib.closing(made) as world:
+    with contextlib.closing(new_world) as world:
         copies = [f"{world.conflated}.{role}" for role in ("sow", "delta")]
         if plan.is_merged:
             world.start()
@@ -121,22 +121,22 @@ def run(plan: Plan, bootstrap: str, directory: Path, name: str, say: Callable[[s
         with Arrivals(bootstrap, copies, partitions) as arrivals:
             with _feed(plan, world) as feed:
                 watch = _Watch(world)
-                kills = _harm(plan, world, workers, feed, say)
-                said = feed.communicate()[0]
+                kills = _harm(plan, world, workers, feed, report)
+                output = feed.communicate()[0]
                 assert feed.returncode == 0, "the feed failed"
-                sent = json.loads(said)
-                effort = watch.told(sent["cpu_s"])
+                sent = json.loads(output)
+                effort = watch.summary(sent["cpu_s"])
             world.wait(lambda: world.processed(world.conflated, f"{name}.sow"), "delivering everything")
             stop_all(world)
             world.wait(lambda: _all_came(world, arrivals, copies, partitions), "the reader reading everything")
-        say(f"sent {sent['sent']:,}, at most {sent['behind_s'] * 1000:,.0f} ms behind the rate; adding up")
+        report(f"sent {sent['sent']:,}, at most {sent['behind_s'] * 1000:,.0f} ms behind the rate; adding up")
         is_disturbed = kills > 0 or plan.crash is not None
         places = [
             Place(bootstrap, name, world.conflated, number, arrivals.of(copies, number), is_disturbed)
             for number in range(partitions)
         ]
         warm_up_s = 0 if plan.is_harmed else min(WARM_UP_S, plan.seconds / 2)
-        account = add_up(places, plan.interval_ms, warm_up_s, say)
+        account = add_up(places, plan.interval_ms, warm_up_s, report)
         account.close(plan.promised)
         was_met = kills > 0 or any("injected" in worker.log() for worker in world.workers)
         assert plan.crash is None or was_met, "the calamity did not happen"
@@ -147,8 +147,8 @@ def run(plan: Plan, bootstrap: str, directory: Path, name: str, say: Callable[[s
 def _feed(plan: Plan, world: World) -> Iterator[subprocess.Popen[bytes]]:
     """Start the feed, which ends with the block."""
     topic = f"{world.name}.{'publish' if plan.is_merged else 'sow'}"
-    told = {"rate": plan.rate, "keys": plan.keys, "seconds": plan.seconds, "seed": plan.seed}
-    words = [f"--{name}={value}" for name, value in told.items()] + ["--commands"] * plan.is_merged
+    options = {"rate": plan.rate, "keys": plan.keys, "seconds": plan.seconds, "seed": plan.seed}
+    words = [f"--{name}={value}" for name, value in options.items()] + ["--commands"] * plan.is_merged
     feed = subprocess.Popen(
         [sys.executable, "-m", "tests.programs.conflated.feed", world.bootstrap, topic, *words], stdout=subprocess.PIPE
     )
@@ -160,7 +160,7 @@ def _feed(plan: Plan, world: World) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _harm(
-    plan: Plan, world: World, workers: list[Worker], feed: subprocess.Popen[bytes], say: Callable[[str], None]
+    plan: Plan, world: World, workers: list[Worker], feed: subprocess.Popen[bytes], report: Callable[[str], None]
 ) -> int:
     """Kill the workers in turn while the feed runs; returns the number of kills."""
     if plan.crash is not None:
@@ -176,7 +176,7 @@ def _harm(
         kill(workers[place])
         workers[place] = world.start("conflate", world.conflated)
         kills += 1
-        say(f"  kill {kills}: worker {place}")
+        report(f"  kill {kills}: worker {place}")
 
 
 def _succeed(world: World, workers: list[Worker], feed: subprocess.Popen[bytes]) -> int:
@@ -207,7 +207,7 @@ class _Watch:
         self._world = world
         self._began = self._now()
 
-    def told(self, feed_cpu_s: float) -> str:
+    def summary(self, feed_cpu_s: float) -> str:
         """The use in parts of one processor, without the workers if some of them were killed."""
         spent = [after - before for before, after in zip(self._began, self._now(), strict=True)]
         seconds, idle_s, workers_s, harness_s = spent

@@ -223,7 +223,7 @@ _FAULTS: dict[str, tuple[Callable[[Evidence], None], Callable[[Evidence, int, Co
 
 
 @pytest.mark.parametrize("fault", _FAULTS)
-def test_a_fault_is_found_by_its_check(fault: str) -> None:
+def test_a_fault_is_reported_by_its_check(fault: str) -> None:
     """A fault is reported by its check, and by the account."""
     harm, check, kind = _FAULTS[fault]
     evidence, complaints = _evidence(), Complaints()
@@ -233,7 +233,7 @@ def test_a_fault_is_found_by_its_check(fault: str) -> None:
     assert kind in _account(evidence, Bounds()).complaints.counts
 
 
-def test_what_was_settled_of_a_key_that_is_gone_may_be_counted_again_by_a_successor() -> None:
+def test_a_successor_may_count_updates_of_a_deleted_key_again() -> None:
     """A successor may count updates of a deleted key again, but not without a kill, nor for a live key."""
     evidence = _evidence()
     key, place = next(
@@ -272,12 +272,12 @@ def test_accounts_of_partitions_add_up_to_the_account_of_all() -> None:
     assert min(apart.updates, apart.keys, apart.deliveries, apart.hidden, apart.at_once, apart.deletes) > 0
 
 
-def test_every_check_has_a_fault_that_it_finds() -> None:
+def test_every_check_has_a_fault_that_it_reports() -> None:
     """Every check has a fault that it reports: a check that was never seen to fail proves nothing."""
     assert {check for _, check, _ in _FAULTS.values()} == set(checks.CHECKS)
 
 
-def test_records_that_are_gone_when_all_is_over_are_missed() -> None:
+def test_records_that_are_gone_after_the_run_are_reported() -> None:
     """Records that are gone after the run are a complaint: otherwise compaction could hide errors."""
     assert "seen otherwise" in _account(_evidence()._replace(is_complete=False), Bounds()).complaints.counts
 
@@ -298,7 +298,7 @@ def test_lateness_is_held_to_its_bounds(bounds: Bounds, is_kept: bool) -> None:
     assert ("too late" not in _account(evidence, bounds).complaints.counts) is is_kept
 
 
-def test_what_was_asked_for_at_once_may_come_within_an_interval() -> None:
+def test_a_requested_delivery_may_follow_within_an_interval() -> None:
     """A delivery within the interval of another one is a complaint, unless its publisher requested it at once."""
     evidence = _evidence()
     nearest_ms = min(

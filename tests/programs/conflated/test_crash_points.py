@@ -23,7 +23,7 @@ _OFTEN = 15
 
 
 @pytest.mark.parametrize("point", _POINTS)
-def test_a_calamity_at_any_point_costs_nothing(bootstrap: str, tmp_path: Path, unique: str, point: str) -> None:
+def test_a_crash_at_any_point_keeps_all_promises(bootstrap: str, tmp_path: Path, unique: str, point: str) -> None:
     """A crash at any point keeps all promises while keys are inserted, changed, deleted and inserted again."""
     plan = Plan(seed=31, seconds=14, rate=1_000, keys=400, crash=(point, _OFTEN))
     outcome = run(plan, bootstrap, tmp_path, unique, print)

@@ -47,7 +47,7 @@ def test_two_workers_that_are_killed_in_turn_catch_up(bootstrap: str, tmp_path: 
 
 
 @pytest.mark.long
-def test_what_a_merge_worker_writes_is_conflated(bootstrap: str, tmp_path: Path, unique: str) -> None:
+def test_the_output_of_a_merge_worker_is_conflated(bootstrap: str, tmp_path: Path, unique: str) -> None:
     """The records that a merge worker makes of deltas, in transactions of its own, are conflated."""
     plan = Plan(seed=_SEED, seconds=12, rate=4_000, keys=2_000, is_merged=True)
     _keeps_its_promises(plan, bootstrap, tmp_path, unique)

@@ -44,23 +44,23 @@ class Walk:
             if version == 1:
                 headers.append(("kind", b"insert"))
             prices[key] += int(what * 21) - 10
-            yield keys[key], _whole(key, version, prices[key]), headers
+            yield keys[key], _full_record(key, version, prices[key]), headers
 
     def commands(self) -> Iterator[Sent]:
         """Deltas and a few deletes, from which a merge worker makes a SOW topic."""
         for key, value, headers in self.records():
-            told = [header for header in headers if header[0] == "no_conflate"]
+            requested = [header for header in headers if header[0] == "no_conflate"]
             number, version = int(key), self._versions[int(key)]
             if value is not None and version > 1 and version % 8:
                 price = self._prices[number]
-                yield key, b'{"id":%d,"px":%d,"book":{"bid":%d}}' % (number, price, price), told
+                yield key, b'{"id":%d,"px":%d,"book":{"bid":%d}}' % (number, price, price), requested
             elif value is not None:
-                yield key, value, [*told, ("command", b"publish")]
+                yield key, value, [*requested, ("command", b"publish")]
             else:
-                yield key, None, told
+                yield key, None, requested
 
 
-def _whole(key: int, version: int, price: int) -> bytes:
+def _full_record(key: int, version: int, price: int) -> bytes:
     """A full record in which members come and go, nested ones too, and values return."""
     note = b',"note":"%d"' % (version % 5) if version % 4 else b""
     last = b',"last":%d' % price if version % 3 else b""

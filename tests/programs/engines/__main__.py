@@ -34,10 +34,10 @@ def main() -> int:
         spark = spark_session("engines", **SPARK)
         cleanup.callback(spark.stop)
         spark.sparkContext.setLogLevel("ERROR")
-        wrong = run(plan, spark, bootstrap, directory, f"e{secrets.token_hex(3)}", say)
+        wrong = run(plan, spark, bootstrap, directory, f"e{secrets.token_hex(3)}", print_progress)
     print("\n".join([f"{plan}: {'the engines DIFFER' if wrong else 'three engines, one result'}", *wrong]), flush=True)
     if arguments.keep or wrong:
-        say(f"settings, states and logs are in {directory}")
+        print_progress(f"settings, states and logs are in {directory}")
     else:
         shutil.rmtree(directory, ignore_errors=True)
     return 1 if wrong else 0
@@ -57,7 +57,7 @@ SPARK = {
 }
 
 
-def say(text: str) -> None:
+def print_progress(text: str) -> None:
     """Print progress for people."""
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 

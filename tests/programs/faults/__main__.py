@@ -46,14 +46,14 @@ def main() -> int:
             extra = "; only if asked for" if scenario.is_extra else ""
             print(f"{scenario.name:<20} {scenario.what} (at most {scenario.limit_s:g} s{extra})")
         return 0
-    say(f"seed {arguments.seed}")
+    print_progress(f"seed {arguments.seed}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # Workers and brokers end with this process.
     directory = Path(tempfile.mkdtemp(prefix="sowstream-faults-"))
     outcomes = []
     try:
         with EmbeddedBroker() as broker:
             for number, scenario in enumerate(chosen, 1):
-                say(f"{number} of {len(chosen)}: {scenario.name}: {scenario.what}")
+                print_progress(f"{number} of {len(chosen)}: {scenario.name}: {scenario.what}")
                 place = directory / scenario.name
                 outcomes.append(
                     play(scenario, place, seed=arguments.seed, bootstrap=broker.bootstrap, short=arguments.short)
@@ -62,7 +62,7 @@ def main() -> int:
                     shutil.rmtree(place)
     finally:
         if arguments.keep or any(outcome.failure for outcome in outcomes):
-            say(f"settings, states and logs are in {directory}")
+            print_progress(f"settings, states and logs are in {directory}")
         else:
             shutil.rmtree(directory, ignore_errors=True)
     print(table(outcomes))
@@ -88,7 +88,7 @@ def play(scenario: Scenario, directory: Path, *, seed: int, bootstrap: str, shor
     for spoiled in range(_TRIES_MAX):
         place = directory / f"try-{spoiled + 1}"
         place.mkdir(parents=True)
-        stage, failure = Stage(seed + spoiled, place, say, bootstrap, is_short=short), None
+        stage, failure = Stage(seed + spoiled, place, print_progress, bootstrap, is_short=short), None
         is_spoiled = False
         try:
             with stage:
@@ -99,14 +99,14 @@ def play(scenario: Scenario, directory: Path, *, seed: int, bootstrap: str, shor
             failure = f"{type(error).__name__}: {error}"
             is_spoiled = isinstance(error, AtFault)
             traceback.print_exc()
-        say(f"  {'ok' if failure is None else 'FAILED'} in {stage.elapsed_s:.0f} s")
+        print_progress(f"  {'ok' if failure is None else 'FAILED'} in {stage.elapsed_s:.0f} s")
         if not is_spoiled:
             break
-        say("  the broker left a transaction open by itself (KAFKA-20734): that says nothing of the workers")
+        print_progress("  the broker left a transaction open by itself (KAFKA-20734): that says nothing of the workers")
     return Outcome(scenario, stage.runs, stage.records, failure, stage.elapsed_s, spoiled)
 
 
-def say(text: str) -> None:
+def print_progress(text: str) -> None:
     """Print progress for people."""
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 

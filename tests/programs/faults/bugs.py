@@ -61,14 +61,14 @@ def leave_a_transaction_open(stage: Stage) -> None:
 
 
 def _complains(stage: Stage, world: World, complaint: str, bug: str) -> None:
-    said = "nothing"
+    message = "nothing"
     try:
         check(world)
     except Discrepancy as error:
-        said = str(error)
-    assert complaint in said, f"{bug}: not {complaint!r}, but {said}"
+        message = str(error)
+    assert complaint in message, f"{bug}: not {complaint!r}, but {message}"
     stage.count(world, _RECORDS)
-    stage.say(f"  {bug}: {_first(said.splitlines(), complaint)}")
+    stage.report(f"  {bug}: {_first(message.splitlines(), complaint)}")
 
 
 def _first(lines: Iterable[str], complaint: str) -> str:

@@ -51,11 +51,11 @@ class Figures:
     """Number of repeated outputs; 0 unless the guarantee allows them."""
 
     def __str__(self) -> str:
-        told = (
+        summary = (
             f"{self.inputs:,} records: {self.updates:,} updates of now {self.keys:,} keys, {self.rejected:,} rejected, "
             f"{self.duplicates:,} duplicates, {self.nothing:,} deletes of nothing, {self.rekeyed:,} sent again"
         )
-        return f"{told}; {self.repeats:,} outputs told again" if self.repeats else told
+        return f"{summary}; {self.repeats:,} outputs told again" if self.repeats else summary
 
 
 class Evidence(NamedTuple):

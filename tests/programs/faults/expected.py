@@ -48,58 +48,58 @@ def expect(topic: str, records: list[Seen]) -> Expected:
     expected = Expected()
     versions: dict[bytes, int] = {}
     marks: dict[tuple[int, str], int] = {}
-    for given in records:
-        source = f"{topic}/{given.partition}/{given.offset}"
-        if not is_good(given):
-            expected.rejected[source] = given
+    for message in records:
+        source = f"{topic}/{message.partition}/{message.offset}"
+        if not is_mergeable(message):
+            expected.rejected[source] = message
             continue
-        key = given.key
+        key = message.key
         if key is None:
-            expected.rekeyed.append(given)
+            expected.rekeyed.append(message)
             continue
-        if "sequence" in given.headers:
+        if "sequence" in message.headers:
             # A sequence not above the highest one applied for this client in this partition is a duplicate.
-            mark, sequence = (given.partition, given.headers["client"]), int(given.headers["sequence"])
+            mark, sequence = (message.partition, message.headers["client"]), int(message.headers["sequence"])
             if sequence <= marks.get(mark, 0):
                 expected.duplicates += 1
                 continue
             marks[mark] = sequence
-        record = _after(expected.world.get(key), given)
+        record = _after(expected.world.get(key), message)
         if record is None:
             if key not in versions:
                 expected.nothing += 1
                 continue
-            expected.updates[given.partition].append(Update(source, key, versions.pop(key) + 1, None))
+            expected.updates[message.partition].append(Update(source, key, versions.pop(key) + 1, None))
             del expected.world[key]
             continue
         versions[key] = versions.get(key, 0) + 1
         expected.world[key] = record
-        expected.updates[given.partition].append(Update(source, key, versions[key], record))
+        expected.updates[message.partition].append(Update(source, key, versions[key], record))
     return expected
 
 
-def is_good(given: Seen) -> bool:
+def is_mergeable(message: Seen) -> bool:
     """Whether a record can be merged."""
-    if given.headers.get("command", "publish") not in _COMMANDS:
+    if message.headers.get("command", "publish") not in _COMMANDS:
         return False
-    if given.key is not None and (given.value is None or given.headers.get("command") == "sow_delete"):
+    if message.key is not None and (message.value is None or message.headers.get("command") == "sow_delete"):
         return True
     try:
-        body = json.loads(given.value or b"")
+        body = json.loads(message.value or b"")
     except ValueError:
         return False
     if not isinstance(body, dict):
         return False
-    if given.key is None:
+    if message.key is None:
         return "id" in body
     # A delta may lack its key; a key in its body must equal the record's.
-    is_delta = given.headers.get("command", "delta_publish") != "publish"
-    return str(body["id"]).encode() == given.key if "id" in body else is_delta
+    is_delta = message.headers.get("command", "delta_publish") != "publish"
+    return str(body["id"]).encode() == message.key if "id" in body else is_delta
 
 
-def _after(old: Any, given: Seen) -> Any:
-    command = given.headers.get("command", "delta_publish")
-    if given.value is None or command == "sow_delete":
+def _after(old: Any, message: Seen) -> Any:
+    command = message.headers.get("command", "delta_publish")
+    if message.value is None or command == "sow_delete":
         return None
-    body = json.loads(given.value)
+    body = json.loads(message.value)
     return body if command == "publish" else merged(old, body)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.endtoend.world import Worker, World
 
 _KEYS = 500
-_SAYS = "nothing is skipped silently"
+_REMEDY = "nothing is skipped silently"
 
 
 def input_gone(stage: Stage) -> None:
@@ -29,7 +29,7 @@ def input_gone(stage: Stage) -> None:
     stage.check(world)
     publish(world, commands(stage.seed + 1, 2_000, _KEYS))
     lows = _delete(world)
-    _refuses(world, world.start(), lows)
+    _check_refusal(world, world.start(), lows)
 
     world = stage.world()
     worker = world.start()
@@ -40,7 +40,7 @@ def input_gone(stage: Stage) -> None:
         lows = _delete(world)
     finally:
         worker.process.send_signal(signal.SIGCONT)
-    _refuses(world, worker, lows)
+    _check_refusal(world, worker, lows)
 
 
 def _delete(world: World) -> dict[int, int]:
@@ -56,10 +56,10 @@ def _delete(world: World) -> dict[int, int]:
     return lows
 
 
-def _refuses(world: World, worker: Worker, lows: dict[int, int]) -> None:
+def _check_refusal(world: World, worker: Worker, lows: dict[int, int]) -> None:
     """Check that the worker holds every partition, gives the remedy, stops, and merged nothing after the gap."""
     world.wait(lambda: _held(worker) == set(lows), "every partition being held")
-    assert _SAYS in worker.log(), worker.log()
+    assert _REMEDY in worker.log(), worker.log()
     code = worker.stop()
     assert code == 0, f"exit code {code}:\n{worker.log()}"
     merged = [record.headers["source"] for record in world.read("sow")]

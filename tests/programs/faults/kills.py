@@ -23,7 +23,7 @@ def at_every_point(stage: Stage) -> None:
     world = stage.world()
     for number, point in enumerate(POINTS):
         count = stage.rng.randint(1, 3)
-        stage.say(f"  {point}, the {count}. time")
+        stage.report(f"  {point}, the {count}. time")
         if point == "during restore":
             publish(world, commands(stage.seed + 1_000, 2_000, _KEYS))
             start_and_settle(world)
@@ -53,7 +53,7 @@ def at_random(stage: Stage) -> None:
         for number in range(kills):
             time.sleep(stage.rng.uniform(0.1, 4))  # The seed decides at which moment of their work.
             place = stage.rng.randrange(len(workers))
-            stage.say(f"  kill {number + 1} of {kills}: worker {place}, {load.published:,} records are published")
+            stage.report(f"  kill {number + 1} of {kills}: worker {place}, {load.published:,} records are published")
             kill(workers[place])
             workers[place] = world.start()
         load.stop()
@@ -71,7 +71,7 @@ def all_at_once(stage: Stage) -> None:
             workers = [world.start(), *(world.start(state_dir=world.directory / f"state-{n}") for n in range(2))]
             world.wait(lambda workers=workers: any(map(is_ready, workers)), "a worker starting")
             time.sleep(stage.rng.uniform(0, 4))  # The seed decides at which moment of their work.
-            stage.say(f"  turn {turn + 1} of {turns}: {load.published:,} records are published")
+            stage.report(f"  turn {turn + 1} of {turns}: {load.published:,} records are published")
             kill(*workers)
         load.stop()
     world.start()

@@ -83,10 +83,10 @@ class Load:
     Leaving the block waits until all commands are published; `stop` ends it early.
     """
 
-    def __init__(self, world: World, given: Iterable[Command], records_per_s: float) -> None:
+    def __init__(self, world: World, records: Iterable[Command], records_per_s: float) -> None:
         self.published = 0
         self._world = world
-        self._given = given
+        self._records = records
         self._records_per_s = records_per_s
         self._stop = threading.Event()
         self._failure: BaseException | None = None
@@ -134,7 +134,7 @@ class Load:
         )
         topic = f"{self._world.name}.publish"
         began_s = time.monotonic()
-        for command in self._given:
+        for command in self._records:
             while True:
                 try:
                     producer.produce(topic, command.value, command.key, headers=dict(command.headers))
@@ -149,7 +149,7 @@ class Load:
         assert producer.flush(120) == 0, "the load cannot be published"
 
 
-def publish(world: World, given: Iterable[Command]) -> None:
+def publish(world: World, records: Iterable[Command]) -> None:
     """Publish all commands at once."""
-    with Load(world, given, float("inf")):
+    with Load(world, records, float("inf")):
         pass

@@ -33,14 +33,16 @@ def pause(stage: Stage) -> None:
             successor = world.start(state_dir=world.directory / f"state-{turn}")
         try:
             world.settle()  # The stopped worker's session and transaction have expired.
-            stage.say(f"  turn {turn + 1}: finished by the other {time.monotonic() - stopped_s:.1f} s after the stop")
+            stage.report(
+                f"  turn {turn + 1}: finished by the other {time.monotonic() - stopped_s:.1f} s after the stop"
+            )
             before = _counts(world)
             while time.monotonic() - stopped_s < _POLL_LIMIT_S + 1:
                 time.sleep(0.1)  # Until its poll limit has expired too.
-            said = _rejoins(zombie)
+            rejoins = _rejoins(zombie)
         finally:
             zombie.process.send_signal(signal.SIGCONT)
-        world.wait(lambda said=said: _rejoins(zombie) > said, "the zombie coming back to the group")
+        world.wait(lambda rejoins=rejoins: _rejoins(zombie) > rejoins, "the zombie coming back to the group")
         after = _counts(world)
         assert after == before, f"the zombie committed something: {before} became {after}"
         stage.check(world)

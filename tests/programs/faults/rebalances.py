@@ -39,7 +39,7 @@ def join_and_leave(stage: Stage) -> None:
                 leaver.process.terminate()
                 gone.append(leaver)
             if turn % 10 == 9:
-                stage.say(f"  turn {turn + 1} of {turns}: {1 + len(here)} workers, {load.published:,} records")
+                stage.report(f"  turn {turn + 1} of {turns}: {1 + len(here)} workers, {load.published:,} records")
             time.sleep(max(0.0, 1 - (time.monotonic() - began_s)))
         load.stop()
     for worker in gone:

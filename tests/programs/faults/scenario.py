@@ -56,8 +56,8 @@ class Stage:
 
     seed: int
     directory: Path
-    say: Callable[[str], None]
-    given: str | None = None
+    report: Callable[[str], None]
+    shared_bootstrap: str | None = None
     """The bootstrap of a running broker; None: an embedded one, started on first use."""
     is_short: bool = False
     """Whether `make test` runs the scenario, with fewer repetitions."""
@@ -83,9 +83,9 @@ class Stage:
     @property
     def bootstrap(self) -> str:
         """The broker shared by the scenarios that do not harm it."""
-        if self.given is None:
-            self.given = self.keep(EmbeddedBroker()).bootstrap
-        return self.given
+        if self.shared_bootstrap is None:
+            self.shared_bootstrap = self.keep(EmbeddedBroker()).bootstrap
+        return self.shared_bootstrap
 
     def keep(self, thing: contextlib.AbstractContextManager[_T]) -> _T:
         """Enter a context that ends with the stage, after the worlds created later."""
@@ -110,7 +110,7 @@ class Stage:
         figures = check(world, guarantee=guarantee)
         self.runs += 1
         self._inputs[world.name] = figures.inputs
-        self.say(f"  {figures}")
+        self.report(f"  {figures}")
         return figures
 
     @property

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _KEYS = 2_000
 _RECORDS = 3_000
-_TOLD = ("local state damaged", "local state wiped", "local state is not ours")
+_DAMAGE_EVENTS = ("local state damaged", "local state wiped", "local state is not ours")
 
 
 class Scene(NamedTuple):
@@ -124,7 +124,7 @@ DAMAGES: dict[str, tuple[Callable[[Scene], None], bool]] = {
 def every_damage(stage: Stage) -> None:
     """Inflict each damage in turn, on all partitions but one of the same topic."""
     world, foreign = stage.world(), stage.world()
-    for number, (what, (damage, is_told)) in enumerate(DAMAGES.items()):
+    for number, (what, (damage, is_reported)) in enumerate(DAMAGES.items()):
         publish(world, commands(stage.seed + number, _RECORDS, _KEYS))
         start_and_settle(world)
         if number == 0:
@@ -137,9 +137,9 @@ def every_damage(stage: Stage) -> None:
         worker = world.start()
         world.settle()
         stop_all(world)
-        stage.say(f"  {what}: {'; '.join(_told(worker)) or 'nothing said'}")
+        stage.report(f"  {what}: {'; '.join(_reported_damage(worker)) or 'nothing said'}")
         stage.check(world)
-        assert not is_told or _told(worker), f"{what}: the worker did not tell of it\n{worker.log()}"
+        assert not is_reported or _reported_damage(worker), f"{what}: the worker did not tell of it\n{worker.log()}"
 
 
 def stale_copy(stage: Stage) -> None:
@@ -157,7 +157,7 @@ def stale_copy(stage: Stage) -> None:
     world.settle()
     stop_all(world)
     stage.check(world)
-    assert not _told(worker), worker.log()
+    assert not _reported_damage(worker), worker.log()
 
 
 def _directory(world: World, partition: int) -> Path:
@@ -165,9 +165,9 @@ def _directory(world: World, partition: int) -> Path:
 
 
 def _files(scene: Scene, pattern: str) -> list[Path]:
-    found = sorted(file for file in (scene.partition / layout.ROCKSDB_DIRECTORY).glob(pattern) if file.is_file())
-    assert found, f"no {pattern} in {scene.partition}"
-    return found
+    files = sorted(file for file in (scene.partition / layout.ROCKSDB_DIRECTORY).glob(pattern) if file.is_file())
+    assert files, f"no {pattern} in {scene.partition}"
+    return files
 
 
 def _replace(directory: Path, copy: Path) -> None:
@@ -175,10 +175,10 @@ def _replace(directory: Path, copy: Path) -> None:
     shutil.copytree(copy, directory)
 
 
-def _told(worker: Worker) -> list[str]:
+def _reported_damage(worker: Worker) -> list[str]:
     """The kinds of damage that a worker has reported, each once."""
     text = worker.file.read_text(errors="replace")
-    return [told for told in _TOLD if told in text]
+    return [event for event in _DAMAGE_EVENTS if event in text]
 
 
 SCENARIOS = [

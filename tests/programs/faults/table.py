@@ -50,8 +50,8 @@ def write(scenarios: Iterable[Scenario], outcomes: Iterable[Outcome]) -> None:
     lines = list(_HEAD)
     for scenario in scenarios:
         begin = _begin(scenario)
-        known = next((line for line in old.splitlines() if line.startswith(begin)), f"{begin} {_NOT_YET}")
-        lines.append(f"{begin} {new[scenario.name]}" if scenario.name in new else known)
+        old_line = next((line for line in old.splitlines() if line.startswith(begin)), f"{begin} {_NOT_YET}")
+        lines.append(f"{begin} {new[scenario.name]}" if scenario.name in new else old_line)
     README.write_text(before + _BEGIN + "\n".join(lines) + _END + after)
 
 

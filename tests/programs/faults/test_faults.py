@@ -33,8 +33,8 @@ _SESSION_S = 3
 @pytest.fixture
 def stage(bootstrap: str, tmp_path: Path) -> Iterator[Stage]:
     """A stage on the tests' broker."""
-    with Stage(_SEED, tmp_path, print, bootstrap) as made:
-        yield made
+    with Stage(_SEED, tmp_path, print, bootstrap) as instance:
+        yield instance
 
 
 @pytest.mark.broker
@@ -72,14 +72,14 @@ def test_the_commit_without_offsets_is_called_as_the_thread_calls_it(monkeypatch
     """The worker without offset commits accepts the thread's arguments, so that it does not fail by its own call."""
     committed: list[tuple[Any, ...]] = []
     monkeypatch.setattr(broken_worker, "arm", lambda *_: None)
-    begun = lambda _, *given, **more: committed.append((*given, more))  # noqa: E731 - a method's stand-in
+    begun = lambda _, *arguments, **more: committed.append((*arguments, more))  # noqa: E731 - a method's stand-in
     monkeypatch.setattr(TransactionalProducer, "begin_commit", begun)
     BUGS["offsets-not-in-transaction"][0]()
     TransactionalProducer.begin_commit(cast("Any", None), "orders.publish", {0: 7}, "metadata", limit_s=None)
     assert committed == [("orders.publish", {}, "metadata", {"limit_s": None})]
 
 
-def test_a_worker_that_ended_before_it_was_killed_is_told_of(tmp_path: Path) -> None:
+def test_a_worker_that_ended_before_it_was_killed_is_reported(tmp_path: Path) -> None:
     """Killing a worker that has already ended is an error: otherwise a crash could pass for a kill."""
     place = cast("World", SimpleNamespace(directory=tmp_path, workers=[], file=tmp_path / "none"))
     worker = Worker(place, "worker", [], ["tests.programs.faults.no_such_module"], {})
@@ -88,7 +88,7 @@ def test_a_worker_that_ended_before_it_was_killed_is_told_of(tmp_path: Path) -> 
         kill(worker)
 
 
-def test_scenarios_are_told_apart_and_have_a_limit() -> None:
+def test_scenarios_have_different_names_and_a_limit() -> None:
     """Scenarios have different names, which `--only` takes, a row in the README's table, and a time limit."""
     names = [scenario.name for scenario in SCENARIOS]
     assert len(set(names)) == len(names)

@@ -13,7 +13,7 @@ from tests.programs.faults.registry import SCENARIOS
 @pytest.mark.parametrize(
     "words", [["--only", "kil-all"], ["--only", "kill", "--only", "stats"], ["--readme", "--short"]]
 )
-def test_a_run_that_would_say_nothing_is_refused(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_would_prove_nothing_is_refused(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A word that matches no scenario is refused, and so is writing a short run's outcome into the README."""
     monkeypatch.setattr(sys, "argv", ["faults", *words, "--list"])
     with pytest.raises(SystemExit) as ended:

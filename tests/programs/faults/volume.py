@@ -27,8 +27,8 @@ def hundred_thousand(stage: Stage) -> None:
     for bounce in range(bounces):
         worker = world.start()
         goal = count * (bounce + 1) // (bounces + 2)
-        world.wait(lambda goal=goal: _told(world) >= goal, f"merging {goal} records")
-        stage.say(f"  bounce {bounce + 1} of {bounces} after {goal:,} records")
+        world.wait(lambda goal=goal: _sow_record_count(world) >= goal, f"merging {goal} records")
+        stage.report(f"  bounce {bounce + 1} of {bounces} after {goal:,} records")
         kill(worker)
     world.start()
     world.settle()
@@ -47,7 +47,7 @@ def smoke(stage: Stage) -> None:
         for number in range(2):
             while not load.is_over and load.published < count * (number + 1) // 3:
                 time.sleep(0.1)  # Between two polls; the observed count decides.
-            stage.say(f"  instance {number + 1} is killed after {load.published:,} records")
+            stage.report(f"  instance {number + 1} is killed after {load.published:,} records")
             kill(worker)
             worker = world.start(state_dir=world.directory / f"state-{number}")
     world.settle()
@@ -55,7 +55,7 @@ def smoke(stage: Stage) -> None:
     stage.check(world)
 
 
-def _told(world: World) -> int:
+def _sow_record_count(world: World) -> int:
     """The approximate number of records in SOW."""
     return sum(Admin(world.config.kafka).end_offsets(f"{world.name}.sow", range(4)).values())
 

@@ -76,10 +76,10 @@ class Avro(Format):
 
 
 def _completed(schema: dict[str, Any], record: Object) -> Object:
-    whole: Object = {}
+    completed: Object = {}
     for field in schema["fields"]:
         name = field["name"]
         value = record.get(name)
         inner = next((branch for branch in field["type"] if isinstance(branch, dict) and "fields" in branch), None)
-        whole[name] = _completed(inner, value) if inner is not None and is_object(value) else value
-    return whole
+        completed[name] = _completed(inner, value) if inner is not None and is_object(value) else value
+    return completed

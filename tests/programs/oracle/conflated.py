@@ -123,19 +123,19 @@ class ConflatedTopic:
     def _headers(self, updates: list[SowRecord], before: Object | None) -> dict[str, str]:
         """The last update's headers, and number and time of the folded updates (conflation.md, "Headers")."""
         last = updates[-1]
-        said = {name: text for name, text in last.headers.items() if name in TRAVELLING or name not in OURS}
+        headers_out = {name: text for name, text in last.headers.items() if name in TRAVELLING or name not in OURS}
         for name in ("version", "correlation_id"):
             if name in last.headers:
-                said[name] = last.headers[name]
+                headers_out[name] = last.headers[name]
         if len(updates) > 1:
-            said["conflated"] = str(len(updates))
-        said["first_timestamp"] = str(updates[0].timestamp_ms)
-        said["source"] = f"{self._underlying}.sow/0/{last.offset}"
+            headers_out["conflated"] = str(len(updates))
+        headers_out["first_timestamp"] = str(updates[0].timestamp_ms)
+        headers_out["source"] = f"{self._underlying}.sow/0/{last.offset}"
         if last.record is None:
-            said["kind"] = "expire" if last.headers.get("kind") == "expire" else "delete"
+            headers_out["kind"] = "expire" if last.headers.get("kind") == "expire" else "delete"
         elif before is None:
-            said["kind"] = "insert"
-        return said
+            headers_out["kind"] = "insert"
+        return headers_out
 
 
 def _offset(update: SowRecord) -> int:

@@ -39,8 +39,8 @@ def instant_of(value: Any) -> Decimal | None:
     if match is None:
         return None
     day, clock, fraction, zone = match.groups()
-    whole = datetime.fromisoformat(f"{day}T{clock}{'+00:00' if zone == 'Z' else zone}")
-    return Decimal(int(whole.timestamp())) + Decimal(f"0.{fraction or 0}")
+    moment = datetime.fromisoformat(f"{day}T{clock}{'+00:00' if zone == 'Z' else zone}")
+    return Decimal(int(moment.timestamp())) + Decimal(f"0.{fraction or 0}")
 
 
 def compare(one: Any, other: Any) -> int:

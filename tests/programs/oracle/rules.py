@@ -102,10 +102,10 @@ def _elements(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _distinct(elements: list[Any], known: list[Any]) -> list[Any]:
+def _distinct(elements: list[Any], existing: list[Any]) -> list[Any]:
     """The elements that are not in the list, each once."""
     added: list[Any] = []
     for element in elements:
-        if not any(same(element, other) for other in [*known, *added]):
+        if not any(same(element, other) for other in [*existing, *added]):
             added.append(element)
     return added

@@ -240,7 +240,7 @@ class SowTopic:
             sow["expires_at"] = str(expires_at_ms)
         if expiration is not None:
             sow["expiration"] = expiration
-        self._tell(key, "insert" if live is None else "update", version, old, new, sow, more)
+        self._note_update(key, "insert" if live is None else "update", version, old, new, sow, more)
 
     def _merged(self, old: Object | None, delta: Object) -> Object:
         settings = self.settings
@@ -267,18 +267,18 @@ class SowTopic:
 
     def _metadata(self, record: Input) -> dict[str, str]:
         """The headers that an update passes on (merge.md, "Metadata"): its own correlation id, and unknown ones."""
-        said = {name: text for name, text in record.headers.items() if name in TRAVELLING or name not in OURS}
+        own_headers = {name: text for name, text in record.headers.items() if name in TRAVELLING or name not in OURS}
         if "correlation_id" in record.headers:
-            said["correlation_id"] = record.headers["correlation_id"]
+            own_headers["correlation_id"] = record.headers["correlation_id"]
         if self.settings.says_source:
-            said["source"] = f"orders.publish/{self.settings.partition}/{record.offset}"
-        return said
+            own_headers["source"] = f"orders.publish/{self.settings.partition}/{record.offset}"
+        return own_headers
 
     def _end(self, key: bytes, kind: Literal["delete", "expire"], more: dict[str, str]) -> None:
         live = self.live.pop(key)
-        self._tell(key, kind, live.version + 1, live.record, None, dict(more), dict(more))
+        self._note_update(key, kind, live.version + 1, live.record, None, dict(more), dict(more))
 
-    def _tell(
+    def _note_update(
         self,
         key: bytes,
         kind: Literal["insert", "update", "delete", "expire"],
@@ -289,7 +289,7 @@ class SowTopic:
         delta_headers: dict[str, str],
     ) -> None:
         """Note an update with its two records."""
-        said = {"version": str(version)} | ({} if kind == "update" else {"kind": kind})
+        own_headers = {"version": str(version)} | ({} if kind == "update" else {"kind": kind})
         changed: Object = {}
         gone: list[Path] = []
         if new is not None:
@@ -299,6 +299,6 @@ class SowTopic:
         self.updates.append(
             Update(
                 key, kind, version, new, applied(fields, changed, []), frozenset(gone), is_empty,
-                sow | said, delta_headers | said,
+                sow | own_headers, delta_headers | own_headers,
             )
         )  # fmt: skip

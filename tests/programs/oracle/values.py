@@ -114,10 +114,10 @@ def applied(record: dict[str, Any], delta: dict[str, Any], removed: list[Path]) 
 
 def leaves(value: dict[str, Any], path: Path = ()) -> dict[Path, Any]:
     """The scalars, arrays and empty objects of an object by their paths."""
-    found: dict[Path, Any] = {}
+    leaf_values: dict[Path, Any] = {}
     for name, member in value.items():
         if is_object(member) and member:
-            found.update(leaves(member, (*path, name)))
+            leaf_values.update(leaves(member, (*path, name)))
         else:
-            found[*path, name] = member
-    return found
+            leaf_values[*path, name] = member
+    return leaf_values

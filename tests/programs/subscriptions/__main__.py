@@ -38,12 +38,12 @@ def main() -> int:
     with contextlib.ExitStack() as cleanup:
         directory = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="sowstream-subscriptions-")))
         bootstrap = arguments.bootstrap or cleanup.enter_context(EmbeddedBroker()).bootstrap
-        outcome = run(plan, bootstrap, directory, f"s{secrets.token_hex(4)}", say)
+        outcome = run(plan, bootstrap, directory, f"s{secrets.token_hex(4)}", print_progress)
     print(f"{plan}: {'FAILED' if outcome.wrong else 'ok'}\n{outcome}", flush=True)
     return 1 if outcome.wrong else 0
 
 
-def say(text: str) -> None:
+def print_progress(text: str) -> None:
     """Print progress for people."""
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 

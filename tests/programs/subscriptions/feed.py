@@ -75,7 +75,7 @@ def main() -> None:
         feed.write(batch)
     print("loaded", flush=True)
     sys.stdin.readline()
-    updates, lies = book.updates(), book.lies()
+    updates, uncommitted = book.updates(), book.uncommitted()
     began_s = time.monotonic()
     sent, turns, behind_s = 0, 0, 0.0
     while (elapsed_s := time.monotonic() - began_s) < arguments.seconds:
@@ -84,7 +84,7 @@ def main() -> None:
         feed.write(islice(updates, due - sent))
         sent, turns = due, turns + 1
         if turns % _LIE_EVERY == 0:
-            feed.write(islice(lies, _LIES), commit=False)
+            feed.write(islice(uncommitted, _LIES), commit=False)
         time.sleep(max(0.0, _TURN_S - (time.monotonic() - began_s - elapsed_s)))
     print(json.dumps({"sent": sent, "behind_s": behind_s, "cpu_s": time.process_time()}), flush=True)
 

@@ -57,7 +57,7 @@ class Held(NamedTuple):
         """The fields after a delta."""
         return Held(*(delta.get(name, value) for name, value in zip(self._fields, self, strict=True)))
 
-    def is_whole(self, key: str) -> bool:
+    def is_intact(self, key: str) -> bool:
         """Whether exactly this record was written."""
         return self.check == checksum(key, self.region, self.qty, self.times)
 
@@ -91,7 +91,7 @@ class Book:
             else:
                 yield self._written(key)
 
-    def lies(self) -> Iterator[Sent]:
+    def uncommitted(self) -> Iterator[Sent]:
         """Records for transactions that are rolled back: a subscriber with one of them has read uncommitted records."""
         while True:
             key = self._rng.randrange(len(self._counts))

@@ -35,7 +35,7 @@ class View:
     def __init__(self, number: int) -> None:
         self.wanted = WANTED[number]
         self.records: dict[str, Held] = {}
-        self.messages = self.told = 0
+        self.messages = self.snapshot_records = 0
         self.complaints: list[str] = []
         self.began_s: float | None = None
         self.snapshot_s: float | None = None
@@ -56,9 +56,9 @@ class View:
             self._complain(f"a delta of {key}, which it has not: {message.data}")
             return
         if message.command == "sow":
-            self.told += 1
+            self.snapshot_records += 1
         held = before.after(message.data) if message.delta and before is not None else Held.of(message.data)
-        if not held.is_whole(key):
+        if not held.is_intact(key):
             self._complain(f"{key} never was {held}")
         if not self.wanted.matches(held.region, held.qty):
             self._complain(f"{key} is not wanted: {held}")
@@ -94,7 +94,7 @@ class Latencies:
 
     def __init__(self, joining: int) -> None:
         self._joining = joining
-        self._found_ms: list[float] = []
+        self._latencies_ms: list[float] = []
         self._begin_s = float("inf")
 
     def take(self, message: Message) -> None:
@@ -104,14 +104,16 @@ class Latencies:
             if not self._joining:
                 self._begin_s = time.monotonic() + _CATCH_UP_S
         elif message.command == "publish" and message.data.get("at") and time.monotonic() >= self._begin_s:
-            self._found_ms.append(time.time() * 1000 - message.data["at"])
+            self._latencies_ms.append(time.time() * 1000 - message.data["at"])
 
-    def told(self) -> dict[str, Any]:
+    def percentiles(self) -> dict[str, Any]:
         """The percentiles in milliseconds."""
-        found = sorted(self._found_ms)
+        latencies_ms = sorted(self._latencies_ms)
         parts = {"p50": 0.5, "p99": 0.99, "max": 1.0}
-        return {"seen": len(found)} | {
-            name: round(found[min(len(found) - 1, int(part * len(found)))]) for name, part in parts.items() if found
+        return {"seen": len(latencies_ms)} | {
+            name: round(latencies_ms[min(len(latencies_ms) - 1, int(part * len(latencies_ms)))])
+            for name, part in parts.items()
+            if latencies_ms
         }
 
 
@@ -150,22 +152,22 @@ def main() -> None:
                 views[sub_id].take(message)
             latencies.take(message)
     used = resource.getrusage(resource.RUSAGE_SELF)
-    told = {
+    summary = {
         "views": {
             sub_id: {
                 "digest": view.digest(),
                 "messages": view.messages,
-                "snapshot": view.told,
+                "snapshot": view.snapshot_records,
                 "snapshot_s": view.snapshot_s,
                 "complaints": view.complaints,
             }
             for sub_id, view in views.items()
         },
-        "latency_ms": latencies.told(),
+        "latency_ms": latencies.percentiles(),
         "cpu_s": used.ru_utime + used.ru_stime,
         "memory_mb": used.ru_maxrss // 1024,
     }
-    print(json.dumps(told), flush=True)
+    print(json.dumps(summary), flush=True)
 
 
 if __name__ == "__main__":

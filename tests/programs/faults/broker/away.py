@@ -58,12 +58,12 @@ class Outages:
         began = datetime.now(UTC)
         before = len(self._crew.reasons)
         time.sleep(away_s)  # The outage must last this long.
-        lines = told_since(self._crew, began)
+        lines = count_log_lines_since(self._crew, began)
         ended = len(self._crew.reasons) - before
         lines_max = KINDS_MAX * (math.ceil(away_s / 60) + 1) * self._crew.size
-        self._stage.say(f"  {what}, away for {away_s:g} s: {ended} ended, {sum(lines.values())} lines of log")
+        self._stage.report(f"  {what}, away for {away_s:g} s: {ended} ended, {sum(lines.values())} lines of log")
         for line, count in lines.most_common(4):
-            self._stage.say(f"    {count:>4} x {line:.110}")
+            self._stage.report(f"    {count:>4} x {line:.110}")
         if ended:
             self.wrong.append(f"{what}: {ended} workers ended: {self._crew.reasons[-1]}")
         for port in self._ports:
@@ -85,8 +85,8 @@ class Outages:
         with blaming(self._broker):
             self._crew.wait(lambda: None not in again(back_s).values(), f"{what}: deltas", _PATIENCE_S)
         took = {partition: took_s or 0.0 for partition, took_s in again(back_s).items()}
-        told = ", ".join(f"{took_s:.1f}" for took_s in took.values())
-        self._stage.say(f"  {what}: first deltas {told} s after the broker answered")
+        times_s = ", ".join(f"{took_s:.1f}" for took_s in took.values())
+        self._stage.report(f"  {what}: first deltas {times_s} s after the broker answered")
         if max(took.values()) > AGAIN_MAX_S:
             self.wrong.append(f"{what}: a partition went on {max(took.values()):.1f} s after the broker answered")
         for port in self._ports:
@@ -130,7 +130,7 @@ def be_away(stage: Stage, *, away_s: float, at_start_s: float) -> None:
         stage.check(world)
     for port, failures in scrape.failures.items():
         outages.wrong.append(f"port {port}: {len(failures)} of {scrape.asked[port]} scrapes failed: {failures[-1]}")
-    stage.say(f"  {sum(scrape.asked.values())} scrapes, the slowest {scrape.slowest_s:.1f} s")
+    stage.report(f"  {sum(scrape.asked.values())} scrapes, the slowest {scrape.slowest_s:.1f} s")
     if outages.wrong:
         raise Disturbed("\n".join(outages.wrong))
 
@@ -142,17 +142,17 @@ def unreachable_s(port: int) -> float:
     return math.nan
 
 
-def told_since(crew: Crew, moment: datetime) -> Counter[str]:
+def count_log_lines_since(crew: Crew, moment: datetime) -> Counter[str]:
     """Count the warnings and errors that workers have logged since a moment, by their texts without numbers."""
     lines: Counter[str] = Counter()
     for line in crew.logs.splitlines():
         try:
-            told = json.loads(line)
-            at = datetime.fromisoformat(told["timestamp"])
+            entry = json.loads(line)
+            at = datetime.fromisoformat(entry["timestamp"])
         except (ValueError, TypeError, KeyError):
             continue  # Plain text for people, at the end of a process.
-        if at >= moment and told.get("level") not in {"debug", "info"}:
-            lines[_NUMBER.sub("N", f"{told.get('logger', '')}: {told['event']}")] += 1
+        if at >= moment and entry.get("level") not in {"debug", "info"}:
+            lines[_NUMBER.sub("N", f"{entry.get('logger', '')}: {entry['event']}")] += 1
     return lines
 
 

@@ -37,7 +37,7 @@ def bounce(stage: Stage, end: Callable[[Broker], None], broker: Broker | None = 
             load.stop()
         with blaming(broker):
             crew.settle()
-        stage.say(f"  rolled back {crew.count('transaction rolled back')} times, ended {len(crew.reasons)} times")
+        stage.report(f"  rolled back {crew.count('transaction rolled back')} times, ended {len(crew.reasons)} times")
     with blaming(broker):
         stage.check(world)
 
@@ -96,14 +96,14 @@ def lose_one_of_three(stage: Stage) -> None:
             for role, find in roles.items():
                 time.sleep(stage.rng.uniform(1, 3))  # The seed decides at which moment of their work.
                 node = find()
-                stage.say(f"  {role} is broker {node}: killed")
+                stage.report(f"  {role} is broker {node}: killed")
                 cluster.brokers[node].kill()
                 time.sleep(stage.rng.uniform(4, 8))  # The other brokers take over, and work continues without it.
                 cluster.brokers[node].start()
                 cluster.await_in_sync()
             load.stop()
         crew.settle()
-        stage.say(f"  rolled back {crew.count('transaction rolled back')} times, ended {len(crew.reasons)} times")
+        stage.report(f"  rolled back {crew.count('transaction rolled back')} times, ended {len(crew.reasons)} times")
     stage.check(world)
 
 

@@ -56,7 +56,7 @@ class Crew:
         """How often the workers have logged an event."""
         return self.logs.count(f'"event": "{event}"')
 
-    def has_told(self, event: str) -> list[bool]:
+    def has_logged(self, event: str) -> list[bool]:
         """Whether each running worker has logged an event."""
         return [f'"event": "{event}"' in worker.file.read_text(errors="replace") for worker in self._workers]
 
@@ -77,8 +77,8 @@ class Crew:
         deadline_s = time.monotonic() + patience_s
         while not reached():
             assert not self._wrong, self._wrong[0]
-            said = "\n".join(worker.log() for worker in self._workers)
-            assert time.monotonic() < deadline_s, f"{what} did not happen in {patience_s:g} s\n{said}"
+            logs_text = "\n".join(worker.log() for worker in self._workers)
+            assert time.monotonic() < deadline_s, f"{what} did not happen in {patience_s:g} s\n{logs_text}"
             time.sleep(_LOOK_S)
 
     def kill(self) -> None:
@@ -107,7 +107,7 @@ class Crew:
             if error is not None:
                 worker.kill()
             elif worker.process.poll() is not None:
-                self._tell(worker)  # After the last check.
+                self._record_end(worker)  # After the last check.
             elif (code := worker.stop()) != 0:
                 self._wrong.append(f"exit code {code} when told to stop:\n{worker.log()}")
         if error is None:
@@ -119,7 +119,7 @@ class Crew:
                 ended = [worker for worker in self._workers if worker.process.poll() is not None]
                 self._workers = [worker for worker in self._workers if worker not in ended]
             for worker in ended:
-                self._tell(worker)
+                self._record_end(worker)
             if ended and not self._over.wait(_BACK_OFF_S):
                 self.revive()
 
@@ -128,7 +128,7 @@ class Crew:
         worker.is_expected_to_end = True  # Supervised here.
         return worker
 
-    def _tell(self, worker: Worker) -> None:
+    def _record_end(self, worker: Worker) -> None:
         reason = last_error(worker.log())
         self.reasons.append(reason)
         if worker.process.returncode != 1 or not reason:
@@ -145,5 +145,5 @@ def processed(world: World) -> bool:
 
 def last_error(log: str) -> str:
     """The last message that a worker printed for people about the reason of its end."""
-    told = [line for line in log.splitlines() if line.startswith(_LAST_WORDS)]
-    return told[-1].removeprefix(_LAST_WORDS) if told else ""
+    messages = [line for line in log.splitlines() if line.startswith(_LAST_WORDS)]
+    return messages[-1].removeprefix(_LAST_WORDS) if messages else ""

@@ -74,7 +74,9 @@ def play(stage: Stage, do: Callable[[Proxy, Crew], None], *, workers: int = 1, b
             load.stop()
         crew.settle()
         rolled_back = crew.count("transaction rolled back")
-        stage.say(f"  {proxy.requests[Api.END_TXN]} EndTxn, {rolled_back} rolled back, ended {len(crew.reasons)} times")
+        stage.report(
+            f"  {proxy.requests[Api.END_TXN]} EndTxn, {rolled_back} rolled back, ended {len(crew.reasons)} times"
+        )
     stage.check(world)
     return crew
 
@@ -121,7 +123,7 @@ def be_away(stage: Stage, leave: Callable[[Proxy], None], back: Callable[[Proxy]
 
     crew = play(stage, do, workers=2)
     for reason in crew.reasons:
-        stage.say(f"  a worker ended: {reason}")
+        stage.report(f"  a worker ended: {reason}")
         assert "Kafka" in reason, f"a worker ended without saying that Kafka was away: {reason}"
 
 

@@ -136,7 +136,7 @@ class Roles:
         ended, wiped = (now - then for now, then in zip(self._before(), before, strict=True))
         kill = Kill(role, nodes, max(inputs.values()), silences[partition], partition, ended, wiped, is_over)
         self.kills.append(kill)
-        self._stage.say(f"  {len(self.kills):>2} {kill.line}")
+        self._stage.report(f"  {len(self.kills):>2} {kill.line}")
 
 
 def kill_roles(stage: Stage, *, times: int, pairs: int) -> None:
@@ -177,10 +177,10 @@ def refuse(kills: list[Kill], silence_max_s: float, reasons: list[str]) -> None:
         kill.line for kill in kills if kill.delta_s > silence_max_s or kill.ended or kill.wiped or not kill.is_over
     ]
     if wrong or reasons:
-        told = "\n".join(wrong + reasons)
+        details = "\n".join(wrong + reasons)
         raise Disturbed(
             f"{len(wrong)} of {len(kills)} kills broke the promise of {silence_max_s:g} s of silence, no worker ended "
-            f"and no state wiped; {len(reasons)} workers ended\n{told}"
+            f"and no state wiped; {len(reasons)} workers ended\n{details}"
         )
 
 

@@ -25,7 +25,7 @@ class _Place(SimpleNamespace):
         return worker
 
 
-def test_one_that_ends_after_the_last_look_is_told_of(tmp_path: Path) -> None:
+def test_a_worker_that_ends_after_the_last_check_is_reported(tmp_path: Path) -> None:
     """A crew reports a worker that ends between the supervisor's last check and the end of the block."""
     place: Any = _Place(directory=tmp_path, workers=[], file=tmp_path / "none")
     crew = Crew(place)

@@ -92,7 +92,7 @@ class Caller:
         return time.monotonic() - began_s
 
 
-def ask_anew(proxy: Proxy, api: int, correlation: int) -> None:
+def ask_on_new_connection(proxy: Proxy, api: int, correlation: int) -> None:
     """Send a request on a new connection, and wait for the answer."""
     with Caller(proxy.port) as caller:
         caller.ask(api, correlation)
@@ -122,15 +122,15 @@ def broker() -> Iterator[Echo]:
 @pytest.fixture
 def proxy(broker: Echo) -> Iterator[Proxy]:
     """The proxy in front of the broker."""
-    with Proxy(quiet_port(), broker.port) as made:
-        yield made
+    with Proxy(quiet_port(), broker.port) as instance:
+        yield instance
 
 
 @pytest.fixture
 def caller(proxy: Proxy) -> Iterator[Caller]:
     """A client of the proxy."""
-    with Caller(proxy.port) as made:
-        yield made
+    with Caller(proxy.port) as instance:
+        yield instance
 
 
 def test_requests_and_answers_pass(proxy: Proxy, caller: Caller) -> None:
@@ -160,7 +160,7 @@ def test_a_lost_request_never_arrives(proxy: Proxy, broker: Echo, caller: Caller
     assert broker.got == [(Api.END_TXN, 2)]
 
 
-def test_a_lost_answer_is_of_a_request_that_arrived(proxy: Proxy, broker: Echo, caller: Caller) -> None:
+def test_the_request_of_a_lost_answer_has_arrived(proxy: Proxy, broker: Echo, caller: Caller) -> None:
     """If an answer is lost, the request has arrived, so a client that repeats it has sent it twice."""
     proxy.inject(Fault(Api.TXN_OFFSET_COMMIT, Way.ANSWER, Act.LOSE))
     caller.send(Api.TXN_OFFSET_COMMIT, 1)
@@ -176,7 +176,7 @@ def test_a_reset_ends_the_connection(proxy: Proxy, broker: Echo, caller: Caller,
     with pytest.raises(ConnectionResetError):
         caller.answer()
     assert broker.got == ([(Api.END_TXN, 1)] if arrives else [])
-    ask_anew(proxy, Api.END_TXN, 2)
+    ask_on_new_connection(proxy, Api.END_TXN, 2)
 
 
 def test_a_late_request_arrives_after_its_client_has_asked_again(proxy: Proxy, broker: Echo, caller: Caller) -> None:
@@ -185,12 +185,12 @@ def test_a_late_request_arrives_after_its_client_has_asked_again(proxy: Proxy, b
     caller.send(Api.END_TXN, 1)
     with pytest.raises(ConnectionResetError):
         caller.answer()
-    ask_anew(proxy, Api.END_TXN, 2)
+    ask_on_new_connection(proxy, Api.END_TXN, 2)
     broker.await_request(Api.END_TXN, 1)
     assert broker.got == [(Api.END_TXN, 2), (Api.END_TXN, 1)]
 
 
-def test_a_stalled_network_delivers_what_it_held(proxy: Proxy, broker: Echo, caller: Caller) -> None:
+def test_a_stalled_network_delivers_the_held_frames(proxy: Proxy, broker: Echo, caller: Caller) -> None:
     """A stalled network accepts connections without serving them, and later delivers all frames it has held."""
     caller.ask(Api.PRODUCE, 1)
     proxy.stall()
@@ -205,19 +205,19 @@ def test_a_stalled_network_delivers_what_it_held(proxy: Proxy, broker: Echo, cal
     broker.await_request(Api.PRODUCE, 3)
 
 
-def test_a_refusing_proxy_takes_nobody_and_admits_them_again(proxy: Proxy, caller: Caller) -> None:
+def test_a_refusing_proxy_accepts_no_connection_until_it_admits_them(proxy: Proxy, caller: Caller) -> None:
     """A refusing proxy resets the connected clients, accepts no new ones, and admits them again later."""
     caller.ask(Api.PRODUCE, 1)
     proxy.refuse()
     with pytest.raises(ConnectionResetError):
         caller.answer()
     with pytest.raises(ConnectionRefusedError):
-        ask_anew(proxy, Api.PRODUCE, 2)
+        ask_on_new_connection(proxy, Api.PRODUCE, 2)
     proxy.admit()
-    ask_anew(proxy, Api.PRODUCE, 2)
+    ask_on_new_connection(proxy, Api.PRODUCE, 2)
 
 
-def test_a_slow_network_delays_and_does_not_narrow(proxy: Proxy, caller: Caller) -> None:
+def test_a_slow_network_delays_frames_and_keeps_their_rate(proxy: Proxy, caller: Caller) -> None:
     """A slow network delays frames, but keeps their rate: ten requests sent at once take one round trip."""
     proxy.delay_s = 0.1
     began_s = time.monotonic()
@@ -231,4 +231,4 @@ def test_a_broker_that_is_away_looks_as_it_would_without_the_proxy(proxy: Proxy,
     """A client learns at once, through the proxy as without it, that no broker listens."""
     broker.close()
     with pytest.raises((ConnectionResetError, EOFError)):
-        ask_anew(proxy, Api.PRODUCE, 1)
+        ask_on_new_connection(proxy, Api.PRODUCE, 1)

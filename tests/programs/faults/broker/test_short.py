@@ -24,15 +24,15 @@ _SEED = 5
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker that the scenarios may kill."""
-    with Broker(tmp_path_factory.mktemp("faults") / "broker") as made:
-        yield made
+    with Broker(tmp_path_factory.mktemp("faults") / "broker") as instance:
+        yield instance
 
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
     """A stage for short scenarios."""
-    with Stage(_SEED, tmp_path, print, is_short=True) as made:
-        yield made
+    with Stage(_SEED, tmp_path, print, is_short=True) as instance:
+        yield instance
 
 
 def test_a_commit_whose_answer_is_lost_counts_once(stage: Stage, broker: Broker) -> None:
