@@ -30,7 +30,7 @@ class Format:
         self.max_depth = max_depth
 
     def read(self, data: bytes) -> Any:
-        """The value of a whole message.
+        """The value of a full message.
 
         Raises:
             Rejected: `undecodable`.
@@ -38,11 +38,11 @@ class Format:
         raise NotImplementedError
 
     def write(self, value: Object) -> bytes:
-        """A whole message."""
+        """The bytes of a full message."""
         raise NotImplementedError
 
     def decode(self, data: bytes) -> Any:
-        """The value of a whole message from a publisher.
+        """The value of a full message from a publisher.
 
         Raises:
             Rejected: `undecodable`, or `too_deep` beyond the topic's `max_depth`.

@@ -85,7 +85,7 @@ def without(record: dict[str, Any], path: Path) -> dict[str, Any]:
 def difference(old: dict[str, Any], new: dict[str, Any]) -> tuple[dict[str, Any], list[Path]]:
     """The changed and added members, and the paths that are gone (merge.md, "The computed delta").
 
-    Objects are descended; arrays and scalars are compared whole.
+    Objects are descended; arrays and scalars are compared as units.
     """
     changed: dict[str, Any] = {}
     gone: list[Path] = [(name,) for name in old if name not in new]

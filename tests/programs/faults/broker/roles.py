@@ -153,7 +153,7 @@ def kill_roles(stage: Stage, *, times: int, pairs: int) -> None:
     silence = Silence(cluster.bootstrap, topics, world.config.topics[world.name].partitions)
     with Crew(world, 2) as crew, silence:
         with Load(world, commands(stage.seed, _RECORDS_MAX, _KEYS), _RECORDS_PER_S) as load:
-            crew.wait(lambda: all(crew.has_told("restored")), "partitions of both")
+            crew.wait(lambda: all(crew.has_logged("restored")), "partitions of both")
             crew.wait(lambda: not silence.silent(topics[1]), "deltas of every partition")
             roles = Roles(stage, cluster, world, crew, silence)
             for _ in range(times):
