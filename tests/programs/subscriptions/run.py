@@ -125,7 +125,7 @@ def _program(module: str, *words: str) -> Iterator[subprocess.Popen[str]]:
 def _expect(program: subprocess.Popen[str], word: str) -> None:
     assert program.stdout is not None
     word_read = program.stdout.readline().strip()
-    assert word_read == word, f"a program word_read {word_read!r}, not {word!r}"
+    assert word_read == word, f"a program said {word_read!r}, not {word!r}"
 
 
 def _sow(bootstrap: str, topic: str) -> tuple[dict[str, Held], int, int]:
