@@ -69,7 +69,7 @@ class _Publishers:
         headers = self._headers()
         is_whole, is_delete = self._command(headers)
         key, body = self._key(names, headers), self._body(is_whole=is_whole)
-        if self._says_key(key, is_whole=is_whole, is_delete=is_delete):
+        if self._has_key_fields(key, is_whole=is_whole, is_delete=is_delete):
             body = self._with_key(body, names)
         value = self._value(body, headers, is_whole=is_whole)
         if is_delete and rng.random() < 0.5:
@@ -131,7 +131,7 @@ class _Publishers:
             return self._layout.spelled(names)
         return self._layout.key_bytes(names)
 
-    def _says_key(self, key: bytes | None, *, is_whole: bool, is_delete: bool) -> bool:
+    def _has_key_fields(self, key: bytes | None, *, is_whole: bool, is_delete: bool) -> bool:
         """Whether the message carries its key fields. Avro's would be null, which is no key."""
         if key is None or is_delete or self._row["type"] == "avro":
             return self._rng.random() < 0.95 or self._row["type"] == "avro"

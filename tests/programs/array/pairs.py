@@ -70,7 +70,7 @@ def covering_array(factors: Factors) -> list[Row]:
     """Rows that cover every feasible pair. The same factors give the same rows.
 
     Greedy: each row begins with the first pair that is not covered, then takes for each factor the value that covers
-    most pairs with what the row has. Of equal ones it takes any: values in turn would always meet the same others.
+    most pairs with the row's values. Of equal ones it takes any: values in turn would always meet the same others.
     """
     uncovered = dict.fromkeys(factors.feasible_pairs())
     rng = random.Random(0)
@@ -95,7 +95,7 @@ def _row(factors: Factors, begun: Row, uncovered: dict[Pair, None], rng: random.
 
 
 def _gain(factors: Factors, row: Row, item: tuple[str, str], uncovered: dict[Pair, None]) -> int:
-    """How many pairs an item would cover with those of a row."""
+    """The number of uncovered pairs that an item would cover with those of a row."""
     order = list(factors.values)
     return sum(
         ((other, item) if order.index(other[0]) < order.index(item[0]) else (item, other)) in uncovered

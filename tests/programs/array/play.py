@@ -284,10 +284,10 @@ def _once(records: list[Record]) -> list[Record]:
 
 
 def _compared_values(format_: Format, place: str, record: Record, wanted: Any) -> list[Problem]:
-    found = None if record.value is None else format_.read(record.value)
-    if same(found, wanted):
+    actual = None if record.value is None else format_.read(record.value)
+    if same(actual, wanted):
         return []
-    return [Problem(f"{place} value", f"{record.key!r} is {found}, not {wanted}; {headers_of(record)}")]
+    return [Problem(f"{place} value", f"{record.key!r} is {actual}, not {wanted}; {headers_of(record)}")]
 
 
 def _compared_deltas(
@@ -296,9 +296,9 @@ def _compared_deltas(
     headers = headers_of(record)
     problems = []
     assert record.value is not None
-    found = format_.read_delta(record.value, headers)
-    if not same(found, wanted):
-        problems.append(Problem(f"{place} value", f"{record.key!r} is {found}, not {wanted}; {headers}"))
+    actual = format_.read_delta(record.value, headers)
+    if not same(actual, wanted):
+        problems.append(Problem(f"{place} value", f"{record.key!r} is {actual}, not {wanted}; {headers}"))
     if removed_of(headers) != removed:
         problems.append(Problem(f"{place} header removed", f"{headers.get('removed')}, not {removed}"))
     if (headers.get("empty") == "true") != is_empty:

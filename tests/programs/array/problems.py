@@ -32,13 +32,13 @@ def removed_of(headers: dict[str, str]) -> frozenset[Path]:
     return frozenset(map(path_of, json.loads(headers.get("removed", "[]"))))
 
 
-def compared(place: str, wanted: dict[str, str], found: dict[str, str]) -> list[Problem]:
+def compared(place: str, wanted: dict[str, str], actual: dict[str, str]) -> list[Problem]:
     """The differences between headers, except those that are compared by their meaning."""
-    names = (wanted.keys() | found.keys()) - {"removed", "empty", "fields", "touched"}
+    names = (wanted.keys() | actual.keys()) - {"removed", "empty", "fields", "touched"}
     return [
-        Problem(f"{place} header {name}", f"{found.get(name)}, not {wanted.get(name)}; found {found}")
+        Problem(f"{place} header {name}", f"{actual.get(name)}, not {wanted.get(name)}; found {actual}")
         for name in sorted(names)
-        if wanted.get(name) != found.get(name)
+        if wanted.get(name) != actual.get(name)
     ]
 
 

@@ -12,7 +12,7 @@ from tests.programs.array.layout import Layout
 from tests.programs.array.problems import Problem, parsed
 from tests.programs.oracle.filters import Compare, Filter, IsNull, Like
 from tests.programs.oracle.select import Select
-from tests.programs.oracle.subscriber import Event, State, Subscriber, Told, Wanted
+from tests.programs.oracle.subscriber import Event, State, Subscriber, SubscriberMessage, Wanted
 from tests.programs.oracle.values import path_of, pointer_of, same
 
 CALLS: Final = {
@@ -54,21 +54,21 @@ class Subscribing:
 
     def take(self, records: list[Record], events: list[Event], now_ms: int) -> list[Problem]:
         """Process updates of the SOW topic."""
-        told: list[Told] = []
+        expected: list[SubscriberMessage] = []
         for event in events:
             if event.record is None:
                 self._states.pop(event.key, None)
             else:
                 self._states[event.key] = State(event.record, event.version)
             if self._model is not None and self._wanted.is_live:
-                told += self._model.take(event)
+                expected += self._model.take(event)
         self._engine.take(0, records, now_ms)
-        return self._heard(told)
+        return self._receive(expected)
 
     def advance(self, now_ms: int) -> list[Problem]:
         """Move the clock."""
         self._engine.punctuate(now_ms)
-        return self._heard([])
+        return self._receive([])
 
     def end(self, now_ms: int) -> list[Problem]:
         """End the run: all pending updates are delivered."""
@@ -79,36 +79,36 @@ class Subscribing:
         return problems + [Problem("subscription copy", text) for text in self._model.settled()]
 
     def _snapshot(self, model: Subscriber) -> list[Problem]:
-        commands, found = self._messages()
+        commands, messages_received = self._messages()
         wanted = model.snapshot()
         problems = []
-        if commands != ["group_begin", *["sow"] * len(found), "group_end"]:
+        if commands != ["group_begin", *["sow"] * len(messages_received), "group_end"]:
             problems.append(Problem("snapshot", f"the messages are {commands}"))
         if self._wanted.order is None and self._wanted.top_n is None:
-            found, wanted = sorted(found, key=_key), sorted(wanted, key=_key)
-        problems += _compared("snapshot", wanted, found)
-        for message in found:
-            model.hear(message)
+            messages_received, wanted = sorted(messages_received, key=_key), sorted(wanted, key=_key)
+        problems += _compared("snapshot", wanted, messages_received)
+        for message in messages_received:
+            model.receive(message)
         return problems
 
-    def _heard(self, told: list[Told]) -> list[Problem]:
+    def _receive(self, expected: list[SubscriberMessage]) -> list[Problem]:
         """Receive the pending messages; where each follows from an update, they must equal the expected ones."""
         model = self._model
         if model is None or not self._wanted.is_live:
             return []
-        _, found = self._messages()
-        problems = [Problem("subscription", text) for message in found for text in model.hear(message)]
+        _, messages_received = self._messages()
+        problems = [Problem("subscription", text) for message in messages_received for text in model.receive(message)]
         if self._wanted.is_exact:
-            return problems + _compared("subscription", told, found)
+            return problems + _compared("subscription", expected, messages_received)
         if self._wanted.interval_ms is None:
             problems += [Problem("subscription copy", text) for text in model.settled()]
         return problems
 
-    def _messages(self) -> tuple[list[str], list[Told]]:
+    def _messages(self) -> tuple[list[str], list[SubscriberMessage]]:
         """The commands of all pending messages, and the messages with a record."""
         messages = self._desk.take(10**6)
-        told = [
-            Told(
+        received = [
+            SubscriberMessage(
                 message.command,
                 (message.sow_key or "").encode(),
                 self._data(message.data),
@@ -120,7 +120,7 @@ class Subscribing:
             for message in messages
             if message.sow_key is not None
         ]
-        return [message.command for message in messages], told
+        return [message.command for message in messages], received
 
     def _data(self, data: Any) -> Any:
         return parsed(data) if self._is_json else data
@@ -183,16 +183,16 @@ def _options(layout: Layout, wanted: Wanted) -> str:
     return ",".join(options)
 
 
-def _key(message: Told) -> bytes:
+def _key(message: SubscriberMessage) -> bytes:
     return message.key
 
 
-def _compared(place: str, wanted: list[Told], found: list[Told]) -> list[Problem]:
+def _compared(place: str, wanted: list[SubscriberMessage], messages_received: list[SubscriberMessage]) -> list[Problem]:
     """The messages that differ."""
-    if len(wanted) != len(found):
-        return [Problem(f"{place} messages", f"{found}, not {wanted}")]
+    if len(wanted) != len(messages_received):
+        return [Problem(f"{place} messages", f"{messages_received}, not {wanted}")]
     problems = []
-    for one, other in zip(wanted, found, strict=True):
+    for one, other in zip(wanted, messages_received, strict=True):
         if one._replace(data=None) != other._replace(data=None) or not same(one.data, other.data):
             problems.append(Problem(f"{place} message", f"{other}, not {one}"))
     return problems

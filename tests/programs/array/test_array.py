@@ -12,7 +12,7 @@ SEEDS = 2
 
 
 @pytest.mark.timeout(600)
-def test_every_pair_of_features_gives_what_the_oracle_says(array_rows, site, random_seed):
+def test_every_pair_of_features_gives_the_results_of_the_oracle(array_rows, site, random_seed):
     """SOW and delta records, headers, rejections, copies and subscriptions are those of the model, in every row."""
     wrong, healthy = [], Counter()
     for number, row in enumerate(array_rows):
@@ -24,5 +24,5 @@ def test_every_pair_of_features_gives_what_the_oracle_says(array_rows, site, ran
         else:
             healthy.update(pairs_in(row))
     suspects = {pair for row in array_rows for pair in pairs_in(row)} - set(healthy)
-    # What fails is in each row that fails, and in none that does not.
+    # A cause of the failure is in each row that fails, and in none that does not.
     assert not wrong, "\n".join([*wrong, f"pairs in no good row: {sorted(suspects)[:40]}"])

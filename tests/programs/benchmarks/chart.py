@@ -1,4 +1,4 @@
-"""Draws what was measured: `python -m tests.programs.benchmarks.chart FIGURES.json CHART.svg`, of the throughput."""
+"""Draws the throughput: `python -m tests.programs.benchmarks.chart FIGURES.json CHART.svg`; the soak too."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 OURS = "sowstream"
 ORDER = ("pass-through", OURS, "Kafka Streams", "Quix Streams")
-"""From top to bottom: the ceiling, ours, the rivals."""
+"""The programs from top to bottom: the ceiling, ours, the rivals."""
 _OURS_COLOUR, _OTHER_COLOUR, _INK = "#1f6f8b", "#b8c4ca", "#333333"
 _STYLE = {
-    # Text stays text, and the same figures make the same file.
+    # Text remains text, and the same figures give the same file.
     "svg.fonttype": "none",
     "svg.hashsalt": "sowstream",
     "font.family": "sans-serif",
@@ -38,7 +38,7 @@ _STYLE = {
 
 
 def main() -> None:
-    """Draw the throughput of one file."""
+    """Draw the throughput in one file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("figures", type=Path, help="what tests.programs.benchmarks.throughput or the whole suite wrote")
     parser.add_argument("chart", type=Path, help="the file to write, .svg or .png")
@@ -46,13 +46,13 @@ def main() -> None:
     draw_throughput(throughput_of(read(arguments.figures)), arguments.chart)
 
 
-def throughput_of(told: dict[str, Any]) -> Figures:
-    """The throughput's figures, of its own file or of the suite's.
+def throughput_of(report: dict[str, Any]) -> Figures:
+    """The figures of the throughput, from its own file or the suite's.
 
     Raises:
-        SystemExit: there are none.
+        SystemExit: the file has none.
     """
-    programs = told.get("programs", {"throughput": {"figures": told}})
+    programs = report.get("programs", {"throughput": {"figures": report}})
     figures = programs.get("throughput", {}).get("figures", {})
     if not figures.get(OURS):
         raise SystemExit(
@@ -62,7 +62,7 @@ def throughput_of(told: dict[str, Any]) -> Figures:
 
 
 def draw_throughput(figures: Figures, file: Path) -> None:
-    """A bar for the median of each program, a line for what its rounds spread over, a dot for each of them."""
+    """Draw a bar for the median of each program, a line for the range of its rounds, and a dot for each round."""
     names = [name for name in ORDER if figures.get(name)]
     with mpl.rc_context(_STYLE):
         picture, axes = _axes(height=0.55 * len(names) + 0.9)
@@ -83,7 +83,7 @@ def draw_throughput(figures: Figures, file: Path) -> None:
 
 
 def draw_soak(samples: Sequence[Sample], file: Path) -> None:
-    """Memory and lag over the time, one above the other."""
+    """Draw memory and lag over time, one above the other."""
     minutes = [sample.at_s / 60 for sample in samples]
     with mpl.rc_context(_STYLE):
         picture = Figure(figsize=(7, 4), layout="constrained")
@@ -114,7 +114,7 @@ def _plain(axes: Axes) -> None:
 
 
 def _save(picture: Figure, file: Path) -> None:
-    """Without the time at which it was drawn, which would change the file."""
+    """Save the picture without the time of its drawing, which would change the file."""
     file.parent.mkdir(parents=True, exist_ok=True)
     picture.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
 

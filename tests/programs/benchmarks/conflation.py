@@ -1,4 +1,4 @@
-"""Measures one conflate worker, exactly once, beside Kafka Streams' `suppress`: same input, same broker, in turn."""
+"""Measures one conflate worker, exactly once, against Kafka Streams' `suppress`: same input and broker, in turn."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.programs.benchmarks.throughput import (
     committed,
     consumed,
     cpu_s,
-    say,
+    print_progress,
     wait_until,
 )
 
@@ -38,30 +38,30 @@ if TYPE_CHECKING:
     from tests.programs.benchmarks.conflation_programs import Underlying
 
 STAMPED_PER_S = 150_000
-"""How many updates a second the timestamps tell of, which are the time to Kafka Streams."""
+"""Rate of the updates by their timestamps, which are the time for Kafka Streams."""
 
 
 AHEAD_S = 1800
-"""By how much the timestamps lie ahead of the clock."""
+"""Time by which the timestamps are ahead of the clock."""
 BEHIND_S = 600
-"""By how much they lie behind it with `--behind`."""
+"""Time by which they are behind it with `--behind`."""
 
 
 class Figure(NamedTuple):
     """One run of one program."""
 
     records_per_s: float
-    """Updates, from the first one taken until the last one is."""
+    """Rate of updates, from the first one processed to the last."""
     cpu_s_per_million: float
-    """User and system seconds of the process meanwhile, per million updates."""
+    """User and system seconds of the process during the run, per million updates."""
     deliveries: int
-    """Records on its SOW topic, when it had nothing left to do."""
+    """Number of records on its SOW topic at the end."""
     missing: int
-    """Keys whose last update is not among them."""
+    """Number of keys whose last update is not among them."""
 
 
 def main() -> None:
-    """Load once, run the rounds, then look at a quiet key, and print the tables."""
+    """Load the input once, run the rounds, then measure a quiet key, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=3_000_000)
     parser.add_argument("--keys", type=int, default=10_000)
@@ -74,14 +74,14 @@ def main() -> None:
     parser.add_argument("--pending", type=int, help="measure only what so many waiting keys take in memory")
     arguments = parser.parse_args()
     if arguments.pending:
-        weigh(arguments.pending)
+        print_pending_memory(arguments.pending)
         return
     with broker(arguments.bootstrap) as bootstrap, contextlib.ExitStack() as cleanup:
         directory = Path(tempfile.mkdtemp(prefix="sowstream-bench-"))
         cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
         streams = None if arguments.alone else compiled(directory)
         family = cleanup.enter_context(underlying(bootstrap, directory, arguments.interval))
-        say(f"loading {arguments.records:,} updates of {arguments.keys:,} keys")
+        print_progress(f"loading {arguments.records:,} updates of {arguments.keys:,} keys")
         began_ms = (time.time() + (-BEHIND_S if arguments.behind else AHEAD_S)) * 1000
         last = load(
             bootstrap, f"{family.name}.sow", arguments.records, arguments.keys, rate=STAMPED_PER_S, began_ms=began_ms
@@ -90,22 +90,22 @@ def main() -> None:
         theirs: list[Figure] = []
         for number in range(1, arguments.rounds + 1):
             ours.append(worker(family, arguments.records, last))
-            say(f"round {number}: {ours[-1]}")
+            print_progress(f"round {number}: {ours[-1]}")
             if streams is not None:
                 theirs.append(streamed(streams, family, arguments.records, last))
-                say(f"         Kafka Streams {theirs[-1]}")
+                print_progress(f"         Kafka Streams {theirs[-1]}")
         report(arguments.records, ours, theirs)
-        found = quiet(bootstrap, directory, arguments.interval, streams)
-        tell(found)
+        sample = quiet(bootstrap, directory, arguments.interval, streams)
+        print_quiet_key(sample)
     figures = {"sowstream": [one._asdict() for one in ours], "Kafka Streams": [one._asdict() for one in theirs]}
-    write(arguments.json, figures | {"quiet key": [found._asdict()]})
+    write(arguments.json, figures | {"quiet key": [sample._asdict()]})
 
 
 def worker(family: Underlying, count: int, last: dict[bytes, bytes]) -> Figure:
-    """One run of ours, until everything is delivered and committed; what it wrote must add up."""
+    """Run our worker until it has delivered and committed all updates; its outputs must be complete."""
     source = f"{family.name}.sow"
     ends = Admin({"bootstrap.servers": family.bootstrap}).end_offsets(source, range(PARTITIONS))
-    whole = sum(ends.values()) - PARTITIONS  # Behind the last record of each is a transaction's marker.
+    end_sum = sum(ends.values()) - PARTITIONS  # A transaction marker follows the last record of each partition.
     with sowstream(family) as running:
         measured = psutil.Process(running.process.pid)
         wait_until(running.process, running.log, lambda: consumed(running.metrics_port) > 0, 0.005)
@@ -113,29 +113,31 @@ def worker(family: Underlying, count: int, last: dict[bytes, bytes]) -> Figure:
         wait_until(running.process, running.log, lambda: consumed(running.metrics_port) >= count, 0.05)
         seconds, used = time.monotonic() - began_s, cpu_s(measured) - cpu
         reader = LogReader({"bootstrap.servers": family.bootstrap}, group=f"{running.output}.{running.output}")
-        wait_until(running.process, running.log, lambda: committed(reader, source) >= whole, 0.05)
+        wait_until(running.process, running.log, lambda: committed(reader, source) >= end_sum, 0.05)
         reader.close()
-        told = everything(family.bootstrap, f"{running.output}.sow")
-        if replay(everything(family.bootstrap, f"{running.output}.delta")) != last_per_key(told):
+        sow_records = everything(family.bootstrap, f"{running.output}.sow")
+        if replay(everything(family.bootstrap, f"{running.output}.delta")) != last_per_key(sow_records):
             raise SystemExit("the conflated delta topic does not add up to the conflated SOW topic")
-        return Figure(count / seconds, used / count * 1e6, len(told), missing(last, told))
+        return Figure(count / seconds, used / count * 1e6, len(sow_records), missing(last, sow_records))
 
 
 def streamed(class_path: str, family: Underlying, count: int, last: dict[bytes, bytes]) -> Figure:
-    """One run of Kafka Streams', until it has processed everything, an interval and a second more."""
+    """Run Kafka Streams until it has processed all updates, and for an interval and a second more."""
     with suppress(class_path, family, count) as running:
         assert running.process.stdout is not None
         if not (line := running.process.stdout.readline()):
             raise SystemExit(f"Kafka Streams ended:\n{running.log.read_text()[-3000:]}")
-        said = json.loads(line)
+        result = json.loads(line)
         time.sleep(family.interval_s + 1)
-        told = everything(family.bootstrap, f"{running.output}.sow")
-        return Figure(count / said["seconds"], said["cpu_s"] / count * 1e6, len(told), missing(last, told))
+        sow_records = everything(family.bootstrap, f"{running.output}.sow")
+        return Figure(
+            count / result["seconds"], result["cpu_s"] / count * 1e6, len(sow_records), missing(last, sow_records)
+        )
 
 
-def missing(last: dict[bytes, bytes], told: list[Seen]) -> int:
-    """How many keys have not got their last update."""
-    sow = {record.key: record.value for record in told}
+def missing(last: dict[bytes, bytes], sow_records: list[Seen]) -> int:
+    """The number of keys whose last update is missing."""
+    sow = {record.key: record.value for record in sow_records}
     return sum(sow.get(key) != value for key, value in last.items())
 
 
@@ -160,7 +162,7 @@ def everything(bootstrap: str, topic: str) -> list[Seen]:
 
 
 def report(records: int, ours: list[Figure], theirs: list[Figure]) -> None:
-    """The medians, side by side."""
+    """Print the medians, side by side."""
     print(
         f"{'':14}{'updates/s':>12}{'CPU s/M':>10}{'deliveries':>12}{'ratio':>8}{'missing':>10}"
         f"   (medians of {len(ours)} rounds)"
@@ -174,20 +176,21 @@ def report(records: int, ours: list[Figure], theirs: list[Figure]) -> None:
         print(f"times theirs  {statistics.median(ratios):>12.2f}   (rounds: {', '.join(f'{r:.2f}' for r in ratios)})")
 
 
-def weigh(keys: int) -> None:
-    """Print what a waiting key takes."""
-    found = pending_bytes(keys)
-    print(f"{keys:,} keys wait, each with one update of {found.value_bytes:.0f} bytes; each of them takes")
-    print(f"  {found.resident_bytes:,.0f} bytes of resident memory, {found.traced_bytes:,.0f} by Python's count")
-    print(f"  {found.counted_bytes:,.0f} bytes of max_pending_bytes")
+def print_pending_memory(keys: int) -> None:
+    """Print the memory of a pending key."""
+    sample = pending_bytes(keys)
+    print(f"{keys:,} keys wait, each with one update of {sample.value_bytes:.0f} bytes; each of them takes")
+    print(f"  {sample.resident_bytes:,.0f} bytes of resident memory, {sample.traced_bytes:,.0f} by Python's count")
+    print(f"  {sample.counted_bytes:,.0f} bytes of max_pending_bytes")
 
 
-def tell(found: Quiet) -> None:
-    """What became of the quiet key."""
-    print(f"a quiet key's last update: delivered by sowstream after {found.ours_s:.2f} s")
-    if found.theirs_s is not None:
+def print_quiet_key(sample: Quiet) -> None:
+    """Print the delays of the quiet key."""
+    print(f"a quiet key's last update: delivered by sowstream after {sample.ours_s:.2f} s")
+    if sample.theirs_s is not None:
         print(
-            f"  by Kafka Streams not within {found.waited_s:.1f} s; {found.theirs_s:.2f} s after another key's next one"
+            f"  by Kafka Streams not within {sample.waited_s:.1f} s; "
+            f"{sample.theirs_s:.2f} s after another key's next one"
         )
 
 

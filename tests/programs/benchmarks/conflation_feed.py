@@ -19,7 +19,7 @@ TRANSACTION_RECORDS = 20_000
 
 
 class Price:
-    """One key's record as it moves: of its seven fields two to four change with each update."""
+    """The record of one key over time: each update changes two to four of its seven fields."""
 
     __slots__ = ("key", "partition", "record", "version")
 
@@ -38,7 +38,7 @@ class Price:
         }
 
     def moved(self, rng: random.Random, number: int) -> tuple[bytes, list[tuple[str, bytes]]]:
-        """The next update: its value and headers."""
+        """Generate the next update: its value and headers."""
         self.version += 1
         record = self.record
         record["bid"] = round(record["bid"] + rng.randrange(-50, 51) / 100, 2)
@@ -67,15 +67,15 @@ def updates(count: int, keys: int, seed: int = 7) -> Iterator[tuple[Price, bytes
 
 
 def load(bootstrap: str, topic: str, count: int, keys: int, *, rate: float, began_ms: float) -> dict[bytes, bytes]:
-    """Write updates in transactions; the last value of each key.
+    """Write updates in transactions; returns the last value of each key.
 
     Args:
         bootstrap: the broker.
         topic: the SOW topic.
-        count: how many.
-        keys: of how many keys.
-        rate: how many a second the timestamps tell of.
-        began_ms: the first one's timestamp.
+        count: number of updates.
+        keys: number of keys.
+        rate: updates per second by their timestamps.
+        began_ms: timestamp of the first update.
     """
     settings = properties.transactional(
         {"bootstrap.servers": bootstrap}, transactional_id=f"{topic}.load", transaction_timeout_s=60

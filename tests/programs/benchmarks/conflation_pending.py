@@ -1,4 +1,4 @@
-"""What a key that waits takes in memory: one update of each of very many keys, and all of them within one interval."""
+"""Measures the memory of a pending key: one update of each of very many keys, all within one interval."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ BATCH = 5_000
 
 
 class PendingBytes(NamedTuple):
-    """Memory of a key with one update that waits."""
+    """Memory of a key with one pending update."""
 
     value_bytes: float
-    """Of its update's value alone."""
+    """Size of the update's value alone."""
     traced_bytes: float
-    """Of everything that Python holds for it."""
+    """Memory that Python allocates for it."""
     resident_bytes: float
-    """By how much the process grew."""
+    """Growth of the process's resident memory."""
     counted_bytes: float
-    """What the worker takes it for, where it keeps `max_pending_bytes`."""
+    """Size that the worker counts towards `max_pending_bytes`."""
 
 
 def pending_bytes(keys: int) -> PendingBytes:
-    """Let so many keys wait in one partition, without Kafka."""
+    """Measure the memory of many pending keys in one partition, without Kafka."""
     process = psutil.Process()
     gc.collect()
     before = process.memory_info().rss
@@ -55,13 +55,13 @@ def pending_bytes(keys: int) -> PendingBytes:
 
 
 def _filled(keys: int) -> tuple[Task, int]:
-    """A task with an update of each key waiting, and the bytes of their values."""
+    """A task with one pending update of each key, and the size of their values."""
     settings = ConflatedConfig(underlying="prices", interval="1h", max_pending=keys, max_pending_bytes=1 << 40)
     pipeline = Pipeline.of(Conflate, settings, name="copy", topic=TopicConfig(), underlying="prices")
     task = Task(pipeline, 0, JsonCodec())
     task.open(LayeredState(MemoryStore(), cache_bytes=0))
     task.start(0)
-    # Nothing comes again: no key is asked for what was delivered of it.
+    # Each key occurs once, so that no key's last delivery is looked up.
     task.reached_end()
     task.punctuate()
     size = 0
@@ -71,7 +71,8 @@ def _filled(keys: int) -> tuple[Task, int]:
         for number in range(begin, min(keys, begin + BATCH)):
             value, headers = Price(number).moved(rng, number)
             size += len(value)
-            exact = memoryview(value).tobytes()  # orjson's own is larger than it says; a client's is not.
+            # A bytes object of orjson is larger than its size; one of a Kafka client is not.
+            exact = memoryview(value).tobytes()
             stamp = (1, int(time.time() * 1000))
             messages.append(Message(key=b"%d" % number, value=exact, headers=headers, offset=number, timestamp=stamp))
         task.process(records(messages))

@@ -1,4 +1,4 @@
-"""The two programs that conflation is measured with: begun on the same topic, each with an output of its own."""
+"""The two programs of the conflation benchmark, started on the same topic, each with an output of its own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from processor.runtime.process import allocator
 from processor.tools.broker.java import find_java
 from processor.topics.family import family_specs
 from tests.programs.benchmarks.restore import streams_jars
-from tests.programs.benchmarks.throughput import PARTITIONS, free_port, say
+from tests.programs.benchmarks.throughput import PARTITIONS, free_port, print_progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,31 +30,31 @@ PEER = "KafkaStreamsSuppress"
 
 
 class Underlying(NamedTuple):
-    """The topic that both conflate."""
+    """The topic that both programs conflate."""
 
     bootstrap: str
     directory: Path
-    """Where settings, logs and states go."""
+    """The directory of settings, logs and states."""
     name: str
-    """The family: its SOW topic is what is read."""
+    """The name of the family, whose SOW topic is the input."""
     interval_s: float
 
 
 class Running(NamedTuple):
-    """A program at work."""
+    """A running program."""
 
     process: subprocess.Popen[bytes]
     log: Path
-    """What it said on standard error; ours on standard output, too."""
+    """Its standard error, and for our worker also its standard output."""
     output: str
-    """The family it writes: `.sow`, and ours `.delta`."""
+    """The family of its output: `.sow`, and for our worker also `.delta`."""
     metrics_port: int
-    """Where ours serves its metrics; 0: nowhere."""
+    """The port of our worker's metrics; 0: none."""
 
 
 @contextlib.contextmanager
 def underlying(bootstrap: str, directory: Path, interval_s: float) -> Iterator[Underlying]:
-    """A SOW topic with nothing in it."""
+    """Create an empty SOW topic."""
     family = Underlying(bootstrap, directory, f"bench{uuid.uuid4().hex[:8]}", interval_s)
     topics = family_specs(family.name, ["sow"], partitions=PARTITIONS)
     admin = Admin({"bootstrap.servers": bootstrap})
@@ -67,7 +67,7 @@ def underlying(bootstrap: str, directory: Path, interval_s: float) -> Iterator[U
 
 @contextlib.contextmanager
 def sowstream(family: Underlying) -> Iterator[Running]:
-    """One conflate worker with an empty state; everything not said is as shipped."""
+    """Start one conflate worker with an empty state; all other settings have their defaults."""
     name, port = f"copy{uuid.uuid4().hex[:8]}", free_port()
     tree = {
         "application_id": name,
@@ -83,8 +83,8 @@ def sowstream(family: Underlying) -> Iterator[Running]:
     admin = Admin({"bootstrap.servers": family.bootstrap})
     admin.create(topics)
     order = [sys.executable, "-m", "processor.cli.main", "conflate", name, "-c", str(file)]
-    with log.open("wb") as said:
-        process = subprocess.Popen(order, stdout=said, stderr=said, env=allocator.whole_environment())
+    with log.open("wb") as log_file:
+        process = subprocess.Popen(order, stdout=log_file, stderr=log_file, env=allocator.whole_environment())
     try:
         yield Running(process, log, name, port)
     finally:
@@ -94,9 +94,9 @@ def sowstream(family: Underlying) -> Iterator[Running]:
 
 
 def compiled(directory: Path) -> str | None:
-    """The class path of Kafka Streams' program; None, and a word why, where there is no compiler."""
+    """The class path of Kafka Streams' program; None, after a message, if there is no compiler."""
     if (compiler := shutil.which("javac")) is None:
-        say("no javac here: without Kafka Streams")
+        print_progress("no javac here: without Kafka Streams")
         return None
     jars = streams_jars()
     program = Path(__file__).with_name(f"{PEER}.java")
@@ -106,16 +106,16 @@ def compiled(directory: Path) -> str | None:
 
 @contextlib.contextmanager
 def suppress(class_path: str, family: Underlying, count: int) -> Iterator[Running]:
-    """Kafka Streams with an empty state; it prints a line when it has processed so many records."""
+    """Start Kafka Streams with an empty state; it prints a line when it has processed the given number of records."""
     name = f"copy{uuid.uuid4().hex[:8]}"
     log, state = family.directory / f"{name}.log", family.directory / name
     topics = family_specs(name, ["sow"], partitions=PARTITIONS)
     Admin({"bootstrap.servers": family.bootstrap}).create(topics)
     order = [find_java(), "-Xmx2G", "-cp", class_path, PEER, family.bootstrap, f"{family.name}.sow", f"{name}.sow",
              str(round(family.interval_s * 1000)), str(count), str(state)]  # fmt: skip
-    with log.open("wb") as said:
+    with log.open("wb") as log_file:
         process = subprocess.Popen(
-            order, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, env=allocator.whole_environment()
+            order, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log_file, env=allocator.whole_environment()
         )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -130,6 +130,6 @@ def suppress(class_path: str, family: Underlying, count: int) -> Iterator[Runnin
 
 
 def _delete_all(bootstrap: str, begin: str) -> None:
-    """Delete a topic and those that Kafka Streams made with its name as the beginning of theirs."""
+    """Delete a topic, and those that Kafka Streams named after it."""
     names = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=10).topics
     Admin({"bootstrap.servers": bootstrap}).delete([name for name in names if name.startswith(begin)])

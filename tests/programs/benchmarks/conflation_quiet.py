@@ -1,4 +1,4 @@
-"""When the last update of a quiet key is delivered, once the feed has stopped."""
+"""Measures when the last update of a quiet key is delivered after the feed has stopped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from processor.kafka.partitioner import partition_for
 from tests.programs.benchmarks.conflation_feed import load
 from tests.programs.benchmarks.conflation_programs import sowstream, suppress, underlying
-from tests.programs.benchmarks.throughput import PARTITIONS, TIMEOUT_S, say
+from tests.programs.benchmarks.throughput import PARTITIONS, TIMEOUT_S, print_progress
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
 KEYS = 100
 UPDATES = 1_000
 INTERVALS = 10
-"""How long the quiet key is waited for."""
+"""Largest waiting time for the quiet key, in intervals."""
 QUIET = b"quiet"
 PARTITION = partition_for(QUIET, PARTITIONS)
 ANOTHER = next(key for number in count() if partition_for(key := b"another%d" % number, PARTITIONS) == PARTITION)
-"""To suppress, time is that of its partition."""
+"""A key of the same partition, as `suppress` has a time for each partition."""
 
 
 class Quiet(NamedTuple):
-    """What became of the quiet key."""
+    """The delays of the quiet key's last update."""
 
     ours_s: float
-    """From its update until a reader of the conflated topic had it."""
+    """Time from its update until a reader of the conflated topic received it."""
     waited_s: float
-    """How long Kafka Streams was given."""
+    """Time for which Kafka Streams was waited for."""
     theirs_s: float | None
-    """From the update of another key that came then; None: it was not asked."""
+    """Time from the update of another key after that; None: not measured."""
 
 
 def quiet(bootstrap: str, directory: Path, interval_s: float, streams: str | None) -> Quiet:
-    """Let both see the same small feed, and then the same update of one key that is idle."""
+    """Give both programs the same small feed, and then the same update of one idle key."""
     with contextlib.ExitStack() as cleanup:
         family = cleanup.enter_context(underlying(bootstrap, directory, interval_s))
         last = load(bootstrap, f"{family.name}.sow", UPDATES, KEYS, rate=UPDATES, began_ms=(time.time() - 1) * 1000)
-        say("a quiet key")
+        print_progress("a quiet key")
         ours = _Watch(family, cleanup.enter_context(sowstream(family)), cleanup)
         theirs = None
         if streams is not None:
@@ -68,7 +68,7 @@ def quiet(bootstrap: str, directory: Path, interval_s: float, streams: str | Non
 
 
 class _Watch:
-    """A reader of what a program delivers."""
+    """A reader of a program's deliveries."""
 
     def __init__(self, family: Underlying, running: Running, cleanup: contextlib.ExitStack) -> None:
         self.running = running
@@ -78,7 +78,7 @@ class _Watch:
         self._reader.assign([TopicPartition(f"{running.output}.sow", PARTITION, 0)])
 
     def await_all(self, last: dict[bytes, bytes]) -> None:
-        """Read until every key's last value was delivered."""
+        """Read until the last value of every key was delivered."""
         deadline_s = time.monotonic() + TIMEOUT_S
         while last:
             assert time.monotonic() < deadline_s, self.running.log.read_text()[-3000:]
@@ -87,7 +87,7 @@ class _Watch:
                 del last[message.key() or b""]
 
     def seconds_until(self, key: bytes, began_s: float, limit_s: float) -> float | None:
-        """When a key was delivered; None: not within the limit."""
+        """The time until a key was delivered; None: not within the limit."""
         while (left_s := began_s + limit_s - time.monotonic()) > 0:
             message = self._reader.poll(min(left_s, 0.1))
             if message is not None and message.error() is None and message.key() == key:
@@ -96,7 +96,7 @@ class _Watch:
 
 
 def _publish(family: Underlying, key: bytes) -> float:
-    """One update of a key that has none; when it was sent."""
+    """Publish one update of a new key; returns the time of sending."""
     producer = Producer({"bootstrap.servers": family.bootstrap, "linger.ms": 0})
     headers: list[tuple[str, bytes]] = [("version", b"1"), ("kind", b"insert")]
     began_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""Measures how late records expire: many live ones, each due at its own time, as a reader of the topic sees it."""
+"""Measures how late records expire: many live records, each due at its own time, as a reader of the topic sees them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,21 @@ from processor.hosting.pipeline import specs
 from processor.kafka.admin.admin import Admin
 from processor.kafka.readers.log_reader import LogReader
 from processor.runtime.process import allocator
-from tests.programs.benchmarks.throughput import PARTITIONS, broker, committed, say, wait_until, write_settings
+from tests.programs.benchmarks.throughput import (
+    PARTITIONS,
+    broker,
+    committed,
+    print_progress,
+    wait_until,
+    write_settings,
+)
 
 LOADING_S = 60
-"""Least time to live per million records: they must all be there before the first one goes."""
+"""Least time to live per million records: all must be written before the first one expires."""
 
 
 def main() -> None:
-    """Load, wait, and print how late they went."""
+    """Load the records, wait, and print their delays."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--spread", type=int, default=60, help="seconds over which they fall due")
@@ -40,25 +47,27 @@ def main() -> None:
         cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
         late_s = _measure(bootstrap, directory, arguments.records, arguments.spread)
     late_s.sort()
-    told = ", ".join(f"p{part:g} {late_s[int(len(late_s) * part / 100)]:.3f} s" for part in (1, 50, 99, 99.9))
-    print(f"{len(late_s):,} records expired within {arguments.spread} s; late by: {told}, most {late_s[-1]:.3f} s")
+    percentiles = ", ".join(f"p{part:g} {late_s[int(len(late_s) * part / 100)]:.3f} s" for part in (1, 50, 99, 99.9))
+    print(
+        f"{len(late_s):,} records expired within {arguments.spread} s; late by: {percentiles}, most {late_s[-1]:.3f} s"
+    )
     print(f"before their time: {sum(late < 0 for late in late_s)}")
 
 
 def _measure(bootstrap: str, directory: Path, records: int, spread_s: int) -> list[float]:
-    """How late each record went, seconds."""
+    """The delay of each record's expiry, in seconds."""
     name = f"bench{uuid.uuid4().hex[:8]}"
     settings = write_settings(directory / name, name, bootstrap)
     config = load_settings(settings)
     admin = Admin(config.kafka)
     admin.create(specs(config))
     least_s = 20 + LOADING_S * records // 1_000_000
-    say(f"loading {records:,} records that live {least_s} to {least_s + spread_s} s")
+    print_progress(f"loading {records:,} records that live {least_s} to {least_s + spread_s} s")
     _load(bootstrap, f"{name}.publish", records, least_s, spread_s)
     log = settings.with_name("worker.log")
-    with log.open("wb") as said:
+    with log.open("wb") as log_file:
         order = [sys.executable, "-m", "processor.cli.main", "worker", "-c", str(settings)]
-        process = subprocess.Popen(order, stdout=said, stderr=said, env=allocator.whole_environment())
+        process = subprocess.Popen(order, stdout=log_file, stderr=log_file, env=allocator.whole_environment())
     try:
         reader = LogReader({"bootstrap.servers": bootstrap}, group=f"{name}.{name}")
         wait_until(process, log, lambda: committed(reader, f"{name}.publish") >= records, 0.1)
@@ -69,7 +78,7 @@ def _measure(bootstrap: str, directory: Path, records: int, spread_s: int) -> li
             due_ms[message.key()] = int(dict(message.headers())["expires_at"])
             if len(due_ms) == records:
                 break
-        say(f"all there, {(min(due_ms.values()) / 1000 - time.time()):.0f} s before the first is due")
+        print_progress(f"all there, {(min(due_ms.values()) / 1000 - time.time()):.0f} s before the first is due")
         late_s = []
         for message in _read(bootstrap, f"{name}.delta", live=True):
             if dict(message.headers()).get("kind") == b"expire":
@@ -101,7 +110,7 @@ def _load(bootstrap: str, topic: str, records: int, least_s: int, spread_s: int)
 def _read(bootstrap: str, topic: str, *, live: bool) -> Iterator[Message]:
     """Committed records, from the beginning or the end on.
 
-    Without an end: what a committed reader takes for it may lie before a transaction that is committed already.
+    The reading has no end: the end offset of a committed reader may be before a transaction that is already committed.
     """
     reader = Consumer(
         {

@@ -1,4 +1,4 @@
-"""Measures what each feature costs a worker: the same input, plain and with one thing more, in turn."""
+"""Measures the costs of each feature for a worker: the same input, without and with one feature, in turn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from processor.config import load as load_settings
 from processor.hosting.pipeline import specs
 from processor.kafka.admin.admin import Admin
 from tests.programs.benchmarks.load import Write, load
-from tests.programs.benchmarks.throughput import Figure, broker, say, worker, write_settings
+from tests.programs.benchmarks.throughput import Figure, broker, print_progress, worker, write_settings
 
 AVRO = {
     "type": "record",
@@ -51,12 +51,12 @@ AVRO = {
 
 
 class Feature(NamedTuple):
-    """One thing that costs something."""
+    """A feature with its costs."""
 
     topic: dict[str, Any] = {}  # noqa: RUF012 - a NamedTuple's default is never changed
     """Settings of the topic."""
     headers: Any = None
-    """Headers of each message, made of its number."""
+    """The headers of each message, by its number."""
 
 
 FEATURES: dict[str, Feature] = {
@@ -102,17 +102,17 @@ def main() -> None:
         schema = directory / "order.avsc"
         schema.write_text(json.dumps(AVRO))
         for number in range(1, arguments.rounds + 1):
-            say(f"round {number} of {arguments.rounds}")
-            # Another one begins each round: what is measured first meets a cold broker.
+            print_progress(f"round {number} of {arguments.rounds}")
+            # Each round begins with another feature: the first measurement meets a cold broker.
             turn = number % len(chosen)
             for name, feature in [*chosen.items()][turn:] + [*chosen.items()][:turn]:
                 figures[name].append(_measure(bootstrap, directory, schema, feature, arguments.records, arguments.keys))
-                say(f"  {name:32}{figures[name][-1].records_per_s:>10,.0f}/s")
+                print_progress(f"  {name:32}{figures[name][-1].records_per_s:>10,.0f}/s")
     report(figures)
 
 
 def _measure(bootstrap: str, directory: Path, schema: Path, feature: Feature, records: int, keys: int) -> Figure:
-    """One run of a worker."""
+    """Run a worker with the feature."""
     name = f"bench{uuid.uuid4().hex[:8]}"
     topic = {setting: str(schema) if value == "AVRO" else value for setting, value in feature.topic.items()}
     settings = write_settings(directory / name, name, bootstrap, **topic)
@@ -126,7 +126,7 @@ def _measure(bootstrap: str, directory: Path, schema: Path, feature: Feature, re
 
 
 def _write(codec: Any, feature: Feature) -> Write:
-    """Writes messages as the topic's publishers do."""
+    """A function that writes messages as the topic's publishers do."""
 
     def write(number: int, body: dict[str, Any], is_delta: bool) -> tuple[bytes, list[tuple[str, bytes]]]:
         value, headers = codec.encode_delta(body) if is_delta else (codec.encode(body), [])
@@ -138,7 +138,7 @@ def _write(codec: Any, feature: Feature) -> Write:
 
 
 def report(figures: dict[str, list[Figure]]) -> None:
-    """Medians, and what each costs beside plain JSON."""
+    """Print the medians, and the costs of each feature relative to plain JSON."""
     plain = figures["plain JSON"]
     print(f"{'':32}{'records/s':>12}{'CPU s/M':>10}{'of plain':>10}   (medians of {len(plain)} rounds)")
     for name, runs in figures.items():

@@ -1,4 +1,4 @@
-"""Measures how many records a second filters look at: one process, no Kafka, records as a codec decodes them."""
+"""Measures how many records a second a filter matches: one process, no Kafka, records as a codec decodes them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ FILTERS = (
     ("UPPER(/symbol) = 'X'", "a function"),
     ("/qty * /px > 100", "arithmetic"),
 )
-"""Filters, and what they stand for."""
+"""The filters, with the features that they use."""
 
 RECORDS = 10_000
-"""Different records: more than a processor's nearest cache holds, as in a worker."""
+"""Number of different records: more than fit into a processor's nearest cache, as in a worker."""
 
 
 def main() -> None:
-    """Print a table: the best of some rounds, as others may be at work on the machine."""
+    """Print a table of the best rounds, as other processes may use the machine."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--evaluations", type=int, default=1_000_000, help="of each filter, in each round")
     parser.add_argument("--rounds", type=int, default=5)

@@ -1,4 +1,4 @@
-"""What the project set out to reach, and what the figures say of it: reached, missed, or not measured."""
+"""The project's goals, and the verdict that the figures give on each: reached, missed, or not measured."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ class Goal(NamedTuple):
 
     text: str
     measure: Callable[[Programs], float | None]
-    """The figure; None: not measured, or not at the size that the goal names."""
+    """The figure; None: not measured, or not at the size of the goal."""
     sense: Literal["at least", "at most"]
     limit: float
     unit: str
 
 
 class Verdict(NamedTuple):
-    """What became of a goal."""
+    """The verdict on a goal."""
 
     goal: str
     state: Literal["reached", "missed", "not measured"]
     figure: str
-    """With its limit and unit."""
+    """The figure with its limit and unit."""
 
 
 def judge(programs: Programs) -> list[Verdict]:
-    """Every goal, in their order."""
+    """Judge every goal, in their order."""
     return [*(_verdict(goal, goal.measure(programs)) for goal in GOALS), _memory(programs)]
 
 
@@ -56,17 +56,17 @@ def _of(program: str, name: str, field: str) -> Callable[[Programs], float | Non
 
 
 def _of_sizes(programs: Programs) -> float | None:
-    """By how much more the cost grew than the size, in the worst step; 1: linearly."""
+    """The largest ratio of cost growth to size growth, over the steps; 1 is linear growth."""
     steps = [
         (middle(of_rounds(programs, Pair("growth", f"sizes {less}", f"sizes {more}"))), more / less)
         for less, more in pairwise((70, 1_000, 10_000))
     ]
-    found = [cost / size for cost, size in steps if cost is not None]
-    return max(found) if len(found) == len(steps) else None
+    step_ratios = [cost / size for cost, size in steps if cost is not None]
+    return max(step_ratios) if len(step_ratios) == len(steps) else None
 
 
 def _of_soak(field: str) -> Callable[[Programs], float | None]:
-    """A figure of a soak that was long enough."""
+    """A function for a figure of a soak that was long enough."""
 
     def measure(programs: Programs) -> float | None:
         minutes = middle(series(programs, "soak", "soak", "minutes"))
@@ -76,14 +76,14 @@ def _of_soak(field: str) -> Callable[[Programs], float | None]:
 
 
 def _memory(programs: Programs) -> Verdict:
-    """That it is stated: how much more is resident for each key, partition and record of a batch."""
-    said = [
+    """The verdict on the memory goal, which is to state the growth for each key, partition and record of a batch."""
+    texts = [
         _each(programs, "keys", KEYS_LEAST, 1_000_000, 1e6, "bytes a key"),
         _each(programs, "partitions", 1, 64, 1, "MB a partition"),
         _each(programs, "batches", 500, 50_000, 1e6, "bytes a record of a batch"),
     ]
-    stated = [text for text in said if text is not None]
-    state: Literal["reached", "not measured"] = "reached" if len(stated) == len(said) else "not measured"
+    stated = [text for text in texts if text is not None]
+    state: Literal["reached", "not measured"] = "reached" if len(stated) == len(texts) else "not measured"
     return Verdict("memory is stated per key, partition and batch", state, ", ".join(stated))
 
 
@@ -126,4 +126,4 @@ GOALS = (
     Goal("memory after half an hour at 70 %", _of_soak("memory_growth"), "at most", 1.1, "x"),
     Goal("lag in its last quarter", _of_soak("lag_s_last"), "at most", 1, "s of input"),
 )
-"""The goals of the issue, the soak's lag besides: memory that is flat because nothing is done would be no use."""
+"""The goals of the issue, and the soak's lag: memory of a worker that does no work would be flat too."""

@@ -1,4 +1,4 @@
-"""Measures what a record costs one worker, exactly once, as keys, records, partitions, processes or batches grow."""
+"""Measures a record's costs for one worker, exactly once, as keys, records, partitions, processes or batches grow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tests.programs.benchmarks.figures import write
 from tests.programs.benchmarks.growth_run import Figure, Grown, Size
 from tests.programs.benchmarks.quota import can_hold
-from tests.programs.benchmarks.throughput import broker, say
+from tests.programs.benchmarks.throughput import broker, print_progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 KEYS = (10_000, 100_000, 1_000_000)
 GROUPS = ("keys", "sizes", "partitions", "processes", "held", "batches")
 _HELD_CORES = 0.4
-"""What a held process has: of two cores the broker and all others keep more than one."""
+"""Share of a core for a limited process: broker and other processes keep more than one of two cores."""
 
 
 def main() -> None:
-    """Fill, run the rounds of each group in turn, and print a table."""
+    """Fill the states, run the rounds of each group in turn, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", choices=GROUPS, default=GROUPS)
     parser.add_argument(
@@ -50,53 +50,53 @@ def main() -> None:
                 )
                 continue
             chosen = sizes(group, arguments.keys, arguments.state)
-            found = measured(bootstrap, directory, chosen, arguments.records, arguments.rounds)
-            report(group, found)
-            figures |= found
+            group_figures = measured(bootstrap, directory, chosen, arguments.records, arguments.rounds)
+            report(group, group_figures)
+            figures |= group_figures
     write(arguments.json, {name: [run._asdict() for run in runs] for name, runs in figures.items()})
 
 
 def sizes(group: str, keys: Sequence[int] = KEYS, state: int = Size().keys) -> dict[str, Size]:
-    """What is compared, by the names that the figures have: the first is what the others are compared with."""
+    """The sizes of a group by the names in the figures; the others are compared with the first."""
     usual = Size(keys=state)
-    found = {
+    group_sizes = {
         "keys": {count: usual._replace(keys=count) for count in sorted(keys)},
-        # Fewer keys: a tenth of them is 100 MB of the largest records.
+        # Fewer keys: a tenth of them makes 100 MB of the largest records.
         "sizes": {count: usual._replace(keys=state // 10, size_bytes=count) for count in (70, 1_000, 10_000)},
         "partitions": {count: usual._replace(partitions=count) for count in (1, 4, 16, 64)},
         "processes": {count: usual._replace(processes=count) for count in (1, 2)},
         "held": {count: usual._replace(processes=count, cores=_HELD_CORES) for count in (1, 2)},
         "batches": {count: usual._replace(batch_records=count) for count in (500, 5_000, 50_000)},
     }[group]
-    return {f"{group} {count}": size for count, size in found.items()}
+    return {f"{group} {count}": size for count, size in group_sizes.items()}
 
 
 def deltas_of(size: Size, records: int) -> int:
-    """Deltas of a run: of large records so many that what is written stays within ten times that of small ones."""
+    """The number of deltas of a run: large records get fewer, so that at most ten times the bytes are written."""
     return max(1, records // max(1, size.size_bytes // 1_000))
 
 
 def measured(
     bootstrap: str, directory: Path, chosen: dict[str, Size], records: int, rounds: int
 ) -> dict[str, list[Figure]]:
-    """Fill the states, then let the sizes take turns; another one begins each round."""
+    """Fill the states, then run the sizes in turn; each round begins with another size."""
     figures: dict[str, list[Figure]] = {name: [] for name in chosen}
     with contextlib.ExitStack() as cleanup:
         grown = {}
         for name, size in chosen.items():
-            say(f"{name}: filling {size.keys:,} keys")
+            print_progress(f"{name}: filling {size.keys:,} keys")
             grown[name] = cleanup.enter_context(Grown(bootstrap, directory, size))
             grown[name].fill()
         for number in range(rounds):
             turn = number % len(chosen)
             for name in [*chosen][turn:] + [*chosen][:turn]:
                 figures[name].append(grown[name].run(deltas_of(chosen[name], records)))
-                say(f"  round {number + 1}: {name:20}{figures[name][-1].records_per_s:>10,.0f}/s")
+                print_progress(f"  round {number + 1}: {name:20}{figures[name][-1].records_per_s:>10,.0f}/s")
     return figures
 
 
 def report(group: str, figures: dict[str, list[Figure]]) -> None:
-    """Medians, and what a record costs beside the first size: the medians of the rounds' ratios."""
+    """Print medians, and the costs of a record relative to the first size: the medians of the rounds' ratios."""
     first = next(iter(figures.values()))
     print(
         f"{'':20}{'records/s':>12}{'us/record':>11}{'CPU s/M':>10}{'resident MB':>13}{'cost':>8}{'CPU cost':>10}"

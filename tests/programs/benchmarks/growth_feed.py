@@ -1,4 +1,4 @@
-"""Input of any record size: whole records that fill a state, and small deltas that become visible all at once."""
+"""Input of any record size: full records that fill a state, and small deltas that become visible all at once."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _TAILS = 64
-"""So many different texts fill the records: enough that compression finds few of them again."""
+"""Number of different texts in the records: enough that compression rarely finds the same text again."""
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 _TEXT_CHARS = 24
 _TRANSACTION_MS = 900_000
-"""An open transaction waits for workers to start: as long as a broker allows."""
+"""Time limit of the open transaction that waits for workers to start: the longest that a broker allows."""
 
 
 class Shape(NamedTuple):
-    """What the records are like."""
+    """The shape of the records."""
 
     keys: int
     size_bytes: int
-    """Of a whole record; a delta has 40 to 60 bytes, whatever it is merged into."""
+    """Size of a full record; a delta has 40 to 60 bytes, independent of its record."""
 
 
 def fulls(shape: Shape, *, seed: int = 7) -> Iterator[tuple[bytes, bytes]]:
-    """Key and whole record of every key, once, in order."""
+    """The key and full record of every key, once, in order."""
     rng = random.Random(seed)
     tails = [_tail(rng, shape.size_bytes) for _ in range(_TAILS)]
     for key in range(shape.keys):
@@ -37,7 +37,7 @@ def fulls(shape: Shape, *, seed: int = 7) -> Iterator[tuple[bytes, bytes]]:
 
 
 def deltas(shape: Shape, count: int, *, seed: int) -> Iterator[tuple[bytes, bytes]]:
-    """Key and delta of keys at random, each of which changes something."""
+    """The keys and deltas of random keys; each delta changes a value."""
     rng = random.Random(seed)
     for number in range(1, count + 1):
         key = rng.randrange(shape.keys)
@@ -45,7 +45,7 @@ def deltas(shape: Shape, count: int, *, seed: int) -> Iterator[tuple[bytes, byte
 
 
 def publish(bootstrap: str, topic: str, records: Iterator[tuple[bytes, bytes]]) -> None:
-    """Publish at once."""
+    """Publish records without a transaction."""
     producer = Producer(_settings(bootstrap))
     send(producer, topic, records)
     producer.flush()
@@ -53,9 +53,9 @@ def publish(bootstrap: str, topic: str, records: Iterator[tuple[bytes, bytes]]) 
 
 @contextlib.contextmanager
 def gated(bootstrap: str, topic: str, records: Iterator[tuple[bytes, bytes]]) -> Iterator[Producer]:
-    """Publish in a transaction that the caller commits: until then a worker sees nothing, and then all of it.
+    """Publish in a transaction that the caller commits: before the commit a worker sees no record, and then all.
 
-    So a run begins when all its processes are ready, and the loading takes no part in it.
+    A run can thus begin when all its processes are ready, without the time of the loading.
     """
     producer = Producer(
         _settings(bootstrap) | {"transactional.id": f"{topic}.load", "transaction.timeout.ms": _TRANSACTION_MS}
@@ -68,7 +68,7 @@ def gated(bootstrap: str, topic: str, records: Iterator[tuple[bytes, bytes]]) ->
 
 
 def send(producer: Producer, topic: str, records: Iterator[tuple[bytes, bytes]]) -> None:
-    """Hand records to a producer, waiting for room where it has none."""
+    """Pass records to a producer, and wait while its queue is full."""
     for number, (key, value) in enumerate(records):
         while True:
             try:
@@ -92,7 +92,7 @@ def _settings(bootstrap: str) -> dict[str, str | int]:
 
 
 def _tail(rng: random.Random, size_bytes: int) -> bytes:
-    """Fields of text until a record has its size; a large record is one of many fields, as real ones are."""
+    """Fields of text that fill a record up to its size; a large record has many fields, as real ones have."""
     fields, left = b"", size_bytes - len(b'{"id":1234567,"status":"new","price":12.345678,"ts":0}')
     number = 0
     while left > 0:

@@ -33,7 +33,7 @@ _CONSUMED = re.compile(r"^sowstream_records_consumed_total\{.*\} (\S+)$", re.MUL
 
 
 class Size(NamedTuple):
-    """What grows; the rest is as it is where something else grows."""
+    """The sizes that can grow, with their values in the runs of other groups."""
 
     keys: int = 100_000
     size_bytes: int = 230
@@ -41,24 +41,24 @@ class Size(NamedTuple):
     processes: int = 1
     batch_records: int = 5_000
     cores: float | None = None
-    """What each process may take of one while it is measured; None: all of it."""
+    """Share of a core for each process during the measurement; None: no limit."""
 
 
 class Figure(NamedTuple):
-    """One run."""
+    """The figures of one run."""
 
     records_per_s: float
     cpu_s_per_million: float
-    """User and system seconds of the worker's processes; the broker's are not in it."""
+    """User and system seconds of the worker's processes, without the broker's."""
     resident_mb: float
-    """The most memory that the worker's processes had at once."""
+    """Largest resident memory of the worker's processes together."""
 
 
 class Grown:
-    """Topics and a filled state of one size, for as long as the block lasts."""
+    """The topics and a filled state of one size, for as long as the block lasts."""
 
     def __init__(self, bootstrap: str, directory: Path, size: Size, config: Mapping[str, str] | None = None) -> None:
-        """Say what it is to be like; `config` is what its topics are to have besides, as Kafka spells it."""
+        """Set the size; `config` has further settings of its topics, as Kafka spells them."""
         self._bootstrap, self._size, self._config = bootstrap, size, dict(config or {})
         self._name = f"bench{uuid.uuid4().hex[:8]}"
         self._directory = directory / self._name
@@ -87,13 +87,13 @@ class Grown:
         self._cleanup.close()
 
     def fill(self) -> None:
-        """A first pass, not measured: a whole record of each key, merged by the worker that is measured later."""
+        """Merge a full record of each key by the worker that is measured later; this pass is not measured."""
         publish(self._bootstrap, self.source, fulls(self.shape))
         with self.worker() as process:
             wait_until(process, lambda: self._committed() >= self._size.keys, every_s=0.1, count=self._size.keys)
 
     def run(self, count: int) -> Figure:
-        """Merge so many deltas, from when they are there to be seen until all are committed."""
+        """Merge deltas, and measure the time from their visibility until all are committed."""
         self._runs += 1
         records = deltas(self.shape, count, seed=self._runs)
         with (
@@ -102,7 +102,7 @@ class Grown:
             contextlib.ExitStack() as holding,
         ):
             wait_until(process, self.is_shared, every_s=0.05)
-            whole = self._end()  # The transaction's own markers come behind.
+            end_sum = self._end()  # The transaction's own markers follow.
             working = family(process)
             if self._size.cores is not None:
                 holding.enter_context(held([each.pid for each in working], self._size.cores))
@@ -112,7 +112,7 @@ class Grown:
             def is_done() -> bool:
                 nonlocal resident
                 resident = max(resident, resident_bytes(working))
-                return self._committed() >= whole
+                return self._committed() >= end_sum
 
             wait_until(process, is_done, every_s=0.02, count=count)
             seconds, used = time.monotonic() - began_s, sum(map(cpu_s, working)) - cpu
@@ -120,7 +120,7 @@ class Grown:
 
     @contextlib.contextmanager
     def worker(self) -> Iterator[GuardedProcess]:
-        """The worker, which closes its state in good order: the next run finds it on the disk."""
+        """Run the worker, which closes its state in good order: the next run finds it on the disk."""
         process = worker_process(self._setup, "--processes", str(self._size.processes))
         with running(process):
             yield process
@@ -132,16 +132,17 @@ class Grown:
         return sum(owned) == self._size.partitions and min(owned) >= share
 
     def consumed(self) -> float:
-        """What the processes' own metrics say they have taken."""
+        """The input records consumed, by the processes' own metrics."""
         return sum(float(value) for page in self._pages() for value in _CONSUMED.findall(page))
 
     def lag(self) -> int:
-        """Input records that are there and not committed."""
-        done = self._committed()  # Asked first: what comes between the two questions waits, and is no less than none.
+        """The number of input records not yet committed."""
+        # Committed offsets are read first: records that arrive between the two requests count as lag.
+        done = self._committed()
         return self._end() - done
 
     def _pages(self) -> list[str]:
-        """The metrics of each process; empty where it does not serve them yet."""
+        """The metrics of each process; empty for a process that does not serve them yet."""
         pages = []
         for port in self._ports:
             try:
@@ -152,27 +153,27 @@ class Grown:
         return pages
 
     def _end(self) -> int:
-        """The sum of the input's ends."""
+        """The sum of the input's end offsets."""
         return sum(self._admin.end_offsets(self.source, range(self._size.partitions)).values())
 
     def _committed(self) -> int:
-        """The sum of the group's offsets: one question, however many partitions there are."""
+        """The sum of the group's offsets, by one request for all partitions."""
         asked = [TopicPartition(self.source, number) for number in range(self._size.partitions)]
-        return sum(max(0, found.offset) for found in self._asker.committed(asked, 10))
+        return sum(max(0, place.offset) for place in self._asker.committed(asked, 10))
 
 
 def family(process: GuardedProcess) -> list[psutil.Process]:
-    """A worker's processes, without its guard."""
+    """The processes of a worker, without its guard."""
     return psutil.Process(process.guard_pid).children(recursive=True)
 
 
 def resident_bytes(processes: list[psutil.Process]) -> int:
-    """Memory that they have, libraries that they share counted for each."""
+    """The resident memory of the processes, with shared libraries counted for each."""
     return sum(each.memory_info().rss for each in processes)
 
 
 def _free_ports(count: int) -> list[int]:
-    """Loopback ports one after the other, as the processes of a worker take them."""
+    """Free loopback ports in sequence, as the processes of a worker use them."""
     while True:
         with contextlib.ExitStack() as probes, contextlib.suppress(OSError, OverflowError):
             first = probes.enter_context(socket.socket())

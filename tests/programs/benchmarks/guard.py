@@ -1,8 +1,8 @@
 """Compares ratios with the last accepted ones, and fails only where one has clearly become worse.
 
-Ratios, as both sides of one were measured in turn on the same machine. A regression is clear if the median has lost
-more than a tenth and no round is as good as the worst accepted one: rounds of one run differ by about so much on a
-machine that does nothing else, and what else it does moves some rounds, hardly all.
+Ratios are compared because both sides of one were measured in turn on the same machine. A regression is clear if the
+median has lost more than a tenth and no round is as good as the worst accepted one: rounds of one run differ by about
+as much on an idle machine, and other processes affect some rounds, hardly all.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tests.programs.benchmarks.ratios import PAIRS, Programs, of_rounds
 
 ACCEPTED = Path(__file__).with_name("accepted.json")
 LOSS = 0.10
-"""Of a median, beyond which a regression may be clear."""
+"""Loss of a median beyond which a regression may be clear."""
 ROUNDS_LEAST = 3
-"""Of fewer rounds nobody knows how they spread."""
+"""Least number of rounds: the spread of fewer rounds is unknown."""
 
 
 class Change(NamedTuple):
-    """A ratio then and now."""
+    """The earlier and the current rounds of a ratio."""
 
     name: str
     state: Literal["regressed", "steady", "improved", "too few rounds", "not measured", "new"]
@@ -36,7 +36,7 @@ class Change(NamedTuple):
 
 
 def main() -> None:
-    """Compare, or accept."""
+    """Compare the ratios, or accept them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("figures", type=Path, nargs="?", default=SUITE_FILE, help="what the suite wrote")
     parser.add_argument("--accept", action="store_true", help="these are to be compared with from now on")
@@ -70,25 +70,25 @@ def main() -> None:
 
 
 def full_sizes(programs: Programs) -> Programs:
-    """What was measured at full size: small sizes show only that the programs work."""
+    """The programs measured at full size: small sizes only show that the programs work."""
     return {name: entry for name, entry in programs.items() if not entry.get("is_quick")}
 
 
 def compare(then: dict[str, list[float]], now: dict[str, list[float]]) -> list[Change]:
-    """Every ratio of either."""
+    """Compare all ratios of both sides."""
     return [_compared(name, then.get(name, []), now.get(name, [])) for name in {**then, **now}]
 
 
 def accept(then: dict[str, Any], now: dict[str, list[float]], programs: Programs) -> dict[str, Any]:
-    """What is kept: new ratios in the old ones' places, those that were not measured now as they were."""
+    """The ratios to store: new ones replace old ones, and those without new figures are kept."""
     measured_on = next((entry["machine"] for entry in programs.values() if "machine" in entry), {})
     return {"machine": measured_on or then.get("machine", {}), "ratios": {**then.get("ratios", {}), **now}}
 
 
 def machines(programs: Programs) -> set[str]:
-    """Where it was measured."""
-    found = [entry["machine"] for entry in programs.values() if entry.get("machine")]
-    return {f"{machine.get('cores')} cores of {machine.get('cpu')}" for machine in found}
+    """The machines of the figures."""
+    machine_entries = [entry["machine"] for entry in programs.values() if entry.get("machine")]
+    return {f"{machine.get('cores')} cores of {machine.get('cpu')}" for machine in machine_entries}
 
 
 def _compared(name: str, then: list[float], now: list[float]) -> Change:
@@ -107,7 +107,7 @@ def _compared(name: str, then: list[float], now: list[float]) -> Change:
 
 
 def _spread(rounds: list[float]) -> str:
-    """The median, and what the rounds lie between."""
+    """The median, and the range of the rounds."""
     if not rounds:
         return "-"
     return f"{statistics.median(rounds):.2f} ({min(rounds):.2f} to {max(rounds):.2f} in {len(rounds)} rounds)"

@@ -1,4 +1,4 @@
-"""Measures how long a published record takes until it can be read, under each guarantee: same broker, in turn."""
+"""Measures the time from publishing a record until it can be read, under each guarantee: same broker, in turn."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from processor.tools.bench.programs import run_worker
 from processor.tools.bench.setup import topics, write_setup
 from tests.programs.benchmarks.figures import Figures, write
 from tests.programs.benchmarks.load import load
-from tests.programs.benchmarks.throughput import Figure, broker, say
+from tests.programs.benchmarks.throughput import Figure, broker, print_progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,15 +43,17 @@ def main() -> None:
         for number in range(arguments.rounds * len(GUARANTEES)):
             guarantee = GUARANTEES[number % len(GUARANTEES)]
             with family(bootstrap, guarantee) as setup:
-                found = delays_s(setup, arguments.records, arguments.rate, output=arguments.output)
-                delays[guarantee] += found
-                rounds[guarantee].append({f"p{part}_ms": at(found, part / 100) * 1000 for part in (50, 99)})
-                say(f"{guarantee}: p50 {at(found, 0.5) * 1000:.1f} ms, p99 {at(found, 0.99) * 1000:.1f} ms")
+                late_s = delays_s(setup, arguments.records, arguments.rate, output=arguments.output)
+                delays[guarantee] += late_s
+                rounds[guarantee].append({f"p{part}_ms": at(late_s, part / 100) * 1000 for part in (50, 99)})
+                print_progress(
+                    f"{guarantee}: p50 {at(late_s, 0.5) * 1000:.1f} ms, p99 {at(late_s, 0.99) * 1000:.1f} ms"
+                )
             if arguments.load:
                 with family(bootstrap, guarantee) as setup:
                     load(bootstrap, setup.topic("publish"), arguments.load, arguments.load // 5)
                     rates[guarantee].append(run_worker(setup, arguments.load))
-                    say(f"{guarantee}: {rates[guarantee][-1].records_per_s:,.0f} records/s")
+                    print_progress(f"{guarantee}: {rates[guarantee][-1].records_per_s:,.0f} records/s")
     print(f"{'':16}{'p50 ms':>8}{'p99 ms':>8}{'records/s':>12}{'CPU s/M':>10}")
     for guarantee in GUARANTEES:
         ordered = sorted(rates[guarantee])
@@ -63,7 +65,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def family(bootstrap: str, guarantee: str) -> Iterator[BenchSetup]:
-    """Topics and settings of their own."""
+    """Create topics and settings for one guarantee."""
     name, kafka = f"bench{uuid.uuid4().hex[:8]}", {"bootstrap.servers": bootstrap}
     with tempfile.TemporaryDirectory(prefix="sowstream-bench-") as directory, topics(kafka, name):
         yield write_setup(Path(directory) / name, name, kafka, guarantee=guarantee)

@@ -1,4 +1,4 @@
-"""Measures how long a record takes until its delta is read while a worker, exactly once, does a part of what it can."""
+"""Measures the time until a record's delta is read while a worker, exactly once, runs at a part of its peak rate."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from processor.tools.bench.programs import wait_until
 from tests.programs.benchmarks.figures import write
 from tests.programs.benchmarks.growth_run import Grown, Size
 from tests.programs.benchmarks.soak_feed import KEPT, feed
-from tests.programs.benchmarks.throughput import broker, say
+from tests.programs.benchmarks.throughput import broker, print_progress
 
 if TYPE_CHECKING:
     from processor.tools.broker.guarded import GuardedProcess
 
 PARTITION = 0
-"""The probes' own: of it alone everything is read, so that reading takes little from what is measured."""
+"""Partition of the probes; only this one is read, so that the reading takes little of the machine."""
 PROBES = 200
-"""Different keys of theirs."""
+"""Number of different keys of the probes."""
 RATE = 100.0
-"""Probes a second."""
+"""Rate of the probes, per second."""
 WARM_UP_S = 5.0
-"""Of the load, and not counted."""
+"""Time of the load whose probes are not counted."""
 LATE_S = 60.0
-"""For the last probe to come."""
+"""Largest waiting time for the last probe."""
 
 
 def main() -> None:
@@ -63,18 +63,18 @@ def main() -> None:
                 wait_until(process, grown.is_shared, every_s=0.05)
                 with feed(bootstrap, grown, rate):
                     delays = probed_s(bootstrap, grown, process, arguments.seconds)
-                # Behind the last record of a partition may be a transaction's marker.
+                # A transaction marker may follow the last record of a partition.
                 wait_until(process, lambda: grown.lag() <= grown.partitions, every_s=0.1)
             p50, p99 = (percentile(delays, share) * 1000 for share in (0.5, 0.99))
             rounds.append({"peak": peak, "rate": rate, "p50_ms": p50, "p99_ms": p99})
-            say(f"{rate:,.0f} of {peak:,.0f} records/s: p50 {p50:.1f} ms, p99 {p99:.1f} ms")
+            print_progress(f"{rate:,.0f} of {peak:,.0f} records/s: p50 {p50:.1f} ms, p99 {p99:.1f} ms")
     rate, p50, p99 = (statistics.median(one[field] for one in rounds) for field in ("rate", "p50_ms", "p99_ms"))
     print(f"at {rate:,.0f} records/s: p50 {p50:.1f} ms, p99 {p99:.1f} ms   (medians of {len(rounds)} rounds)")
     write(arguments.json, {f"load {arguments.load:g}": rounds})
 
 
 def probed_s(bootstrap: str, grown: Grown, process: GuardedProcess, seconds: float) -> list[float]:
-    """From the publisher's call to the reader's, of each probe after the warm-up, seconds."""
+    """The time from the publisher's call to the reader's, for each probe after the warm-up, in seconds."""
     kafka = {"bootstrap.servers": bootstrap}
     output = grown.source.removesuffix(".publish") + ".delta"
     named = (b"probe%d" % number for number in count())
@@ -84,13 +84,13 @@ def probed_s(bootstrap: str, grown: Grown, process: GuardedProcess, seconds: flo
     reader.add([Position(output, PARTITION, Admin(kafka).end_offsets(output, [PARTITION])[PARTITION])])
     delays: list[float] = []
     began_s, sent, seen = time.monotonic(), 0, 0
-    whole = int((WARM_UP_S + seconds) * RATE)
+    probe_count = int((WARM_UP_S + seconds) * RATE)
     with contextlib.closing(reader):
-        while seen < whole:
+        while seen < probe_count:
             now_s = time.monotonic()
             if not process.is_running or now_s > began_s + WARM_UP_S + seconds + LATE_S:
                 raise SystemExit(f"the worker ended or is {LATE_S:.0f} s late; its log ends:\n{process.tail()}")
-            if sent < whole and now_s >= began_s + sent / RATE:
+            if sent < probe_count and now_s >= began_s + sent / RATE:
                 publisher.send(grown.source, keys[sent % PROBES], json.dumps({"at": now_s}).encode())
                 sent += 1
             for message in reader.read(1_000, 0.002).messages:

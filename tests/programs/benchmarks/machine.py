@@ -1,4 +1,4 @@
-"""Says what figures were measured on: processor, memory, and the version of everything that took part."""
+"""Describes the machine of the figures: processor, memory, and the versions of all software that took part."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.programs.benchmarks.peers import QUIX
 from tests.programs.benchmarks.restore import STREAMS
 
 PACKAGES = ("confluent-kafka", "rocksdict", "orjson", "pyspark", "pandas", "pyarrow")
-"""Installed packages whose versions matter to the figures."""
+"""Installed packages whose versions affect the figures."""
 
 
 def machine() -> dict[str, str | int | float]:
-    """The machine and the versions, as they go into the JSON beside the figures."""
+    """The machine and the versions, as stored in the JSON with the figures."""
     return {
         "cpu": _cpu_model(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0,
@@ -42,7 +42,7 @@ def machine() -> dict[str, str | int | float]:
 
 
 def load_average() -> float:
-    """Processes that wanted to run during the last minute: what else the machine did."""
+    """The load average of the last minute, which shows other activity of the machine."""
     return round(os.getloadavg()[0], 1)
 
 
@@ -51,12 +51,12 @@ def _cpu_model() -> str:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
         return platform.processor() or "unknown"
-    found = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", text, re.MULTILINE)
-    return found[1] if found else platform.machine()
+    match = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", text, re.MULTILINE)
+    return match[1] if match else platform.machine()
 
 
 def _commit() -> str:
-    """The commit that was measured; with a plus where files differ from it."""
+    """The measured commit; with a plus if files differ from it."""
     order = ["git", "describe", "--always", "--dirty=+", "--abbrev=9"]
     try:
         run = subprocess.run(order, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=30, check=True)
@@ -66,16 +66,18 @@ def _commit() -> str:
 
 
 def _kafka() -> str:
-    """The broker's version, as its locked jars have it; not that of a broker given with `--bootstrap`."""
+    """The version of the broker in the locked jars; not that of a broker passed with `--bootstrap`."""
     locked = Path(jars.__file__).with_name("jars.lock").read_text(encoding="utf-8")
-    found = re.search(r"^org\.apache\.kafka:kafka-clients:(\S+)", locked, re.MULTILINE)
-    return found[1] if found else "unknown"
+    match = re.search(r"^org\.apache\.kafka:kafka-clients:(\S+)", locked, re.MULTILINE)
+    return match[1] if match else "unknown"
 
 
 def _java() -> str:
-    said = subprocess.run([find_java(), "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
-    found = re.search(r'version "([^"]+)"', said)
-    return found[1] if found else "unknown"
+    version_text = subprocess.run(
+        [find_java(), "-version"], capture_output=True, text=True, timeout=30, check=False
+    ).stderr
+    match = re.search(r'version "([^"]+)"', version_text)
+    return match[1] if match else "unknown"
 
 
 def _installed(package: str) -> str:

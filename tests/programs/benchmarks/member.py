@@ -9,20 +9,20 @@ from processor.kafka.readers.group_consumer import GroupConsumer
 
 
 class Nothing:
-    """Takes partitions and lets go of them."""
+    """A listener that ignores assignments and revocations."""
 
     def on_assigned(self, partitions: list[int]) -> None:
-        """Nothing is to be done."""
+        """Ignore an assignment."""
 
     def on_revoked(self, partitions: list[int]) -> None:
-        """Nothing is to be done."""
+        """Ignore a revocation."""
 
     def on_lost(self, partitions: list[int]) -> None:
-        """Nothing is to be done."""
+        """Ignore a loss of partitions."""
 
 
 def main() -> None:
-    """Be a member for as long as the parent lives; the member id is told once there is one."""
+    """Be a group member for as long as the parent lives, and print the member id once."""
     bootstrap, group, topic, protocol = sys.argv[1:]
     kafka = {"bootstrap.servers": bootstrap, "group.protocol": protocol}
     consumer = GroupConsumer(kafka, group=group, topic=topic, session_timeout_s=4, listener=Nothing())

@@ -1,4 +1,4 @@
-"""Measures what the states of very many keys take: memory over time, disk, and what it costs to read them."""
+"""Measures the states of very many keys: memory over time, disk, and the time of reads."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from processor.store.layered_state import LayeredState
 from processor.store.rocksdb import RocksStore
 from processor.store.rocksdb_memory import RocksMemory
 from tests.programs.benchmarks.figures import write
-from tests.programs.benchmarks.throughput import say
+from tests.programs.benchmarks.throughput import print_progress
 
 BATCH = 5_000
-"""Records given to a processor at once, over all partitions."""
+"""Number of records passed to a processor at once, over all partitions."""
 MB = 1_000_000
 
 
@@ -40,11 +40,11 @@ class States:
         self._positions = [0] * partitions
         self._began_s = time.monotonic()
         self.peak = 0
-        """The most memory that was resident, bytes."""
+        """Largest resident memory, in bytes."""
         self.open()
 
     def open(self) -> None:
-        """Open them, with empty caches."""
+        """Open the states, with empty caches."""
         memory = self.memory = RocksMemory(self._runtime.block_cache_bytes)
         count = len(self._positions)
         self.states = [
@@ -56,12 +56,12 @@ class States:
         ]
 
     def close(self) -> None:
-        """Flush and close them."""
+        """Flush and close the states."""
         for state in self.states:
             state.close(0)
 
     def change(self, numbers: range | list[int], version: int) -> None:
-        """Read and write records by number, commit, and write back when enough is waiting."""
+        """Read and write records by number, commit, and write back when enough changes are waiting."""
         parted: dict[int, list[bytes]] = {}
         for number in numbers:
             parted.setdefault(number % len(self.states), []).append(b"%d" % number)
@@ -77,7 +77,7 @@ class States:
                 state.write(0)
 
     def read_us(self, keys: int, turns: int) -> float:
-        """What it costs to read a key of the store, microseconds: random ones, as many at once as a batch has."""
+        """The time to read one key of the store, in microseconds: random keys, in batches of the usual size."""
         store = self.states[0].store
         count = len(self.states)
         chosen = [[b"%d" % (self._rng.randrange(keys // count) * count) for _ in range(BATCH)] for _ in range(turns)]
@@ -87,14 +87,14 @@ class States:
         return (time.perf_counter() - began_s) / turns / BATCH * 1e6
 
     def drop_from_page_cache(self) -> None:
-        """Let the next reads come from the disk itself."""
+        """Drop the files from the page cache, so that the next reads come from the disk."""
         for table in self._directory.glob(f"*/{layout.ROCKSDB_DIRECTORY}/*.sst"):
             with table.open("rb") as file:
                 os.fsync(file.fileno())
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def report(self, what: str) -> None:
-        """Print where it stands."""
+        """Print the current figures."""
         usage: dict[str, int] = {}
         for state in self.states:
             for kind, size in state.usage().items():
@@ -114,7 +114,7 @@ class States:
 
 
 def main() -> None:
-    """Fill, update, read, and print what it took."""
+    """Fill, update and read the states, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--keys", type=int, default=10_000_000)
     parser.add_argument("--records", type=int, default=500_000, help="updates of random keys after all are there")
@@ -142,8 +142,8 @@ def main() -> None:
 
 
 def _fill(states: States, keys: int) -> float:
-    """New keys a second."""
-    say(f"loading {keys:,} keys")
+    """Insert new keys; returns the rate per second."""
+    print_progress(f"loading {keys:,} keys")
     began_s = time.monotonic()
     for begin in range(0, keys, BATCH):
         states.change(range(begin, begin + BATCH), version=1)
@@ -156,8 +156,8 @@ def _fill(states: States, keys: int) -> float:
 
 
 def _update(states: States, keys: int, records: int) -> float:
-    """Updates a second."""
-    say(f"updating {records:,} random ones")
+    """Update keys; returns the rate per second."""
+    print_progress(f"updating {records:,} random ones")
     rng = random.Random(8)
     began_s = time.monotonic()
     for begin in range(0, records, BATCH):
@@ -171,7 +171,7 @@ def _update(states: States, keys: int, records: int) -> float:
 
 
 def _read(states: States, keys: int) -> tuple[float, float]:
-    """Microseconds for a key, from the disk and from the page cache."""
+    """The time to read a key, in microseconds, from the disk and from the page cache."""
     states.close()
     states.open()
     states.drop_from_page_cache()

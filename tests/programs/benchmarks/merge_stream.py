@@ -1,4 +1,4 @@
-"""How fast the streaming merge is: `python -m tests.programs.benchmarks.merge_stream --commands 200000 --cores 2`."""
+"""Measures the streaming merge: `python -m tests.programs.benchmarks.merge_stream --commands 200000 --cores 2`."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ PARTITIONS = 4
 
 
 def main() -> None:
-    """Publish everything, merge it in one query, and print each micro-batch and the rate of those after the first."""
-    given = _arguments()
+    """Publish all commands, merge them in one query, and print each micro-batch and the rate after the first."""
+    arguments = _arguments()
     with EmbeddedBroker() as broker, tempfile.TemporaryDirectory() as directory:
         kafka = {"bootstrap.servers": broker.bootstrap}
         Admin(kafka).create(family_specs("orders", ROLES, partitions=PARTITIONS))
-        _publish(kafka, given.commands, given.keys)
-        spark = spark_session("merge-stream", **_session(given.cores))
+        _publish(kafka, arguments.commands, arguments.keys)
+        spark = spark_session("merge-stream", **_session(arguments.cores))
         spark.sparkContext.setLogLevel("ERROR")
-        options = {"kafka.bootstrap.servers": broker.bootstrap, "maxOffsetsPerTrigger": str(given.offsets)}
+        options = {"kafka.bootstrap.servers": broker.bootstrap, "maxOffsetsPerTrigger": str(arguments.offsets)}
         begun_s = time.perf_counter()
         query = merge_stream(spark, "orders", config={}, options=options, initial=None)
         query = query.option("checkpointLocation", directory).trigger(availableNow=True).start()
@@ -41,7 +41,7 @@ def main() -> None:
         later = done[1:]
         later_s = sum(progress.durationMs["triggerExecution"] for progress in later) / 1000
         rate = sum(progress.numInputRows for progress in later) / later_s if later else 0
-        print(f"{given.commands} in {took_s:.1f} s; after the first micro-batch {rate:,.0f}/s")
+        print(f"{arguments.commands} in {took_s:.1f} s; after the first micro-batch {rate:,.0f}/s")
         spark.stop()
 
 
@@ -72,7 +72,7 @@ def _session(cores: int) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-        # Else a query whose input is at its end goes on, to see whether something expires.
+        # Otherwise a query at the end of its input runs further batches, to expire records.
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     }
 

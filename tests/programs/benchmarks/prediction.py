@@ -1,4 +1,4 @@
-"""Measures how often the successor of a killed member is the one foretold, on a real broker."""
+"""Measures how often the successor of a killed member is the predicted one, on a real broker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from processor.kafka.admin.admin import Admin
 from processor.runtime.standby.assignment_forecast import successors
 from processor.topics.family import TopicSpec
-from tests.programs.benchmarks.throughput import broker, say
+from tests.programs.benchmarks.throughput import broker, print_progress
 
 if TYPE_CHECKING:
     from processor.kafka.admin.descriptions import Group
@@ -25,18 +25,18 @@ TIMEOUT_S = 60.0
 
 
 class Hits(NamedTuple):
-    """How many partitions of killed members went where they were foretold to go."""
+    """The number of partitions of killed members that went to the predicted member."""
 
     first: int
-    """After the first death."""
+    """Number after the first death."""
     second: int
-    """After that of the successor too."""
+    """Number after the death of the successor too."""
     first_of: int
     second_of: int
 
 
 def main() -> None:
-    """Kill and count, for both group protocols."""
+    """Run the rounds for both group protocols, and print the counts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=20, help="first deaths; each is followed by that of a successor")
     parser.add_argument("--members", type=int, default=4)
@@ -47,17 +47,19 @@ def main() -> None:
     arguments = parser.parse_args()
     protocols = ["classic", "consumer"] if arguments.protocol == "both" else [arguments.protocol]
     with broker(arguments.bootstrap) as bootstrap:
-        say("| group.protocol | assignor | the owner dies | its successor dies too |")
-        say("|---|---|---|---|")
+        print_progress("| group.protocol | assignor | the owner dies | its successor dies too |")
+        print_progress("|---|---|---|---|")
         for protocol in protocols:
             crowd = Crowd(bootstrap, protocol, arguments.partitions)
             with contextlib.closing(crowd):
                 assignor, hits = rounds(crowd, arguments.members, arguments.kills, random.Random(arguments.seed))
-            say(f"| {protocol} | {assignor} | {hits.first} of {hits.first_of} | {hits.second} of {hits.second_of} |")
+            print_progress(
+                f"| {protocol} | {assignor} | {hits.first} of {hits.first_of} | {hits.second} of {hits.second_of} |"
+            )
 
 
 class Crowd:
-    """Members of one group, each a process."""
+    """The members of one group, each a process."""
 
     def __init__(self, bootstrap: str, protocol: str, partitions: int) -> None:
         self._bootstrap, self._protocol, self._partitions = bootstrap, protocol, partitions
@@ -69,15 +71,17 @@ class Crowd:
             self._be_quick()
 
     def join(self, count: int) -> None:
-        """So many more members."""
+        """Start more members."""
         command = [sys.executable, "-m", "tests.programs.benchmarks.member", self._bootstrap, self._group, self._topic]
-        made = [subprocess.Popen([*command, self._protocol], stdout=subprocess.PIPE, text=True) for _ in range(count)]
-        for process in made:
+        processes = [
+            subprocess.Popen([*command, self._protocol], stdout=subprocess.PIPE, text=True) for _ in range(count)
+        ]
+        for process in processes:
             assert process.stdout is not None
             self._processes[process.stdout.readline().strip()] = process
 
     def kill(self, member: str) -> None:
-        """SIGKILL."""
+        """Kill a member with SIGKILL."""
         process = self._processes.pop(member)
         process.kill()
         process.wait()
@@ -85,7 +89,7 @@ class Crowd:
             process.stdout.close()
 
     def settled(self) -> Group:
-        """The group, once exactly the living have all partitions."""
+        """The group, once exactly the living members have all partitions."""
         deadline_s = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline_s:
             group = self._admin.ask_group(self._group, self._topic, 5.0).wait()
@@ -96,13 +100,13 @@ class Crowd:
         raise SystemExit("the group does not settle")
 
     def close(self) -> None:
-        """Nothing is left."""
+        """Kill all members."""
         for member in list(self._processes):
             self.kill(member)
         self._admin.delete([self._topic])
 
     def _be_quick(self) -> None:
-        """In the newer protocol the broker says for how long the dead are waited for."""
+        """Shorten the session timeout, which the broker sets in the newer protocol."""
         wanted = {"consumer.session.timeout.ms": "4000", "consumer.heartbeat.interval.ms": "500"}
         entries = [
             ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in wanted.items()
@@ -113,26 +117,26 @@ class Crowd:
 
 
 def rounds(crowd: Crowd, members: int, kills: int, rng: random.Random) -> tuple[str, Hits]:
-    """Kill an owner and then a successor of its, so many times."""
+    """Kill an owner and then its successor, several times."""
     crowd.join(members)
     hits = Hits(0, 0, 0, 0)
     assignor = ""
     for _ in range(kills):
         before = crowd.settled()
         assignor = before.assignor
-        told = successors(before.assigned, assignor, 2)
+        predicted = successors(before.assigned, assignor, 2)
         dead = rng.choice(sorted(before.assigned))
         crowd.kill(dead)
         after = crowd.settled()
         orphans = before.assigned[dead]
-        first = sum(partition in after.assigned[told[partition][0]] for partition in orphans)
+        first = sum(partition in after.assigned[predicted[partition][0]] for partition in orphans)
         successor = next(member for member, partitions in sorted(after.assigned.items()) if partitions & orphans)
         crowd.kill(successor)
         last = crowd.settled()
-        twice = [p for p in orphans if p in after.assigned[successor] and told[p][0] == successor]
-        second = sum(partition in last.assigned[told[partition][1]] for partition in twice)
+        twice = [p for p in orphans if p in after.assigned[successor] and predicted[p][0] == successor]
+        second = sum(partition in last.assigned[predicted[partition][1]] for partition in twice)
         if first < len(orphans):
-            say(f"missed: {before.assigned} without {dead} is {after.assigned}")
+            print_progress(f"missed: {before.assigned} without {dead} is {after.assigned}")
         hits = Hits(*map(sum, zip(hits, (first, second, len(orphans), len(twice)), strict=True)))
         crowd.join(2)
     return assignor, hits

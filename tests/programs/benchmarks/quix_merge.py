@@ -1,7 +1,7 @@
 """Quix Streams merging deltas, in an environment of its own: BOOTSTRAP INPUT SOW DELTA GUARANTEE RECORDS DIRECTORY.
 
-Less is done than by a worker: nothing is compared, no nulls, no headers, no versions, no checks. Prints one line of
-JSON when so many records are processed.
+It does less than a worker: it compares no values, and has no nulls, headers, versions or checks. It prints one line of
+JSON when the given number of records is processed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from quixstreams.models import TopicConfig
 
 
 def main() -> None:
-    """Run until so many records are processed."""
+    """Run until the given number of records is processed."""
     bootstrap, source, sow, delta, guarantee, records, directory = sys.argv[1:]
     app = Application(
         broker_address=bootstrap,
@@ -40,14 +40,14 @@ def main() -> None:
 
 
 class Step:
-    """Merges one record, and counts."""
+    """Merges one record, and counts it."""
 
     def __init__(self, app: Application, records: int) -> None:
         self._app, self._records, self._done = app, records, 0
         self._began_s = self._cpu_s = 0.0
 
     def __call__(self, value: Any, state: Any) -> tuple[Any, Any]:
-        """The merged record and what was set."""
+        """Merge a record; returns the merged record and the changed fields."""
         if not self._done:
             self._began_s, self._cpu_s = time.monotonic(), time.process_time()
         record = state.get("record")
@@ -62,7 +62,7 @@ class Step:
 
 
 def merge(record: Any, change: Any) -> Any:
-    """Merge a change into a record, in place; what it set."""
+    """Merge a change into a record, in place; returns the changed fields."""
     out = {}
     for field, value in change.items():
         old = record.get(field)

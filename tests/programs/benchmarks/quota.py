@@ -1,4 +1,4 @@
-"""Holds processes to a part of a core each, so that what they share with a broker on the same machine is no limit."""
+"""Limits processes to a part of a core each, so that the broker, which shares the machine, is not the bottleneck."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_PERIOD_US = 20_000  # Short beside a transaction's 200 ms: a held process is slow, not stopped for long.
+_PERIOD_US = 20_000  # Short against a transaction's 200 ms: a limited process is slow, and not stopped for long.
 _GONE_S = 5.0
 
 
 class _Groups(NamedTuple):
-    """Where the system keeps its control groups."""
+    """The directory of the system's control groups."""
 
     root: Path
     is_unified: bool
-    """Version 2, with one file for quota and period."""
+    """Whether it is version 2, with one file for quota and period."""
 
 
 def can_hold() -> bool:
-    """Whether this user may make control groups for processors; root may, where they are mounted."""
+    """Whether this user may create control groups for processors; root may, where they are mounted."""
     try:
-        with _group(_found(), 1.0):
+        with _group(_mounted_groups(), 1.0):
             return True
     except OSError:
         return False
@@ -34,12 +34,12 @@ def can_hold() -> bool:
 
 @contextlib.contextmanager
 def held(pids: Iterable[int], cores: float) -> Iterator[None]:
-    """Hold each of these to so much of a core, with what it starts, as long as the block lasts.
+    """Limit each process to a part of a core, with the processes it starts, as long as the block lasts.
 
     Raises:
-        OSError: the system does not let us.
+        OSError: the system does not allow it.
     """
-    groups = _found()
+    groups = _mounted_groups()
     with contextlib.ExitStack() as cleanup:
         for pid in pids:
             directory = cleanup.enter_context(_group(groups, cores))
@@ -47,8 +47,8 @@ def held(pids: Iterable[int], cores: float) -> Iterator[None]:
         yield
 
 
-def _found() -> _Groups:
-    """Version 1's, if it is mounted, or version 2's."""
+def _mounted_groups() -> _Groups:
+    """The control groups of version 1, if they are mounted, or of version 2."""
     for root, is_unified in ((Path("/sys/fs/cgroup/cpu"), False), (Path("/sys/fs/cgroup"), True)):
         if (root / "cgroup.procs").exists():
             return _Groups(root, is_unified)
@@ -57,7 +57,7 @@ def _found() -> _Groups:
 
 @contextlib.contextmanager
 def _group(groups: _Groups, cores: float) -> Iterator[Path]:
-    """A new group with a quota; at the end its processes are back where all are."""
+    """Create a group with a quota; at the end its processes return to the group of all processes."""
     directory = groups.root / f"sowstream-bench-{uuid.uuid4().hex[:8]}"
     directory.mkdir()
     try:
@@ -70,13 +70,13 @@ def _group(groups: _Groups, cores: float) -> Iterator[Path]:
         yield directory
     finally:
         for pid in (directory / "cgroup.procs").read_text().split():
-            with contextlib.suppress(OSError):  # It has ended meanwhile.
+            with contextlib.suppress(OSError):  # The process has ended in the meantime.
                 (groups.root / "cgroup.procs").write_text(pid)
         _remove(directory)
 
 
 def _remove(directory: Path) -> None:
-    """Remove a group; one whose last process has just ended is busy for a moment."""
+    """Remove a group; the group of a process that has just ended is busy for a moment."""
     ends_s = time.monotonic() + _GONE_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The ratios that say something on any machine: two series of one program, measured in turn, round by round."""
+"""The ratios that are comparable between machines: two series of one program, measured in turn, round by round."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Programs: TypeAlias = "Mapping[str, Mapping[str, Any]]"
-"""A program's name to what the suite's file has of it; `figures` are among that."""
+"""The entry of each program in the suite's file, with `figures` among others."""
 
 
 class Pair(NamedTuple):
-    """What is divided by what. More is better: of times and costs the rival's stand above."""
+    """The two sides of a ratio. More is better: for times and costs, the rival's figure is the numerator."""
 
     program: str
     over: str
@@ -22,7 +22,7 @@ class Pair(NamedTuple):
 
     @property
     def name(self) -> str:
-        """How people call it."""
+        """The name for people."""
         return f"{self.program}: {self.over} / {self.under}, {self.field}"
 
 
@@ -43,17 +43,17 @@ PAIRS = (
 
 
 def series(programs: Programs, program: str, name: str, field: str) -> list[float]:
-    """A figure in each round; empty where it was not measured."""
+    """A figure in each round; empty if it was not measured."""
     rounds = programs.get(program, {}).get("figures", {}).get(name, [])
     return [one[field] for one in rounds if field in one]
 
 
 def of_rounds(programs: Programs, pair: Pair) -> list[float]:
-    """The ratio in each round that both took part in."""
+    """The ratio in each round that has both figures."""
     over, under = (series(programs, pair.program, name, pair.field) for name in (pair.over, pair.under))
     return [one / other for one, other in zip(over, under, strict=False) if other]
 
 
 def middle(values: list[float]) -> float | None:
-    """The median; None of nothing."""
+    """The median; None if there are no values."""
     return statistics.median(values) if values else None

@@ -1,4 +1,4 @@
-"""Measures restores of a SOW topic beside Kafka Streams' of the same: from empty directories, in turn; or restarts."""
+"""Measures restores of a SOW topic against those of Kafka Streams: from empty directories, in turn; or restarts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from processor.runtime.process import allocator
 from processor.tools.broker.directories import cache_dir
 from processor.tools.broker.java import find_java
 from tests.programs.benchmarks.figures import write
-from tests.programs.benchmarks.throughput import PARTITIONS, TIMEOUT_S, broker, say, write_settings
+from tests.programs.benchmarks.throughput import PARTITIONS, TIMEOUT_S, broker, print_progress, write_settings
 
 STREAMS = "4.3.1"
 """The version of Kafka Streams to compare with."""
@@ -33,7 +33,7 @@ TRANSACTION_RECORDS = 100_000
 
 
 def main() -> None:
-    """Load once, then run the rounds and print a table."""
+    """Load the topic once, then run the rounds and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=3)
@@ -52,7 +52,7 @@ def main() -> None:
         topics = specs(load_settings(settings))
         admin.create(topics)
         cleanup.callback(admin.delete, [topic.name for topic in topics])
-        say(f"loading {arguments.records:,} records")
+        print_progress(f"loading {arguments.records:,} records")
         load(bootstrap, name, arguments.records)
         if arguments.warm:
             restarts(name, settings, arguments.rounds)
@@ -62,10 +62,10 @@ def main() -> None:
         for number in range(1, arguments.rounds + 1):
             shutil.rmtree(load_settings(settings).state_dir, ignore_errors=True)
             ours.append(restored(name, settings))
-            say(f"round {number}: {json.dumps(ours[-1])}")
+            print_progress(f"round {number}: {json.dumps(ours[-1])}")
             if streams is not None:
                 theirs.append(streams_restored(streams, bootstrap, f"{name}.sow", arguments.threads, directory))
-                say(f"         Kafka Streams {json.dumps(theirs[-1])}")
+                print_progress(f"         Kafka Streams {json.dumps(theirs[-1])}")
     report(arguments.records, ours, theirs)
     ours = [one | {"records_per_s": arguments.records / one["seconds"]} for one in ours]
     theirs = [one | {"records_per_s": one["records"] / one["seconds"]} for one in theirs]
@@ -104,13 +104,13 @@ def load(bootstrap: str, name: str, count: int) -> None:
 
 
 def restored(name: str, settings: Path, *, is_killed: bool = False) -> dict[str, float]:
-    """One restore in a process of its own, which is then closed, or killed."""
-    with settings.with_name("restore.log").open("wb") as said:
+    """Measure one restore in a process of its own, which is then closed or killed."""
+    with settings.with_name("restore.log").open("wb") as log_file:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.programs.benchmarks.restoring", name, str(settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=said,
+            stderr=log_file,
             text=True,
             env=allocator.whole_environment(),
         )
@@ -131,8 +131,8 @@ def restored(name: str, settings: Path, *, is_killed: bool = False) -> dict[str,
 
 
 def restarts(name: str, settings: Path, rounds: int) -> None:
-    """Print how long a worker's state takes to be ready again."""
-    say(f"cold: {json.dumps(restored(name, settings))}")
+    """Print the time until a worker's state is ready again."""
+    print_progress(f"cold: {json.dumps(restored(name, settings))}")
     for what, is_killed in (("close", False), ("kill -9", True)):
         restored(name, settings, is_killed=is_killed)
         seconds = [restored(name, settings, is_killed=is_killed)["seconds"] for _ in range(rounds)]
@@ -140,12 +140,12 @@ def restarts(name: str, settings: Path, rounds: int) -> None:
 
 
 def streams_jars() -> str:
-    """The class path of Kafka Streams; fetched once, by the Ivy that PySpark ships."""
+    """The class path of Kafka Streams; downloaded once, by the Ivy that PySpark ships."""
     import pyspark
 
     directory = cache_dir() / f"kafka-streams-{STREAMS}"
     if not any(directory.glob("kafka-streams-*.jar")):
-        say(f"fetching Kafka Streams {STREAMS}")
+        print_progress(f"fetching Kafka Streams {STREAMS}")
         [ivy] = Path(pyspark.__file__).parent.glob("jars/ivy-*.jar")
         pattern = str(directory / "[artifact]-[revision](-[classifier]).[ext]")
         subprocess.run(
@@ -161,7 +161,7 @@ def streams_jars() -> str:
 
 
 def streams_restored(jars: str, bootstrap: str, topic: str, threads: int, directory: Path) -> dict[str, float]:
-    """One restore of Kafka Streams' from an empty directory."""
+    """Measure one restore by Kafka Streams from an empty directory."""
     program = Path(__file__).with_name("KafkaStreamsRestore.java")
     state = Path(tempfile.mkdtemp(dir=directory))
     order = [find_java(), "-Xmx2G", "-cp", jars, program, bootstrap, topic, str(PARTITIONS), str(threads), state]
@@ -177,7 +177,7 @@ def streams_restored(jars: str, bootstrap: str, topic: str, threads: int, direct
 
 
 def report(records: int, ours: list[dict[str, float]], theirs: list[dict[str, float]]) -> None:
-    """The medians, side by side."""
+    """Print the medians, side by side."""
     rates = [records / one["seconds"] for one in ours]
     middle = {name: statistics.median(one[name] for one in ours) for name in ours[0]}
     print(f"{'':14}{'records/s':>12}{'seconds':>9}   (medians of {len(ours)} rounds)")

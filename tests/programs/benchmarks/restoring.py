@@ -1,6 +1,6 @@
-"""One restore as a worker does it, measured: NAME SETTINGS-FILE; prints one line of JSON, and waits to be told to end.
+"""Measures one restore as a worker does it: NAME SETTINGS-FILE; prints one line of JSON, and waits for its end.
 
-A line on standard input ends it in good order; who kills it instead sees what a restart has to read again.
+A line on standard input ends it in good order; after a kill instead, a restart shows how much it reads again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from processor.runtime.task import Task
 from processor.store.rocksdb_memory import RocksMemory
 
 READS = 20_000
-"""Cold keys that are looked up as soon as all is there."""
+"""Number of cold keys that are read as soon as the restore is complete."""
 
 
 def main(name: str, settings: Path) -> None:
@@ -57,7 +57,7 @@ def main(name: str, settings: Path) -> None:
         longest_s = max(longest_s, time.monotonic() - turn_s)
     seconds = time.monotonic() - began_s
     used = resource.getrusage(resource.RUSAGE_SELF)
-    said = {
+    result = {
         "seconds": seconds,
         "cpu_s": used.ru_utime + used.ru_stime,
         "rss_mb": used.ru_maxrss / 1024,
@@ -65,7 +65,7 @@ def main(name: str, settings: Path) -> None:
         "reads_s": _reads_s(tasks),
         "disk_mb": sum(task.state.usage()["disk"] for task in tasks) / 1e6,
     }
-    print(json.dumps(said), flush=True)
+    print(json.dumps(result), flush=True)
     sys.stdin.readline()
     for task in tasks:
         task.close()
@@ -73,7 +73,7 @@ def main(name: str, settings: Path) -> None:
 
 
 def _reads_s(tasks: list[Task]) -> float:
-    """How long it takes to look cold keys up, in batches of 500, in the state right after a restore."""
+    """The time to read cold keys, in batches of 500, from the state right after a restore."""
     rng = random.Random(3)
     began_s = time.monotonic()
     for number in range(0, READS, 500):

@@ -1,4 +1,4 @@
-"""How fast a client tells the state of the world, from Kafka and from a view that was kept: in a process of its own.
+"""Measures how fast a client returns the state of the world, from Kafka and from a kept view, in its own process.
 
 ```
 python -m tests.programs.benchmarks.snapshot --records 1000000 --rounds 3
@@ -36,11 +36,11 @@ CASES = {
     "all told": (None, False),
     "the filter, from a kept view": (_FILTER, True),
 }
-"""What is asked for, and whether from a view that an earlier run kept."""
+"""The queries, and whether each uses a view that an earlier run kept."""
 
 
 def main() -> None:
-    """Fill a topic, ask, print medians."""
+    """Fill a topic, run the queries, and print medians."""
     parser = argparse.ArgumentParser(prog="python -m tests.programs.benchmarks.snapshot", description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
@@ -60,30 +60,30 @@ def main() -> None:
             feed.write(batch)
         print(f"{arguments.records:,} records; the first run of a view that is kept is left out", file=sys.stderr)
         _measured(config, "the filter, from a kept view", name)
-        found = {case: [_measured(config, case, name) for _ in range(arguments.rounds)] for case in CASES}
+        runs_of_case = {case: [_measured(config, case, name) for _ in range(arguments.rounds)] for case in CASES}
     print(f"{'':42}{'told':>10}{'wall s':>9}{'CPU s':>8}{'records/s':>12}   (medians of {arguments.rounds})")
-    for case, runs in found.items():
-        told, wall_s, cpu_s = (statistics.median(values) for values in zip(*runs, strict=True))
-        print(f"{case:42}{told:>10,.0f}{wall_s:>9.2f}{cpu_s:>8.2f}{arguments.records / wall_s:>12,.0f}")
+    for case, runs in runs_of_case.items():
+        messages, wall_s, cpu_s = (statistics.median(values) for values in zip(*runs, strict=True))
+        print(f"{case:42}{messages:>10,.0f}{wall_s:>9.2f}{cpu_s:>8.2f}{arguments.records / wall_s:>12,.0f}")
 
 
 def _measured(config: Path, case: str, directory: str) -> tuple[float, float, float]:
     """Messages, wall and processor seconds of one query, from the call to the last message."""
     words = [sys.executable, "-m", "tests.programs.benchmarks.snapshot", "--one", str(config), case, directory]
-    said = subprocess.run(words, check=True, capture_output=True, text=True, timeout=600).stdout.split()
-    told, wall_s, cpu_s = map(float, said)
-    return told, wall_s, cpu_s
+    output = subprocess.run(words, check=True, capture_output=True, text=True, timeout=600).stdout.split()
+    messages, wall_s, cpu_s = map(float, output)
+    return messages, wall_s, cpu_s
 
 
 def _ask(config: str, case: str, directory: str) -> None:
     selection, is_kept = CASES[case]
     view_dir = Path(directory) / "views" if is_kept else None
     with Client("snapshot", load(Path(config)), view_dir=view_dir) as client:
-        client.get(_TOPIC, "nobody")  # It is connected, and everything is imported.
+        client.get(_TOPIC, "nobody")  # Before the measurement, the client connects and all modules are imported.
         began_s, cpu_s = time.perf_counter(), time.process_time()
-        told = sum(1 for message in client.sow(_TOPIC, selection) if message.command == "sow")
+        messages = sum(1 for message in client.sow(_TOPIC, selection) if message.command == "sow")
         wall_s, used_s = time.perf_counter() - began_s, time.process_time() - cpu_s
-    print(told, wall_s, used_s)
+    print(messages, wall_s, used_s)
 
 
 if __name__ == "__main__":

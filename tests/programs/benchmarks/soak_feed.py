@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from tests.programs.benchmarks.growth_run import Grown
 
 KEPT = {"retention.bytes": str(1 << 30), "segment.bytes": str(64 << 20)}
-"""Of each partition of input and deltas: half an hour of them would fill a small disk."""
+"""Limits of each partition of input and deltas: half an hour of them would fill a small disk."""
 _EVERY_S = 0.02
 _FOR_EVER = 10**12
 
 
 @contextlib.contextmanager
 def feed(bootstrap: str, grown: Grown, rate: float) -> Iterator[None]:
-    """Begin it; it ends with the block, or with whoever began it."""
+    """Start the feed, which ends with the block or with the process that started it."""
     order = [sys.executable, "-m", "tests.programs.benchmarks.soak_feed", bootstrap, grown.source]
     order += [str(grown.shape.keys), str(grown.shape.size_bytes), str(rate)]
     process = subprocess.Popen(order, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
@@ -43,7 +43,7 @@ def feed(bootstrap: str, grown: Grown, rate: float) -> Iterator[None]:
 
 
 def main() -> None:
-    """Publish what is due, fifty times a second; what could not be sent in time is sent later, and none is left out."""
+    """Publish the due records, fifty times a second; records that could not be sent in time are sent later."""
     bootstrap, topic, keys, size, rate = sys.argv[1:]
     producer = Producer(
         {

@@ -1,4 +1,4 @@
-"""What the samples of a soak say: medians of the quarters, and whether memory and lag have stayed as they were."""
+"""Summarises the samples of a soak: medians of the quarters, and whether memory and lag remained constant."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ QUARTERS = 4
 
 
 class Sample(NamedTuple):
-    """One look at the worker."""
+    """One sample of the worker."""
 
     at_s: float
-    """Since the load began."""
+    """Time since the load began."""
     resident_mb: float
     lag_records: float
-    """Published, and not committed by the worker's group."""
+    """Number of records published and not yet committed by the worker's group."""
     consumed: float
-    """Input records taken since the load began."""
+    """Number of input records consumed since the load began."""
 
 
 def quarters(samples: Sequence[Sample], field: str) -> list[float]:
@@ -39,12 +39,12 @@ def quarters(samples: Sequence[Sample], field: str) -> list[float]:
 
 
 def summary(samples: Sequence[Sample], *, rate: float, peak: float) -> dict[str, float]:
-    """The whole soak in one row: in the first quarter caches fill, so the last is compared with the second.
+    """The soak in one row: as caches fill in the first quarter, the last is compared with the second.
 
     Args:
-        samples: in the order they were taken.
-        rate: records a second that were published.
-        peak: records a second that the worker can do.
+        samples: the samples in order of time.
+        rate: published records per second.
+        peak: records per second at the worker's peak.
     """
     memory, lag = quarters(samples, "resident_mb"), quarters(samples, "lag_records")
     first, last = samples[0], samples[-1]

@@ -1,6 +1,7 @@
-"""Measures a merge on Spark with one core and two, beside one worker process: same topic, same broker, in turn.
+"""Measures a merge on Spark with one core and two, against one worker process: same topic and broker, in turn.
 
-Piece by piece: with `--bootstrap` and `--topic` the input is loaded once and kept, and `--only` runs one program.
+Parts can be run alone: with `--bootstrap` and `--topic` the input is loaded once and kept, and `--only` runs one
+program.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from processor.kafka.admin.admin import Admin
 from processor.topics.family import topic_name
 from tests.programs.benchmarks.figures import Figures, write
 from tests.programs.benchmarks.load import load
-from tests.programs.benchmarks.throughput import PARTITIONS, broker, say, worker, write_settings
+from tests.programs.benchmarks.throughput import PARTITIONS, broker, print_progress, worker, write_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +39,7 @@ _SMALL_RECORDS = 2_000
 
 
 def main() -> None:
-    """Load, run the programs in turn, print a table."""
+    """Load the input, run the programs in turn, and print a table."""
     arguments = _arguments()
     if arguments.merge:
         print(json.dumps(_merge(arguments)))
@@ -51,7 +52,7 @@ def main() -> None:
         admin = Admin({"bootstrap.servers": bootstrap})
         created = admin.create(specs(load_settings(settings)))
         if topic_name(name, "publish") in created:
-            say(f"loading {arguments.deltas:,} records of {arguments.keys:,} keys")
+            print_progress(f"loading {arguments.deltas:,} records of {arguments.keys:,} keys")
             load(bootstrap, topic_name(name, "publish"), arguments.deltas, arguments.keys)
         count = sum(admin.end_offsets(topic_name(name, "publish"), range(PARTITIONS)).values())
         if not arguments.topic:
@@ -65,12 +66,12 @@ def main() -> None:
                 _row(program, count, count / figure.records_per_s, figure.cpu_s_per_million, "", "")
                 continue
             run = _run(program, bootstrap, name, directory, arguments)
-            said = json.loads(run.stdout.splitlines()[-1])
-            rates = {"records_per_s": count / said["seconds"], "cpu_s_per_million": said["cpu_s"] / count * 1e6}
-            figures[program] = [rates | {kind: said[kind] for kind in ("python_bytes", "jvm_bytes", "first_s")}]
-            memory = (f"{said[kind] / _MIB:,.0f} MiB" for kind in ("python_bytes", "jvm_bytes"))
-            _row(program, count, said["seconds"], said["cpu_s"] / count * 1e6, *memory)
-            say(f"  {said['counts']}, after a first merge of a few in {said['first_s']:.1f} s")
+            result = json.loads(run.stdout.splitlines()[-1])
+            rates = {"records_per_s": count / result["seconds"], "cpu_s_per_million": result["cpu_s"] / count * 1e6}
+            figures[program] = [rates | {kind: result[kind] for kind in ("python_bytes", "jvm_bytes", "first_s")}]
+            memory = (f"{result[kind] / _MIB:,.0f} MiB" for kind in ("python_bytes", "jvm_bytes"))
+            _row(program, count, result["seconds"], result["cpu_s"] / count * 1e6, *memory)
+            print_progress(f"  {result['counts']}, after a first merge of a few in {result['first_s']:.1f} s")
     write(arguments.json, figures)
 
 
@@ -93,7 +94,7 @@ def _arguments() -> argparse.Namespace:
 def _run(
     program: str, bootstrap: str, name: str, directory: Path, arguments: argparse.Namespace
 ) -> subprocess.CompletedProcess[str]:
-    """One merge in a process of its own."""
+    """Measure one merge in a process of its own."""
     command = [
         sys.executable,
         "-m",
@@ -117,9 +118,10 @@ def _run(
 
 
 def _merge(arguments: argparse.Namespace) -> dict[str, Any]:
-    """One merge in this process, after a small one: a worker is not timed from its start either.
+    """Measure one merge in this process, after a small one: a worker is not timed from its start either.
 
-    The small one pays for what a process pays once: the session's first plans, Java's compiler, Python's imports.
+    The small one includes the costs that a process has once: the session's first plans, Java's compiler, Python's
+    imports.
     """
     from spark_integration import spark_session
     from spark_integration.merge.batch.merge_batch import merge_batch
@@ -151,7 +153,7 @@ def _merge(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 class _Measured:
-    """Time, processor time and memory of this process and its children, as long as the block lasts."""
+    """Measures time, processor time and memory of this process and its children, as long as the block lasts."""
 
     def __enter__(self) -> Self:
         self._cpu: dict[int, float] = {}
@@ -184,7 +186,7 @@ class _Measured:
 
 
 def _tree() -> Iterator[psutil.Process]:
-    """This process and those it started."""
+    """This process and its descendants."""
     own = psutil.Process()
     yield own
     yield from own.children(recursive=True)

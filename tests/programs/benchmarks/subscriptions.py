@@ -1,6 +1,6 @@
-"""Measures what subscriptions cost an engine: one process, no Kafka, records as a worker writes them.
+"""Measures the costs of subscriptions for an engine: one process, no Kafka, records as a worker writes them.
 
-Figures are CPU time, medians of rounds in which all that is compared takes its turn.
+Figures are CPU time, medians of rounds in which all compared cases run in turn.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from tests.programs.benchmarks.figures import Figures, write
 
 TOPIC = Topic("prices", JsonCodec(CodecOptions()), KeyFields(("/id",)))
 BATCH = 500
-"""Updates that an engine takes at once."""
+"""Number of updates that an engine processes at once."""
 MANY = (10, 100, 1_000, 10_000)
 UPDATES_PER_SECOND = 100_000
-"""By the clock that the engines are told: what is conflated depends on it."""
+"""Rate by the clock that the engines get: conflation depends on it."""
 FULL = {"snapshot": False, "live": True, "delta": False}
 DELTA = {"snapshot": False, "live": True, "delta": True}
 SNAPSHOT = {"snapshot": True, "live": False, "delta": False}
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 class Desk(NamedTuple):
-    """An engine, its subscribers, and what it is to take."""
+    """An engine, its subscribers, and its input."""
 
     engine: Engine
     subscribers: list[Connection]
@@ -80,7 +80,7 @@ class Desk(NamedTuple):
 
 
 def _many(updates: int, rounds: int) -> Figures:
-    """Subscribers of one symbol each: found by an index, or asked one by one. What they take is not counted."""
+    """Measure subscribers of one symbol each, with an index and without; the subscribers' own time is not counted."""
     print("| subscriptions | filters | µs an update | messages an update |\n|---|---|---|---|")
     desks = {}
     for text, share in (("/symbol = 'X{}'", 1), ("/n >= {} AND /n <= {}", 20)):
@@ -91,27 +91,27 @@ def _many(updates: int, rounds: int) -> Figures:
             desks[f"{count:,} | `{text.format('<i>', '<i>')}`"] = Desk(
                 engine, subscribers, _updates(updates // share, count)
             )
-    return _told(_measure(desks, rounds))
+    return _print_medians(_measure(desks, rounds))
 
 
 def _single(updates: int, rounds: int) -> Figures:
-    """One subscription of each kind, told of prices of 1,000 symbols, which its subscriber takes."""
+    """Measure one subscription of each kind, with updates of 1,000 symbols, whose messages its subscriber takes."""
     print("\n| one subscription | µs an update | messages an update |\n|---|---|---|")
     desks = {}
     for name, how, filtered, options in SINGLE:
         engine = Engine(TOPIC, NoRecords() if name.endswith("no view") else MemoryRecords())
         engine.load(0, _updates(1000, 1000, first=0))
         desks[name] = Desk(engine, [_subscribe(engine, how, filtered, options)], _updates(updates, 1000))
-    return _told(_measure(desks, rounds))
+    return _print_medians(_measure(desks, rounds))
 
 
 def _snapshots(records: int, rounds: int) -> Figures:
-    """The state of the world, read from memory and taken to its end."""
+    """Measure the state of the world, read from memory to its end."""
     print("\n| snapshot | records/s | messages | CPU s |\n|---|---|---|---|")
     engine = Engine(TOPIC, MemoryRecords())
     engine.load(0, _updates(records, records, in_turn=True))
     gc.collect()
-    gc.freeze()  # A million records that stay: the collector need not look at them.
+    gc.freeze()  # A million records that live to the end: the collector need not scan them.
     seen: dict[str, list[tuple[float, int]]] = {name: [] for name, _, _ in SNAPSHOTS}
     for _ in range(rounds):
         for name, filtered, options in SNAPSHOTS:
@@ -121,17 +121,17 @@ def _snapshots(records: int, rounds: int) -> Figures:
                 count += len(taken)
             seen[name].append((time.process_time() - started, count))
     gc.unfreeze()
-    for name, found in seen.items():
-        seconds = median(one for one, _ in found)
-        print(f"| {name} | {records / seconds:,.0f} | {found[0][1]:,} | {seconds:.2f} |", flush=True)
+    for name, runs in seen.items():
+        seconds = median(one for one, _ in runs)
+        print(f"| {name} | {records / seconds:,.0f} | {runs[0][1]:,} | {seconds:.2f} |", flush=True)
     return {
-        f"snapshot: {name}": [{"records_per_s": records / seconds, "messages": count} for seconds, count in found]
-        for name, found in seen.items()
+        f"snapshot: {name}": [{"records_per_s": records / seconds, "messages": count} for seconds, count in runs]
+        for name, runs in seen.items()
     }
 
 
 def _measure(desks: dict[str, Desk], rounds: int) -> dict[str, list[tuple[float, float]]]:
-    """Microseconds and messages an update, for each desk. The first round is not counted."""
+    """Microseconds and messages per update, for each desk; the first round is not counted."""
     seen: dict[str, list[tuple[float, float]]] = {name: [] for name in desks}
     now_ms = 0
     for _ in range(rounds + 1):
@@ -149,26 +149,29 @@ def _measure(desks: dict[str, Desk], rounds: int) -> dict[str, list[tuple[float,
                 spent_s += time.process_time() - started
             messages += sum(len(subscriber.take(10**9)) for subscriber in subscribers)
             seen[name].append((spent_s * 1e6 / len(updates), messages / len(updates)))
-    return {name: found[1:] for name, found in seen.items()}
+    return {name: runs[1:] for name, runs in seen.items()}
 
 
-def _told(seen: dict[str, list[tuple[float, float]]]) -> Figures:
-    """Print the medians; every round, as it goes into the JSON."""
-    for name, found in seen.items():
-        update_us, messages = (median(column) for column in zip(*found, strict=True))
+def _print_medians(seen: dict[str, list[tuple[float, float]]]) -> Figures:
+    """Print the medians; returns every round, as stored in the JSON."""
+    for name, runs in seen.items():
+        update_us, messages = (median(column) for column in zip(*runs, strict=True))
         print(f"| {name} | {update_us:,.2f} | {messages:.2f} |", flush=True)
-    return {name: [{"update_us": us, "messages": told} for us, told in found] for name, found in seen.items()}
+    return {
+        name: [{"update_us": us, "messages": message_count} for us, message_count in runs]
+        for name, runs in seen.items()
+    }
 
 
 def _subscribe(engine: Engine, how: dict[str, bool], filtered: str | None, options: str) -> Connection:
-    """A subscriber of its own."""
+    """Subscribe a connection of its own."""
     subscriber = engine.connect()
     subscriber.subscribe(SubscriptionSpec(TOPIC, filtered, parse_options(options, **how), **how))
     return subscriber
 
 
 def _updates(count: int, symbols: int, *, first: int = 1000, in_turn: bool = False) -> list[Record]:
-    """Updates of prices, of any symbol or of one after the other."""
+    """Updates of prices, of random symbols or of one after the other."""
     rng = random.Random(7)
     updates = []
     for place in range(count):

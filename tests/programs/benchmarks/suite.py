@@ -1,4 +1,4 @@
-"""The programs of the suite: how each is run at full size and at a small one, and where its figures go."""
+"""The programs of the suite: their options at full and small size, and the files of their figures."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ TEN_MILLION = ("--keys", "10000", "100000", "1000000", "10000000")
 
 
 class Program(NamedTuple):
-    """One program."""
+    """One program of the suite."""
 
     module: str
     full: str
-    """Its options where figures count."""
+    """Its options for figures that count."""
     quick: str
-    """Its options where it is only to be seen that it works."""
+    """Its options for a quick check that it works."""
 
 
 PROGRAMS = {
@@ -51,14 +51,14 @@ PROGRAMS = {
     "spark": Program("spark_merge", "", "--deltas 20000 --keys 2000 --tasks 2 --memory 1g"),
     "soak": Program("soak", "", "--minutes 0.5 --records 5000 --keys 2000 --rate 2000"),
 }
-"""By the name that `--only` takes; in this order."""
+"""The programs by the name that `--only` takes, in this order."""
 
 
 def run(name: str, *, is_quick: bool, more: Sequence[str] = ()) -> dict[str, Any]:
-    """Run one program, which prints its own table; what the suite's file is to have of it.
+    """Run one program, which prints its own table; returns its entry in the suite's file.
 
     Raises:
-        SystemExit: it failed, and has said why.
+        SystemExit: the program failed, and has printed the reason.
     """
     program = PROGRAMS[name]
     options = [*(program.quick if is_quick else program.full).split(), *more]

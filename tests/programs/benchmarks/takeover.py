@@ -1,4 +1,4 @@
-"""Measures how long partitions stand still when their owner is killed, with standbys and without."""
+"""Measures how long partitions pause when their owner is killed, with standbys and without."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from processor.kafka.partitioner import partition_for
 from processor.kafka.readers.log_reader import LogReader, Position
 from processor.runtime.process import allocator
 from tests.programs.benchmarks.load import load
-from tests.programs.benchmarks.throughput import broker, free_port, say
+from tests.programs.benchmarks.throughput import broker, free_port, print_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,14 +40,14 @@ TIMEOUT_S = 600.0
 
 
 class Takeover(NamedTuple):
-    """What one kill cost."""
+    """The figures of one kill."""
 
     outage_s: float
-    """From the kill to the first record committed in the last of its partitions, less the session timeout."""
+    """Time from the kill to the first record committed in the last of its partitions, less the session timeout."""
     work_s: float
-    """The part of it after the successors were told of their partitions."""
+    """The part of it after the successors were assigned their partitions."""
     read: int
-    """Records that they had to read for it."""
+    """Number of records that they had to read for it."""
 
 
 class Machine:
@@ -60,21 +60,21 @@ class Machine:
             "SOWSTREAM_STATE_DIR": str(settings.with_name(f"disk-{number}")),
             "SOWSTREAM_RUNTIME__METRICS_PORT": str(self._port),
         }
-        with self.log.open("wb") as said:
+        with self.log.open("wb") as log_file:
             command = [sys.executable, "-m", "processor.cli.main", "worker", "-c", str(settings)]
-            self.process = subprocess.Popen(command, stdout=said, stderr=said, env=environment)
+            self.process = subprocess.Popen(command, stdout=log_file, stderr=log_file, env=environment)
 
     def metric(self, name: str, labels: str = "") -> dict[int, float]:
-        """A metric by partition; nothing while the worker does not serve."""
+        """A metric by partition; empty while the worker does not serve metrics."""
         with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics") as page:
             rows = re.findall(rf'^{name}{{partition="(\d+)".*{labels}.*}} (\S+)$', page.read().decode(), re.MULTILINE)
             return {int(partition): float(value) for partition, value in rows}
         return {}
 
-    def said(self, event: str) -> list[dict[str, Any]]:
-        """Every line of an event in its log."""
+    def log_entries(self, event: str) -> list[dict[str, Any]]:
+        """Every line of an event in the worker's log."""
         lines = [line for line in self.log.read_text().splitlines() if line.startswith("{")]
-        return [found for line in lines if (found := json.loads(line)).get("event") == event]
+        return [entry for line in lines if (entry := json.loads(line)).get("event") == event]
 
 
 def main() -> None:
@@ -85,22 +85,24 @@ def main() -> None:
     parser.add_argument("--bootstrap", help="a Kafka that runs; none: an embedded one")
     arguments = parser.parse_args()
     with broker(arguments.bootstrap) as bootstrap:
-        found = {
+        takeovers_of = {
             replicas: [measure(bootstrap, arguments.keys, replicas) for _ in range(arguments.rounds)]
             for replicas in (0, 1)
         }
-    say("\n| standby_replicas | s without owner, less the session timeout | s after the assignment | records read |")
-    say("|---|---|---|---|")
-    for replicas, takeovers in found.items():
+    print_progress(
+        "\n| standby_replicas | s without owner, less the session timeout | s after the assignment | records read |"
+    )
+    print_progress("|---|---|---|---|")
+    for replicas, takeovers in takeovers_of.items():
         outage_s, work_s, read = (statistics.median(column) for column in zip(*takeovers, strict=True))
-        say(f"| {replicas} | {outage_s:.2f} | {work_s:.2f} | {read:,.0f} |")
+        print_progress(f"| {replicas} | {outage_s:.2f} | {work_s:.2f} | {read:,.0f} |")
 
 
 def measure(bootstrap: str, keys: int, replicas: int) -> Takeover:
-    """Three workers, one of which is killed while all is quiet; then a record for each of its partitions."""
+    """Start three workers, kill one of them while they are idle, and send a record to each of its partitions."""
     name = f"takeover{uuid.uuid4().hex[:8]}"
     with family(bootstrap, name, replicas) as (settings, config), contextlib.ExitStack() as cleanup:
-        say(f"loading {keys} keys, standby_replicas {replicas}")
+        print_progress(f"loading {keys} keys, standby_replicas {replicas}")
         load(bootstrap, f"{name}.publish", keys, keys)
         machines = []
         for number in range(3):
@@ -115,7 +117,7 @@ def measure(bootstrap: str, keys: int, replicas: int) -> Takeover:
 
 
 def all_running(machines: list[Machine]) -> bool:
-    """Whether each partition is processed, and each worker has some."""
+    """Whether each partition is processed, and each worker has some partitions."""
     owned = [machine.metric("sowstream_task_state", 'state="running"') for machine in machines]
     return all(owned) and sum(map(len, owned)) == PARTITIONS
 
@@ -127,7 +129,7 @@ def all_kept(machines: list[Machine]) -> bool:
 
 
 def kill(bootstrap: str, name: str, config: Config, machines: list[Machine]) -> Takeover:
-    """Kill the first one; how long until its partitions go on."""
+    """Kill the first worker, and measure the time until its partitions are processed again."""
     partitions = sorted(machines[0].metric("sowstream_task_state", 'state="running"'))
     sow = f"{name}.sow"
     reader = LogReader(config.kafka, group=f"{name}.reader")
@@ -136,7 +138,7 @@ def kill(bootstrap: str, name: str, config: Config, machines: list[Machine]) -> 
     began = datetime.now().astimezone()
     machines[0].process.kill()
     began_s = time.monotonic()
-    poke(bootstrap, f"{name}.publish", partitions)
+    publish_one_each(bootstrap, f"{name}.publish", partitions)
     missing = set(partitions)
     while missing:
         if time.monotonic() - began_s > TIMEOUT_S:
@@ -145,22 +147,24 @@ def kill(bootstrap: str, name: str, config: Config, machines: list[Machine]) -> 
     outage_s = time.monotonic() - began_s
     reader.close()
     successors = machines[1:]
-    assigned = [datetime.fromisoformat(line["timestamp"]) for one in successors for line in one.said("assigned")
+    assigned = [datetime.fromisoformat(line["timestamp"]) for one in successors for line in one.log_entries("assigned")
                 if line["partitions"]]  # fmt: skip
     told_s = (min(when for when in assigned if when > began) - began).total_seconds()
     read = sum(
         one_line["read"]
         for one in successors
-        for one_line in one.said("restored")
+        for one_line in one.log_entries("restored")
         if datetime.fromisoformat(one_line["timestamp"]) > began
     )
     result = Takeover(outage_s - SESSION_S, outage_s - told_s, read)
-    say(f"  {len(partitions)} partitions: {result.outage_s:.2f} s, {result.work_s:.2f} s of them after the assignment")
+    print_progress(
+        f"  {len(partitions)} partitions: {result.outage_s:.2f} s, {result.work_s:.2f} s of them after the assignment"
+    )
     return result
 
 
-def poke(bootstrap: str, topic: str, partitions: list[int]) -> None:
-    """One delta for a key of each partition."""
+def publish_one_each(bootstrap: str, topic: str, partitions: list[int]) -> None:
+    """Publish one delta for a key of each partition."""
     producer = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random", "linger.ms": 0})
     for partition in partitions:
         key = next(key for key in range(10_000) if partition_for(b"%d" % key, PARTITIONS) == partition)
@@ -170,7 +174,7 @@ def poke(bootstrap: str, topic: str, partitions: list[int]) -> None:
 
 @contextlib.contextmanager
 def family(bootstrap: str, name: str, replicas: int) -> Iterator[tuple[Path, Config]]:
-    """Topics and settings, removed afterwards."""
+    """Create topics and settings, which are removed afterwards."""
     directory = Path(tempfile.mkdtemp(prefix="sowstream-takeover-"))
     tree = {
         "application_id": name,
@@ -192,7 +196,7 @@ def family(bootstrap: str, name: str, replicas: int) -> Iterator[tuple[Path, Con
 
 
 def wait(reached: Callable[[], bool], what: str) -> None:
-    """Look until it is so."""
+    """Poll until a condition holds."""
     deadline_s = time.monotonic() + TIMEOUT_S
     while not reached():
         if time.monotonic() > deadline_s:

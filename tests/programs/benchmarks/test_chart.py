@@ -15,40 +15,40 @@ FIGURES = {
 
 
 def texts(file: Path) -> str:
-    """What a chart says, in the order of the file."""
+    """The texts of a chart, in the order of the file."""
     return " | ".join(element.text or "" for element in ET.parse(file).iter("{http://www.w3.org/2000/svg}text"))
 
 
 def test_the_chart_names_each_program_and_its_median(tmp_path: Path):
-    """And no program that has no rounds."""
+    """The chart has the name and median of each program with rounds, and no other program."""
     draw_throughput(FIGURES, tmp_path / "chart.svg")
-    said = texts(tmp_path / "chart.svg")
-    assert "pass-through | sowstream" in said
-    assert "120,000" in said
-    assert "Kafka Streams" not in said
+    chart_texts = texts(tmp_path / "chart.svg")
+    assert "pass-through | sowstream" in chart_texts
+    assert "120,000" in chart_texts
+    assert "Kafka Streams" not in chart_texts
 
 
 def test_the_same_figures_make_the_same_chart(tmp_path: Path):
-    """A chart that is drawn again shows no difference where there is none."""
+    """The same figures give the same chart, so that a new drawing shows no difference."""
     for name in ("one.svg", "other.svg"):
         draw_throughput(FIGURES, tmp_path / name)
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "other.svg").read_bytes()
 
 
 def test_a_soak_is_drawn_over_its_time(tmp_path: Path):
-    """Memory and lag, one above the other."""
+    """The chart of a soak has memory and lag over time, one above the other."""
     draw_soak([Sample(60.0 * at, 100.0 + at, 5.0, 1.0) for at in range(5)], tmp_path / "soak.svg")
     assert {"resident memory, MB", "lag, records", "minutes"} <= set(texts(tmp_path / "soak.svg").split(" | "))
 
 
-@pytest.mark.parametrize("told", [FIGURES, {"programs": {"throughput": {"figures": FIGURES}}}])
-def test_both_kinds_of_file_are_read(told: dict[str, Any]):
-    """The throughput's own, and the suite's."""
-    assert throughput_of(told) is FIGURES
+@pytest.mark.parametrize("report", [FIGURES, {"programs": {"throughput": {"figures": FIGURES}}}])
+def test_both_kinds_of_file_are_read(report: dict[str, Any]):
+    """The throughput is read from its own file and from the suite's."""
+    assert throughput_of(report) is FIGURES
 
 
-@pytest.mark.parametrize("told", [{}, {"programs": {}}, {"worker": [{"records_per_s": 1.0}]}])
-def test_a_file_without_throughput_is_refused(told: dict[str, Any]):
-    """With the command that makes one."""
+@pytest.mark.parametrize("report", [{}, {"programs": {}}, {"worker": [{"records_per_s": 1.0}]}])
+def test_a_file_without_throughput_is_refused(report: dict[str, Any]):
+    """A file without throughput is refused with the command that measures it."""
     with pytest.raises(SystemExit, match=r"tests\.programs\.benchmarks\.throughput"):
-        throughput_of(told)
+        throughput_of(report)

@@ -15,11 +15,11 @@ from tests.programs.benchmarks.suite import PROGRAMS
 HERE = Path(__file__).parent
 README = (HERE / "README.md").read_text(encoding="utf-8")
 GIVEN = {"application.id", "bootstrap.servers", "processing.guarantee", "state.dir"}
-"""What the caller says."""
+"""The settings that the caller passes."""
 
 
 def rows(after: str) -> list[list[str]]:
-    """The first table behind a text of the README, without its head; code marks taken off."""
+    """The first table after a text of the README, without its head and without code marks."""
     lines = README.split(after)[1].splitlines()
     begin = next(number for number, line in enumerate(lines) if line.startswith("|"))
     end = next(number for number, line in enumerate(lines) if number > begin and not line.startswith("|"))
@@ -27,17 +27,17 @@ def rows(after: str) -> list[list[str]]:
 
 
 def documented(after: str) -> dict[str, str]:
-    """Each knob, and what it is set to."""
+    """The documented value of each setting."""
     return {knob: value for knob, _, value, _ in rows(after)}
 
 
 def number(text: str) -> str:
-    """A number of Java's or Python's as the README writes it; other values as they are."""
+    """A number of Java's or Python's in the README's spelling; other values unchanged."""
     return str(eval(text, {})) if re.fullmatch(r"[\d_ <]+", text) else text.strip('"')
 
 
 def test_the_knobs_of_kafka_streams_are_in_the_readme():
-    """All that the program sets, with their values."""
+    """The README has all settings that the Kafka Streams program sets, with their values."""
     code = (HERE / "KafkaStreamsMerge.java").read_text(encoding="utf-8")
     put = dict(re.findall(r'config\.put\("([\w.]+)", (.+)\);', code))
     assert documented("\nKafka Streams (`KafkaStreamsMerge.java`") == {
@@ -46,12 +46,12 @@ def test_the_knobs_of_kafka_streams_are_in_the_readme():
 
 
 def test_the_knobs_of_quix_streams_are_in_the_readme():
-    """All that the program sets, with their values; those of its clients under their names."""
+    """The README has all settings that the Quix Streams program sets, those of its clients under their names."""
     tree = ast.parse((HERE / "quix_merge.py").read_text(encoding="utf-8"))
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    [made] = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "Application"]
+    [application] = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "Application"]
     knobs: dict[str, Any] = {}
-    for keyword in made.keywords:
+    for keyword in application.keywords:
         if isinstance(keyword.value, ast.Dict):
             knobs |= {f"{keyword.arg}.{name}": value for name, value in ast.literal_eval(keyword.value).items()}
         elif isinstance(keyword.value, ast.Constant):
@@ -60,38 +60,38 @@ def test_the_knobs_of_quix_streams_are_in_the_readme():
 
 
 def test_the_knobs_of_the_ceiling_are_in_the_readme():
-    """All that it sets, with their values."""
+    """The README has all settings that the ceiling sets, with their values."""
     assert documented("\nThe pass-through ceiling (") == {**pass_through._READER, **pass_through._WRITER}
 
 
 def test_every_program_of_the_suite_is_in_the_readme():
-    """In the order in which they run."""
+    """The README has all programs of the suite, in the order in which they run."""
     assert [name for name, _, _ in rows("\n## All of it")] == list(PROGRAMS)
 
 
 def test_every_group_of_growth_is_in_the_readme():
-    """In the order in which they run."""
+    """The README has all groups of growth, in the order in which they run."""
     assert [name for name, _, _ in rows("\n## Growth")] == list(GROUPS)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_the_suite_runs_programs_that_are_there(name: str):
-    """And each takes a file for its figures, and the options that it is given."""
+def test_the_programs_of_the_suite_exist(name: str):
+    """Each program of the suite exists, and accepts a file for its figures and its options."""
     code = (HERE / f"{PROGRAMS[name].module}.py").read_text(encoding="utf-8")
     options = set(re.findall(r'add_argument\(\s*"(--[a-z-]+)"', code))
-    given = set(re.findall(r"--[a-z-]+", f"{PROGRAMS[name].full} {PROGRAMS[name].quick} --json"))
-    assert given <= options
+    options_used = set(re.findall(r"--[a-z-]+", f"{PROGRAMS[name].full} {PROGRAMS[name].quick} --json"))
+    assert options_used <= options
 
 
-def test_the_guard_says_what_the_readme_says():
-    """A tenth, and three rounds."""
+def test_the_guard_has_the_limits_in_the_readme():
+    """The README has the guard's limits: a tenth, and three rounds."""
     assert (guard.LOSS, guard.ROUNDS_LEAST) == (0.10, 3)
     assert "more than a tenth" in README
     assert "fewer than three rounds" in README
 
 
-def test_the_readmes_tell_the_accepted_ratios():
-    """Those that readers look for: nobody forgets one when new ones are accepted."""
+def test_the_readmes_have_the_accepted_ratios():
+    """The READMEs have the accepted ratios that readers look for."""
     rounds = json.loads((HERE / "accepted.json").read_text(encoding="utf-8"))["ratios"]
     middle = {name: statistics.median(values) for name, values in rounds.items()}
     front = " ".join((HERE.parents[2] / "README.md").read_text(encoding="utf-8").split())

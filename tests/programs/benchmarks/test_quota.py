@@ -1,4 +1,4 @@
-"""A held process gets its part of a core and no more, and nothing is left of the group that held it."""
+"""A limited process gets its part of a core and no more, and its group is removed afterwards."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not quota.can_hold(), reason="may not make contr
 
 @contextmanager
 def spinning() -> Iterator[psutil.Process]:
-    """A process that would take a whole core."""
+    """A process that uses a full core."""
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
         try:
             yield psutil.Process(process.pid)
@@ -29,14 +29,14 @@ def spinning() -> Iterator[psutil.Process]:
 
 
 def groups_of(*processes: psutil.Process) -> list[Path]:
-    """Those that hold these processes; other tests may have made some, too."""
+    """The groups that limit these processes; other tests may have made some, too."""
     mine = {str(process.pid) for process in processes}
-    found = quota._found().root.glob("sowstream-bench-*")
-    return [group for group in found if mine & set((group / "cgroup.procs").read_text().split())]
+    groups = quota._mounted_groups().root.glob("sowstream-bench-*")
+    return [group for group in groups if mine & set((group / "cgroup.procs").read_text().split())]
 
 
 def test_each_process_has_its_own_part():
-    """Two in one group would share one part."""
+    """Each of two processes has a part of its own: in one group they would share one."""
     with spinning() as one, spinning() as other, quota.held([one.pid, other.pid], 0.2):
         held = groups_of(one, other)
         assert len(held) == 2
@@ -49,7 +49,7 @@ def test_each_process_has_its_own_part():
 
 
 def test_a_process_may_end_while_it_is_held():
-    """The group goes with it."""
+    """The group of a process that ends while it is limited is removed."""
     with spinning() as process, quota.held([process.pid], 0.5):
         (held,) = groups_of(process)
         process.kill()
@@ -57,17 +57,17 @@ def test_a_process_may_end_while_it_is_held():
     assert not held.exists()
 
 
-def test_what_is_held_is_free_afterwards():
-    """It is where all are again."""
+def test_a_process_is_released_after_the_block():
+    """A process returns to the group of all processes after the block."""
     with spinning() as process:
         with quota.held([process.pid], 0.1):
             assert groups_of(process)
         assert not groups_of(process)
-        assert str(process.pid) in (quota._found().root / "cgroup.procs").read_text().split()
+        assert str(process.pid) in (quota._mounted_groups().root / "cgroup.procs").read_text().split()
 
 
 def test_a_process_that_is_not_there_is_an_error():
-    """And the others are let go."""
+    """A process that does not exist is an error, and the other processes are released."""
     with spinning() as gone:
         gone.kill()
         gone.wait(10)

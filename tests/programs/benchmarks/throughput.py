@@ -1,4 +1,4 @@
-"""Measures one worker, exactly once, beside the pass-through ceiling and its rivals: same input and broker, in turn."""
+"""Measures one worker, exactly once, against the pass-through ceiling and its rivals: same input, in turn."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from processor.kafka.readers.log_reader import LogReader
 
 __all__ = ["PARTITIONS", "TIMEOUT_S", "Figure", "Run", "broker", "committed", "consumed", "cpu_s", "free_port"]
-__all__ += ["load", "passthrough", "say", "topic", "wait_until", "worker", "write_settings"]
+__all__ += ["load", "passthrough", "print_progress", "topic", "wait_until", "worker", "write_settings"]
 
 TIMEOUT_S = 600.0
 
 Run: TypeAlias = "Callable[[str, str, int], Figure]"
-"""One run of a program: the broker, the family whose `.publish` has the input, and how many records it has."""
+"""A run of a program on a broker and the family whose `.publish` has the input, with the number of its records."""
 
 
 def main() -> None:
@@ -54,11 +54,11 @@ def main() -> None:
         competitors = contestants(directory, rivals=arguments.rivals)
         figures: dict[str, list[Figure]] = {program: [] for program in competitors}
         for number in range(1, arguments.rounds + 1):
-            say(f"round {number} of {arguments.rounds}: loading {arguments.records:,} records")
+            print_progress(f"round {number} of {arguments.rounds}: loading {arguments.records:,} records")
             with topic(bootstrap, arguments.records, arguments.keys) as name:
                 for program, run in competitors.items():
                     figures[program].append(run(bootstrap, name, arguments.records))
-                    say(f"  {program:14} {figures[program][-1].records_per_s:9,.0f}/s")
+                    print_progress(f"  {program:14} {figures[program][-1].records_per_s:9,.0f}/s")
         report(figures)
         if arguments.json:
             rounds = {program: [figure._asdict() for figure in of_program] for program, of_program in figures.items()}
@@ -66,24 +66,24 @@ def main() -> None:
 
 
 def contestants(directory: Path, *, rivals: bool) -> dict[str, Run]:
-    """What takes part, by name: ours is `sowstream`."""
-    found: dict[str, Run | None] = {
+    """The programs by name; ours is `sowstream`."""
+    programs_by_name: dict[str, Run | None] = {
         "pass-through": passthrough,
         "sowstream": lambda bootstrap, name, count: worker(
             bootstrap, name, write_settings(directory / name, name, bootstrap), count
         ),
     }
     if rivals:
-        # They import this module.
+        # These modules import this module.
         from tests.programs.benchmarks.peers import kafka_streams, quix_streams
 
-        found |= {"Kafka Streams": kafka_streams(directory), "Quix Streams": quix_streams(directory)}
-    return {program: run for program, run in found.items() if run is not None}
+        programs_by_name |= {"Kafka Streams": kafka_streams(directory), "Quix Streams": quix_streams(directory)}
+    return {program: run for program, run in programs_by_name.items() if run is not None}
 
 
 @contextlib.contextmanager
 def topic(bootstrap: str, records: int, keys: int) -> Iterator[str]:
-    """A loaded input topic, and outputs that nothing has been written to: the name of their family."""
+    """Create a loaded input topic and empty outputs; yields the name of their family."""
     name = f"bench{uuid.uuid4().hex[:8]}"
     with setup.topics({"bootstrap.servers": bootstrap}, name, f"{name}.pass1", f"{name}.pass2"):
         load(bootstrap, f"{name}.publish", records, keys)
@@ -91,22 +91,22 @@ def topic(bootstrap: str, records: int, keys: int) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def broker(given: str | None) -> Iterator[str]:
+def broker(running_bootstrap: str | None) -> Iterator[str]:
     """The broker to measure on."""
-    if given is not None:
-        yield given
+    if running_bootstrap is not None:
+        yield running_bootstrap
         return
     with EmbeddedBroker() as embedded:
         yield embedded.bootstrap
 
 
 def write_settings(directory: Path, name: str, bootstrap: str, **topic: Any) -> Path:
-    """Settings of one worker that keeps its state in `directory`; everything not said in `topic` is as shipped."""
+    """Write the settings of one worker with its state in `directory`; `topic` has those that are not defaults."""
     return write_setup(directory, name, {"bootstrap.servers": bootstrap}, topic=topic).file
 
 
 def setup_of(bootstrap: str, name: str, settings: Path) -> BenchSetup:
-    """What `write_settings` wrote, and whoever changed it since."""
+    """The setup of the settings in a file."""
     config = load_settings(settings)
     assert config.runtime.metrics_port is not None
     partitions = config.topics[name].partitions
@@ -114,7 +114,7 @@ def setup_of(bootstrap: str, name: str, settings: Path) -> BenchSetup:
 
 
 def passthrough(bootstrap: str, name: str, count: int) -> Figure:
-    """One run of the ceiling."""
+    """Run the ceiling once."""
     with tempfile.TemporaryDirectory(prefix="sowstream-bench-") as directory:
         outputs = f"{name}.pass1", f"{name}.pass2"
         kafka = {"bootstrap.servers": bootstrap}
@@ -122,12 +122,12 @@ def passthrough(bootstrap: str, name: str, count: int) -> Figure:
 
 
 def worker(bootstrap: str, name: str, settings: Path, count: int) -> Figure:
-    """One run of a worker, from its first record until the group has committed all."""
+    """Run a worker from its first record until the group has committed all."""
     return programs.run_worker(setup_of(bootstrap, name, settings), count)
 
 
 def wait_until(process: subprocess.Popen[bytes], log: Path, reached, every_s: float) -> None:
-    """Look until it is so."""
+    """Poll until a condition holds."""
     deadline = time.monotonic() + TIMEOUT_S
     while not reached():
         if process.poll() is not None or time.monotonic() > deadline:
@@ -136,12 +136,12 @@ def wait_until(process: subprocess.Popen[bytes], log: Path, reached, every_s: fl
 
 
 def committed(reader: LogReader, topic: str, partitions: int = PARTITIONS) -> int:
-    """How many input records the group has committed."""
+    """The number of input records that the group has committed."""
     return programs.committed(reader, topic, partitions)
 
 
 def report(figures: dict[str, list[Figure]]) -> None:
-    """The medians, side by side, and ours as so many times each other's: the median of the rounds' ratios."""
+    """Print the medians, side by side, and our factor over each other program: the median of the rounds' ratios."""
     ours = figures["sowstream"]
     print(f"{'':14}{'records/s':>12}{'CPU s/M':>10}{'sowstream is':>16}   (medians of {len(ours)} rounds)")
     for program, of_program in figures.items():
@@ -149,12 +149,12 @@ def report(figures: dict[str, list[Figure]]) -> None:
         cpu = statistics.median(figure.cpu_s_per_million for figure in of_program)
         of_rounds = sorted(ratios(ours, of_program))
         rounds = ", ".join(f"{ratio:.2f}" for ratio in of_rounds)
-        said = "" if program == "sowstream" else f"{statistics.median(of_rounds):>14.2f} x   (rounds: {rounds})"
-        print(f"{program:14}{rate:>12,.0f}{cpu:>10.1f}{said}")
+        comparison = "" if program == "sowstream" else f"{statistics.median(of_rounds):>14.2f} x   (rounds: {rounds})"
+        print(f"{program:14}{rate:>12,.0f}{cpu:>10.1f}{comparison}")
 
 
-def say(text: str) -> None:
-    """Progress, for people."""
+def print_progress(text: str) -> None:
+    """Print progress for people."""
     print(text, file=sys.stderr, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Measures Kafka Streams with other settings than those it is compared with: whether they are fair is to be seen."""
+"""Measures Kafka Streams with other settings than in the comparison, to check that the comparison is fair."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tests.programs.benchmarks.figures import write
 from tests.programs.benchmarks.peers import kafka_streams
-from tests.programs.benchmarks.throughput import broker, say, topic
+from tests.programs.benchmarks.throughput import broker, print_progress, topic
 
 if TYPE_CHECKING:
     from tests.programs.benchmarks.throughput import Figure
@@ -34,7 +34,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "no compression, as shipped": ("-Dstreams.producer.compression.type=none",),
     "Java's parallel collector": ("-XX:+UseParallelGC",),
 }
-"""What is tried, one thing at a time, as options for Java."""
+"""The tried settings, one at a time, as options for Java."""
 
 
 def main() -> None:
@@ -61,13 +61,13 @@ def main() -> None:
                     if (run := runs[name]) is None:
                         return
                     figures[name].append(run(bootstrap, family, arguments.records))
-                    say(f"  round {number + 1}: {name:36}{figures[name][-1].records_per_s:>9,.0f}/s")
+                    print_progress(f"  round {number + 1}: {name:36}{figures[name][-1].records_per_s:>9,.0f}/s")
     report(figures)
     write(arguments.json, {name: [run._asdict() for run in runs] for name, runs in figures.items()})
 
 
 def report(figures: dict[str, list[Figure]]) -> None:
-    """Medians, and so many times as fast as what is compared: the median of the rounds' ratios."""
+    """Print the medians, and the factor over the compared settings: the median of the rounds' ratios."""
     usual = figures[AS_COMPARED]
     print(f"{'Kafka Streams':36}{'records/s':>12}{'CPU s/M':>10}{'times':>8}   (medians of {len(usual)} rounds)")
     for name, runs in figures.items():

@@ -1,4 +1,4 @@
-"""Conflated topics under a fast feed: `make conflated ARGS="--minutes 1 --kill-every 10"`."""
+"""Tests conflated topics under a fast feed: `make conflated ARGS="--minutes 1 --kill-every 10"`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.programs.conflated.run import Plan, run
 
 
 def main() -> int:
-    """Run it undisturbed and then with kills, or as told; 1 if a promise was broken."""
+    """Run the test undisturbed and then with kills, or as requested; returns 1 if a promise was broken."""
     parser = argparse.ArgumentParser(prog="python -m tests.programs.conflated", description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0, help="how long the feed runs, each time")
     parser.add_argument("--rate", type=float, default=20_000, help="updates a second")
@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument("--bootstrap", help="a Kafka that runs; none: an embedded one")
     parser.add_argument("--keep", action="store_true", help="keep directories and logs")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # Workers and brokers end with us.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # Workers and brokers end with this process.
     harms = [None, 10.0] if arguments.kill_every is None else [arguments.kill_every or None]
     plans = [
         Plan(
@@ -52,18 +52,18 @@ def main() -> int:
         for number, plan in enumerate(plans):
             place = directory / str(number)
             place.mkdir()
-            outcome = run(plan, bootstrap, place, f"c{secrets.token_hex(4)}", say)
+            outcome = run(plan, bootstrap, place, f"c{secrets.token_hex(4)}", print_progress)
             print(f"{plan}: {'FAILED' if outcome.wrong else 'ok'}\n{outcome}\n", flush=True)
             is_good = is_good and not outcome.wrong
     if arguments.keep or not is_good:
-        say(f"settings, states and logs are in {directory}")
+        print_progress(f"settings, states and logs are in {directory}")
     else:
         shutil.rmtree(directory, ignore_errors=True)
     return 0 if is_good else 1
 
 
-def say(text: str) -> None:
-    """Progress, for people."""
+def print_progress(text: str) -> None:
+    """Print progress for people."""
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Adds up what a run left behind, and says what is wrong with it."""
+"""Adds up the evidence of a run, and lists the broken promises."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
 
 class Bounds(NamedTuple):
-    """How late a delivery may come after the end of its interval; None: it is told only."""
+    """Limits of a delivery's delay after the end of its interval; None: the delay is reported, and not limited."""
 
     p99_ms: float | None = None
-    """All but one of a hundred."""
+    """For 99 of 100 deliveries."""
     max_ms: float | None = None
-    """Every one."""
+    """For every delivery."""
 
 
 @dataclass
 class Account:
-    """The figures of a run; partitions are added one after the other, and their evidence can be forgotten."""
+    """The figures of a run, to which partitions are added one after the other; their evidence need not be kept."""
 
     interval_ms: int
     warm_up_s: float = 0
-    """How late the deliveries of so many first seconds came is left out."""
+    """Time at the start whose deliveries are left out of the delays."""
     updates: int = 0
     keys: int = 0
     deliveries: int = 0
@@ -39,7 +39,7 @@ class Account:
     complaints: Complaints = field(default_factory=Complaints)
 
     def add(self, evidence: Evidence) -> None:
-        """Check a partition."""
+        """Check the evidence of a partition, and add its figures."""
         for check in CHECKS:
             check(evidence, self.interval_ms, self.complaints)
         self.updates += sum(map(len, evidence.updates.values()))
@@ -52,7 +52,7 @@ class Account:
         self.lateness_ms.extend(lateness_ms(evidence, self.interval_ms, self.warm_up_s))
 
     def include(self, other: Account) -> None:
-        """Add what another account has of other partitions."""
+        """Add the figures of another account, of other partitions."""
         self.updates += other.updates
         self.keys += other.keys
         self.deliveries += other.deliveries
@@ -63,7 +63,7 @@ class Account:
         self.complaints.include(other.complaints)
 
     def close(self, bounds: Bounds) -> None:
-        """Check what can be told of all partitions only."""
+        """Run the checks that need the figures of all partitions."""
         self.lateness_ms = array("d", sorted(self.lateness_ms))
         for name, bound_ms, found_ms in (
             ("p99", bounds.p99_ms, self.at(0.99)),
@@ -82,7 +82,7 @@ class Account:
                 self.complaints.add("proves nothing", f"no {what}")
 
     def at(self, part: float) -> float:
-        """The lateness, in milliseconds, that so many deliveries do not exceed; of an account that is closed."""
+        """The quantile of the delays, in milliseconds; call it when the account is closed."""
         return self.lateness_ms[min(len(self.lateness_ms) - 1, int(len(self.lateness_ms) * part))]
 
     def __str__(self) -> str:

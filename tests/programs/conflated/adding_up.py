@@ -1,4 +1,4 @@
-"""Adds up what a run left behind: a partition at a time, as many at once as there are processors."""
+"""Adds up the evidence of a run: one partition at a time in each process, with a process for each processor."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from tests.programs.conflated.evidence import Place
 
 
-def add_up(places: Sequence[Place], interval_ms: int, warm_up_s: float, say: Callable[[str], None]) -> Account:
-    """The account of all these partitions, not closed yet."""
+def add_up(places: Sequence[Place], interval_ms: int, warm_up_s: float, report: Callable[[str], None]) -> Account:
+    """The account of all the partitions, which is not closed yet."""
     account = Account(interval_ms, warm_up_s)
     processes = min(len(places), os.cpu_count() or 1)
-    spawn = multiprocessing.get_context("spawn")  # A fork would copy Kafka clients half alive.
+    spawn = multiprocessing.get_context("spawn")  # A fork would copy Kafka clients in an inconsistent state.
     with ProcessPoolExecutor(processes, spawn) as pool:
         asked = {pool.submit(_added, place, interval_ms, warm_up_s): place for place in places}
         for done in as_completed(asked):
             account.include(done.result())
-            say(f"  added up partition {asked[done].partition}: {account.updates:,} updates so far")
+            report(f"  added up partition {asked[done].partition}: {account.updates:,} updates so far")
     return account
 
 
 def _added(place: Place, interval_ms: int, warm_up_s: float) -> Account:
-    """One partition's account."""
-    gc.disable()  # Millions of updates are looked through again and again, and none goes round in a circle.
+    """The account of one partition."""
+    gc.disable()  # Millions of updates are scanned repeatedly, and none is part of a reference cycle.
     account = Account(interval_ms, warm_up_s)
     account.add(gather(place))
     return account

@@ -1,4 +1,4 @@
-"""Notes when each record of some topics comes by, and nothing else of it: what it says is read when all is over."""
+"""Notes the arrival time of each record of some topics; the records themselves are read after the run."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class Arrivals:
     """A reader of committed records in the background: `with Arrivals(...) as arrivals: ...`."""
 
     def __init__(self, bootstrap: str, topics: Sequence[str], partitions: int) -> None:
-        """Prepare.
+        """Prepare the reader.
 
         Args:
             bootstrap: the broker.
-            topics: what to read, from the beginning.
-            partitions: how many each of them has.
+            topics: the topics to read, from the beginning.
+            partitions: number of partitions of each topic.
         """
         self.ends: dict[tuple[str, int], int] = {}
-        """Where each partition ended when its end was last reached: behind transaction markers, too."""
+        """The end offset of each partition when its end was last reached, with transaction markers counted."""
         self._places = [(topic, partition) for topic in topics for partition in range(partitions)]
         self._offsets = {place: array("q") for place in self._places}
         self._at_ms = {place: array("d") for place in self._places}
@@ -64,7 +64,7 @@ class Arrivals:
             raise self._failure
 
     def of(self, topics: Sequence[str], partition: int) -> dict[str, dict[int, float]]:
-        """When each record of a partition came, in milliseconds since the epoch, by topic and offset."""
+        """The arrival time of each record of a partition, in milliseconds since the epoch, by topic and offset."""
         return {
             topic: dict(zip(self._offsets[topic, partition], self._at_ms[topic, partition], strict=True))
             for topic in topics
@@ -78,7 +78,7 @@ class Arrivals:
             self._failure = error
 
     def _turn(self) -> None:
-        first = self._consumer.poll(_PAUSE_S)  # `consume` would wait to fill.
+        first = self._consumer.poll(_PAUSE_S)  # `consume` would wait for a full batch.
         if first is None:
             return
         messages = [first, *self._consumer.consume(_BATCH_MAX, 0)]

@@ -1,4 +1,4 @@
-"""What a run left behind, one partition at a time: the underlying's updates and what was delivered of them."""
+"""The evidence of a run, one partition at a time: the underlying topic's updates and their deliveries."""
 
 from __future__ import annotations
 
@@ -17,83 +17,83 @@ class Update(NamedTuple):
     """One record of the underlying SOW topic."""
 
     offset: int
-    """Where it is."""
+    """Its offset in the underlying SOW topic."""
     timestamp_ms: int
-    """When it was sent."""
+    """Time when it was sent."""
     version: int
-    """As its header says."""
+    """The version in its header."""
     value: bytes | None
     """The record; None for a delete."""
 
 
 class Delivery(NamedTuple):
-    """One record of the copy: of its SOW or its delta topic."""
+    """One record of the conflated topic: on its SOW or its delta topic."""
 
     offset: int
-    """Where it is."""
+    """Its offset in that Kafka topic."""
     timestamp_ms: int
-    """When it was sent."""
+    """Time when it was sent."""
     arrived_ms: float | None
-    """When the reader had it; None: it never came by."""
+    """Time when the reader received it; None: the reader never did."""
     value: bytes | None
     """The record or the delta; None for a delete on the SOW topic."""
     headers: Mapping[str, str]
-    """All of them."""
+    """All its headers."""
 
     @property
     def source(self) -> int:
-        """The underlying's offset of the last update in it."""
+        """The underlying topic's offset of the last update in it."""
         return int(self.headers["source"].rpartition("/")[2])
 
     @property
     def folded(self) -> int:
-        """How many updates are in it."""
+        """The number of updates folded into it."""
         return int(self.headers.get("conflated", "1"))
 
     @property
     def first_ms(self) -> int:
-        """When the first update in it was sent."""
+        """The time when the first update in it was sent."""
         return int(self.headers["first_timestamp"])
 
     @property
     def is_delete(self) -> bool:
-        """Whether the key is gone."""
+        """Whether the key is deleted."""
         return self.headers.get("kind") in ("delete", "expire")
 
     @property
     def is_at_once(self) -> bool:
-        """Whether its publisher asked for no conflation."""
+        """Whether its publisher requested no conflation."""
         return self.headers.get("no_conflate") == "true"
 
 
 class Evidence(NamedTuple):
-    """All of one partition, by key and in order."""
+    """All records of one partition, by key and in order."""
 
     updates: Mapping[bytes, list[Update]]
-    """The underlying's."""
+    """The updates of the underlying topic."""
     sow: Mapping[bytes, list[Delivery]]
-    """The copy's records."""
+    """The records of the conflated topic."""
     delta: Mapping[bytes, list[Delivery]]
-    """The copy's deltas."""
+    """The deltas of the conflated topic."""
     is_disturbed: bool = False
     """Whether workers were killed."""
     is_complete: bool = True
-    """Whether whatever came by while the run lasted was there to be read when it was over."""
+    """Whether every record that the reader received during the run could still be read afterwards."""
 
 
 class Place(NamedTuple):
-    """Where one partition's evidence is to be read."""
+    """The location of one partition's evidence."""
 
     bootstrap: str
     """The broker."""
     underlying: str
-    """The topic that was fed."""
+    """The underlying topic."""
     copy: str
     """The conflated topic."""
     partition: int
-    """Of all three Kafka topics."""
+    """The number of the partition in all three Kafka topics."""
     came: Mapping[str, Mapping[int, float]]
-    """When each record of the copy's Kafka topics came by, by topic and offset; milliseconds since the epoch."""
+    """The arrival time of each record of the copy's topics, by topic and offset, in milliseconds since the epoch."""
     is_disturbed: bool
     """Whether workers were killed."""
 
@@ -122,7 +122,7 @@ def gather(place: Place) -> Evidence:
 
 
 def committed(bootstrap: str, topic: str, partition: int) -> Iterator[Message]:
-    """Every committed record of a partition, up to its end now."""
+    """Every committed record of a partition, up to its current end."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False,
                          "auto.offset.reset": "earliest", "isolation.level": "read_committed",
                          "enable.partition.eof": True})  # fmt: skip

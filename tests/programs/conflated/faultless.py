@@ -1,4 +1,4 @@
-"""A conflater without fault, on paper: the evidence that a run should leave behind."""
+"""A model of a conflater without fault, which gives the evidence that a run should leave."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _BEGAN_MS = 1_700_000_000_000
 
 
 def evidence(seed: int, count: int, keys: int, interval_ms: int) -> Evidence:
-    """A millisecond between two updates; each delivery is made 20 ms late, and seen 5 ms later."""
+    """The evidence for one update a millisecond; each delivery is sent 20 ms late, and received 5 ms later."""
     paper = _Paper(interval_ms)
     for offset, (key, value, headers) in enumerate(islice(Walk(seed, keys).records(), count)):
-        told = {name: text.decode() for name, text in headers}
-        paper.take(key, Update(offset, _BEGAN_MS + offset, int(told["version"]), value), told)
+        header_texts = {name: text.decode() for name, text in headers}
+        paper.take(key, Update(offset, _BEGAN_MS + offset, int(header_texts["version"]), value), header_texts)
     paper.deliver_until(_BEGAN_MS + count + interval_ms)
     return Evidence(paper.updates, paper.sow, paper.delta)
 
 
 class _Paper:
-    """What is pending, and what was delivered."""
+    """The updates, and the pending and sent deliveries."""
 
     def __init__(self, interval_ms: int) -> None:
         self.updates: dict[bytes, list[Update]] = defaultdict(list)
@@ -37,25 +37,25 @@ class _Paper:
         self._there: dict[bytes, Update] = {}
         self._offset = 0
 
-    def take(self, key: bytes, update: Update, told: dict[str, str]) -> None:
-        """One update, after what is due before it."""
+    def take(self, key: bytes, update: Update, header_texts: dict[str, str]) -> None:
+        """Process one update, after the deliveries that are due before it."""
         self.deliver_until(update.timestamp_ms)
         self.updates[key].append(update)
         if key not in self._pending:
             heapq.heappush(self._due, (update.timestamp_ms + self._interval_ms, key))
         self._pending.setdefault(key, []).append(update)
-        if "no_conflate" in told:
+        if "no_conflate" in header_texts:
             self._deliver(key, update.timestamp_ms, {"no_conflate": "true"})
 
     def deliver_until(self, now_ms: int) -> None:
-        """Whatever is due by then."""
+        """Send the deliveries that are due by a time."""
         while self._due and self._due[0][0] <= now_ms:
             due_ms, key = heapq.heappop(self._due)
-            # One that was delivered at once has an interval of its own since.
+            # A key that was delivered at once has a new interval since then.
             if key in self._pending and self._pending[key][0].timestamp_ms + self._interval_ms == due_ms:
                 self._deliver(key, due_ms, {})
 
-    def _deliver(self, key: bytes, now_ms: int, told: dict[str, str]) -> None:
+    def _deliver(self, key: bytes, now_ms: int, header_texts: dict[str, str]) -> None:
         folded = self._pending.pop(key)
         last, before = folded[-1], self._there.pop(key, None)
         if last.value is None and before is None:
@@ -68,7 +68,7 @@ class _Paper:
             "source": f"t.sow/0/{last.offset}",
             **({"conflated": str(len(folded))} if len(folded) > 1 else {}),
             **({"kind": "delete"} if last.value is None else {"kind": "insert"} if before is None else {}),
-            **told,
+            **header_texts,
         }
         place = self._offset, now_ms + 20, now_ms + 25.0
         self._offset += 1
@@ -83,7 +83,7 @@ class _Paper:
 
 
 def _touched(states: list[dict[str, Any]]) -> dict[str, Any]:
-    """The members that were others on the way, with their values at its end."""
+    """The members that differed at some time in the interval, with their final values."""
     return {
         name: value
         for name, value in states[-1].items()
@@ -92,7 +92,7 @@ def _touched(states: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _moved(old: dict[str, Any], new: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The members that are others now, and pointers to those that are gone."""
+    """The changed members, and pointers to the removed ones."""
     changed = {name: value for name, value in new.items() if old.get(name) != value}
     removed = [f"/{name}" for name in old if name not in new]
     for name, value in changed.items():

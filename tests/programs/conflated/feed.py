@@ -1,4 +1,4 @@
-"""The feed, in a process of its own: so many records a second, each stamped when it is sent.
+"""The feed, in a process of its own: records at a fixed rate, each with the time when it is sent.
 
 ```
 python -m tests.programs.conflated.feed localhost:9092 orders.sow --rate 20000 --keys 5000 --seconds 300 --seed 7
@@ -21,7 +21,7 @@ _TURN_S = 0.01
 
 
 def main() -> None:
-    """Send, and say in one line of JSON how it went."""
+    """Send the records, and print one line of JSON with the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("bootstrap")
     parser.add_argument("topic")
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--commands", action="store_true", help="deltas and deletes, not whole records")
     arguments = parser.parse_args()
-    gc.disable()  # Nothing here goes round in circles, and a stop would be a burst.
+    gc.disable()  # The process makes no reference cycles, and a pause of the collector would cause a burst.
     walk = Walk(arguments.seed, arguments.keys)
     producer = Producer(
         {
@@ -55,7 +55,7 @@ def main() -> None:
                 try:
                     produce(topic, value, key, headers=headers)
                     break
-                except BufferError:  # The broker takes nothing: what it is late by is told at the end.
+                except BufferError:  # The broker accepts nothing: the output has the largest delay.
                     producer.poll(0.1)
         sent = due
         producer.poll(0)

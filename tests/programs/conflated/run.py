@@ -1,4 +1,4 @@
-"""One run: a feed, workers that conflate it and perhaps are killed, a reader; and the account of it."""
+"""One run: a feed, workers that conflate it, perhaps under kills, a reader; and the account of the evidence."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ if TYPE_CHECKING:
 
 LATENESS_P99_MS = 150.0
 WARM_UP_S = 20.0
-"""A broker that has just started is slow for so long; what comes by meanwhile is checked, and its lateness left out."""
+"""Time for which a broker that has just started is slow; deliveries in it are checked, except for their delays."""
 TAKEOVER_MS = 10_000.0
-"""The session of a killed worker is 3 s here, and its open transaction may last 5 s; then there are the group's next
-meeting, a restore, and what has piled up by then."""
+"""Largest delay after a kill: a worker's session is 3 s here, its open transaction may last 5 s, and then follow a
+rebalance, a restore, and the backlog.
+"""
 
 
 class Plan(NamedTuple):
-    """What is to be run."""
+    """The parameters of a run."""
 
     seed: int
     seconds: float
@@ -45,22 +46,22 @@ class Plan(NamedTuple):
     interval_ms: int = 500
     workers: int = 1
     kill_every_s: float | None = None
-    """kill -9 of the workers in turn, each started again at once; None: nobody is killed."""
+    """Time between two kills of the workers in turn, each started again at once; None: no kills."""
     is_merged: bool = False
-    """Whether the feed is commands, and a merge worker makes the underlying of them."""
+    """Whether the feed sends commands, from which a merge worker makes the underlying topic."""
     bounds: Bounds | None = None
-    """None: what is promised of such a run."""
+    """Limits of the delays; None: those promised for such a run."""
     crash: tuple[str, int] | None = None
-    """A point of `crashing_worker` that each worker meets, and at which time it comes by."""
+    """A crash point of `crashing_worker` for each worker, and the number of the pass at which it crashes."""
 
     @property
     def is_harmed(self) -> bool:
-        """Whether workers die."""
+        """Whether workers are killed or crash."""
         return self.kill_every_s is not None or self.crash is not None
 
     @property
     def promised(self) -> Bounds:
-        """How late it may be."""
+        """The limits of the delays."""
         if self.bounds is not None:
             return self.bounds
         if self.is_harmed:
@@ -78,12 +79,12 @@ class Plan(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of it."""
+    """The result of a run."""
 
     account: Account
     kills: int
     effort: str
-    """Who used how much of a processor."""
+    """The shares of a processor that each process used."""
 
     @property
     def wrong(self) -> list[str]:
@@ -94,23 +95,23 @@ class Outcome(NamedTuple):
         return "\n".join([f"{self.account}; {self.kills} kills", self.effort, *self.wrong])
 
 
-def run(plan: Plan, bootstrap: str, directory: Path, name: str, say: Callable[[str], None]) -> Outcome:
-    """Run it; the outcome says what is wrong.
+def run(plan: Plan, bootstrap: str, directory: Path, name: str, report: Callable[[str], None]) -> Outcome:
+    """Run the plan; the outcome lists the broken promises.
 
     Raises:
-        AssertionError: a process ended by itself, or something never came.
+        AssertionError: a process ended by itself, or a condition never held.
     """
-    say(str(plan))
-    # As shipped where it is measured how late deliveries are; where workers die their disks are to be of use.
+    report(str(plan))
+    # The default for measured delays; a short interval where workers die, so that their disks hold recent state.
     write_back_s = 0.5 if plan.is_harmed else 10.0
-    made = World(
+    new_world = World(
         bootstrap,
         directory,
         name,
         interval=f"{plan.interval_ms}ms",
         runtime={"write_back_interval_s": write_back_s},
     )
-    with contextlib.closing(made) as world:
+    with contextlib.closing(new_world) as world:
         copies = [f"{world.conflated}.{role}" for role in ("sow", "delta")]
         if plan.is_merged:
             world.start()
@@ -120,22 +121,22 @@ def run(plan: Plan, bootstrap: str, directory: Path, name: str, say: Callable[[s
         with Arrivals(bootstrap, copies, partitions) as arrivals:
             with _feed(plan, world) as feed:
                 watch = _Watch(world)
-                kills = _harm(plan, world, workers, feed, say)
-                said = feed.communicate()[0]
+                kills = _harm(plan, world, workers, feed, report)
+                output = feed.communicate()[0]
                 assert feed.returncode == 0, "the feed failed"
-                sent = json.loads(said)
-                effort = watch.told(sent["cpu_s"])
+                sent = json.loads(output)
+                effort = watch.summary(sent["cpu_s"])
             world.wait(lambda: world.processed(world.conflated, f"{name}.sow"), "delivering everything")
             stop_all(world)
             world.wait(lambda: _all_came(world, arrivals, copies, partitions), "the reader reading everything")
-        say(f"sent {sent['sent']:,}, at most {sent['behind_s'] * 1000:,.0f} ms behind the rate; adding up")
+        report(f"sent {sent['sent']:,}, at most {sent['behind_s'] * 1000:,.0f} ms behind the rate; adding up")
         is_disturbed = kills > 0 or plan.crash is not None
         places = [
             Place(bootstrap, name, world.conflated, number, arrivals.of(copies, number), is_disturbed)
             for number in range(partitions)
         ]
         warm_up_s = 0 if plan.is_harmed else min(WARM_UP_S, plan.seconds / 2)
-        account = add_up(places, plan.interval_ms, warm_up_s, say)
+        account = add_up(places, plan.interval_ms, warm_up_s, report)
         account.close(plan.promised)
         was_met = kills > 0 or any("injected" in worker.log() for worker in world.workers)
         assert plan.crash is None or was_met, "the calamity did not happen"
@@ -144,10 +145,10 @@ def run(plan: Plan, bootstrap: str, directory: Path, name: str, say: Callable[[s
 
 @contextlib.contextmanager
 def _feed(plan: Plan, world: World) -> Iterator[subprocess.Popen[bytes]]:
-    """The feed, started; it does not outlive us."""
+    """Start the feed, which ends with the block."""
     topic = f"{world.name}.{'publish' if plan.is_merged else 'sow'}"
-    told = {"rate": plan.rate, "keys": plan.keys, "seconds": plan.seconds, "seed": plan.seed}
-    words = [f"--{name}={value}" for name, value in told.items()] + ["--commands"] * plan.is_merged
+    options = {"rate": plan.rate, "keys": plan.keys, "seconds": plan.seconds, "seed": plan.seed}
+    words = [f"--{name}={value}" for name, value in options.items()] + ["--commands"] * plan.is_merged
     feed = subprocess.Popen(
         [sys.executable, "-m", "tests.programs.conflated.feed", world.bootstrap, topic, *words], stdout=subprocess.PIPE
     )
@@ -159,14 +160,14 @@ def _feed(plan: Plan, world: World) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _harm(
-    plan: Plan, world: World, workers: list[Worker], feed: subprocess.Popen[bytes], say: Callable[[str], None]
+    plan: Plan, world: World, workers: list[Worker], feed: subprocess.Popen[bytes], report: Callable[[str], None]
 ) -> int:
-    """Kill while the feed runs, in turn; how often that was."""
+    """Kill the workers in turn while the feed runs; returns the number of kills."""
     if plan.crash is not None:
         return _succeed(world, workers, feed)
     kills, rng = 0, random.Random(plan.seed)
     while True:
-        # At whatever they are doing by then; the seed says when.
+        # The seed decides at which moment of their work.
         wait_s = None if plan.kill_every_s is None else plan.kill_every_s + rng.uniform(-0.5, 0.5)
         with contextlib.suppress(subprocess.TimeoutExpired):
             feed.wait(wait_s)
@@ -175,11 +176,11 @@ def _harm(
         kill(workers[place])
         workers[place] = world.start("conflate", world.conflated)
         kills += 1
-        say(f"  kill {kills}: worker {place}")
+        report(f"  kill {kills}: worker {place}")
 
 
 def _succeed(world: World, workers: list[Worker], feed: subprocess.Popen[bytes]) -> int:
-    """Start a successor for each worker that ends while the feed runs; how many that was."""
+    """Start a successor for each worker that ends while the feed runs; returns their number."""
     ended = 0
     while feed.poll() is None:
         for place, worker in enumerate(workers):
@@ -200,14 +201,14 @@ def _all_came(world: World, arrivals: Arrivals, topics: list[str], partitions: i
 
 
 class _Watch:
-    """What the processes use of the machine while the feed runs."""
+    """Measures the processor use of the processes while the feed runs."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._began = self._now()
 
-    def told(self, feed_cpu_s: float) -> str:
-        """In parts of one processor; workers some of which were killed are left out: those have told nobody."""
+    def summary(self, feed_cpu_s: float) -> str:
+        """The use in parts of one processor, without the workers if some of them were killed."""
         spent = [after - before for before, after in zip(self._began, self._now(), strict=True)]
         seconds, idle_s, workers_s, harness_s = spent
         cores = psutil.cpu_count() or 1

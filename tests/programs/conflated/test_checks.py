@@ -1,4 +1,4 @@
-"""Each check finds what it is there for, and all of them find nothing wrong in what is right."""
+"""Each check finds its faults, and no check complains of correct evidence."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _faultless() -> Evidence:
 
 
 def _evidence() -> Evidence:
-    """One to do harm to."""
+    """Evidence that a test may damage."""
     outputs = ({key: list(of_key) for key, of_key in output.items()} for output in _faultless()[:3])
     return Evidence(*outputs)
 
@@ -42,7 +42,7 @@ def _account(evidence: Evidence, bounds: Bounds) -> Account:
 
 
 def test_a_conflater_without_fault_has_nothing_wrong() -> None:
-    """Every update is accounted for, and the lateness is the one that it was given."""
+    """The model's evidence has no complaints: every update is accounted for, and the delay is that of the model."""
     account = _account(_evidence(), Bounds(p99_ms=26, max_ms=26))
     assert account.complaints.lines() == []
     assert account.updates == 8_000
@@ -96,7 +96,7 @@ def _drop(*roles: str) -> Callable[[Evidence], None]:
 
 
 def _repeat(*roles: str) -> Callable[[Evidence], None]:
-    """Told again an interval later, with all that follows later too."""
+    """Repeat a delivery an interval later, and shift all later ones."""
 
     def repeat(evidence: Evidence) -> None:
         place = _middle(evidence.sow)[1]
@@ -110,13 +110,13 @@ def _repeat(*roles: str) -> Callable[[Evidence], None]:
 
 
 def _end_early(evidence: Evidence) -> None:
-    """The last state of a key never arrives."""
+    """Remove the last state of a key."""
     key = next(key for key, of_key in evidence.sow.items() if not of_key[-1].is_delete)
     del evidence.sow[key][-1], evidence.delta[key][-1]
 
 
 def _bring_back(evidence: Evidence) -> None:
-    """A key that was deleted is there: its delete was told as the state before it."""
+    """Replace the delete of a key by a record, so that the key remains."""
     key = next(key for key, of_key in evidence.sow.items() if any(one.is_delete for one in of_key))
     place = next(place for place, one in enumerate(evidence.sow[key]) if one.is_delete)
     for output in (evidence.sow, evidence.delta):
@@ -135,7 +135,7 @@ def _two_in_one_interval(evidence: Evidence) -> None:
 
 
 def _forget_what_came_back(evidence: Evidence) -> None:
-    """The delta of a conflater that compares the ends of an interval only."""
+    """Remove a value that changed and returned from a delta, as a conflater would that compares only both ends."""
     for key, deliveries in evidence.delta.items():
         for place, (before, after) in enumerate(pairwise(evidence.sow[key]), 1):
             if before.value is None or after.value is None:
@@ -223,8 +223,8 @@ _FAULTS: dict[str, tuple[Callable[[Evidence], None], Callable[[Evidence, int, Co
 
 
 @pytest.mark.parametrize("fault", _FAULTS)
-def test_a_fault_is_found_by_its_check(fault: str) -> None:
-    """The check itself, and the account with it."""
+def test_a_fault_is_reported_by_its_check(fault: str) -> None:
+    """A fault is reported by its check, and by the account."""
     harm, check, kind = _FAULTS[fault]
     evidence, complaints = _evidence(), Complaints()
     harm(evidence)
@@ -233,8 +233,8 @@ def test_a_fault_is_found_by_its_check(fault: str) -> None:
     assert kind in _account(evidence, Bounds()).complaints.counts
 
 
-def test_what_was_settled_of_a_key_that_is_gone_may_be_counted_again_by_a_successor() -> None:
-    """Not where nobody was killed, and not of a key that is there."""
+def test_a_successor_may_count_updates_of_a_deleted_key_again() -> None:
+    """A successor may count updates of a deleted key again, but not without a kill, nor for a live key."""
     evidence = _evidence()
     key, place = next(
         (key, place)
@@ -257,7 +257,7 @@ def test_what_was_settled_of_a_key_that_is_gone_may_be_counted_again_by_a_succes
 
 
 def test_accounts_of_partitions_add_up_to_the_account_of_all() -> None:
-    """Every figure, and what is wrong with any of them."""
+    """The accounts of partitions, added up, have the figures and complaints of an account of all partitions."""
     evidences = [_evidence(), faultless.evidence(8, 3_000, 40, _INTERVAL_MS)]
     for evidence in evidences:
         _end_early(evidence)
@@ -266,19 +266,19 @@ def test_accounts_of_partitions_add_up_to_the_account_of_all() -> None:
         together.add(evidence)
         alone = Account(_INTERVAL_MS)
         alone.add(evidence)
-        apart.include(pickle.loads(pickle.dumps(alone)))  # As it comes from another process.
+        apart.include(pickle.loads(pickle.dumps(alone)))  # As it arrives from another process.
     assert apart == together
     assert apart.complaints.counts["another end"] == 2
     assert min(apart.updates, apart.keys, apart.deliveries, apart.hidden, apart.at_once, apart.deletes) > 0
 
 
-def test_every_check_has_a_fault_that_it_finds() -> None:
-    """One that was never seen to fail proves nothing."""
+def test_every_check_has_a_fault_that_it_reports() -> None:
+    """Every check has a fault that it reports: a check that was never seen to fail proves nothing."""
     assert {check for _, check, _ in _FAULTS.values()} == set(checks.CHECKS)
 
 
-def test_records_that_are_gone_when_all_is_over_are_missed() -> None:
-    """Else compaction could hide what was wrong."""
+def test_records_that_are_gone_after_the_run_are_reported() -> None:
+    """Records that are gone after the run are a complaint: otherwise compaction could hide errors."""
     assert "seen otherwise" in _account(_evidence()._replace(is_complete=False), Bounds()).complaints.counts
 
 
@@ -292,14 +292,14 @@ def test_records_that_are_gone_when_all_is_over_are_missed() -> None:
     ],
 )
 def test_lateness_is_held_to_its_bounds(bounds: Bounds, is_kept: bool) -> None:
-    """One delivery that is a second late breaks the bound of all, not the one of all but a hundredth."""
+    """A delivery that is a second late exceeds the limit for all deliveries, but not the one for 99 of 100."""
     evidence = _evidence()
     _late(evidence)
     assert ("too late" not in _account(evidence, bounds).complaints.counts) is is_kept
 
 
-def test_what_was_asked_for_at_once_may_come_within_an_interval() -> None:
-    """And has no interval that it could be late for."""
+def test_a_requested_delivery_may_follow_within_an_interval() -> None:
+    """A delivery within the interval of another one is a complaint, unless its publisher requested it at once."""
     evidence = _evidence()
     nearest_ms = min(
         after.timestamp_ms - before.timestamp_ms
@@ -319,6 +319,6 @@ def _near(of_key: list[Delivery]) -> int:
 
 
 def test_a_run_in_which_nothing_happened_proves_nothing() -> None:
-    """No feed, no worker that does anything: that must not end well."""
+    """A run in which no update was folded, delivered at once or deleted is a complaint."""
     evidence = faultless.evidence(5, 50, 50, _INTERVAL_MS)
     assert "proves nothing" in _account(evidence, Bounds()).complaints.counts

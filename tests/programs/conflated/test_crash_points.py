@@ -1,4 +1,4 @@
-"""A calamity at each point between two commits of a conflate worker: nothing is lost, nothing told twice."""
+"""A crash at each point between two commits of a conflate worker loses and repeats no delivery."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.broker, pytest.mark.long]
 
-# Those at which a delivery is half made; the runtime's own are tried with merge workers.
+# The points within a delivery; the runtime's own points are tested with merge workers.
 _POINTS = ("after produce", "after commit, before apply", "commit of unknown end")
 assert set(_POINTS) <= POINTS.keys()
 
-# How often a worker comes by before it happens: soon after the feed begins, whatever else the machine does.
+# Number of the pass at which the crash happens: soon after the feed begins, on a machine under any load.
 _OFTEN = 15
 
 
 @pytest.mark.parametrize("point", _POINTS)
-def test_a_calamity_at_any_point_costs_nothing(bootstrap: str, tmp_path: Path, unique: str, point: str) -> None:
-    """Keys are inserted, changed, deleted and brought back meanwhile; all checks of a long run hold of it."""
+def test_a_crash_at_any_point_keeps_all_promises(bootstrap: str, tmp_path: Path, unique: str, point: str) -> None:
+    """A crash at any point keeps all promises while keys are inserted, changed, deleted and inserted again."""
     plan = Plan(seed=31, seconds=14, rate=1_000, keys=400, crash=(point, _OFTEN))
     outcome = run(plan, bootstrap, tmp_path, unique, print)
     print(outcome)

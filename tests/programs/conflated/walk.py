@@ -1,4 +1,4 @@
-"""A seeded random walk over records: what the feed sends, as a merge worker would write it or as commands to one."""
+"""A seeded random walk over records, from which the feed makes a SOW topic or commands to a merge worker."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ Sent: TypeAlias = tuple[bytes, bytes | None, list[tuple[str, bytes]]]
 _AT_ONCE: Final = 0.001
 _DELETED: Final = 0.03
 _RESTLESS: Final = 50
-"""Of so many keys one comes and goes all the time: it is there and gone again within an interval."""
+"""One key in so many is inserted and deleted all the time, within an interval."""
 
 
 class Walk:
-    """Where each record is; an endless supply of its next steps."""
+    """The current version and price of each record, and an endless sequence of updates."""
 
     def __init__(self, seed: int, keys: int) -> None:
-        """Begin with no record at all: the first step of a key inserts it."""
+        """Begin without records: the first update of a key inserts it."""
         self._rng = random.Random(seed)
         self._keys = [b"%d" % key for key in range(keys)]
         self._versions = [0] * keys
         self._prices = [100_000] * keys
 
     def records(self) -> Iterator[Sent]:
-        """Whole records with their versions: a SOW topic."""
+        """Full records with their versions, as on a SOW topic."""
         random_, keys, versions, prices = self._rng.random, self._keys, self._versions, self._prices
         count = len(keys)
         while True:
@@ -44,24 +44,24 @@ class Walk:
             if version == 1:
                 headers.append(("kind", b"insert"))
             prices[key] += int(what * 21) - 10
-            yield keys[key], _whole(key, version, prices[key]), headers
+            yield keys[key], _full_record(key, version, prices[key]), headers
 
     def commands(self) -> Iterator[Sent]:
-        """Deltas, and now and then a delete: what a merge worker makes a SOW topic of."""
+        """Deltas and a few deletes, from which a merge worker makes a SOW topic."""
         for key, value, headers in self.records():
-            told = [header for header in headers if header[0] == "no_conflate"]
+            requested = [header for header in headers if header[0] == "no_conflate"]
             number, version = int(key), self._versions[int(key)]
             if value is not None and version > 1 and version % 8:
                 price = self._prices[number]
-                yield key, b'{"id":%d,"px":%d,"book":{"bid":%d}}' % (number, price, price), told
+                yield key, b'{"id":%d,"px":%d,"book":{"bid":%d}}' % (number, price, price), requested
             elif value is not None:
-                yield key, value, [*told, ("command", b"publish")]
+                yield key, value, [*requested, ("command", b"publish")]
             else:
-                yield key, None, told
+                yield key, None, requested
 
 
-def _whole(key: int, version: int, price: int) -> bytes:
-    """A record in which members come and go, deep ones too, and values come back."""
+def _full_record(key: int, version: int, price: int) -> bytes:
+    """A full record in which members come and go, nested ones too, and values return."""
     note = b',"note":"%d"' % (version % 5) if version % 4 else b""
     last = b',"last":%d' % price if version % 3 else b""
     return b'{"id":%d,"px":%d,"state":"%s","book":{"bid":%d,"ask":%d%b},"lots":[%d,%d]%b}' % (

@@ -26,7 +26,7 @@ def main() -> int:
     parser.add_argument("--bootstrap", help="a Kafka that runs; none: an embedded one")
     parser.add_argument("--keep", action="store_true", help="keep directories and logs")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # What was started ends with us.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # Started processes end with this one.
     plan = Plan(arguments.seed, arguments.commands, arguments.keys)
     directory = Path(tempfile.mkdtemp(prefix="sowstream-engines-"))
     with contextlib.ExitStack() as cleanup:
@@ -34,10 +34,10 @@ def main() -> int:
         spark = spark_session("engines", **SPARK)
         cleanup.callback(spark.stop)
         spark.sparkContext.setLogLevel("ERROR")
-        wrong = run(plan, spark, bootstrap, directory, f"e{secrets.token_hex(3)}", say)
+        wrong = run(plan, spark, bootstrap, directory, f"e{secrets.token_hex(3)}", print_progress)
     print("\n".join([f"{plan}: {'the engines DIFFER' if wrong else 'three engines, one result'}", *wrong]), flush=True)
     if arguments.keep or wrong:
-        say(f"settings, states and logs are in {directory}")
+        print_progress(f"settings, states and logs are in {directory}")
     else:
         shutil.rmtree(directory, ignore_errors=True)
     return 1 if wrong else 0
@@ -57,7 +57,7 @@ SPARK = {
 }
 
 
-def say(text: str) -> None:
+def print_progress(text: str) -> None:
     """Print progress for people."""
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 

@@ -18,7 +18,16 @@ from processor.wire.headers import Name
 from tests.programs.engines.commands import KINDS
 
 PARTITIONS = 4
-_SAID = (Name.VERSION, Name.KIND, Name.REMOVED, Name.EMPTY, Name.CORRELATION_ID, "client", "sequence", "traceparent")
+_COMPARED_HEADERS = (
+    Name.VERSION,
+    Name.KIND,
+    Name.REMOVED,
+    Name.EMPTY,
+    Name.CORRELATION_ID,
+    "client",
+    "sequence",
+    "traceparent",
+)
 
 
 @dataclass
@@ -39,37 +48,37 @@ class Kept:
 
 def kept(bootstrap: str, name: str, kind: str) -> Kept:
     """Read a family and replay its deltas."""
-    found = Kept()
+    outputs = Kept()
     for message in read(bootstrap, f"{name}.sow"):
         headers = dict(message.headers() or ())
         if message.value() is None:
-            found.sow.pop(message.key(), None)
+            outputs.sow.pop(message.key(), None)
         else:
-            found.sow[message.key()] = (headers[Name.VERSION], message.value())
+            outputs.sow[message.key()] = (headers[Name.VERSION], message.value())
     topic = TopicConfig(**KINDS[kind])
     codec = load_codec(topic.message_type, codec_options(topic, name="history"))
     replica: dict[bytes, Value] = {}
     for message in read(bootstrap, f"{name}.delta"):
         key, value, raw = message.key(), message.value(), message.headers() or []
         headers = dict(raw)
-        kind_said = headers.get(Name.KIND, b"update").decode()
-        found.kinds[kind_said] += 1
-        count, checksum = found.deltas.get(key, (0, b""))
-        said = repr([(header, headers.get(header)) for header in _SAID]).encode()
-        found.deltas[key] = (count + 1, hashlib.blake2b(checksum + said + value, digest_size=8).digest())
-        if kind_said in ("delete", "expire"):
+        kind_text = headers.get(Name.KIND, b"update").decode()
+        outputs.kinds[kind_text] += 1
+        count, checksum = outputs.deltas.get(key, (0, b""))
+        compared = repr([(header, headers.get(header)) for header in _COMPARED_HEADERS]).encode()
+        outputs.deltas[key] = (count + 1, hashlib.blake2b(checksum + compared + value, digest_size=8).digest())
+        if kind_text in ("delete", "expire"):
             del replica[key]
             continue
         delta = codec.decode_command(value, raw, is_delta=True)
         replica[key] = apply_delta(replica.get(key), delta, json.loads(headers.get(Name.REMOVED, b"[]")))
-    if replica.keys() != found.sow.keys():
-        found.wrong.append(f"{name}: deltas leave {len(replica)} records, the SOW topic has {len(found.sow)}")
-    for key in replica.keys() & found.sow.keys():
-        if not strictly_equal(replica[key], codec.decode_own(found.sow[key][1])):
-            found.wrong.append(f"{name}: {key!r}: replayed {replica[key]}, kept {found.sow[key][1]!r}")
+    if replica.keys() != outputs.sow.keys():
+        outputs.wrong.append(f"{name}: deltas leave {len(replica)} records, the SOW topic has {len(outputs.sow)}")
+    for key in replica.keys() & outputs.sow.keys():
+        if not strictly_equal(replica[key], codec.decode_own(outputs.sow[key][1])):
+            outputs.wrong.append(f"{name}: {key!r}: replayed {replica[key]}, kept {outputs.sow[key][1]!r}")
     for message in read(bootstrap, f"{name}.dlq"):
-        found.letters[message.key(), message.value(), dict(message.headers() or ())["dlq_reason"]] += 1
-    return found
+        outputs.letters[message.key(), message.value(), dict(message.headers() or ())["dlq_reason"]] += 1
+    return outputs
 
 
 def differences(name: str, one: Kept, other: Kept) -> list[str]:

@@ -49,7 +49,7 @@ class Plan(NamedTuple):
 
 
 def run(
-    plan: Plan, spark: SparkSession, bootstrap: str, directory: Path, name: str, say: Callable[[str], None]
+    plan: Plan, spark: SparkSession, bootstrap: str, directory: Path, name: str, report: Callable[[str], None]
 ) -> list[str]:
     """Run the plan; returns the differences, one a line."""
     families = {(engine, kind): f"{name}_{engine}_{kind}" for engine in ENGINES for kind in KINDS}
@@ -69,33 +69,33 @@ def run(
             for kind in KINDS
         ]
         publisher.send({kind: commands.take(half) for kind, commands in history.items()})
-        say(f"{publisher.sent:,} commands published")
+        report(f"{publisher.sent:,} commands published")
         _catch_up(config.kafka, watched, queries)
-        say("worker and stream have them all")
+        report("worker and stream have them all")
         alive = {families[engine, kind] for engine in ("worker", "stream") for kind in KINDS}
         expired = _Expired(bootstrap, alive)
         publisher.send({kind: commands.expiring(plan.expiring) for kind, commands in history.items()})
         expired.wait(plan.expiring)
-        say("what was to expire has expired")
+        report("what was to expire has expired")
         publisher.send({kind: commands.again(plan.expiring) for kind, commands in history.items()})
         publisher.send({kind: commands.take(half) for kind, commands in history.items()})
-        say(f"{publisher.sent:,} commands published")
+        report(f"{publisher.sent:,} commands published")
         _catch_up(config.kafka, watched, queries)
-        say("worker and stream have them all")
+        report("worker and stream have them all")
     for kind in KINDS:
         family = families["batch", kind]
         begun = time.monotonic()
         with merge_batch(spark, family, config=settings, options=options, deltas=True, partitions=4) as merged:
             hand_over(merged, options=options, deltas=True)
-        say(f"merged {family} in {time.monotonic() - begun:.0f} s")
+        report(f"merged {family} in {time.monotonic() - begun:.0f} s")
     wrong: list[str] = []
     for kind in KINDS:
-        found = {engine: kept(bootstrap, families[engine, kind], kind) for engine in ENGINES}
-        say(f"{kind}: {_figures(found)}")
-        wrong += [line for one in found.values() for line in one.wrong[:3]]
+        outputs = {engine: kept(bootstrap, families[engine, kind], kind) for engine in ENGINES}
+        report(f"{kind}: {_figures(outputs)}")
+        wrong += [line for one in outputs.values() for line in one.wrong[:3]]
         for engine in ENGINES[1:]:
-            wrong += differences(f"{kind}: worker and {engine}", found["worker"], found[engine])
-        wrong += _proves_nothing(kind, found["worker"])
+            wrong += differences(f"{kind}: worker and {engine}", outputs["worker"], outputs[engine])
+        wrong += _proves_nothing(kind, outputs["worker"])
     return wrong
 
 
@@ -155,16 +155,16 @@ class _Expired:
         for place in places:
             place.offset = self._consumer.get_watermark_offsets(place, timeout=30)[1]
         self._consumer.assign(places)
-        self._told = dict.fromkeys((f"{family}.delta" for family in families), 0)
+        self._expired_counts = dict.fromkeys((f"{family}.delta" for family in families), 0)
 
     def wait(self, keys: int) -> None:
         """Wait until each family has reported the given number of keys."""
         deadline = time.monotonic() + PATIENCE_S
-        while any(told < keys for told in self._told.values()):
-            assert time.monotonic() < deadline, f"told of so many expiries, of {keys} each: {self._told}"
+        while any(count < keys for count in self._expired_counts.values()):
+            assert time.monotonic() < deadline, f"told of so many expiries, of {keys} each: {self._expired_counts}"
             for message in self._consumer.consume(10_000, 0.5):
                 assert message.error() is None, message.error()
-                self._told[message.topic()] += ("kind", b"expire") in (message.headers() or [])
+                self._expired_counts[message.topic()] += ("kind", b"expire") in (message.headers() or [])
         self._consumer.close()
 
 
@@ -247,11 +247,11 @@ def _await_stream(query: StreamingQuery, admin: Admin, deadline: float) -> None:
         time.sleep(0.5)
 
 
-def _figures(found: dict[str, Kept]) -> str:
+def _figures(outputs: dict[str, Kept]) -> str:
     return "; ".join(
         f"{engine} {len(one.sow):,} records, {sum(count for count, _ in one.deltas.values()):,} deltas "
         f"({one.kinds['delete']:,} deletes, {one.kinds['expire']:,} expiries), {one.letters.total():,} dead letters"
-        for engine, one in found.items()
+        for engine, one in outputs.items()
     )
 
 
@@ -259,4 +259,4 @@ def _proves_nothing(kind: str, one: Kept) -> list[str]:
     """The conditions that a history does not meet, without which its comparison proves nothing."""
     brought = {"records": one.sow, "deletes": one.kinds["delete"], "expiries": one.kinds["expire"]}
     brought["dead letters"] = one.letters
-    return [f"{kind}: the history brought no {what}" for what, found in brought.items() if not found]
+    return [f"{kind}: the history brought no {what}" for what, is_met in brought.items() if not is_met]

@@ -51,8 +51,8 @@ def right(bootstrap: str, merged: Family) -> Kept:
 def _write(bootstrap: str, name: str, family: Family) -> Kept:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     topics = [NewTopic(f"{name}.{role}", PARTITIONS, 1) for role in _ROLES]
-    for made in admin.create_topics(topics).values():
-        made.result(30)
+    for future in admin.create_topics(topics).values():
+        future.result(30)
     # Idempotent, as a batch that is sent again would overtake another one.
     producer = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random", "enable.idempotence": True})
     for role, records in family.items():
@@ -114,7 +114,7 @@ _HARMS: dict[str, tuple[Callable[[Family], None], str]] = {
 }
 
 
-def test_the_same_twice_is_no_difference(bootstrap, unique, merged, right) -> None:
+def test_equal_outputs_have_no_difference(bootstrap, unique, merged, right) -> None:
     """Equal outputs have no difference, and replayed deltas give the SOW records."""
     assert differences("twice", right, _write(bootstrap, unique, merged)) == []
     assert right.wrong == []
@@ -124,18 +124,18 @@ def test_the_same_twice_is_no_difference(bootstrap, unique, merged, right) -> No
 
 
 @pytest.mark.parametrize("harm", _HARMS)
-def test_harm_is_found(bootstrap, unique, merged, right, harm) -> None:
+def test_a_damaged_record_is_reported(bootstrap, unique, merged, right, harm) -> None:
     """The comparison reports each damaged record, with its place."""
     doctor, where = _HARMS[harm]
     doctored = {role: list(records) for role, records in merged.items()}
     doctor(doctored)
-    found = differences("doctored", right, _write(bootstrap, unique, doctored))
-    print("\n".join(found))
+    lines = differences("doctored", right, _write(bootstrap, unique, doctored))
+    print("\n".join(lines))
     # A dead letter that is another is two: one that is missing, one that is too many.
-    assert any(re.match(f"doctored: {where}: [12] of", line) for line in found)
+    assert any(re.match(f"doctored: {where}: [12] of", line) for line in lines)
 
 
-def test_deltas_that_do_not_lead_to_the_records_are_found(bootstrap, unique, merged) -> None:
+def test_deltas_that_do_not_lead_to_the_records_are_reported(bootstrap, unique, merged) -> None:
     """Replaying detects deltas that do not lead to the records, where both engines are wrong alike."""
     doctored = {role: list(records) for role, records in merged.items()}
     _changed("delta", lambda record: record._replace(value=b'{"id":"nobody","qty":-5}'))(doctored)

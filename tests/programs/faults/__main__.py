@@ -1,4 +1,4 @@
-"""The fault suite: `make faults ARGS="--seed 7 --only kill"`."""
+"""Runs the fault suite: `make faults ARGS="--seed 7 --only kill"`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TRIES_MAX = 3
 
 
 def main() -> int:
-    """Run them one after the other and print the table; 1 if anything is wrong."""
+    """Run the chosen scenarios one after the other and print the table; returns 1 if one of them failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.programs.faults", description=__doc__)
     parser.add_argument("--seed", type=int, default=secrets.randbits(32), help="what is random follows from it")
     parser.add_argument("--only", metavar="WORD", action="append", default=[], help="those with this in their name")
@@ -46,14 +46,14 @@ def main() -> int:
             extra = "; only if asked for" if scenario.is_extra else ""
             print(f"{scenario.name:<20} {scenario.what} (at most {scenario.limit_s:g} s{extra})")
         return 0
-    say(f"seed {arguments.seed}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # Workers and brokers end with us.
+    print_progress(f"seed {arguments.seed}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # Workers and brokers end with this process.
     directory = Path(tempfile.mkdtemp(prefix="sowstream-faults-"))
     outcomes = []
     try:
         with EmbeddedBroker() as broker:
             for number, scenario in enumerate(chosen, 1):
-                say(f"{number} of {len(chosen)}: {scenario.name}: {scenario.what}")
+                print_progress(f"{number} of {len(chosen)}: {scenario.name}: {scenario.what}")
                 place = directory / scenario.name
                 outcomes.append(
                     play(scenario, place, seed=arguments.seed, bootstrap=broker.bootstrap, short=arguments.short)
@@ -62,7 +62,7 @@ def main() -> int:
                     shutil.rmtree(place)
     finally:
         if arguments.keep or any(outcome.failure for outcome in outcomes):
-            say(f"settings, states and logs are in {directory}")
+            print_progress(f"settings, states and logs are in {directory}")
         else:
             shutil.rmtree(directory, ignore_errors=True)
     print(table(outcomes))
@@ -72,11 +72,11 @@ def main() -> int:
 
 
 def choose(words: Sequence[str], *, with_extra: bool = False) -> list[Scenario]:
-    """The scenarios with one of these words in their name; without words all but those that are run only if asked for.
+    """The scenarios whose names contain one of the words; without words, all but those that run only by name.
 
     Args:
-        words: what `--only` said.
-        with_extra: whether no words mean those too.
+        words: the words of `--only`.
+        with_extra: whether a call without words includes the scenarios that otherwise run only by name.
     """
     if words:
         return [one for one in SCENARIOS if any(word in one.name for word in words)]
@@ -84,11 +84,11 @@ def choose(words: Sequence[str], *, with_extra: bool = False) -> list[Scenario]:
 
 
 def play(scenario: Scenario, directory: Path, *, seed: int, bootstrap: str, short: bool = False) -> Outcome:
-    """Run one scenario; again, as often as it may be tried, where the broker itself broke its promise."""
+    """Run one scenario, and repeat it within its limit of tries if the broker itself violated its guarantees."""
     for spoiled in range(_TRIES_MAX):
         place = directory / f"try-{spoiled + 1}"
         place.mkdir(parents=True)
-        stage, failure = Stage(seed + spoiled, place, say, bootstrap, is_short=short), None
+        stage, failure = Stage(seed + spoiled, place, print_progress, bootstrap, is_short=short), None
         is_spoiled = False
         try:
             with stage:
@@ -99,15 +99,15 @@ def play(scenario: Scenario, directory: Path, *, seed: int, bootstrap: str, shor
             failure = f"{type(error).__name__}: {error}"
             is_spoiled = isinstance(error, AtFault)
             traceback.print_exc()
-        say(f"  {'ok' if failure is None else 'FAILED'} in {stage.elapsed_s:.0f} s")
+        print_progress(f"  {'ok' if failure is None else 'FAILED'} in {stage.elapsed_s:.0f} s")
         if not is_spoiled:
             break
-        say("  the broker left a transaction open by itself (KAFKA-20734): that says nothing of the workers")
+        print_progress("  the broker left a transaction open by itself (KAFKA-20734): that says nothing of the workers")
     return Outcome(scenario, stage.runs, stage.records, failure, stage.elapsed_s, spoiled)
 
 
-def say(text: str) -> None:
-    """Progress, for people."""
+def print_progress(text: str) -> None:
+    """Print progress for people."""
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 

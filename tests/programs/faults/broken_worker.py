@@ -1,4 +1,4 @@
-"""A worker with a bug: `broken_worker BUG worker NAME -c FILE`. The checker must find each of them."""
+"""A worker with a bug: `broken_worker BUG worker NAME -c FILE`. The checker must find each of these bugs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     from processor.record import Outgoing, Record
 
-_ENOUGH = 20  # Records in a batch, so that there is one in the middle to harm.
+_ENOUGH = 20  # Records in a batch, so that a record in the middle can be damaged.
 
 
 def once(owner: type, name: str, harm: Callable[..., Any], accept: Callable[..., bool]) -> None:
-    """Replace one call of a method, the first one that is accepted."""
+    """Replace one call of a method: the first one whose arguments are accepted."""
     original = getattr(owner, name)
     done = False
 
@@ -39,7 +39,7 @@ def once(owner: type, name: str, harm: Callable[..., Any], accept: Callable[...,
 
 
 def apply_before_commit() -> None:
-    """The store gets what is not committed, and then the transaction is rolled back."""
+    """Apply uncommitted changes to the store, and then roll the transaction back."""
     original = LayeredState.put_many
 
     def put_many(self: LayeredState, changes: Any) -> None:
@@ -51,7 +51,7 @@ def apply_before_commit() -> None:
 
 
 def offsets_not_in_the_transaction() -> None:
-    """The records are committed, the input offsets are not, and then the worker dies."""
+    """Commit the records without the input offsets, and then let the worker die."""
     original = TransactionalProducer.begin_commit
 
     def begin_commit(self: TransactionalProducer, topic: str, _: Any, group_metadata: Any, **more: Any) -> None:
@@ -62,7 +62,7 @@ def offsets_not_in_the_transaction() -> None:
 
 
 def process(harm: Callable[[list[Record]], list[Record]]) -> None:
-    """Give the processor other records than came; the position is that of those that came."""
+    """Process other records than those consumed, while the position is that of the consumed ones."""
 
     def harmed(original: Any, self: Task, records: Sequence[Record]) -> None:
         end = records[-1].offset + 1
@@ -73,7 +73,7 @@ def process(harm: Callable[[list[Record]], list[Record]]) -> None:
 
 
 def send(role: str, harm: Callable[[list[Outgoing]], list[Outgoing]], least: int = _ENOUGH) -> None:
-    """Send other records to a topic than there are."""
+    """Send other records to a topic than the worker produced."""
 
     def harmed(original: Any, self: Any, topic: str, partition: int | None, records: Any, *more: Any) -> Any:
         return original(self, topic, partition, harm(list(records)), *more)
@@ -87,19 +87,19 @@ def _is(topic: str, role: str) -> bool:
 
 
 def lose_one(records: list[Any]) -> list[Any]:
-    """Without one in the middle."""
+    """Remove one record in the middle."""
     place = _update(records)
     return records[:place] + records[place + 1 :]
 
 
 def repeat_one(records: list[Any]) -> list[Any]:
-    """With one in the middle twice."""
+    """Repeat one record in the middle."""
     place = _update(records)
     return records[: place + 1] + records[place:]
 
 
 def _update(records: list[Any]) -> int:
-    """The place of the first good delta from the middle on: what is lost or doubled of others is called otherwise."""
+    """The place of the first good delta from the middle on: the checker has other complaints for other records."""
     middle = len(records) // 2
     return next((place for place in range(middle, len(records)) if _is_delta(*records[place][:3])), middle)
 
@@ -114,7 +114,7 @@ def _is_delta(key: bytes | None, value: bytes | None, headers: Any) -> bool:
 
 
 def swap_two(records: list[Any]) -> list[Any]:
-    """The first two of the same key the other way round."""
+    """Swap the first two records of the same key."""
     places: dict[bytes | None, int] = {}
     for place, record in enumerate(records):
         if (before := places.setdefault(record[0], place)) != place:
@@ -139,7 +139,7 @@ BUGS: dict[str, tuple[Callable[[], None], str]] = {
         "of no input record in {name}.sow",
     ),
 }
-"""What is broken, and what the checker must say."""
+"""Each bug, with the complaint that the checker must raise."""
 
 
 if __name__ == "__main__":

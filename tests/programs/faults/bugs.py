@@ -1,4 +1,4 @@
-"""Workers with bugs: the checker must find every one, or it proves nothing about those without."""
+"""Runs workers with bugs: unless the checker finds each bug, its silence about other workers proves nothing."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _SHORT = ("apply-before-commit", "merge-a-record-twice", "drop-a-delta")
 
 
 def find_bugs(stage: Stage) -> None:
-    """One bug after the other, each in a world of its own."""
+    """Run one bug after the other, each in a world of its own."""
     for bug in _SHORT if stage.is_short else BUGS:
         find(stage, bug, BUGS[bug][1])
     leave_a_transaction_open(stage)
 
 
 def find(stage: Stage, bug: str, complaint: str) -> None:
-    """Let a worker with the bug work, then one without; the checker must complain of it."""
+    """Let a worker with the bug work, then one without; the checker must report the complaint."""
     world = stage.world()
     publish(world, commands(stage.seed, _RECORDS, _KEYS))
     broken = world.start(program=["tests.programs.faults.broken_worker", bug])
@@ -44,7 +44,7 @@ def find(stage: Stage, bug: str, complaint: str) -> None:
 
 
 def leave_a_transaction_open(stage: Stage) -> None:
-    """Somebody writes to SOW and never ends what it began."""
+    """Open a transaction on SOW with a foreign producer and never end it."""
     world = stage.world(runtime={"transaction_timeout_s": 1, "commit_interval_s": 0.1})
     publish(world, commands(stage.seed, 100, _KEYS))
     start_and_settle(world)
@@ -61,14 +61,14 @@ def leave_a_transaction_open(stage: Stage) -> None:
 
 
 def _complains(stage: Stage, world: World, complaint: str, bug: str) -> None:
-    said = "nothing"
+    message = "nothing"
     try:
         check(world)
     except Discrepancy as error:
-        said = str(error)
-    assert complaint in said, f"{bug}: not {complaint!r}, but {said}"
+        message = str(error)
+    assert complaint in message, f"{bug}: not {complaint!r}, but {message}"
     stage.count(world, _RECORDS)
-    stage.say(f"  {bug}: {_first(said.splitlines(), complaint)}")
+    stage.report(f"  {bug}: {_first(message.splitlines(), complaint)}")
 
 
 def _first(lines: Iterable[str], complaint: str) -> str:

@@ -1,7 +1,7 @@
-"""The checker: accounts for every input record by what an independent reader finds in the output topics.
+"""The checker: accounts for every input record by the output records that an independent reader reads.
 
-Its own words on what must be are in `expected.py`, a fold of the input that shares no code with the product; how the
-outputs are held against it is in `examine.py`.
+The expected outputs come from `expected.py`, a fold of the input that shares no code with the product; `examine.py`
+compares the outputs with them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Guarantee = Literal["exactly_once", "at_least_once"]
 
 
 class Discrepancy(AssertionError):
-    """What came out is not what had to; the message says what, how often, and the first few."""
+    """The outputs differ from the expected ones; the message gives the kinds of differences, and examples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,29 +37,29 @@ class Figures:
     """The account of a run: inputs = updates + rejected + duplicates + nothing + rekeyed."""
 
     inputs: int
-    """Input records, those that a worker sent again with their key among them."""
+    """Number of input records, including those that a worker sent again with their key."""
     updates: int
-    """Input records that changed a key, each told once by SOW and once by delta."""
+    """Number of input records that changed a key, each with one SOW record and one delta."""
     rejected: int
     duplicates: int
     nothing: int
-    """Deletes of what is not there."""
+    """Number of deletes of missing records."""
     rekeyed: int
     keys: int
-    """Records in SOW at the end."""
+    """Number of records in SOW at the end."""
     repeats: int
-    """Outputs told again; 0 unless the guarantee allows it."""
+    """Number of repeated outputs; 0 unless the guarantee allows them."""
 
     def __str__(self) -> str:
-        told = (
+        summary = (
             f"{self.inputs:,} records: {self.updates:,} updates of now {self.keys:,} keys, {self.rejected:,} rejected, "
             f"{self.duplicates:,} duplicates, {self.nothing:,} deletes of nothing, {self.rekeyed:,} sent again"
         )
-        return f"{told}; {self.repeats:,} outputs told again" if self.repeats else told
+        return f"{summary}; {self.repeats:,} outputs told again" if self.repeats else summary
 
 
 class Evidence(NamedTuple):
-    """What was read of a family after a run: each topic in order of partition and offset."""
+    """The records of a family after a run: each topic in order of partition and offset."""
 
     name: str
     inputs: list[Seen]
@@ -73,11 +73,11 @@ def check(world: World, *, guarantee: Guarantee = "exactly_once", name: str | No
 
     Args:
         world: the family; its topics have the default policies.
-        guarantee: at_least_once lets outputs come again, with the same content.
+        guarantee: at_least_once allows repeated outputs with the same content.
         name: the family's name, if it is not the world's own.
 
     Raises:
-        Discrepancy: something does not add up.
+        Discrepancy: the outputs differ from the expected ones.
     """
     wrong = open_transactions(world)
     topics = {role: world.read(role, name) for role in ("publish", "sow", "delta", "dlq")}
@@ -90,7 +90,7 @@ def check(world: World, *, guarantee: Guarantee = "exactly_once", name: str | No
 
 
 def account(evidence: Evidence, *, guarantee: Guarantee = "exactly_once") -> tuple[Figures, list[str]]:
-    """The same, of what was read; the account, and what is wrong."""
+    """Account for every input record of evidence that was read before; returns the account and the complaints."""
     name, inputs, sow, delta, dlq = evidence
     may_repeat = guarantee == "at_least_once"
     expected, complaints = expect(f"{name}.publish", inputs), Complaints()

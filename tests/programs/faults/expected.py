@@ -1,4 +1,4 @@
-"""What must become of every input record: a naive fold in partition order, written without looking at the product."""
+"""The expected outcome of every input record: a naive fold, written without looking at the product."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ _COMMANDS = ("publish", "delta_publish", "sow_delete")
 
 
 class Update(NamedTuple):
-    """One change of one key: what SOW and delta must tell of an input record."""
+    """One change of one key: the content of the SOW record and the delta of an input record."""
 
     source: str
     """The input record, `topic/partition/offset`."""
     key: bytes
     version: int
     record: Any
-    """The whole record after it; None: there is none any more."""
+    """The full record after it; None if it is deleted."""
 
 
 @dataclass
 class Expected:
-    """What must come of an input."""
+    """The expected outputs of an input topic."""
 
     updates: dict[int, list[Update]] = field(default_factory=lambda: defaultdict(list))
-    """By partition, in order."""
+    """The updates by partition, in order."""
     rejected: dict[str, Seen] = field(default_factory=dict)
-    """What must be in the DLQ, by source."""
+    """The expected dead letters, by source."""
     duplicates: int = 0
     nothing: int = 0
-    """Deletes of what is not there."""
+    """Number of deletes of missing records."""
     rekeyed: list[Seen] = field(default_factory=list)
-    """Records without a Kafka key, which are sent again with the key of their body."""
+    """Records without a Kafka key, which are sent again with the key in their body."""
     world: dict[bytes, Any] = field(default_factory=dict)
-    """The state of the world in the end."""
+    """The state of the world at the end."""
 
 
 def expect(topic: str, records: list[Seen]) -> Expected:
@@ -48,58 +48,58 @@ def expect(topic: str, records: list[Seen]) -> Expected:
     expected = Expected()
     versions: dict[bytes, int] = {}
     marks: dict[tuple[int, str], int] = {}
-    for given in records:
-        source = f"{topic}/{given.partition}/{given.offset}"
-        if not is_good(given):
-            expected.rejected[source] = given
+    for message in records:
+        source = f"{topic}/{message.partition}/{message.offset}"
+        if not is_mergeable(message):
+            expected.rejected[source] = message
             continue
-        key = given.key
+        key = message.key
         if key is None:
-            expected.rekeyed.append(given)
+            expected.rekeyed.append(message)
             continue
-        if "sequence" in given.headers:
-            # Not above the highest one taken of this client in this partition: a duplicate.
-            mark, sequence = (given.partition, given.headers["client"]), int(given.headers["sequence"])
+        if "sequence" in message.headers:
+            # A sequence not above the highest one applied for this client in this partition is a duplicate.
+            mark, sequence = (message.partition, message.headers["client"]), int(message.headers["sequence"])
             if sequence <= marks.get(mark, 0):
                 expected.duplicates += 1
                 continue
             marks[mark] = sequence
-        record = _after(expected.world.get(key), given)
+        record = _after(expected.world.get(key), message)
         if record is None:
             if key not in versions:
                 expected.nothing += 1
                 continue
-            expected.updates[given.partition].append(Update(source, key, versions.pop(key) + 1, None))
+            expected.updates[message.partition].append(Update(source, key, versions.pop(key) + 1, None))
             del expected.world[key]
             continue
         versions[key] = versions.get(key, 0) + 1
         expected.world[key] = record
-        expected.updates[given.partition].append(Update(source, key, versions[key], record))
+        expected.updates[message.partition].append(Update(source, key, versions[key], record))
     return expected
 
 
-def is_good(given: Seen) -> bool:
-    """Whether a record can be merged at all."""
-    if given.headers.get("command", "publish") not in _COMMANDS:
+def is_mergeable(message: Seen) -> bool:
+    """Whether a record can be merged."""
+    if message.headers.get("command", "publish") not in _COMMANDS:
         return False
-    if given.key is not None and (given.value is None or given.headers.get("command") == "sow_delete"):
+    if message.key is not None and (message.value is None or message.headers.get("command") == "sow_delete"):
         return True
     try:
-        body = json.loads(given.value or b"")
+        body = json.loads(message.value or b"")
     except ValueError:
         return False
     if not isinstance(body, dict):
         return False
-    if given.key is None:
+    if message.key is None:
         return "id" in body
-    # A delta may leave its key out; one that has it must agree.
-    is_delta = given.headers.get("command", "delta_publish") != "publish"
-    return str(body["id"]).encode() == given.key if "id" in body else is_delta
+    # A delta may lack its key; a key in its body must equal the record's.
+    is_delta = message.headers.get("command", "delta_publish") != "publish"
+    return str(body["id"]).encode() == message.key if "id" in body else is_delta
 
 
-def _after(old: Any, given: Seen) -> Any:
-    command = given.headers.get("command", "delta_publish")
-    if given.value is None or command == "sow_delete":
+def _after(old: Any, message: Seen) -> Any:
+    command = message.headers.get("command", "delta_publish")
+    if message.value is None or command == "sow_delete":
         return None
-    body = json.loads(given.value)
+    body = json.loads(message.value)
     return body if command == "publish" else merged(old, body)

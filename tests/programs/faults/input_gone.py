@@ -1,4 +1,4 @@
-"""Input that is deleted before it was processed: its partition is held, and nothing behind the hole is merged."""
+"""Input is deleted before it was processed: its partition is held, and no record behind the gap is merged."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from tests.endtoend.world import Worker, World
 
 _KEYS = 500
-_SAYS = "nothing is skipped silently"
+_REMEDY = "nothing is skipped silently"
 
 
 def input_gone(stage: Stage) -> None:
-    """First between two workers, then under one that stands still."""
+    """Delete input between two workers, then under a worker that is stopped."""
     world = stage.world()
     publish(world, commands(stage.seed, 2_000, _KEYS))
     start_and_settle(world)
     stage.check(world)
     publish(world, commands(stage.seed + 1, 2_000, _KEYS))
     lows = _delete(world)
-    _refuses(world, world.start(), lows)
+    _check_refusal(world, world.start(), lows)
 
     world = stage.world()
     worker = world.start()
@@ -40,25 +40,26 @@ def input_gone(stage: Stage) -> None:
         lows = _delete(world)
     finally:
         worker.process.send_signal(signal.SIGCONT)
-    _refuses(world, worker, lows)
+    _check_refusal(world, worker, lows)
 
 
 def _delete(world: World) -> dict[int, int]:
-    """Delete all but the last records of every partition, as retention would; the oldest that are left."""
+    """Delete all but the last records of every partition, as retention would; returns the oldest offsets left."""
     topic = f"{world.name}.publish"
     ends = Admin(world.config.kafka).end_offsets(topic, range(4))
     lows = {partition: end - 5 for partition, end in ends.items()}
     places = [TopicPartition(topic, partition, low) for partition, low in lows.items()]
-    admin = AdminClient({"bootstrap.servers": world.bootstrap, "log_level": 3})  # Answers die with it.
+    # The client drops answers when it is closed.
+    admin = AdminClient({"bootstrap.servers": world.bootstrap, "log_level": 3})
     for future in admin.delete_records(places).values():
         future.result()
     return lows
 
 
-def _refuses(world: World, worker: Worker, lows: dict[int, int]) -> None:
-    """It holds every partition, says what to do, ends in good order, and has merged nothing behind the hole."""
+def _check_refusal(world: World, worker: Worker, lows: dict[int, int]) -> None:
+    """Check that the worker holds every partition, gives the remedy, stops, and merged nothing after the gap."""
     world.wait(lambda: _held(worker) == set(lows), "every partition being held")
-    assert _SAYS in worker.log(), worker.log()
+    assert _REMEDY in worker.log(), worker.log()
     code = worker.stop()
     assert code == 0, f"exit code {code}:\n{worker.log()}"
     merged = [record.headers["source"] for record in world.read("sow")]
@@ -67,7 +68,7 @@ def _refuses(world: World, worker: Worker, lows: dict[int, int]) -> None:
 
 
 def _held(worker: Worker) -> set[int]:
-    """The partitions that it says it holds for this."""
+    """The partitions that the worker reports as held for this reason."""
     lines = [json.loads(line) for line in worker.log().splitlines() if '"partition held"' in line]
     return {line["partition"] for line in lines if line["reason"] == "input_gone"}
 

@@ -1,4 +1,4 @@
-"""Workers that are killed -9: at every point between two commits, and whenever it hits them."""
+"""Kills workers with SIGKILL: at every point between two commits, and at random moments."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 _KEYS = 2_000
 _RECORDS_PER_S = 1_000
-_RECORDS_MAX = 10_000_000  # More than any scenario has time for.
+_RECORDS_MAX = 10_000_000  # More records than any scenario has time for.
 
 
 def at_every_point(stage: Stage) -> None:
-    """On a state that another worker left; where the victim dies, a third one takes over."""
+    """Kill a worker at every point, on the state of an earlier worker; a third one takes over."""
     world = stage.world()
     for number, point in enumerate(POINTS):
         count = stage.rng.randint(1, 3)
-        stage.say(f"  {point}, the {count}. time")
+        stage.report(f"  {point}, the {count}. time")
         if point == "during restore":
             publish(world, commands(stage.seed + 1_000, 2_000, _KEYS))
             start_and_settle(world)
@@ -32,7 +32,7 @@ def at_every_point(stage: Stage) -> None:
         with Load(world, commands(stage.seed + number, _RECORDS_MAX, _KEYS), _RECORDS_PER_S) as load:
             if POINTS[point][3] is die:
                 world.wait(lambda victim=victim: victim.process.poll() is not None, f"dying {point}")
-                # Of what was injected, not of something else.
+                # From the injected error, not from another one.
                 assert victim.process.returncode == -signal.SIGKILL, victim.log()
                 world.start()
             else:
@@ -44,16 +44,16 @@ def at_every_point(stage: Stage) -> None:
 
 
 def at_random(stage: Stage) -> None:
-    """Two workers under load, of which now and then one is killed, and started again at once."""
+    """Run two workers under load, and kill and restart one of them at random moments."""
     kills = 3 if stage.is_short else 30
     world = stage.world()
     workers = [world.start(), world.start()]
     world.wait(lambda: any(is_ready(worker) for worker in workers), "a worker starting")
     with Load(world, commands(stage.seed, _RECORDS_MAX, _KEYS), _RECORDS_PER_S) as load:
         for number in range(kills):
-            time.sleep(stage.rng.uniform(0.1, 4))  # At whatever they are doing by then; the seed says when.
+            time.sleep(stage.rng.uniform(0.1, 4))  # The seed decides at which moment of their work.
             place = stage.rng.randrange(len(workers))
-            stage.say(f"  kill {number + 1} of {kills}: worker {place}, {load.published:,} records are published")
+            stage.report(f"  kill {number + 1} of {kills}: worker {place}, {load.published:,} records are published")
             kill(workers[place])
             workers[place] = world.start()
         load.stop()
@@ -63,15 +63,15 @@ def at_random(stage: Stage) -> None:
 
 
 def all_at_once(stage: Stage) -> None:
-    """Three workers, two of them on directories of their own; all of them die, and come back."""
+    """Kill three workers at once, two of them on directories of their own, and start them again."""
     turns = 1 if stage.is_short else 5
     world = stage.world()
     with Load(world, commands(stage.seed, _RECORDS_MAX, _KEYS), _RECORDS_PER_S) as load:
         for turn in range(turns):
             workers = [world.start(), *(world.start(state_dir=world.directory / f"state-{n}") for n in range(2))]
             world.wait(lambda workers=workers: any(map(is_ready, workers)), "a worker starting")
-            time.sleep(stage.rng.uniform(0, 4))  # At whatever they are doing by then; the seed says when.
-            stage.say(f"  turn {turn + 1} of {turns}: {load.published:,} records are published")
+            time.sleep(stage.rng.uniform(0, 4))  # The seed decides at which moment of their work.
+            stage.report(f"  turn {turn + 1} of {turns}: {load.published:,} records are published")
             kill(*workers)
         load.stop()
     world.start()
@@ -81,7 +81,7 @@ def all_at_once(stage: Stage) -> None:
 
 
 def kill(*workers: Worker) -> None:
-    """End these at once, as a power cut would; one that has ended by itself is an error that nobody else would see."""
+    """Kill workers at once, as a power cut would; raises an error if one of them had already ended."""
     for worker in workers:
         code = worker.process.poll()
         assert code is None, f"exit code {code} before it was killed:\n{worker.log()}"
@@ -92,19 +92,19 @@ def kill(*workers: Worker) -> None:
 
 
 def is_ready(worker: Worker) -> bool:
-    """Whether it has taken a partition."""
+    """Whether a worker has been assigned a partition."""
     return '"event": "restored"' in worker.file.read_text(errors="replace")
 
 
 def start_and_settle(world: World) -> None:
-    """A worker in good order, until all is processed."""
+    """Run a worker without a bug until all input is processed."""
     world.start()
     world.settle()
     stop_all(world)
 
 
 def stop_all(world: World) -> None:
-    """End the workers in good order; one that cannot is an error."""
+    """Stop the workers in good order; a worker that cannot stop is an error."""
     for worker in world.workers:
         if worker.process.poll() is None:
             code = worker.stop()

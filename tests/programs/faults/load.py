@@ -1,4 +1,4 @@
-"""What the fault suite publishes: commands of every kind and fate, each known by its header `trace`."""
+"""The input of the fault suite: commands of every kind and outcome, each identified by its header `trace`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Command(NamedTuple):
 
 
 def commands(seed: int, count: int, keys: int) -> Iterator[Command]:
-    """So many commands over so many keys: deltas most of all, and everything else that a record may be."""
+    """Generate commands: mostly deltas, and also every other kind of record."""
     rng = random.Random(seed)
     sequence = 0
     repeatable: list[Command] = []
@@ -78,15 +78,15 @@ def _bad(rng: random.Random, key: int, trace: dict[str, str]) -> tuple[bytes, di
 
 
 class Load:
-    """Publishes in the background while a scenario does its harm: `with Load(world, commands(...), 2_000): ...`.
+    """Publishes in the background while a scenario injects its faults: `with Load(world, commands(...), 2_000): ...`.
 
-    Leaving the block waits until all is published; `stop` ends it early.
+    Leaving the block waits until all commands are published; `stop` ends it early.
     """
 
-    def __init__(self, world: World, given: Iterable[Command], records_per_s: float) -> None:
+    def __init__(self, world: World, records: Iterable[Command], records_per_s: float) -> None:
         self.published = 0
         self._world = world
-        self._given = given
+        self._records = records
         self._records_per_s = records_per_s
         self._stop = threading.Event()
         self._failure: BaseException | None = None
@@ -107,11 +107,11 @@ class Load:
 
     @property
     def is_over(self) -> bool:
-        """Whether everything is published."""
+        """Whether all commands are published."""
         return not self._thread.is_alive()
 
     def stop(self) -> None:
-        """Publish no more."""
+        """Stop publishing."""
         self._stop.set()
 
     def _run(self) -> None:
@@ -128,13 +128,13 @@ class Load:
                 "enable.idempotence": True,
                 "linger.ms": 5,
                 "log_level": 0,
-                "message.timeout.ms": 0,  # A broker may be away for long; what was published goes on then.
+                "message.timeout.ms": 0,  # A broker may be away for long; publishing resumes afterwards.
                 "reconnect.backoff.max.ms": 500,
             }
         )
         topic = f"{self._world.name}.publish"
         began_s = time.monotonic()
-        for command in self._given:
+        for command in self._records:
             while True:
                 try:
                     producer.produce(topic, command.value, command.key, headers=dict(command.headers))
@@ -149,7 +149,7 @@ class Load:
         assert producer.flush(120) == 0, "the load cannot be published"
 
 
-def publish(world: World, given: Iterable[Command]) -> None:
-    """Publish all of it at once."""
-    with Load(world, given, float("inf")):
+def publish(world: World, records: Iterable[Command]) -> None:
+    """Publish all commands at once."""
+    with Load(world, records, float("inf")):
         pass

@@ -1,4 +1,4 @@
-"""Finds transactions that nobody ends: a reader of committed records would wait behind them for ever."""
+"""Finds transactions that were never ended: a reader of committed records would wait behind them for ever."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from processor.hosting.pipeline import specs
 if TYPE_CHECKING:
     from tests.endtoend.world import World
 
-_MARGIN_S = 10.0  # The broker looks for transactions that are over once a second, on a machine that may be busy.
+_MARGIN_S = 10.0  # The broker checks for expired transactions once a second, on a machine that may be busy.
 _ASK_TIMEOUT_S = 15.0
 
 
 def open_transactions(world: World) -> list[str]:
-    """What is still open when every transaction must have ended: topic partitions, and groups' offsets.
+    """The topic partitions and group offsets with an open transaction when every transaction must have ended.
 
-    In a partition without an open transaction the last stable offset is the end: what a marker record of Kafka's own
-    system test shows by being read, the broker says when asked. Waits for as long as a dead worker's transaction lives.
+    In a partition without an open transaction the last stable offset equals the end offset: Kafka's own system test
+    proves it by reading a marker record, this function asks the broker. It waits for the life time of a dead worker's
+    transaction.
     """
     admin = AdminClient({"bootstrap.servers": world.bootstrap, "log_level": 3})
     places = [TopicPartition(spec.name, number) for spec in specs(world.config) for number in range(spec.partitions)]
@@ -31,7 +32,7 @@ def open_transactions(world: World) -> list[str]:
         left = _unstable(admin, places) + _pending(admin, world)
         if not left or time.monotonic() > deadline_s:
             return [f"transaction left open: {what}" for what in left]
-        time.sleep(0.2)  # Between two looks; the fact decides.
+        time.sleep(0.2)  # Between two polls; the observed state decides.
 
 
 def _unstable(admin: AdminClient, places: list[TopicPartition]) -> list[str]:
@@ -51,7 +52,7 @@ def _ends(admin: AdminClient, places: list[TopicPartition], level: IsolationLeve
 
 
 def _pending(admin: AdminClient, world: World) -> list[str]:
-    """Groups with input offsets in an open transaction: Kafka refuses to tell them if asked for stable ones."""
+    """The groups with input offsets in an open transaction, for which Kafka refuses to return stable offsets."""
     left = []
     for name in [*world.config.topics, *world.config.conflated]:
         group = f"{world.config.application_id}.{name}"

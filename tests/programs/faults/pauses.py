@@ -1,4 +1,4 @@
-"""Workers that stand still for longer than anybody waits for them, and then go on as if nothing had been."""
+"""Workers that are stopped for longer than every time limit, and then resumed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _POLL_LIMIT_S = 6
 
 
 def pause(stage: Stage) -> None:
-    """A worker stops in the middle of its work; another one takes over and finishes; then the first one goes on."""
+    """Stop a worker in the middle of its work; another one takes over and finishes; then the first one resumes."""
     world = stage.world(
         kafka={"max.poll.interval.ms": str(_POLL_LIMIT_S * 1000)}, runtime={"transaction_timeout_s": _POLL_LIMIT_S / 3}
     )
@@ -27,24 +27,26 @@ def pause(stage: Stage) -> None:
     world.wait(lambda: is_ready(zombie), "the first worker starting")
     for turn in range(1 if stage.is_short else 4):
         with Load(world, commands(stage.seed + turn, 6_000, _KEYS), _RECORDS_PER_S):
-            time.sleep(stage.rng.uniform(0.2, 2))  # In the middle of whatever it does by then; the seed says when.
+            time.sleep(stage.rng.uniform(0.2, 2))  # The seed decides at which moment of its work.
             zombie.process.send_signal(signal.SIGSTOP)
             stopped_s = time.monotonic()
             successor = world.start(state_dir=world.directory / f"state-{turn}")
         try:
-            world.settle()  # The stopped worker's session is over, and its transaction.
-            stage.say(f"  turn {turn + 1}: finished by the other {time.monotonic() - stopped_s:.1f} s after the stop")
+            world.settle()  # The stopped worker's session and transaction have expired.
+            stage.report(
+                f"  turn {turn + 1}: finished by the other {time.monotonic() - stopped_s:.1f} s after the stop"
+            )
             before = _counts(world)
             while time.monotonic() - stopped_s < _POLL_LIMIT_S + 1:
-                time.sleep(0.1)  # Until its poll limit is over too.
-            said = _rejoins(zombie)
+                time.sleep(0.1)  # Until its poll limit has expired too.
+            rejoins = _rejoins(zombie)
         finally:
             zombie.process.send_signal(signal.SIGCONT)
-        world.wait(lambda said=said: _rejoins(zombie) > said, "the zombie coming back to the group")
+        world.wait(lambda rejoins=rejoins: _rejoins(zombie) > rejoins, "the zombie coming back to the group")
         after = _counts(world)
         assert after == before, f"the zombie committed something: {before} became {after}"
         stage.check(world)
-        # It works like any other again.
+        # It works like any other worker again.
         assert successor.stop() == 0, successor.log()
         with Load(world, commands(stage.seed + 100 + turn, 1_000, _KEYS), _RECORDS_PER_S):
             pass
@@ -54,12 +56,12 @@ def pause(stage: Stage) -> None:
 
 
 def _counts(world: World) -> dict[str, int]:
-    """How many committed records each topic has."""
+    """The number of committed records of each topic."""
     return {role: len(world.read(role)) for role in ("publish", "sow", "delta", "dlq")}
 
 
 def _rejoins(worker: Worker) -> int:
-    """How often it was told its partitions."""
+    """How often a worker was assigned partitions."""
     return worker.file.read_text(errors="replace").count('"event": "assigned"')
 
 

@@ -1,4 +1,4 @@
-"""A group that is never at rest."""
+"""A group that rebalances all the time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WORKERS_MAX = 4
 
 
 def join_and_leave(stage: Stage) -> None:
-    """Every second one joins, or one that has been there for long is told to leave; one always stays."""
+    """Every second, start a worker or stop one that has run for long; one worker always stays."""
     turns = 8 if stage.is_short else 60
     world = stage.world()
     stays = world.start()
@@ -39,12 +39,12 @@ def join_and_leave(stage: Stage) -> None:
                 leaver.process.terminate()
                 gone.append(leaver)
             if turn % 10 == 9:
-                stage.say(f"  turn {turn + 1} of {turns}: {1 + len(here)} workers, {load.published:,} records")
+                stage.report(f"  turn {turn + 1} of {turns}: {1 + len(here)} workers, {load.published:,} records")
             time.sleep(max(0.0, 1 - (time.monotonic() - began_s)))
         load.stop()
     for worker in gone:
         code = worker.process.wait(timeout=60)
-        # One that was told before it could listen has done nothing yet, nor said anything.
+        # A worker stopped before it handled signals has neither processed nor logged anything.
         assert code == 0 or (code == -signal.SIGTERM and not worker.log()), f"exit code {code}:\n{worker.log()}"
     world.settle()
     stop_all(world)

@@ -1,4 +1,4 @@
-"""What a scenario of the fault suite is, and what it is given to run with."""
+"""A scenario of the fault suite, and the stage on which it runs."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One calamity, or one kind of them: `--only NAME`."""
+    """One fault, or one kind of faults: `--only NAME`."""
 
     name: str
     """A word or two with hyphens, such as `kill-random`."""
     what: str
-    """One line for the table: what happens to whom, and how often."""
+    """One line for the table: the fault, its target, and how often it occurs."""
     limit_s: float
-    """Longest time it may take; more is a failure."""
+    """Longest allowed duration; a longer run is a failure."""
     run: Callable[[Stage], None]
     is_extra: bool = False
-    """Whether it runs only where `--only` names it: it takes as long as many others."""
+    """Whether it runs only if `--only` names it: it takes as long as many others."""
 
 
 class TooSlow(AssertionError):
-    """A scenario took longer than it may."""
+    """A scenario took longer than its limit."""
 
 
 @dataclass
 class Stage:
-    """What a scenario runs with: a broker, an empty directory, a seed; it keeps the account.
+    """The environment of a scenario: a broker, an empty directory, a seed; it counts the runs and records.
 
     ```python
     def run(stage: Stage) -> None:
@@ -56,13 +56,13 @@ class Stage:
 
     seed: int
     directory: Path
-    say: Callable[[str], None]
-    given: str | None = None
-    """The bootstrap of a broker that runs; None: an embedded one, started when it is asked for."""
+    report: Callable[[str], None]
+    shared_bootstrap: str | None = None
+    """The bootstrap of a running broker; None: an embedded one, started on first use."""
     is_short: bool = False
-    """Whether `make test` runs it: the same on less."""
+    """Whether `make test` runs the scenario, with fewer repetitions."""
     runs: int = 0
-    """How often everything was accounted for."""
+    """Number of runs accounted for."""
     rng: random.Random = field(init=False)
     began_s: float = field(init=False, default_factory=time.monotonic)
     _cleanup: contextlib.ExitStack = field(init=False, default_factory=contextlib.ExitStack)
@@ -82,17 +82,17 @@ class Stage:
 
     @property
     def bootstrap(self) -> str:
-        """The broker that scenarios share who do nothing to it."""
-        if self.given is None:
-            self.given = self.keep(EmbeddedBroker()).bootstrap
-        return self.given
+        """The broker shared by the scenarios that do not harm it."""
+        if self.shared_bootstrap is None:
+            self.shared_bootstrap = self.keep(EmbeddedBroker()).bootstrap
+        return self.shared_bootstrap
 
     def keep(self, thing: contextlib.AbstractContextManager[_T]) -> _T:
-        """Enter a context that ends with the stage, after the worlds made later."""
+        """Enter a context that ends with the stage, after the worlds created later."""
         return self._cleanup.enter_context(thing)
 
     def world(self, *, bootstrap: str | None = None, **settings: Any) -> World:
-        """A new family of topics whose outputs say their source; `settings` are those of `World`."""
+        """Create a family of topics whose outputs have the header `source`; `settings` are those of `World`."""
         self._made += 1
         name = f"faults{self.rng.getrandbits(32):08x}"
         directory = self.directory / f"{self._made}"
@@ -105,25 +105,25 @@ class Stage:
         """Account for every record of a run.
 
         Raises:
-            Discrepancy: something does not add up.
+            Discrepancy: the outputs differ from the expected ones.
         """
         figures = check(world, guarantee=guarantee)
         self.runs += 1
         self._inputs[world.name] = figures.inputs
-        self.say(f"  {figures}")
+        self.report(f"  {figures}")
         return figures
 
     @property
     def records(self) -> int:
-        """How many input records were accounted for, each counted once."""
+        """Number of input records accounted for, each counted once."""
         return sum(self._inputs.values())
 
     def count(self, world: World, records: int) -> None:
-        """A run that was not to be right."""
+        """Count a run whose outputs were meant to be wrong."""
         self.runs += 1
         self._inputs[world.name] = records
 
     @property
     def elapsed_s(self) -> float:
-        """Since the scenario began."""
+        """Time since the scenario began."""
         return time.monotonic() - self.began_s

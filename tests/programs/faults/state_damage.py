@@ -1,4 +1,4 @@
-"""What befalls a state directory between two workers: the next one finds out, and restores from the SOW topic."""
+"""Damages a state directory between two workers: the next worker detects it, and restores from the SOW topic."""
 
 from __future__ import annotations
 
@@ -26,53 +26,53 @@ if TYPE_CHECKING:
 
 _KEYS = 2_000
 _RECORDS = 3_000
-_TOLD = ("local state damaged", "local state wiped", "local state is not ours")
+_DAMAGE_EVENTS = ("local state damaged", "local state wiped", "local state is not ours")
 
 
 class Scene(NamedTuple):
-    """What a damage is done with."""
+    """The directories that a damage needs."""
 
     rng: random.Random
     partition: Path
-    """The directory of the partition that is harmed."""
+    """The directory of the partition to damage."""
     other: Path
-    """That of another partition of the same topic."""
+    """The directory of another partition of the same topic."""
     foreign: Path
-    """That of the same partition of another topic."""
+    """The directory of the same partition of another topic."""
 
 
 def remove_tables(scene: Scene) -> None:
-    """Every table file is gone."""
+    """Remove every table file."""
     for table in _files(scene, "*.sst"):
         table.unlink()
 
 
 def remove_one_table(scene: Scene) -> None:
-    """One of them is."""
+    """Remove one table file."""
     scene.rng.choice(_files(scene, "*.sst")).unlink()
 
 
 def remove_current(scene: Scene) -> None:
-    """RocksDB's pointer to its list of files is gone."""
+    """Remove RocksDB's pointer to its list of files."""
     for file in _files(scene, "CURRENT"):
         file.unlink()
 
 
 def truncate_manifest(scene: Scene) -> None:
-    """The list of files is cut in the middle."""
+    """Truncate the list of files in the middle."""
     for file in _files(scene, "MANIFEST-*"):
         with file.open("r+b") as opened:
             opened.truncate(file.stat().st_size // 2)
 
 
 def empty_every_file(scene: Scene) -> None:
-    """Every file is there, and none has a byte: a file system that lost what was not synced."""
+    """Empty every file, as a file system does that lost all data not synced."""
     for file in _files(scene, "*"):
         file.write_bytes(b"")
 
 
 def flip_bits(scene: Scene) -> None:
-    """Bits are turned over in every kilobyte of every table."""
+    """Flip bits in every kilobyte of every table."""
     for table in _files(scene, "*.sst"):
         data = bytearray(table.read_bytes())
         for begin in range(0, len(data), 1024):
@@ -81,7 +81,7 @@ def flip_bits(scene: Scene) -> None:
 
 
 def flip_one_bit(scene: Scene) -> None:
-    """One bit of one file; where it goes unread, it harms nobody."""
+    """Flip one bit of one file; if it is never read, it does no harm."""
     file = scene.rng.choice([file for file in _files(scene, "*") if file.stat().st_size])
     data = bytearray(file.read_bytes())
     data[scene.rng.randrange(len(data))] ^= 1 << scene.rng.randrange(8)
@@ -89,12 +89,12 @@ def flip_one_bit(scene: Scene) -> None:
 
 
 def take_the_neighbours(scene: Scene) -> None:
-    """A copy of another partition's directory."""
+    """Replace the directory by a copy of another partition's."""
     _replace(scene.partition, scene.other)
 
 
 def take_another_topics(scene: Scene) -> None:
-    """A copy of the directory of the same partition of another topic."""
+    """Replace the directory by a copy of the same partition's of another topic."""
     _replace(scene.partition, scene.foreign)
 
 
@@ -118,13 +118,13 @@ DAMAGES: dict[str, tuple[Callable[[Scene], None], bool]] = {
     "it is newer than SOW": (_of(run_ahead), True),
     "it is older than delete.retention.ms": (_of(fall_behind_the_horizon), True),
 }
-"""Each damage, and whether the worker must tell of it."""
+"""Each damage, and whether the worker must report it."""
 
 
 def every_damage(stage: Stage) -> None:
-    """One after the other, to all partitions but one of the same topic."""
+    """Inflict each damage in turn, on all partitions but one of the same topic."""
     world, foreign = stage.world(), stage.world()
-    for number, (what, (damage, is_told)) in enumerate(DAMAGES.items()):
+    for number, (what, (damage, is_reported)) in enumerate(DAMAGES.items()):
         publish(world, commands(stage.seed + number, _RECORDS, _KEYS))
         start_and_settle(world)
         if number == 0:
@@ -137,13 +137,13 @@ def every_damage(stage: Stage) -> None:
         worker = world.start()
         world.settle()
         stop_all(world)
-        stage.say(f"  {what}: {'; '.join(_told(worker)) or 'nothing said'}")
+        stage.report(f"  {what}: {'; '.join(_reported_damage(worker)) or 'nothing said'}")
         stage.check(world)
-        assert not is_told or _told(worker), f"{what}: the worker did not tell of it\n{worker.log()}"
+        assert not is_reported or _reported_damage(worker), f"{what}: the worker did not tell of it\n{worker.log()}"
 
 
 def stale_copy(stage: Stage) -> None:
-    """An old copy is put back: it is caught up with, not thrown away."""
+    """Put an old copy back: the worker catches up from it and does not wipe it."""
     world = stage.world()
     publish(world, commands(stage.seed, _RECORDS, _KEYS))
     start_and_settle(world)
@@ -157,7 +157,7 @@ def stale_copy(stage: Stage) -> None:
     world.settle()
     stop_all(world)
     stage.check(world)
-    assert not _told(worker), worker.log()
+    assert not _reported_damage(worker), worker.log()
 
 
 def _directory(world: World, partition: int) -> Path:
@@ -165,9 +165,9 @@ def _directory(world: World, partition: int) -> Path:
 
 
 def _files(scene: Scene, pattern: str) -> list[Path]:
-    found = sorted(file for file in (scene.partition / layout.ROCKSDB_DIRECTORY).glob(pattern) if file.is_file())
-    assert found, f"no {pattern} in {scene.partition}"
-    return found
+    files = sorted(file for file in (scene.partition / layout.ROCKSDB_DIRECTORY).glob(pattern) if file.is_file())
+    assert files, f"no {pattern} in {scene.partition}"
+    return files
 
 
 def _replace(directory: Path, copy: Path) -> None:
@@ -175,10 +175,10 @@ def _replace(directory: Path, copy: Path) -> None:
     shutil.copytree(copy, directory)
 
 
-def _told(worker: Worker) -> list[str]:
-    """What it said of damage: each kind once."""
+def _reported_damage(worker: Worker) -> list[str]:
+    """The kinds of damage that a worker has reported, each once."""
     text = worker.file.read_text(errors="replace")
-    return [told for told in _TOLD if told in text]
+    return [event for event in _DAMAGE_EVENTS if event in text]
 
 
 SCENARIOS = [

@@ -1,4 +1,4 @@
-"""The table of scenarios and what came of them, printed and kept in the README."""
+"""The table of scenarios and their outcomes, printed and kept in the README."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NOT_YET: Final = "| | | not run yet | |"
 
 
 class Outcome(NamedTuple):
-    """What came of a scenario: a line of the table."""
+    """The outcome of a scenario: a row of the table."""
 
     scenario: Scenario
     runs: int
@@ -25,11 +25,11 @@ class Outcome(NamedTuple):
     failure: str | None
     seconds: float
     spoiled: int = 0
-    """Tries before this one in which the broker itself broke its promise."""
+    """Number of earlier tries in which the broker itself violated its guarantees."""
 
     @property
     def cells(self) -> str:
-        """What stands behind the scenario."""
+        """The cells after the scenario's own."""
         result = "ok" if self.failure is None else "FAILED"
         if self.spoiled:
             result += f", at try {self.spoiled + 1}: KAFKA-20734"
@@ -37,12 +37,12 @@ class Outcome(NamedTuple):
 
 
 def table(outcomes: Iterable[Outcome]) -> str:
-    """The outcomes, in order."""
+    """The outcomes as a table, in order."""
     return "\n".join([*_HEAD, *(f"{_begin(outcome.scenario)} {outcome.cells}" for outcome in outcomes)])
 
 
 def write(scenarios: Iterable[Scenario], outcomes: Iterable[Outcome]) -> None:
-    """Put the outcomes into the README; what was not run keeps its line, if what it does is still the same."""
+    """Write the outcomes into the README; a scenario that did not run keeps its row if its description is unchanged."""
     text = README.read_text()
     before, rest = text.split(_BEGIN)
     old, after = rest.split(_END)
@@ -50,13 +50,13 @@ def write(scenarios: Iterable[Scenario], outcomes: Iterable[Outcome]) -> None:
     lines = list(_HEAD)
     for scenario in scenarios:
         begin = _begin(scenario)
-        known = next((line for line in old.splitlines() if line.startswith(begin)), f"{begin} {_NOT_YET}")
-        lines.append(f"{begin} {new[scenario.name]}" if scenario.name in new else known)
+        old_line = next((line for line in old.splitlines() if line.startswith(begin)), f"{begin} {_NOT_YET}")
+        lines.append(f"{begin} {new[scenario.name]}" if scenario.name in new else old_line)
     README.write_text(before + _BEGIN + "\n".join(lines) + _END + after)
 
 
 def missing(scenarios: Iterable[Scenario]) -> list[str]:
-    """The scenarios that have no line in the README."""
+    """The scenarios without a row in the README."""
     lines = README.read_text().splitlines()
     return [one.name for one in scenarios if not any(line.startswith(_begin(one)) for line in lines)]
 

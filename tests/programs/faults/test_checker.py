@@ -1,4 +1,4 @@
-"""The checker finds every kind of fault in what a worker wrote, and nothing wrong in what is right."""
+"""The checker finds every kind of fault in a worker's outputs, and none in correct outputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PARTITIONS = 4
 
 
 def _evidence(seed: int = 5, count: int = 2_000, keys: int = 50) -> Evidence:
-    """What a worker without fault writes for a load."""
+    """The outputs of a worker without fault for a load."""
     inputs: list[Seen] = []
     ends = [0] * _PARTITIONS
 
@@ -34,7 +34,7 @@ def _evidence(seed: int = 5, count: int = 2_000, keys: int = 50) -> Evidence:
         take(key, value, headers)
         if key is None:
             take(str(json.loads(value or b"")["id"]).encode(), value, headers)
-    inputs.sort(key=lambda given: (given.partition, given.offset))
+    inputs.sort(key=lambda message: (message.partition, message.offset))
     expected = expect(f"{_NAME}.publish", inputs)
     sow, delta = [], []
     for partition, updates in expected.updates.items():
@@ -42,26 +42,32 @@ def _evidence(seed: int = 5, count: int = 2_000, keys: int = 50) -> Evidence:
         for offset, update in enumerate(updates):
             headers = {"version": str(update.version), "source": update.source}
             value = None if update.record is None else json.dumps(update.record).encode()
-            told, more = value, {"delta_base": "0"} if update.version == 1 else {}
+            delta_value, more = value, {"delta_base": "0"} if update.version == 1 else {}
             if update.record is None:
                 more = {"kind": "delete"}
             elif update.key in before:
                 changed, removed = _difference(before[update.key], update.record)
-                told, more = json.dumps(changed).encode(), {"removed": json.dumps(removed)} if removed else {}
+                delta_value, more = json.dumps(changed).encode(), {"removed": json.dumps(removed)} if removed else {}
             before[update.key] = update.record
             if update.record is None:
                 del before[update.key]
             sow.append(Seen(partition, offset, update.key, value, headers))
-            delta.append(Seen(partition, offset, update.key, told, headers | more))
+            delta.append(Seen(partition, offset, update.key, delta_value, headers | more))
     dlq = [
-        Seen(given.partition, offset, given.key, given.value, given.headers | {"source": source, "dlq_reason": "bad"})
-        for offset, (source, given) in enumerate(expected.rejected.items())
+        Seen(
+            message.partition,
+            offset,
+            message.key,
+            message.value,
+            message.headers | {"source": source, "dlq_reason": "bad"},
+        )
+        for offset, (source, message) in enumerate(expected.rejected.items())
     ]
     return Evidence(_NAME, inputs, sow, delta, dlq)
 
 
 def _difference(old: dict[str, Any], new: dict[str, Any], path: str = "") -> tuple[dict[str, Any], list[str]]:
-    """A delta that makes the new record of the old one: changed fields, and pointers to those that are gone."""
+    """The delta between two records: changed fields, and pointers to removed ones."""
     changed: dict[str, Any] = {}
     removed = [f"{path}/{name}" for name in old if name not in new]
     for name, value in new.items():
@@ -136,29 +142,31 @@ def _other_kind(record: Seen) -> Seen:
 
 
 def _reject_a_good_one(evidence: Evidence) -> None:
-    good = next(given for given in evidence.inputs if given.key is not None and given.value is not None)
+    good = next(message for message in evidence.inputs if message.key is not None and message.value is not None)
     source = f"{_NAME}.publish/{good.partition}/{good.offset}"
     evidence.dlq.append(good._replace(headers={"source": source, "dlq_reason": "plugin_failed", "dlq_detail": "-"}))
 
 
 def _merge_a_duplicate(evidence: Evidence) -> None:
-    """A sequence that was taken before is merged: one more SOW record and delta."""
+    """Merge a repeated sequence: one more SOW record and delta."""
     seen: set[tuple[int, str]] = set()
-    for given in evidence.inputs:
-        if (mark := (given.partition, given.headers.get("sequence", ""))) in seen and mark[1]:
-            source = f"{_NAME}.publish/{given.partition}/{given.offset}"
-            told = given._replace(offset=10**6, headers={"version": "999", "source": source})
-            evidence.sow.append(told)
-            evidence.delta.append(told)
+    for message in evidence.inputs:
+        if (mark := (message.partition, message.headers.get("sequence", ""))) in seen and mark[1]:
+            source = f"{_NAME}.publish/{message.partition}/{message.offset}"
+            duplicate = message._replace(offset=10**6, headers={"version": "999", "source": source})
+            evidence.sow.append(duplicate)
+            evidence.delta.append(duplicate)
             return
         seen.add(mark)
 
 
 def _send_again_twice(evidence: Evidence) -> None:
-    """A record without a key is sent again twice, and merged twice in order: only `trace` gives it away."""
-    original = next(given for given in evidence.inputs if given.key is None)
+    """Send a record without a key again twice, and merge it twice in order: only `trace` reveals it."""
+    original = next(message for message in evidence.inputs if message.key is None)
     copy = next(
-        given for given in evidence.inputs if given.key and given.headers.get("trace") == original.headers["trace"]
+        message
+        for message in evidence.inputs
+        if message.key and message.headers.get("trace") == original.headers["trace"]
     )
     evidence.inputs.append(copy._replace(offset=10**6))
 
@@ -187,8 +195,8 @@ _BUGS: dict[str, tuple[Callable[[Evidence], None], str]] = {
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
-def test_what_is_right_is_not_complained_of(guarantee: Any) -> None:
-    """Every fate is among the records, and each is counted once."""
+def test_correct_outputs_have_no_complaint(guarantee: Any) -> None:
+    """Correct outputs have no complaint, and records of every outcome are counted once."""
     figures, wrong = account(_evidence(), guarantee=guarantee)
     assert wrong == []
     fates = (figures.updates, figures.rejected, figures.duplicates, figures.nothing, figures.rekeyed)
@@ -197,8 +205,8 @@ def test_what_is_right_is_not_complained_of(guarantee: Any) -> None:
 
 
 @pytest.mark.parametrize("bug", _BUGS)
-def test_every_bug_is_found_and_called_by_its_name(bug: str) -> None:
-    """One record of two thousand is enough."""
+def test_every_bug_is_reported_by_its_kind(bug: str) -> None:
+    """The checker names a bug that affects one record of two thousand."""
     evidence = _evidence()
     harm, complaint = _BUGS[bug]
     harm(evidence)
@@ -206,8 +214,8 @@ def test_every_bug_is_found_and_called_by_its_name(bug: str) -> None:
     assert any(complaint in line for line in wrong), wrong
 
 
-def test_at_least_once_lets_outputs_come_again_and_nothing_else() -> None:
-    """A run of them, with the same content; what is told again otherwise, or lost, is wrong."""
+def test_at_least_once_allows_repeated_outputs_and_nothing_else() -> None:
+    """Under at_least_once, a run of outputs with the same content may repeat; a changed or lost one is a complaint."""
     evidence = _evidence()
     for role in ("delta", "dlq"):
         records = getattr(evidence, role)
@@ -229,13 +237,13 @@ def test_at_least_once_lets_outputs_come_again_and_nothing_else() -> None:
 
 
 def test_a_run_without_records_proves_nothing() -> None:
-    """Outputs that are empty because nothing was published are no good news."""
+    """A run without input records is a discrepancy, although its empty outputs are equal to the expected ones."""
     _, wrong = account(Evidence(_NAME, [], [], [], []))
     assert any("proves nothing" in line for line in wrong), wrong
 
 
-def test_without_sources_key_and_version_tell() -> None:
-    """A topic that does not write header `source` is examined too."""
+def test_outputs_without_sources_are_identified_by_key_and_version() -> None:
+    """Outputs of a topic that does not write header `source` are compared by key and version."""
     evidence = _evidence()
     for records in (evidence.sow, evidence.delta):
         records[:] = [

@@ -1,4 +1,4 @@
-"""The fault suite in short: the whole of it is `make faults`."""
+"""Short runs of the fault suite; `make faults` runs all of it."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ _SESSION_S = 3
 
 @pytest.fixture
 def stage(bootstrap: str, tmp_path: Path) -> Iterator[Stage]:
-    """What scenarios run with, on the tests' broker."""
-    with Stage(_SEED, tmp_path, print, bootstrap) as made:
-        yield made
+    """A stage on the tests' broker."""
+    with Stage(_SEED, tmp_path, print, bootstrap) as instance:
+        yield instance
 
 
 @pytest.mark.broker
 def test_three_kills_and_a_pause_lose_nothing_and_double_nothing(stage: Stage) -> None:
-    """Two workers on directories of their own; what the paused one had begun is not committed when it goes on."""
+    """Three kills and a pause of two workers with directories of their own lose and double no record."""
     world = stage.world()
     workers = [world.start(state_dir=world.directory / f"state-{place}") for place in range(2)]
     world.wait(lambda: any(map(is_ready, workers)), "a worker starting")
     with Load(world, commands(_SEED, 1_000_000, 1_000), 1_000) as load:
         for turn in range(3):
-            time.sleep(stage.rng.uniform(0.1, 1))  # At whatever they are doing by then; the seed says when.
+            time.sleep(stage.rng.uniform(0.1, 1))  # The seed decides at which moment of their work.
             kill(workers[turn % 2])
             workers[turn % 2] = world.start(state_dir=world.directory / f"state-{turn % 2}")
         world.wait(lambda: is_ready(workers[0]) or is_ready(workers[1]), "a worker starting")
         workers[0].process.send_signal(signal.SIGSTOP)
         try:
-            time.sleep(_SESSION_S + 1)  # Its session is over; nobody can be asked.
+            time.sleep(_SESSION_S + 1)  # Its session expires; no process can be asked whether it has.
         finally:
             workers[0].process.send_signal(signal.SIGCONT)
         load.stop()
@@ -64,23 +64,23 @@ def test_three_kills_and_a_pause_lose_nothing_and_double_nothing(stage: Stage) -
 @pytest.mark.broker
 @pytest.mark.parametrize("bug", [pytest.param("apply-before-commit", marks=pytest.mark.long), "merge-a-record-twice"])
 def test_a_bug_in_a_worker_is_found(stage: Stage, bug: str) -> None:
-    """The order of commit and apply broken; one record merged twice."""
+    """The checker finds a worker that applies before it commits, and one that merges a record twice."""
     find(stage, bug, BUGS[bug][1])
 
 
 def test_the_commit_without_offsets_is_called_as_the_thread_calls_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a time limit too: a bug that dies of its own call harms nothing, and there would be nothing to find."""
+    """The worker without offset commits accepts the thread's arguments, so that it does not fail by its own call."""
     committed: list[tuple[Any, ...]] = []
     monkeypatch.setattr(broken_worker, "arm", lambda *_: None)
-    begun = lambda _, *given, **more: committed.append((*given, more))  # noqa: E731 - a method's stand-in
+    begun = lambda _, *arguments, **more: committed.append((*arguments, more))  # noqa: E731 - a method's stand-in
     monkeypatch.setattr(TransactionalProducer, "begin_commit", begun)
     BUGS["offsets-not-in-transaction"][0]()
     TransactionalProducer.begin_commit(cast("Any", None), "orders.publish", {0: 7}, "metadata", limit_s=None)
     assert committed == [("orders.publish", {}, "metadata", {"limit_s": None})]
 
 
-def test_a_worker_that_ended_before_it_was_killed_is_told_of(tmp_path: Path) -> None:
-    """Else whoever is killed again and again might have died of something else each time."""
+def test_a_worker_that_ended_before_it_was_killed_is_reported(tmp_path: Path) -> None:
+    """Killing a worker that has already ended is an error: otherwise a crash could pass for a kill."""
     place = cast("World", SimpleNamespace(directory=tmp_path, workers=[], file=tmp_path / "none"))
     worker = Worker(place, "worker", [], ["tests.programs.faults.no_such_module"], {})
     worker.process.wait()
@@ -88,8 +88,8 @@ def test_a_worker_that_ended_before_it_was_killed_is_told_of(tmp_path: Path) -> 
         kill(worker)
 
 
-def test_scenarios_are_told_apart_and_have_a_limit() -> None:
-    """Names are what `--only` takes, each scenario has its line in the README's table, and its time is bounded."""
+def test_scenarios_have_different_names_and_a_limit() -> None:
+    """Scenarios have different names, which `--only` takes, a row in the README's table, and a time limit."""
     names = [scenario.name for scenario in SCENARIOS]
     assert len(set(names)) == len(names)
     assert missing(SCENARIOS) == [], "make faults ARGS=--readme"

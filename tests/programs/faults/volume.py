@@ -1,4 +1,4 @@
-"""The runs that Kafka's own system tests make: many records, few keys, and hard bounces in between."""
+"""The runs of Kafka's own system tests: many records, few keys, and hard bounces in between."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _SMOKE_RECORDS_PER_KEY = 1_000
 
 
 def hundred_thousand(stage: Stage) -> None:
-    """As Kafka's transactions_test: a copier that is bounced hard three times, each after a part of the way."""
+    """Repeat Kafka's transactions_test: a copier that is bounced hard three times, each after part of the records."""
     count, bounces = (5_000, 2) if stage.is_short else (_RECORDS, 3)
     world = stage.world()
     publish(world, commands(stage.seed, count, _KEYS))
     for bounce in range(bounces):
         worker = world.start()
         goal = count * (bounce + 1) // (bounces + 2)
-        world.wait(lambda goal=goal: _told(world) >= goal, f"merging {goal} records")
-        stage.say(f"  bounce {bounce + 1} of {bounces} after {goal:,} records")
+        world.wait(lambda goal=goal: _sow_record_count(world) >= goal, f"merging {goal} records")
+        stage.report(f"  bounce {bounce + 1} of {bounces} after {goal:,} records")
         kill(worker)
     world.start()
     world.settle()
@@ -37,7 +37,7 @@ def hundred_thousand(stage: Stage) -> None:
 
 
 def smoke(stage: Stage) -> None:
-    """As Kafka Streams' smoke test: 20 keys of 1,000 values over 90 s; one is killed, a second and a third follow."""
+    """Repeat Kafka Streams' smoke test: 20 keys of 1,000 values in 90 s; after one is killed, two more follow."""
     seconds = 90
     world = stage.world()
     worker = world.start()
@@ -46,8 +46,8 @@ def smoke(stage: Stage) -> None:
     with Load(world, commands(stage.seed, count, _SMOKE_KEYS), count / seconds) as load:
         for number in range(2):
             while not load.is_over and load.published < count * (number + 1) // 3:
-                time.sleep(0.1)  # Between two looks; the count decides.
-            stage.say(f"  instance {number + 1} is killed after {load.published:,} records")
+                time.sleep(0.1)  # Between two polls; the observed count decides.
+            stage.report(f"  instance {number + 1} is killed after {load.published:,} records")
             kill(worker)
             worker = world.start(state_dir=world.directory / f"state-{number}")
     world.settle()
@@ -55,8 +55,8 @@ def smoke(stage: Stage) -> None:
     stage.check(world)
 
 
-def _told(world: World) -> int:
-    """About how many records SOW has."""
+def _sow_record_count(world: World) -> int:
+    """The approximate number of records in SOW."""
     return sum(Admin(world.config.kafka).end_offsets(f"{world.name}.sow", range(4)).values())
 
 

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.programs.benchmarks.throughput import broker, say
+from tests.programs.benchmarks.throughput import broker, print_progress
 from tests.programs.fuzz.run import Outcome, run
 
 
@@ -21,11 +21,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=secrets.randbits(32))
     parser.add_argument("--bootstrap", help="a Kafka that runs; none: an embedded one")
     arguments = parser.parse_args()
-    say(f"seed {arguments.seed}")
+    print_progress(f"seed {arguments.seed}")
     directory = Path(tempfile.mkdtemp(prefix="sowstream-fuzz-"))
     try:
         with broker(arguments.bootstrap) as bootstrap:
-            outcome = run(bootstrap, directory, records=arguments.records, seed=arguments.seed, say=say)
+            outcome = run(bootstrap, directory, records=arguments.records, seed=arguments.seed, report=print_progress)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     report(outcome)
@@ -44,8 +44,8 @@ def report(outcome: Outcome) -> None:
         outcome.memory_mb[len(outcome.memory_mb) * part // 4 :][: len(outcome.memory_mb) // 4] for part in range(4)
     ]
     if all(quarters):
-        told = ", ".join(f"{statistics.median(quarter):.0f}" for quarter in quarters)
-        print(f"{'':>10}  memory of the worker by quarters of the run, medians: {told} MB")
+        medians = ", ".join(f"{statistics.median(quarter):.0f}" for quarter in quarters)
+        print(f"{'':>10}  memory of the worker by quarters of the run, medians: {medians} MB")
     for line in outcome.wrong:
         print(f"WRONG       {line}")
 

@@ -33,7 +33,7 @@ class Asked:
     wrong: list[str] = field(default_factory=list)
     """The discrepancies."""
     _commands: dict[str, list[_Command]] = field(default_factory=lambda: defaultdict(list))
-    _told: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+    _received: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
     _persisted: dict[tuple[int, str], int] = field(default_factory=dict)
     """The highest conflated ack of each client in each partition."""
 
@@ -60,7 +60,7 @@ class Asked:
         """Process an ack."""
         ack = json.loads(message.value() or b"")
         if ack.get("command_id", "").startswith(_PREFIX):
-            self._told[ack["command_id"]].append(ack)
+            self._received[ack["command_id"]].append(ack)
         elif ack["ack_type"] == "persisted" and ack["status"] == "success" and ack.keys() >= {"client", "sequence"}:
             lane = (message.partition() or 0, ack["client"])
             self._persisted[lane] = max(ack["sequence"], self._persisted.get(lane, -1))
@@ -73,7 +73,7 @@ class Asked:
             merged: the places of those that left a delta.
         """
         for name, commands in self._commands.items():
-            told = self._told.pop(name, [])
+            acks = self._received.pop(name, [])
             # One without a key that was sent again is answered where it came to.
             answerable = [command for command in commands if command.has_key or command.place in rejected]
             if len(answerable) != 1:
@@ -81,17 +81,17 @@ class Asked:
                     f"{name} should be answered once, not for {[command.place for command in answerable]}"
                 )
                 continue
-            problem = self._problem(answerable[0], told, rejected, merged)
+            problem = self._problem(answerable[0], acks, rejected, merged)
             if problem:
-                self.wrong.append(f"{answerable[0].place} asked as {name}: {problem}, was told {told}")
-        if self._told:
-            self.wrong.append(f"acks for {list(self._told)[:3]}, which asked for none")
+                self.wrong.append(f"{answerable[0].place} asked as {name}: {problem}, was told {acks}")
+        if self._received:
+            self.wrong.append(f"acks for {list(self._received)[:3]}, which asked for none")
         return len(self._commands)
 
     def _problem(
-        self, command: _Command, told: list[dict[str, Any]], rejected: dict[str, str], merged: set[str]
+        self, command: _Command, acks: list[dict[str, Any]], rejected: dict[str, str], merged: set[str]
     ) -> str | None:
-        kinds = Counter(ack["ack_type"] for ack in told)
+        kinds = Counter(ack["ack_type"] for ack in acks)
         missing, more = command.types - kinds, kinds - command.types
         reason = rejected.get(command.place)
         conflated = self._persisted.get((command.partition, command.client), -1)
@@ -99,12 +99,12 @@ class Asked:
             if missing["persisted"] and conflated >= command.sequence:
                 del missing["persisted"]
             elif command.place in merged and any(
-                ack["ack_type"] == "persisted" and "reason" not in ack for ack in told
+                ack["ack_type"] == "persisted" and "reason" not in ack for ack in acks
             ):
                 return "a persisted ack that should be conflated"
         if missing or more:
             return f"{dict(missing)} are missing, {dict(more)} too many"
-        for ack in told:
+        for ack in acks:
             is_unsupported = ack["ack_type"] == "stats" and not command.is_delete
             has_failed = reason is not None and ack["ack_type"] != "received"
             status = "failure" if is_unsupported or has_failed else "success"

@@ -23,7 +23,7 @@ class Ledger:
     """The number of records merged, rejected for each reason, or without a trace for each allowed cause."""
     wrong: list[str] = field(default_factory=list)
     """The discrepancies."""
-    _given: dict[str, Input] = field(default_factory=dict)
+    _pending_inputs: dict[str, Input] = field(default_factory=dict)
     _lives_ms: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     """The time of each record's last update, and its least lifetime from then on; 0 is for ever."""
     _rejected: dict[str, str] = field(default_factory=dict)
@@ -49,13 +49,13 @@ class Ledger:
         texts = _texts(message)
         self._asked.take_input(place, message, texts)
         if message.key() is not None:
-            self._given[place] = Input(message.key(), message.value(), texts, message.timestamp()[1])
+            self._pending_inputs[place] = Input(message.key(), message.value(), texts, message.timestamp()[1])
 
     def take_delta(self, message: Message) -> None:
         """Process a delta record, and replay it as a subscriber would."""
         headers = _texts(message)
         key, version = message.key() or b"", int(headers["version"])
-        given = None
+        source_record = None
         if headers.get("kind") == "expire":
             self.fates["expired by the clock"] += 1
             published_ms, lives_ms = self._lives_ms.get(key, (0, 0))
@@ -63,7 +63,7 @@ class Ledger:
                 self.wrong.append(f"{_place(message)}: expired too early")
         else:
             self._account(headers["source"], "merged")
-            given = self._given.pop(headers["source"], None)
+            source_record = self._pending_inputs.pop(headers["source"], None)
         base = int(headers.get("delta_base", version - 1))
         if base != self._versions.get(key, 0):
             self.wrong.append(f"{_place(message)}: delta for version {base} met {self._versions.get(key, 0)}")
@@ -71,7 +71,7 @@ class Ledger:
         if headers.get("kind") in ("delete", "expire"):
             self._world.pop(key, None)
             self._versions.pop(key, None)
-            if given is not None and expected(before, given) is not None:
+            if source_record is not None and expected(before, source_record) is not None:
                 self.wrong.append(f"{_place(message)}: a delete that nobody asked for")
             return
         self._versions[key] = version
@@ -86,23 +86,27 @@ class Ledger:
                 continue
             del holder[last]
         self._world[key] = record
-        if given is not None:
+        if source_record is not None:
             # A delta leaves a record its own time to live; a full publish has the topic's, which is none.
             _, kept_ms = self._lives_ms.get(key, (0, 0))
-            lives_ms = kept_ms if before is not None and command_of(given) == "delta_publish" else 0
-            if "expiration" in given.headers:
-                lives_ms = int(float(given.headers["expiration"]) * 1000)
-            self._lives_ms[key] = (given.timestamp_ms, lives_ms)
-            if not same(expected(before, given), record, as_written=False):
-                self.wrong.append(f"{headers['source']}: {before!r:.200} and {given!r:.300} gave {record!r:.200}")
+            lives_ms = kept_ms if before is not None and command_of(source_record) == "delta_publish" else 0
+            if "expiration" in source_record.headers:
+                lives_ms = int(float(source_record.headers["expiration"]) * 1000)
+            self._lives_ms[key] = (source_record.timestamp_ms, lives_ms)
+            if not same(expected(before, source_record), record, as_written=False):
+                self.wrong.append(
+                    f"{headers['source']}: {before!r:.200} and {source_record!r:.300} gave {record!r:.200}"
+                )
 
     def take_dlq(self, message: Message) -> None:
         """Process a dead letter."""
         headers = _texts(message)
         self._account(headers["source"], f"rejected: {headers['dlq_reason']}")
         self._rejected[headers["source"]] = headers["dlq_reason"]
-        given = self._given.pop(headers["source"], None)
-        if given is not None and (given.value != message.value() or given.timestamp_ms > message.timestamp()[1]):
+        source_record = self._pending_inputs.pop(headers["source"], None)
+        if source_record is not None and (
+            source_record.value != message.value() or source_record.timestamp_ms > message.timestamp()[1]
+        ):
             self.wrong.append(f"{headers['source']}: its dead letter is another one")
         if headers["dlq_reason"] == "plugin_failed":
             self.wrong.append(f"{headers['source']}: the processor itself failed: {headers['dlq_detail']}")

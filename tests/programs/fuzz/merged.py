@@ -21,20 +21,20 @@ def parse(data: bytes | None) -> Any:
     return json.loads(data or b"", parse_float=Decimal)
 
 
-def expected(old: Any, given: Input) -> Any:
+def expected(old: Any, message: Input) -> Any:
     """The record after a command, by the default policies, or None if there is none. The old record is not changed."""
-    command = command_of(given)
-    if given.value is None or command == "sow_delete":
+    command = command_of(message)
+    if message.value is None or command == "sow_delete":
         return None
-    new = parse(given.value)
+    new = parse(message.value)
     if command == "delta_publish":
         new = _merge(old, new)
         if old is not None and "id" in old:
             new["id"] = old["id"]
     elif "id" not in new:
-        text = given.key.decode()
+        text = message.key.decode()
         new["id"] = old["id"] if old is not None and str(old.get("id")) == text else text
-    for pointer in json.loads(given.headers.get("remove", "[]")):
+    for pointer in json.loads(message.headers.get("remove", "[]")):
         *path, last = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
         holder = new
         for name in path:
@@ -44,10 +44,10 @@ def expected(old: Any, given: Input) -> Any:
     return new
 
 
-def command_of(given: Input) -> str:
+def command_of(message: Input) -> str:
     """The command of an input record with a value, on a topic that merges by default."""
-    flag = given.headers.get("allow-merge")
-    return given.headers.get("command") or ("publish" if flag == "false" else "delta_publish")
+    flag = message.headers.get("allow-merge")
+    return message.headers.get("command") or ("publish" if flag == "false" else "delta_publish")
 
 
 def same(one: Any, other: Any, *, as_written: bool) -> bool:

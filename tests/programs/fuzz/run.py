@@ -50,18 +50,18 @@ class Outcome:
     """Time from the worker's start until all input was committed."""
 
 
-def run(bootstrap: str, directory: Path, *, records: int, seed: int, say: Callable[[str], None]) -> Outcome:
+def run(bootstrap: str, directory: Path, *, records: int, seed: int, report: Callable[[str], None]) -> Outcome:
     """Run the fuzzer on topics of its own, which are deleted afterwards."""
     name = f"fuzz{uuid.uuid4().hex[:8]}"
     config = _settings(bootstrap, directory, name)
     admin = Admin(config.kafka)
     admin.create(specs(config))
     try:
-        say(f"publishing {records:,} records")
+        report(f"publishing {records:,} records")
         _publish(bootstrap, f"{name}.publish", records, seed)
         outcome = Outcome()
-        counted = _work(config, directory, name, outcome, say)
-        _account(bootstrap, name, outcome, counted, say)
+        counted = _work(config, directory, name, outcome, report)
+        _account(bootstrap, name, outcome, counted, report)
         return outcome
     finally:
         admin.delete([spec.name for spec in specs(config)])
@@ -108,15 +108,17 @@ def _publish(bootstrap: str, topic: str, records: int, seed: int) -> None:
     assert producer.flush(60) == 0
 
 
-def _work(config: Config, directory: Path, name: str, outcome: Outcome, say: Callable[[str], None]) -> dict[str, int]:
+def _work(
+    config: Config, directory: Path, name: str, outcome: Outcome, report: Callable[[str], None]
+) -> dict[str, int]:
     """Run a worker until the group has committed the end of the input; returns its counts by event."""
     log = directory / "worker.log"
     port = config.runtime.metrics_port
-    with log.open("wb") as said:
+    with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "processor.cli.main", "worker", "-c", str(directory / "sowstream.yaml")],
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
         )
     watched, began_s, told_s = psutil.Process(process.pid), time.monotonic(), time.monotonic()
     try:
@@ -127,8 +129,8 @@ def _work(config: Config, directory: Path, name: str, outcome: Outcome, say: Cal
             outcome.memory_mb.append(watched.memory_info().rss / 1e6)
             if time.monotonic() - told_s > 10:
                 told_s = time.monotonic()
-                say(f"  {left:,} records to go, {outcome.memory_mb[-1]:.0f} MB")
-            time.sleep(0.1)  # Between two looks; the fact decides.
+                report(f"  {left:,} records to go, {outcome.memory_mb[-1]:.0f} MB")
+            time.sleep(0.1)  # Between two polls; the observed count decides.
         outcome.seconds = time.monotonic() - began_s
         metrics = _metrics(port)
     finally:
@@ -170,7 +172,9 @@ def _metrics(port: int | None) -> list[tuple[str, float]]:
     return [(line.rpartition(" ")[0], float(line.rpartition(" ")[2])) for line in lines if not line.startswith("#")]
 
 
-def _account(bootstrap: str, name: str, outcome: Outcome, counted: dict[str, int], say: Callable[[str], None]) -> None:
+def _account(
+    bootstrap: str, name: str, outcome: Outcome, counted: dict[str, int], report: Callable[[str], None]
+) -> None:
     ledger = Ledger()
     for role, take in (
         ("publish", ledger.take_input),
@@ -179,7 +183,7 @@ def _account(bootstrap: str, name: str, outcome: Outcome, counted: dict[str, int
         ("ack", ledger.take_ack),
         ("sow", ledger.take_sow),
     ):
-        say(f"reading {name}.{role}")
+        report(f"reading {name}.{role}")
         for message in _records(bootstrap, f"{name}.{role}"):
             take(message)
     ledger.close(counted)

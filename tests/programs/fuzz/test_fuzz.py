@@ -19,7 +19,7 @@ from tests.programs.fuzz.run import run
 @pytest.mark.broker
 def test_every_record_of_a_rubbish_feed_is_accounted_for(bootstrap, tmp_path, random_seed):
     """Merged, rejected with a reason, duplicate or nothing to do: nothing else, nothing twice, and no crash."""
-    outcome = run(bootstrap, tmp_path, records=20_000, seed=random_seed, say=print)
+    outcome = run(bootstrap, tmp_path, records=20_000, seed=random_seed, report=print)
     assert outcome.wrong == []
     assert outcome.exit_code == 0
     assert outcome.inputs >= 20_000
@@ -33,7 +33,7 @@ def test_the_feed_of_a_seed_is_always_the_same():
     assert list(commands(7, 500)) == list(commands(7, 500))
 
 
-def test_a_ledger_that_misses_a_record_says_so():
+def test_a_record_without_a_trace_is_reported():
     """The ledger names the place of an input record that must leave a trace and has none."""
     ledger = Ledger(inputs={"t.publish/0/1": "must", "t.publish/0/2": "rekeyed"})
     ledger.close({"rekeyed": 1})
@@ -127,23 +127,23 @@ def _updates(record: Record) -> bool:
     return bool(record.value) and len(json.loads(record.value)) > 1 and "kind" not in dict(record.headers or ())
 
 
-@pytest.mark.parametrize(("role", "which", "said"), [
+@pytest.mark.parametrize(("role", "which", "complaint"), [
     ("delta", _updates, "left no trace"),
     ("delta", lambda record: (b"kind", b"expire") not in (record.headers or ()), "left no trace"),
     ("dlq", lambda record: b"sequence" not in str(record.headers).encode(), "left no trace"),
     ("ack", _named, "are missing"),
 ])  # fmt: skip
-def test_a_record_that_is_lost_is_told(topics, role, which, said):
+def test_a_record_that_is_lost_is_told(topics, role, which, complaint):
     """The ledger reports an output with one record removed."""
     records, counted = topics
     places = [place for place, record in enumerate(records[role]) if which(record)]
     place = places[len(places) // 2]
     less = records[role][:place] + records[role][place + 1 :]
     problems = wrong(records | {role: less}, counted)
-    assert any(said in problem for problem in problems), problems
+    assert any(complaint in problem for problem in problems), problems
 
 
-def test_a_key_that_the_sow_lacks_is_told(topics):
+def test_a_key_missing_from_the_sow_is_reported(topics):
     """The ledger reports a record missing from SOW whose deltas are there."""
     records, counted = topics
     key = next(record.key for record in reversed(records["sow"]) if record.value is not None)
@@ -151,7 +151,7 @@ def test_a_key_that_the_sow_lacks_is_told(topics):
     assert any("delta replay is not SOW" in problem for problem in wrong(records | {"sow": less}, counted))
 
 
-def test_conflated_acks_that_are_lost_are_told(topics):
+def test_lost_conflated_acks_are_reported(topics):
     """The ledger reports the acks that are missing when conflated acks were lost."""
     records, counted = topics
     alone = [ack for ack in records["ack"] if b"command_id" in (ack.value or b"")]
@@ -159,18 +159,18 @@ def test_conflated_acks_that_are_lost_are_told(topics):
     assert any("{'persisted': 1} are missing" in problem for problem in wrong(records | {"ack": alone}, counted))
 
 
-@pytest.mark.parametrize(("role", "said"), [("delta", "twice"), ("dlq", "twice"), ("ack", "too many")])
-def test_a_record_that_comes_twice_is_told(topics, role, said):
+@pytest.mark.parametrize(("role", "complaint"), [("delta", "twice"), ("dlq", "twice"), ("ack", "too many")])
+def test_a_record_that_comes_twice_is_told(topics, role, complaint):
     """The ledger reports an output with one record repeated."""
     records, counted = topics
     places = [place for place, record in enumerate(records[role]) if role != "ack" or _named(record)]
     place = places[len(places) // 2]
     more = [*records[role][: place + 1], *records[role][place:]]
-    assert any(said in problem for problem in wrong(records | {role: more}, counted))
+    assert any(complaint in problem for problem in wrong(records | {role: more}, counted))
 
 
 @pytest.mark.parametrize("both", [False, True])
-def test_a_wrong_value_is_told(topics, both):
+def test_a_wrong_value_is_reported(topics, both):
     """The ledger reports a wrong value on the delta topic alone, and also one on which SOW and delta agree."""
     records, counted = topics
     place = max(place for place, record in enumerate(records["delta"]) if _updates(record))

@@ -6,6 +6,6 @@ library of a message type (msgpack, bson, fastavro) is used on both sides. Secti
 those of the specification: `merge.md`, `producers.md`, `conflation.md`, `subscribe.md`, `filter.md`.
 
 In reading order: `values` and `numbers`; `exact_json`, `formats`, `text_formats`, `avro_format` (message types);
-`merging`, `rules`, `keys` (what a command does to a record); `topic` (the SOW topic); `conflated`; `filters`, `select`,
-`subscriber`.
+`merging`, `rules`, `keys` (the effects of a command on a record); `topic` (the SOW topic); `conflated`; `filters`,
+`select`, `subscriber`.
 """

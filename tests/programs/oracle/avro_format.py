@@ -38,7 +38,7 @@ class Avro(Format):
         return record
 
     def write(self, value: Object) -> bytes:
-        """The bytes of a record; what it lacks is null."""
+        """The bytes of a record; missing fields are null."""
         stream = io.BytesIO()
         fastavro.schemaless_writer(stream, self._parsed, value)
         return stream.getvalue()
@@ -58,7 +58,7 @@ class Avro(Format):
         return self._named(self.read(data), headers)
 
     def complete(self, record: Object) -> Object:
-        """A record has all its fields, always; what it lacks has its default."""
+        """A record with all its fields; missing ones have their defaults."""
         return _completed(self.schema, record)
 
     @staticmethod
@@ -76,10 +76,10 @@ class Avro(Format):
 
 
 def _completed(schema: dict[str, Any], record: Object) -> Object:
-    whole: Object = {}
+    completed: Object = {}
     for field in schema["fields"]:
         name = field["name"]
         value = record.get(name)
         inner = next((branch for branch in field["type"] if isinstance(branch, dict) and "fields" in branch), None)
-        whole[name] = _completed(inner, value) if inner is not None and is_object(value) else value
-    return whole
+        completed[name] = _completed(inner, value) if inner is not None and is_object(value) else value
+    return completed

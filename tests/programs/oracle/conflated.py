@@ -26,7 +26,7 @@ class SowRecord(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """What the end of an interval delivers of a key."""
+    """One delivery of a key at the end of an interval."""
 
     key: bytes
     record: Object | None
@@ -39,7 +39,7 @@ class Delivery(NamedTuple):
 
 @dataclass
 class _Waiting:
-    """A key whose interval runs."""
+    """A key with a running interval."""
 
     began_ms: int
     updates: list[SowRecord] = field(default_factory=list)
@@ -61,7 +61,7 @@ class ConflatedTopic:
         """Updates whose interval has ended."""
 
     def take(self, update: SowRecord, now_ms: int) -> list[Delivery]:
-        """An update begins its key's interval, or replaces what is pending; `no_conflate` ends the interval."""
+        """Begin the key's interval, or replace its pending update; `no_conflate` ends the interval."""
         if self._selection is not None and update.record is not None and not self._selection.matches(update.record):
             # A record that no longer matches leaves the copy as if deleted.
             update = update._replace(record=None)
@@ -69,15 +69,15 @@ class ConflatedTopic:
         return self._deliver([update.key]) if update.headers.get("no_conflate") == "true" else []
 
     def advance(self, now_ms: int) -> list[Delivery]:
-        """Keys whose interval has ended are delivered, those first whose interval began first."""
+        """Deliver the keys whose interval has ended, in the order in which the intervals began."""
         due = [key for key, waiting in self._waiting.items() if waiting.began_ms + self._interval_ms <= now_ms]
         return self._deliver(sorted(due, key=lambda key: self._waiting[key].began_ms))
 
     def restart(self, now_ms: int) -> None:
         """After a crash the input is read again from the oldest pending update on, and intervals begin again.
 
-        Nothing is delivered twice: the copy's record says what was delivered of its key. Of a key that was deleted
-        nothing says so; its updates are met again, and count where the key comes back.
+        No update is delivered twice, as the copy's record names the last one of its key. A deleted key has no such
+        record; its updates are read again, and count if the key is inserted again.
         """
         pending = sorted((update for waiting in self._waiting.values() for update in waiting.updates), key=_offset)
         again = [
@@ -102,7 +102,7 @@ class ConflatedTopic:
         record = last.record
         self._done += updates
         if record is None and before is None:
-            return None  # It came and went within the interval.
+            return None  # The record was inserted and deleted within the interval.
         headers = self._headers(updates, before)
         delta_headers = headers if base == version - 1 else headers | {"delta_base": str(base)}
         if record is None:
@@ -121,21 +121,21 @@ class ConflatedTopic:
         return Delivery(key, record, applied(fields, moved, []), frozenset(gone), is_empty, headers, delta_headers)
 
     def _headers(self, updates: list[SowRecord], before: Object | None) -> dict[str, str]:
-        """The last update's headers, and how many were folded since when (conflation.md, "Headers")."""
+        """The last update's headers, and number and time of the folded updates (conflation.md, "Headers")."""
         last = updates[-1]
-        said = {name: text for name, text in last.headers.items() if name in TRAVELLING or name not in OURS}
+        headers_out = {name: text for name, text in last.headers.items() if name in TRAVELLING or name not in OURS}
         for name in ("version", "correlation_id"):
             if name in last.headers:
-                said[name] = last.headers[name]
+                headers_out[name] = last.headers[name]
         if len(updates) > 1:
-            said["conflated"] = str(len(updates))
-        said["first_timestamp"] = str(updates[0].timestamp_ms)
-        said["source"] = f"{self._underlying}.sow/0/{last.offset}"
+            headers_out["conflated"] = str(len(updates))
+        headers_out["first_timestamp"] = str(updates[0].timestamp_ms)
+        headers_out["source"] = f"{self._underlying}.sow/0/{last.offset}"
         if last.record is None:
-            said["kind"] = "expire" if last.headers.get("kind") == "expire" else "delete"
+            headers_out["kind"] = "expire" if last.headers.get("kind") == "expire" else "delete"
         elif before is None:
-            said["kind"] = "insert"
-        return said
+            headers_out["kind"] = "insert"
+        return headers_out
 
 
 def _offset(update: SowRecord) -> int:

@@ -112,9 +112,9 @@ def _string(text: str, at: int) -> tuple[str, int]:
         parts.append(match[0])
         at = match.end()
         if text[at] == '"':
-            whole = "".join(parts)
+            units = "".join(parts)
             # Two escapes may make one character outside of the basic plane.
-            return whole.encode("utf-16", "surrogatepass").decode("utf-16"), at + 1
+            return units.encode("utf-16", "surrogatepass").decode("utf-16"), at + 1
         at = _expect(text, at, "\\")
         if text[at] == "u":
             parts.append(chr(int(text[at + 1 : at + 5], 16)))

@@ -1,4 +1,4 @@
-"""Filters of four kinds, with their text and what they say of a record (filter.md, rules 1, 2, 3, 5, 7 and 8)."""
+"""Filters of four kinds, each with its text and its result for a record (filter.md, rules 1, 2, 3, 5, 7 and 8)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NUMERIC: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9
 
 @dataclass(frozen=True)
 class Compare:
-    """A path beside a constant: `/a/b > 10`. Any element of an array counts."""
+    """A comparison of a path and a constant: `/a/b > 10`. Any element of an array counts."""
 
     path: Path
     operator: Comparison
@@ -100,7 +100,7 @@ def numeric(value: Any) -> Decimal | float | None:
 
 
 def _order(one: Any, other: Any) -> int | None:
-    """-1, 0 or 1; None where nothing but `!=` holds, as beside NaN."""
+    """-1, 0 or 1; None if only `!=` holds, as with NaN."""
     if isinstance(one, str) and isinstance(other, str):
         return (one > other) - (one < other)
     if not isinstance(one, str):
@@ -109,7 +109,7 @@ def _order(one: Any, other: Any) -> int | None:
             return (left > right) - (left < right)
     left_number, right_number = numeric(one), numeric(other)
     if left_number is None or right_number is None:
-        # A text that is no number stands above every number.
+        # A text that is no number ranks above every number.
         return (left_number is None) - (right_number is None)
     if any(isinstance(number, float) for number in (left_number, right_number)):  # NaN
         return None

@@ -21,7 +21,7 @@ class Format:
 
     name: ClassVar[str]
     has_kinds: ClassVar[bool] = True
-    """Whether it tells integers, doubles and decimals apart; else a number is decimal digits."""
+    """Whether its numbers are integers, doubles and decimals; otherwise a number is decimal digits."""
     has_null: ClassVar[bool] = True
     is_flat: ClassVar[bool] = False
     """Whether a record has no objects in it."""
@@ -30,7 +30,7 @@ class Format:
         self.max_depth = max_depth
 
     def read(self, data: bytes) -> Any:
-        """The value of a whole message.
+        """The value of a full message.
 
         Raises:
             Rejected: `undecodable`.
@@ -38,11 +38,11 @@ class Format:
         raise NotImplementedError
 
     def write(self, value: Object) -> bytes:
-        """A whole message."""
+        """The bytes of a full message."""
         raise NotImplementedError
 
     def decode(self, data: bytes) -> Any:
-        """The value of a whole message from a publisher.
+        """The value of a full message from a publisher.
 
         Raises:
             Rejected: `undecodable`, or `too_deep` beyond the topic's `max_depth`.
@@ -53,7 +53,7 @@ class Format:
         return value
 
     def decode_command(self, data: bytes, headers: Headers, *, is_delta: bool) -> Any:
-        """The value of a message whose headers may say which fields it carries."""
+        """The value of a message whose headers may name the fields that it carries."""
         return self.decode(data)
 
     def write_delta(self, delta: Object) -> tuple[bytes, Headers]:
@@ -69,7 +69,7 @@ class Format:
         return record
 
     def stored(self, record: Object) -> Object:
-        """The record as it is after it was written and read: where a type cannot tell two values apart."""
+        """The record after writing and reading, which may make two values equal."""
         return record
 
 

@@ -19,7 +19,7 @@ class Key:
     paths: tuple[Path, ...]
 
     def text(self, record: Object) -> str | None:
-        """The key that a message says; None if a field of it is missing.
+        """The key in a message; None if one of its fields is missing.
 
         Raises:
             Rejected: `missing_key`: a field's value is no key.
@@ -61,7 +61,7 @@ class Key:
             raise Rejected("key_mismatch")
 
     def check_place(self, record: Object, delta: Object, *, nulls_missing: bool) -> None:
-        """Make sure that a delta puts nothing else in the place of an object that a key field of the record is in.
+        """Make sure that a delta does not replace an object that contains a key field of the record.
 
         Raises:
             Rejected: `key_mismatch`.
@@ -135,7 +135,7 @@ def partition_of(key: bytes, partitions: int) -> int:
 
 
 def key_text(value: Any) -> str | None:
-    """The text of a key field's value: a string, an integer or a boolean; None for what is no key."""
+    """The text of a key field's value: a string, an integer or a boolean; None for any other value."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

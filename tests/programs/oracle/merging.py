@@ -15,7 +15,7 @@ def merged(record: dict[str, Any], delta: dict[str, Any], nulls: NullPolicy, dep
     Args:
         record: the record before; an empty one where there is none.
         delta: the fields that change.
-        nulls: what a null in the delta means (rule 6).
+        nulls: the meaning of a null in the delta (rule 6).
         depth: how many levels merge; below, objects are replaced as they are (rule 2). None: all of them.
     """
     result = dict(record)

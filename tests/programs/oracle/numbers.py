@@ -19,7 +19,7 @@ _ISO = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.(\d+))?(Z|[+-]\d\d:\d
 
 
 def number_of(value: Any) -> Decimal | None:
-    """The number that a value is, as it is written; None for what is no finite number. A boolean is none."""
+    """The number that a value is, as it is written; None for other values, such as booleans and infinity."""
     if isinstance(value, bson.Decimal128):
         value = value.to_decimal()
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
@@ -29,7 +29,7 @@ def number_of(value: Any) -> Decimal | None:
 
 
 def instant_of(value: Any) -> Decimal | None:
-    """Seconds since the epoch of a time, or of a text that is an ISO 8601 time; None for everything else."""
+    """Seconds since the epoch of a time, or of a text that is an ISO 8601 time; None for other values."""
     if isinstance(value, msgpack.Timestamp):
         return Decimal(value.seconds) + Decimal(value.nanoseconds).scaleb(-9)
     if isinstance(value, datetime):
@@ -39,8 +39,8 @@ def instant_of(value: Any) -> Decimal | None:
     if match is None:
         return None
     day, clock, fraction, zone = match.groups()
-    whole = datetime.fromisoformat(f"{day}T{clock}{'+00:00' if zone == 'Z' else zone}")
-    return Decimal(int(whole.timestamp())) + Decimal(f"0.{fraction or 0}")
+    moment = datetime.fromisoformat(f"{day}T{clock}{'+00:00' if zone == 'Z' else zone}")
+    return Decimal(int(moment.timestamp())) + Decimal(f"0.{fraction or 0}")
 
 
 def compare(one: Any, other: Any) -> int:
@@ -64,7 +64,7 @@ def total(one: Any, other: Any, *, has_kinds: bool) -> Any:
     Args:
         one: the record's value.
         other: the delta's.
-        has_kinds: whether the message type tells kinds of numbers apart. JSON's numbers are decimal digits, and their
+        has_kinds: whether the message type has kinds of numbers. JSON's numbers are decimal digits, and their
             sum is exact; a sum of doubles is the double nearest to the exact sum.
 
     Raises:
@@ -89,7 +89,7 @@ def total(one: Any, other: Any, *, has_kinds: bool) -> Any:
 
 
 def check_addend(value: Any) -> None:
-    """Refuse to begin a sum with what is no number.
+    """Refuse to begin a sum with a value that is no number.
 
     Raises:
         Rejected: `schema_mismatch`.

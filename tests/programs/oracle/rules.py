@@ -1,4 +1,4 @@
-"""Sequence groups and merge rules (merge.md, "Field groups"): what they make of an update before it is merged."""
+"""Sequence groups and merge rules (merge.md, "Field groups"), which change an update before it is merged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Group:
         return (*self.fields, self.by)
 
     def is_stale(self, record: Object | None, update: Object) -> bool:
-        """Whether an update is older than the record, or says no time where the record has one.
+        """Whether an update is older than the record, or has no time although the record has one.
 
         Raises:
             Rejected: `schema_mismatch`: the two values of `by` have no order.
@@ -102,10 +102,10 @@ def _elements(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _distinct(elements: list[Any], known: list[Any]) -> list[Any]:
-    """The elements that are not known, each once."""
+def _distinct(elements: list[Any], existing: list[Any]) -> list[Any]:
+    """The elements that are not in the list, each once."""
     added: list[Any] = []
     for element in elements:
-        if not any(same(element, other) for other in [*known, *added]):
+        if not any(same(element, other) for other in [*existing, *added]):
             added.append(element)
     return added

@@ -15,10 +15,10 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class Select:
-    """A select list: the most specific rule wins, what no rule covers is included, key fields always are."""
+    """A select list: the most specific rule decides, paths without a rule are included, key fields always are."""
 
     rules: dict[Path, bool]
-    """Whether what is at a path is sent; the path () is the record."""
+    """Whether the value at a path is sent; the path () is the record."""
     key_paths: tuple[Path, ...]
 
     @property
@@ -30,7 +30,7 @@ class Select:
         )
 
     def project(self, record: Object) -> Object:
-        """What a subscriber is sent of a record."""
+        """The parts of a record that a subscriber is sent."""
         projected = self._project(record, ())
         return {} if projected is MISSING else projected
 
@@ -43,7 +43,7 @@ class Select:
         return members if members or is_included else MISSING
 
     def _is_included(self, path: Path) -> bool:
-        """What the most specific rule says that covers a path."""
+        """Whether the most specific rule for a path includes it."""
         if any(path[: len(key_path)] == key_path for key_path in self.key_paths):
             return True
         covering = [prefix for prefix in self.rules if path[: len(prefix)] == prefix]

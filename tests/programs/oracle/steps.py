@@ -12,7 +12,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class Steps:
-    """What the plug-ins of `tests/programs/array/plug_ins.py` do, where the topic names them."""
+    """The effects of the plug-ins in `tests/programs/array/plug_ins.py`, if the topic names them."""
 
     trimmed: tuple[Path, ...] = ()
     """The preprocessor `trim`: texts at these paths lose the white space around them."""

@@ -13,7 +13,7 @@ from tests.programs.oracle.values import MISSING, Path, applied, difference, lea
 Object = dict[str, Any]
 
 
-class Told(NamedTuple):
+class SubscriberMessage(NamedTuple):
     """One message."""
 
     command: str
@@ -45,7 +45,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a subscriber asked for."""
+    """The subscription that a subscriber requested."""
 
     key: Key
     has_snapshot: bool
@@ -66,7 +66,7 @@ class Wanted:
         return self.interval_ms is None and self.top_n is None
 
     def projected(self, record: Object) -> Object:
-        """What is sent of a record."""
+        """The parts of a record that are sent."""
         return record if self.select is None else self.select.project(record)
 
     def focus(self, states: dict[bytes, State]) -> list[bytes]:
@@ -101,20 +101,20 @@ class Subscriber:
         for key, state in self.states.items():
             self.ever[key, state.version] = [state.record]
         if self.wanted.is_delta and not self.wanted.has_snapshot:
-            # It is supposed to have what there was.
+            # The subscriber is expected to have the records that existed.
             for key in self.wanted.focus(self.states):
                 self.copy[key] = self.wanted.projected(self.states[key].record)
 
-    def snapshot(self) -> list[Told]:
+    def snapshot(self) -> list[SubscriberMessage]:
         """The messages of the snapshot, in order where an order was asked for."""
-        wanted, told = self.wanted, []
+        wanted, messages = self.wanted, []
         for key in wanted.focus(self.states):
             record, version = self.states[key]
-            told.append(Told("sow", key, wanted.projected(record), False, version, None, frozenset()))
-        self.received = {message.key for message in told}
-        return told
+            messages.append(SubscriberMessage("sow", key, wanted.projected(record), False, version, None, frozenset()))
+        self.received = {message.key for message in messages}
+        return messages
 
-    def take(self, event: Event) -> list[Told]:
+    def take(self, event: Event) -> list[SubscriberMessage]:
         """The messages of an update, where they follow from it alone (`Wanted.is_exact`)."""
         wanted, key = self.wanted, event.key
         old = self.states.get(key)
@@ -128,14 +128,14 @@ class Subscriber:
             self.ever.setdefault((key, event.version), []).append(event.record)
         was, now = wanted.matches(before), wanted.matches(event.record)
         if not now:
-            is_told = was and key in self.received and wanted.has_oof
+            has_message = was and key in self.received and wanted.has_oof
             self.received.discard(key)
-            return [self._out_of_focus(event, before)] if is_told else []
+            return [self._out_of_focus(event, before)] if has_message else []
         assert event.record is not None
         new = wanted.projected(event.record)
         if not (was and wanted.is_delta):
             self.received.add(key)
-            return [Told("publish", key, new, False, event.version, None, frozenset())]
+            return [SubscriberMessage("publish", key, new, False, event.version, None, frozenset())]
         assert before is not None
         changed, gone = difference(wanted.projected(before), new)
         keys = wanted.key.only(event.record)
@@ -150,18 +150,20 @@ class Subscriber:
             return []
         self.received.add(key)
         data = applied(keys, changed, [])
-        return [Told("publish", key, data, True, event.version, None, frozenset(gone))]
+        return [SubscriberMessage("publish", key, data, True, event.version, None, frozenset(gone))]
 
-    def _out_of_focus(self, event: Event, before: Object | None) -> Told:
+    def _out_of_focus(self, event: Event, before: Object | None) -> SubscriberMessage:
         last = before if event.record is None else event.record
         assert last is not None
         reason = (
             {"delete": "deleted", "expire": "expired"}.get(event.kind, "match") if event.record is None else "match"
         )
-        return Told("oof", event.key, self.wanted.projected(last), False, event.version, reason, frozenset())
+        return SubscriberMessage(
+            "oof", event.key, self.wanted.projected(last), False, event.version, reason, frozenset()
+        )
 
-    def hear(self, message: Told) -> list[str]:
-        """Apply a message to the copy; what is wrong with it."""
+    def receive(self, message: SubscriberMessage) -> list[str]:
+        """Apply a message to the copy; returns the problems."""
         wanted, key, wrong = self.wanted, message.key, []
         if message.command == "oof":
             if not wanted.has_oof or key not in self.copy:
@@ -180,7 +182,7 @@ class Subscriber:
         return wrong
 
     def settled(self) -> list[str]:
-        """What is wrong with the copy once everything was delivered."""
+        """The problems of the copy once all messages were delivered."""
         wanted = self.wanted
         focus = wanted.focus(self.states)
         if wanted.conflation_key is not None:
@@ -200,7 +202,7 @@ class Subscriber:
         return key in self.copy and same(self.copy[key], self.wanted.projected(self.states[key].record))
 
     def _newest_of_groups(self, focus: list[bytes]) -> list[bytes]:
-        """Of the records that share the values of the conflation key, the one updated last."""
+        """The record updated last, of those that share the values of the conflation key."""
         assert self.wanted.conflation_key is not None
         newest: dict[str, bytes] = {}
         for key in sorted((key for key in focus if key in self.updated), key=lambda key: self.updated[key]):

@@ -1,4 +1,4 @@
-"""The oracle itself: what it shares with the product, and the examples of the specification."""
+"""The independence of the oracle from the product, and the examples of the specification."""
 
 import ast
 from decimal import Decimal
@@ -68,7 +68,7 @@ def test_a_number_keeps_its_value_and_its_kind():
 
 
 def test_sums_are_of_the_kind_of_the_field():
-    """A sum of JSON numbers is exact, one of doubles the nearest double, and other kinds stay what they are."""
+    """A sum of JSON numbers is exact, one of doubles the nearest double, and other kinds keep their kind."""
     assert same(total(0.1, 0.2, has_kinds=False), 0.3)
     assert same(total(0.1, 0.2, has_kinds=True), 0.3)
     assert same(total(1e16, 0.5, has_kinds=True), 1e16)
@@ -109,14 +109,14 @@ def test_filters_follow_the_rules_for_null_arrays_and_texts():
 
 
 def test_the_most_specific_rule_of_a_select_list_wins():
-    """What is not covered is included, and key fields always are."""
+    """Paths without a rule are included, the most specific rule decides, and key fields are always included."""
     select = Select({(): False, ("a",): True, ("a", "b"): False}, (("id",),))
     assert select.text == "-/,+/a,-/a/b"
     assert select.project({"id": 1, "a": {"b": 1, "c": 2}, "d": 3}) == {"id": 1, "a": {"c": 2}}
 
 
 def test_an_array_of_one_and_an_empty_object_survive_xml():
-    """What plain XML leaves open is written with processing instructions and read back."""
+    """The structure that plain XML leaves open is written with processing instructions and read back."""
     record = {"order": {"@id": "7", "log": ["a"], "o": {}, "px": "1 < 2"}}
     assert Xml().read(Xml().write(record)) == record
 

@@ -69,7 +69,7 @@ class Fix(Nvfix):
 class Xml(Format):
     """XML by ElementTree. An element is a text or an object; elements of one name are an array.
 
-    The processing instructions `sowstream array` and `sowstream object` say what plain XML leaves open.
+    The processing instructions `sowstream array` and `sowstream object` mark the structure that plain XML leaves open.
     """
 
     name = "xml"

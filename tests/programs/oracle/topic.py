@@ -1,4 +1,4 @@
-"""The model of a SOW topic: what each input record does (merge.md, "Commands", "Metadata" and "Bad input")."""
+"""The model of a SOW topic: the outcome of each input record (merge.md, "Commands", "Metadata" and "Bad input")."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ OURS = frozenset(
         "fields", "conflated", "first_timestamp", "replay_of", "dlq_reason", "dlq_detail", "filter",
     }
 )  # fmt: skip
-"""Headers of ours that do not travel on by themselves (merge.md, "Metadata")."""
+"""The product's own headers that are not passed on (merge.md, "Metadata")."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of the topic, as far as the model has them."""
+    """The settings of the topic that the model supports."""
 
     format: Format
     key: Key
@@ -46,7 +46,7 @@ class Settings:
     """The number of the partition that is modelled."""
     partitions: int = 1
     foreign: Literal["move", "reject", "accept"] = "move"
-    """What becomes of a new key that belongs to another partition."""
+    """The treatment of a new key that belongs to another partition."""
 
 
 class Input(NamedTuple):
@@ -71,13 +71,13 @@ class Live:
 
 
 class Update(NamedTuple):
-    """One update of a record, and what both output topics say of it."""
+    """One update of a record, with its records on both output topics."""
 
     key: bytes
     kind: Literal["insert", "update", "delete", "expire"]
     version: int
     record: Object | None
-    """The full record; None if it is gone."""
+    """The full record; None if it is deleted."""
     delta: Object
     """Key fields, and the changed fields with their new values."""
     removed: frozenset[Path]
@@ -95,7 +95,7 @@ class SowTopic:
         self.marks: dict[tuple[str, str], int] = {}
         """The highest sequence taken, by partition where a record without a key came in, and by client."""
         self.updates: list[Update] = []
-        """Since the last `commit`."""
+        """Updates since the last `commit`."""
         self.rejections: list[tuple[int, str]] = []
         """Input offset and reason of the records that were rejected since the last `commit`."""
         self.rekeyed: list[Input] = []
@@ -113,7 +113,7 @@ class SowTopic:
         self.live, self.marks = copy.deepcopy(self._committed)
 
     def expire(self, now_ms: int) -> None:
-        """Records whose time is over end in the order of their due times."""
+        """End the records whose time to live has passed, in the order of their due times."""
         due = [(live.expires_at_ms, key) for key, live in self.live.items() if 0 < live.expires_at_ms <= now_ms]
         for _, key in sorted(due):
             self._end(key, "expire", {})
@@ -158,7 +158,7 @@ class SowTopic:
 
     @staticmethod
     def _mark(headers: dict[str, str]) -> tuple[str, str]:
-        """Repeats are counted by client, and by the partition where a record came in that was sent here with a key."""
+        """The identity by which repeats are counted: the client, and the partition that a rekeyed record came in."""
         return headers.get("source", ""), headers.get("client", "")
 
     def _rekey(self, record: Input, command: str) -> None:
@@ -174,7 +174,7 @@ class SowTopic:
     def _elsewhere(self, key: bytes) -> bytes | None:
         """The key under which a record is forwarded that is in the wrong partition; None if it is in the right one.
 
-        A key that is spelled otherwise is treated like one in a wrong partition, and cannot stay as it is.
+        A key with another spelling is treated like one in a wrong partition, and cannot stay as it is.
         """
         own_key = self.settings.key.canonical(key)
         if own_key is None:
@@ -240,7 +240,7 @@ class SowTopic:
             sow["expires_at"] = str(expires_at_ms)
         if expiration is not None:
             sow["expiration"] = expiration
-        self._tell(key, "insert" if live is None else "update", version, old, new, sow, more)
+        self._note_update(key, "insert" if live is None else "update", version, old, new, sow, more)
 
     def _merged(self, old: Object | None, delta: Object) -> Object:
         settings = self.settings
@@ -267,18 +267,18 @@ class SowTopic:
 
     def _metadata(self, record: Input) -> dict[str, str]:
         """The headers that an update passes on (merge.md, "Metadata"): its own correlation id, and unknown ones."""
-        said = {name: text for name, text in record.headers.items() if name in TRAVELLING or name not in OURS}
+        own_headers = {name: text for name, text in record.headers.items() if name in TRAVELLING or name not in OURS}
         if "correlation_id" in record.headers:
-            said["correlation_id"] = record.headers["correlation_id"]
+            own_headers["correlation_id"] = record.headers["correlation_id"]
         if self.settings.says_source:
-            said["source"] = f"orders.publish/{self.settings.partition}/{record.offset}"
-        return said
+            own_headers["source"] = f"orders.publish/{self.settings.partition}/{record.offset}"
+        return own_headers
 
     def _end(self, key: bytes, kind: Literal["delete", "expire"], more: dict[str, str]) -> None:
         live = self.live.pop(key)
-        self._tell(key, kind, live.version + 1, live.record, None, dict(more), dict(more))
+        self._note_update(key, kind, live.version + 1, live.record, None, dict(more), dict(more))
 
-    def _tell(
+    def _note_update(
         self,
         key: bytes,
         kind: Literal["insert", "update", "delete", "expire"],
@@ -289,7 +289,7 @@ class SowTopic:
         delta_headers: dict[str, str],
     ) -> None:
         """Note an update with its two records."""
-        said = {"version": str(version)} | ({} if kind == "update" else {"kind": kind})
+        own_headers = {"version": str(version)} | ({} if kind == "update" else {"kind": kind})
         changed: Object = {}
         gone: list[Path] = []
         if new is not None:
@@ -299,6 +299,6 @@ class SowTopic:
         self.updates.append(
             Update(
                 key, kind, version, new, applied(fields, changed, []), frozenset(gone), is_empty,
-                sow | said, delta_headers | said,
+                sow | own_headers, delta_headers | own_headers,
             )
         )  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 Path: TypeAlias = tuple[str, ...]
 
 MISSING: Final = object()
-"""The value at a path where a record has nothing."""
+"""The value at a path where a record has no member."""
 
 
 class Rejected(Exception):
@@ -66,7 +66,7 @@ def value_at(record: Any, path: Path) -> Any:
 
 
 def with_value(record: dict[str, Any], path: Path, value: Any) -> dict[str, Any]:
-    """The record with a value at a path; what is in the way of the path is replaced by objects."""
+    """The record with a value at a path; other values on the path are replaced by objects."""
     name, *rest = path
     inner = record.get(name)
     return {**record, name: with_value(inner if is_object(inner) else {}, tuple(rest), value) if rest else value}
@@ -85,7 +85,7 @@ def without(record: dict[str, Any], path: Path) -> dict[str, Any]:
 def difference(old: dict[str, Any], new: dict[str, Any]) -> tuple[dict[str, Any], list[Path]]:
     """The changed and added members, and the paths that are gone (merge.md, "The computed delta").
 
-    Objects are descended; arrays and scalars are compared whole.
+    Objects are descended; arrays and scalars are compared as units.
     """
     changed: dict[str, Any] = {}
     gone: list[Path] = [(name,) for name in old if name not in new]
@@ -114,10 +114,10 @@ def applied(record: dict[str, Any], delta: dict[str, Any], removed: list[Path]) 
 
 def leaves(value: dict[str, Any], path: Path = ()) -> dict[Path, Any]:
     """The scalars, arrays and empty objects of an object by their paths."""
-    found: dict[Path, Any] = {}
+    leaf_values: dict[Path, Any] = {}
     for name, member in value.items():
         if is_object(member) and member:
-            found.update(leaves(member, (*path, name)))
+            leaf_values.update(leaves(member, (*path, name)))
         else:
-            found[*path, name] = member
-    return found
+            leaf_values[*path, name] = member
+    return leaf_values

@@ -16,7 +16,7 @@ from tests.programs.subscriptions.run import Plan, run
 
 
 def main() -> int:
-    """Run it; 1 if a subscriber holds what is not so."""
+    """Run the test; returns 1 if a subscriber holds a wrong record."""
     parser = argparse.ArgumentParser(prog="python -m tests.programs.subscriptions", description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--rate", type=float, default=20_000, help="updates a second")
@@ -26,7 +26,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=secrets.randbits(32), help="what is random follows from it")
     parser.add_argument("--bootstrap", help="a Kafka that runs; none: an embedded one")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # Programs and brokers end with us.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # Programs and brokers end with this process.
     plan = Plan(
         seed=arguments.seed,
         records=arguments.records,
@@ -38,13 +38,13 @@ def main() -> int:
     with contextlib.ExitStack() as cleanup:
         directory = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="sowstream-subscriptions-")))
         bootstrap = arguments.bootstrap or cleanup.enter_context(EmbeddedBroker()).bootstrap
-        outcome = run(plan, bootstrap, directory, f"s{secrets.token_hex(4)}", say)
+        outcome = run(plan, bootstrap, directory, f"s{secrets.token_hex(4)}", print_progress)
     print(f"{plan}: {'FAILED' if outcome.wrong else 'ok'}\n{outcome}", flush=True)
     return 1 if outcome.wrong else 0
 
 
-def say(text: str) -> None:
-    """Progress, for people."""
+def print_progress(text: str) -> None:
+    """Print progress for people."""
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 

@@ -1,6 +1,7 @@
 """The feed, in a process of its own: a SOW topic as a worker writes it, in transactions, some of them rolled back.
 
-It writes every record once and says `loaded`; told `go` it writes updates at a rate, and says how it went.
+It writes every record once and prints `loaded`; after the input `go` it writes updates at a rate, and prints its
+figures.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ class Feed:
                 "linger.ms": 2,
                 "compression.type": "lz4",
                 "queue.buffering.max.messages": 1_000_000,
-                "log_level": 0,  # That a broker has ended is nobody's news here.
+                "log_level": 0,  # The end of a broker is no error here, and not logged.
             }
         )
         self._producer.init_transactions(60)
 
     def write(self, records: Iterable[Sent], *, commit: bool = True) -> None:
-        """One transaction."""
+        """Write records in one transaction."""
         producer, topic = self._producer, self._topic
         producer.begin_transaction()
         now_ms = time.time() * 1000
@@ -58,7 +59,7 @@ class Feed:
 
 
 def main() -> None:
-    """Load, wait, feed."""
+    """Load the topic, wait for the start, and send the updates."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("bootstrap")
     parser.add_argument("topic")
@@ -67,14 +68,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--seed", type=int, required=True)
     arguments = parser.parse_args()
-    gc.disable()  # Nothing here goes round in circles, and a stop would be a burst.
+    gc.disable()  # The process makes no reference cycles, and a pause of the collector would cause a burst.
     feed, book = Feed(arguments.bootstrap, arguments.topic), Book(arguments.seed, arguments.records)
     records = book.all()
     while batch := list(islice(records, _LOAD_BATCH)):
         feed.write(batch)
     print("loaded", flush=True)
     sys.stdin.readline()
-    updates, lies = book.updates(), book.lies()
+    updates, uncommitted = book.updates(), book.uncommitted()
     began_s = time.monotonic()
     sent, turns, behind_s = 0, 0, 0.0
     while (elapsed_s := time.monotonic() - began_s) < arguments.seconds:
@@ -83,7 +84,7 @@ def main() -> None:
         feed.write(islice(updates, due - sent))
         sent, turns = due, turns + 1
         if turns % _LIE_EVERY == 0:
-            feed.write(islice(lies, _LIES), commit=False)
+            feed.write(islice(uncommitted, _LIES), commit=False)
         time.sleep(max(0.0, _TURN_S - (time.monotonic() - began_s - elapsed_s)))
     print(json.dumps({"sent": sent, "behind_s": behind_s, "cpu_s": time.process_time()}), flush=True)
 

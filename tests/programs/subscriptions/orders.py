@@ -1,4 +1,4 @@
-"""The records of the run, and what a reader may know of them without being told: whether they are whole, and wanted."""
+"""The records of the run: a reader can check from a record alone that it is intact and requested."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Sent: TypeAlias = tuple[bytes, bytes | None, list[tuple[str, bytes]]]
 
 
 class Wanted(NamedTuple):
-    """What a subscriber asks for."""
+    """A subscription's filter, with a check in Python."""
 
     filter: str
-    """In the filter language."""
+    """The filter in the filter language."""
     matches: Callable[[str, int], bool]
-    """The same in Python, of a region and a quantity."""
+    """The same filter in Python, of a region and a quantity."""
 
 
 def _region(number: int) -> Wanted:
@@ -35,40 +35,40 @@ WANTED: Final = (
     Wanted("NOT /qty BETWEEN 100 AND 950", lambda _, qty: not 100 <= qty <= 950),
     Wanted("/region = 'r18' OR /region = 'r19'", lambda region, _: region in ("r18", "r19")),
 )
-"""Twenty subscriptions: most of them for one of twenty parts, some for what an index does not find."""
+"""Twenty subscriptions: most are for one of twenty regions, some have filters that no index answers."""
 
 
 class Held(NamedTuple):
-    """What is kept of a record."""
+    """The fields of a record that the run compares."""
 
     region: str
     qty: int
     times: int
-    """How often the record was written; with the two before it makes the sum."""
+    """How often the record was written."""
     check: int
-    """A sum over the others: of a record that never existed it is wrong."""
+    """A checksum of the other fields; it is wrong for a record that never existed."""
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> Held:
-        """That of a whole record."""
+        """The fields of a full record."""
         return cls(record["region"], record["qty"], record["times"], record["check"])
 
     def after(self, delta: dict[str, Any]) -> Held:
-        """What it is after a delta."""
+        """The fields after a delta."""
         return Held(*(delta.get(name, value) for name, value in zip(self._fields, self, strict=True)))
 
-    def is_whole(self, key: str) -> bool:
-        """Whether somebody wrote just this."""
+    def is_intact(self, key: str) -> bool:
+        """Whether exactly this record was written."""
         return self.check == checksum(key, self.region, self.qty, self.times)
 
 
 def checksum(key: str, region: str, qty: int, times: int) -> int:
-    """What a record's parts come to."""
+    """The checksum of a record's fields."""
     return crc32(f"{key}/{region}/{qty}/{times}".encode())
 
 
 class Book:
-    """The records as their writer knows them; an endless supply of updates."""
+    """The current record of each key, for the writer, and an endless sequence of updates."""
 
     def __init__(self, seed: int, records: int) -> None:
         self._rng = random.Random(seed)
@@ -76,12 +76,12 @@ class Book:
         self._versions = [0] * records
 
     def all(self) -> Iterator[Sent]:
-        """Every record once."""
+        """Write every record once."""
         for key in range(len(self._counts)):
             yield self._written(key)
 
     def updates(self) -> Iterator[Sent]:
-        """Records anywhere, with new regions and quantities; one in a hundred is deleted."""
+        """Update random records, with new regions and quantities; one in a hundred is deleted."""
         choose, chance = self._rng.randrange, self._rng.random
         while True:
             key = choose(len(self._counts))
@@ -91,8 +91,8 @@ class Book:
             else:
                 yield self._written(key)
 
-    def lies(self) -> Iterator[Sent]:
-        """Records for transactions that are rolled back: whoever sees one has read what is not committed."""
+    def uncommitted(self) -> Iterator[Sent]:
+        """Records for transactions that are rolled back: a subscriber with one of them has read uncommitted records."""
         while True:
             key = self._rng.randrange(len(self._counts))
             yield b"%d" % key, json.dumps({"id": key, "region": "r0", "qty": 0, "times": -1, "check": 0}).encode(), []

@@ -1,4 +1,4 @@
-"""One run: a feed of updates, subscribers that join at random moments, and whether each holds what the topic says."""
+"""One run: a feed of updates, subscribers that join at random moments, and the comparison with the topic."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ PARTITIONS = 4
 QUIET_S = 8.0
 _COMPACTED_SOON = {
     "segment.ms": "10000",
-    "min.compaction.lag.ms": "45000",  # A snapshot is read within it.
+    "min.compaction.lag.ms": "45000",  # A snapshot must be read within this time.
     "min.cleanable.dirty.ratio": "0.05",
 }
 
 
 class Plan(NamedTuple):
-    """What is to be run."""
+    """The parameters of a run."""
 
     seed: int
     records: int = 1_000_000
@@ -47,7 +47,7 @@ class Plan(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of it."""
+    """The result of a run."""
 
     wrong: list[str]
     """The promises that were broken; none if all is well."""
@@ -58,13 +58,13 @@ class Outcome(NamedTuple):
         return "\n".join([*self.figures, *self.wrong])
 
 
-def run(plan: Plan, bootstrap: str, directory: Path, name: str, say: Callable[[str], None]) -> Outcome:
-    """Run it; the outcome says what is wrong.
+def run(plan: Plan, bootstrap: str, directory: Path, name: str, report: Callable[[str], None]) -> Outcome:
+    """Run the plan; the outcome lists the broken promises.
 
     Raises:
         AssertionError: a process failed.
     """
-    say(str(plan))
+    report(str(plan))
     kafka = {"bootstrap.servers": bootstrap}
     config = directory / "sowstream.yaml"
     config.write_text(yaml.safe_dump({"kafka": kafka, "topics": {name: {"key": ["/id"], "partitions": PARTITIONS}}}))
@@ -75,7 +75,7 @@ def run(plan: Plan, bootstrap: str, directory: Path, name: str, say: Callable[[s
                      f"--seconds={plan.seconds}", f"--seed={plan.seed}")
         )  # fmt: skip
         _expect(feed, "loaded")
-        say("loaded")
+        report("loaded")
         subscribers = [
             running.enter_context(
                 _program("subscriber", str(config), name, f"--numbers={','.join(map(str, numbers))}",
@@ -85,30 +85,30 @@ def run(plan: Plan, bootstrap: str, directory: Path, name: str, say: Callable[[s
         ]  # fmt: skip
         for subscriber in subscribers:
             _expect(subscriber, "ready")
-        say("the first of each process has its snapshot")
+        report("the first of each process has its snapshot")
         assert feed.stdin is not None
         print("go", file=feed.stdin, flush=True)
-        said = [json.loads(program.communicate()[0]) for program in (feed, *subscribers)]
+        outputs = [json.loads(program.communicate()[0]) for program in (feed, *subscribers)]
         assert not any(program.returncode for program in (feed, *subscribers)), "a process failed"
-    sent, told = said[0], said[1:]
+    sent, subscriber_outputs = outputs[0], outputs[1:]
     figures = [f"sent {sent['sent']:,}, at most {sent['behind_s'] * 1000:,.0f} ms behind the rate"]
-    say(f"{figures[0]}; reading the topic")
+    report(f"{figures[0]}; reading the topic")
     held, written, kept = _sow(bootstrap, f"{name}.sow")
     figures.append(f"the topic: {len(held):,} live records; of {written:,} offsets {kept:,} records are left")
     expected = _expected(held)
-    wrong = [line for one in told for line in _judge(one["views"], expected)]
-    return Outcome(wrong, figures + [_figures(one) for one in told])
+    wrong = [line for one in subscriber_outputs for line in _judge(one["views"], expected)]
+    return Outcome(wrong, figures + [_figures(one) for one in subscriber_outputs])
 
 
 def _shares(plan: Plan) -> list[list[int]]:
-    """Who is in which process."""
+    """The subscribers of each process."""
     numbers = list(range(min(plan.subscribers, len(WANTED))))
     return [numbers[first :: plan.processes] for first in range(plan.processes)]
 
 
 @contextlib.contextmanager
 def _program(module: str, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """A program of this run; it does not outlive us."""
+    """Start a program of this run, which ends with the block."""
     program = subprocess.Popen(
         [sys.executable, "-m", f"tests.programs.subscriptions.{module}", *words],
         stdin=subprocess.PIPE,
@@ -124,12 +124,12 @@ def _program(module: str, *words: str) -> Iterator[subprocess.Popen[str]]:
 
 def _expect(program: subprocess.Popen[str], word: str) -> None:
     assert program.stdout is not None
-    said = program.stdout.readline().strip()
-    assert said == word, f"a program said {said!r}, not {word!r}"
+    word_read = program.stdout.readline().strip()
+    assert word_read == word, f"a program said {word_read!r}, not {word!r}"
 
 
 def _sow(bootstrap: str, topic: str) -> tuple[dict[str, Held], int, int]:
-    """The last committed record of every key, by somebody else's consumer; how many offsets and records there are."""
+    """The last committed record of every key, by an independent consumer; and the numbers of offsets and records."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -160,7 +160,7 @@ def _sow(bootstrap: str, topic: str) -> tuple[dict[str, Held], int, int]:
 
 
 def _expected(held: dict[str, Held]) -> dict[str, str]:
-    """What each subscriber must hold."""
+    """The records that each subscriber must hold."""
     return {
         str(number): digest((key, one) for key, one in held.items() if wanted.matches(one.region, one.qty))
         for number, wanted in enumerate(WANTED)
@@ -177,12 +177,12 @@ def _judge(views: dict[str, Any], expected: dict[str, str]) -> list[str]:
     return wrong
 
 
-def _figures(told: dict[str, Any]) -> str:
-    views = told["views"].values()
-    latency = ", ".join(f"{name} {value}" for name, value in told["latency_ms"].items())
+def _figures(output: dict[str, Any]) -> str:
+    views = output["views"].values()
+    latency = ", ".join(f"{name} {value}" for name, value in output["latency_ms"].items())
     slowest_s = max(view["snapshot_s"] or 0.0 for view in views)
     return (
         f"a process of {len(views)} subscribers: {sum(view['messages'] for view in views):,} messages, snapshots of "
         f"{sum(view['snapshot'] for view in views):,} records, the slowest told in {slowest_s:.1f} s; update to "
-        f"subscriber, ms: {latency}; {told['cpu_s']:.0f} s of a processor, {told['memory_mb']:,} MB"
+        f"subscriber, ms: {latency}; {output['cpu_s']:.0f} s of a processor, {output['memory_mb']:,} MB"
     )

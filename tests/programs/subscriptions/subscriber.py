@@ -1,7 +1,7 @@
-"""Subscribers, in a process of their own: some of the wanted, joining at random moments, each with a view of its own.
+"""Subscribers, in a process of their own: they join at random moments, each with a view of its own.
 
-Whatever a message says that cannot be is a complaint: a delta of a record that the subscriber does not have, a record
-that nobody wrote, or that it did not ask for. At the end each view is told in one line of JSON.
+An impossible message is a complaint: a delta of a record that the subscriber does not have, a record that was never
+written, or one that it did not request. At the end one line of JSON describes every view.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _CATCH_UP_S: Final = 10.0
 
 
 class View:
-    """What one subscriber holds."""
+    """The records of one subscriber."""
 
     def __init__(self, number: int) -> None:
         self.wanted = WANTED[number]
         self.records: dict[str, Held] = {}
-        self.messages = self.told = 0
+        self.messages = self.snapshot_records = 0
         self.complaints: list[str] = []
         self.began_s: float | None = None
         self.snapshot_s: float | None = None
@@ -56,9 +56,9 @@ class View:
             self._complain(f"a delta of {key}, which it has not: {message.data}")
             return
         if message.command == "sow":
-            self.told += 1
+            self.snapshot_records += 1
         held = before.after(message.data) if message.delta and before is not None else Held.of(message.data)
-        if not held.is_whole(key):
+        if not held.is_intact(key):
             self._complain(f"{key} never was {held}")
         if not self.wanted.matches(held.region, held.qty):
             self._complain(f"{key} is not wanted: {held}")
@@ -67,7 +67,7 @@ class View:
         self.records[key] = held
 
     def digest(self) -> str:
-        """All that it holds, in whatever order it came."""
+        """A digest of the records, in any order."""
         return digest(self.records.items())
 
     def _mark(self, message: Message) -> None:
@@ -82,7 +82,7 @@ class View:
 
 
 def digest(records: Iterable[tuple[str, Held]]) -> str:
-    """A number for records in any order, and how many they are."""
+    """A count and a checksum of records in any order."""
     total = count = 0
     for key, held in records:
         total, count = total + crc32(f"{key}{held}".encode()), count + 1
@@ -90,33 +90,35 @@ def digest(records: Iterable[tuple[str, Held]]) -> str:
 
 
 class Latencies:
-    """How long after they were sent updates are seen, once all have joined and what was late is made up for."""
+    """The time from sending an update to its receipt, once all subscribers have joined and caught up."""
 
     def __init__(self, joining: int) -> None:
         self._joining = joining
-        self._found_ms: list[float] = []
+        self._latencies_ms: list[float] = []
         self._begin_s = float("inf")
 
     def take(self, message: Message) -> None:
-        """Look at a message."""
+        """Measure a message."""
         if message.command == "group_end":
             self._joining -= 1
             if not self._joining:
                 self._begin_s = time.monotonic() + _CATCH_UP_S
         elif message.command == "publish" and message.data.get("at") and time.monotonic() >= self._begin_s:
-            self._found_ms.append(time.time() * 1000 - message.data["at"])
+            self._latencies_ms.append(time.time() * 1000 - message.data["at"])
 
-    def told(self) -> dict[str, Any]:
-        """Percentiles in milliseconds."""
-        found = sorted(self._found_ms)
+    def percentiles(self) -> dict[str, Any]:
+        """The percentiles in milliseconds."""
+        latencies_ms = sorted(self._latencies_ms)
         parts = {"p50": 0.5, "p99": 0.99, "max": 1.0}
-        return {"seen": len(found)} | {
-            name: round(found[min(len(found) - 1, int(part * len(found)))]) for name, part in parts.items() if found
+        return {"seen": len(latencies_ms)} | {
+            name: round(latencies_ms[min(len(latencies_ms) - 1, int(part * len(latencies_ms)))])
+            for name, part in parts.items()
+            if latencies_ms
         }
 
 
 def _join(stream: Subscription, numbers: list[int], seconds: float, seed: int) -> None:
-    """Let the others join while the feed runs."""
+    """Subscribe the other subscribers at random moments while the feed runs."""
     rng = random.Random(seed)
     moments = sorted(rng.uniform(0, seconds) for _ in numbers)
     began_s = time.monotonic()
@@ -126,7 +128,7 @@ def _join(stream: Subscription, numbers: list[int], seconds: float, seed: int) -
 
 
 def main() -> None:
-    """Subscribe, follow until nothing comes, tell."""
+    """Subscribe, apply messages until none comes for a while, and print the views."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("config", type=Path)
     parser.add_argument("topic")
@@ -150,22 +152,22 @@ def main() -> None:
                 views[sub_id].take(message)
             latencies.take(message)
     used = resource.getrusage(resource.RUSAGE_SELF)
-    told = {
+    summary = {
         "views": {
             sub_id: {
                 "digest": view.digest(),
                 "messages": view.messages,
-                "snapshot": view.told,
+                "snapshot": view.snapshot_records,
                 "snapshot_s": view.snapshot_s,
                 "complaints": view.complaints,
             }
             for sub_id, view in views.items()
         },
-        "latency_ms": latencies.told(),
+        "latency_ms": latencies.percentiles(),
         "cpu_s": used.ru_utime + used.ru_stime,
         "memory_mb": used.ru_maxrss // 1024,
     }
-    print(json.dumps(told), flush=True)
+    print(json.dumps(summary), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The only broker away for long, with records in flight: nobody ends, and work goes on soon after it is back."""
+"""The only broker is away for long, with records in flight: no worker ends, and work resumes soon after its return."""
 
 from __future__ import annotations
 
@@ -28,42 +28,42 @@ if TYPE_CHECKING:
 AGAIN_MAX_S: Final = 15.0
 """Time from a broker's first answer to the first delta of every partition."""
 METRICS_MAX_S: Final = 20.0
-"""Time from the start of a process to its first metrics, with no broker there."""
+"""Time from the start of a process to its first metrics while no broker runs."""
 METRIC: Final = "sowstream_kafka_unreachable_seconds"
 NOTICED_MAX_S: Final = 20.0
-"""How far that metric may be from the truth: a worker with nothing to ask notices late."""
+"""Largest allowed error of that metric: a worker with no request to send notices an absent broker late."""
 KINDS_MAX: Final = 8
-"""Kinds of clients that a worker has: each may say once a minute that Kafka is away."""
+"""Kinds of clients in a worker: each may log once a minute that Kafka is unreachable."""
 _KEYS = 20_000
-_RECORDS_MAX = 10_000_000  # More than a scenario's time is enough for: it ends the load itself.
+_RECORDS_MAX = 10_000_000  # More records than a scenario has time for: the scenario ends the load itself.
 _RECORDS_PER_S = 250
 _PATIENCE_S = 240.0
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
 class Outages:
-    """A broker that goes away and comes back, and what workers do meanwhile."""
+    """Takes the broker away, brings it back, and checks the workers meanwhile."""
 
     def __init__(self, stage: Stage, broker: Broker, crew: Crew, ports: Sequence[int]) -> None:
-        """Say who takes part, and where workers serve metrics."""
+        """Set the participants and the ports of the workers' metrics."""
         self._ports = ports
         self._stage = stage
         self._broker = broker
         self._crew = crew
         self.wrong: list[str] = []
-        """Each promise that was broken, in a sentence."""
+        """Each broken promise, in a sentence."""
 
     def wait(self, what: str, away_s: float) -> None:
-        """Let time pass while the broker is away, and count what workers say."""
+        """Let time pass while the broker is away, and count the workers' log lines."""
         began = datetime.now(UTC)
         before = len(self._crew.reasons)
-        time.sleep(away_s)  # The time is the fact.
-        lines = told_since(self._crew, began)
+        time.sleep(away_s)  # The outage must last this long.
+        lines = count_log_lines_since(self._crew, began)
         ended = len(self._crew.reasons) - before
         lines_max = KINDS_MAX * (math.ceil(away_s / 60) + 1) * self._crew.size
-        self._stage.say(f"  {what}, away for {away_s:g} s: {ended} ended, {sum(lines.values())} lines of log")
+        self._stage.report(f"  {what}, away for {away_s:g} s: {ended} ended, {sum(lines.values())} lines of log")
         for line, count in lines.most_common(4):
-            self._stage.say(f"    {count:>4} x {line:.110}")
+            self._stage.report(f"    {count:>4} x {line:.110}")
         if ended:
             self.wrong.append(f"{what}: {ended} workers ended: {self._crew.reasons[-1]}")
         for port in self._ports:
@@ -73,11 +73,11 @@ class Outages:
             self.wrong.append(f"{what}: {sum(lines.values())} lines of log, more than {lines_max}")
 
     def back(self, what: str, again: Callable[[float], dict[int, float | None]]) -> None:
-        """Start the broker and wait until every partition goes on.
+        """Start the broker and wait until every partition makes progress again.
 
         Args:
             what: the outage's name.
-            again: how long after a moment each partition went on; None: not yet.
+            again: the time from a moment until each partition made progress; None: not yet.
         """
         before = len(self._crew.reasons)
         self._broker.start()
@@ -85,8 +85,8 @@ class Outages:
         with blaming(self._broker):
             self._crew.wait(lambda: None not in again(back_s).values(), f"{what}: deltas", _PATIENCE_S)
         took = {partition: took_s or 0.0 for partition, took_s in again(back_s).items()}
-        told = ", ".join(f"{took_s:.1f}" for took_s in took.values())
-        self._stage.say(f"  {what}: first deltas {told} s after the broker answered")
+        times_s = ", ".join(f"{took_s:.1f}" for took_s in took.values())
+        self._stage.report(f"  {what}: first deltas {times_s} s after the broker answered")
         if max(took.values()) > AGAIN_MAX_S:
             self.wrong.append(f"{what}: a partition went on {max(took.values()):.1f} s after the broker answered")
         for port in self._ports:
@@ -97,10 +97,10 @@ class Outages:
 
 
 def be_away(stage: Stage, *, away_s: float, at_start_s: float) -> None:
-    """Start workers with nobody there; then take the broker away twice, killed and stopped in order, under load.
+    """Start workers without a broker; then, under load, take the broker away twice: killed, and stopped in good order.
 
     Raises:
-        Disturbed: a worker ended, said too much, did not serve its metrics or went on too late.
+        Disturbed: a worker ended, logged too much, did not serve its metrics or resumed too late.
     """
     broker = stage.keep(Broker(stage.directory / "broker"))
     ports = quiet_ports(2)
@@ -118,7 +118,7 @@ def be_away(stage: Stage, *, away_s: float, at_start_s: float) -> None:
             with Load(world, commands(stage.seed, _RECORDS_MAX, _KEYS), _RECORDS_PER_S) as load:
                 outages.back("at the start", partial(silence.first, delta))
                 for what, end in (("killed", Broker.kill), ("stopped", Broker.stop)):
-                    time.sleep(stage.rng.uniform(2, 4))  # At whatever they are doing by then; the seed says when.
+                    time.sleep(stage.rng.uniform(2, 4))  # The seed decides at which moment of their work.
                     end(broker)
                     outages.wait(what, away_s)
                     outages.back(what, partial(silence.since, delta))
@@ -130,29 +130,29 @@ def be_away(stage: Stage, *, away_s: float, at_start_s: float) -> None:
         stage.check(world)
     for port, failures in scrape.failures.items():
         outages.wrong.append(f"port {port}: {len(failures)} of {scrape.asked[port]} scrapes failed: {failures[-1]}")
-    stage.say(f"  {sum(scrape.asked.values())} scrapes, the slowest {scrape.slowest_s:.1f} s")
+    stage.report(f"  {sum(scrape.asked.values())} scrapes, the slowest {scrape.slowest_s:.1f} s")
     if outages.wrong:
         raise Disturbed("\n".join(outages.wrong))
 
 
 def unreachable_s(port: int) -> float:
-    """For how long a process says that it has not reached Kafka; not a number where it says nothing."""
+    """The time for which a process reports that Kafka is unreachable; NaN if it reports none."""
     with contextlib.suppress(OSError, http.client.HTTPException):
         return next((value for name, _, value in samples(port) if name == METRIC), math.nan)
     return math.nan
 
 
-def told_since(crew: Crew, moment: datetime) -> Counter[str]:
-    """What workers have logged as warning or error since a moment, by its words without numbers."""
+def count_log_lines_since(crew: Crew, moment: datetime) -> Counter[str]:
+    """Count the warnings and errors that workers have logged since a moment, by their texts without numbers."""
     lines: Counter[str] = Counter()
     for line in crew.logs.splitlines():
         try:
-            told = json.loads(line)
-            at = datetime.fromisoformat(told["timestamp"])
+            entry = json.loads(line)
+            at = datetime.fromisoformat(entry["timestamp"])
         except (ValueError, TypeError, KeyError):
-            continue  # Words for people, at a process' end.
-        if at >= moment and told.get("level") not in {"debug", "info"}:
-            lines[_NUMBER.sub("N", f"{told.get('logger', '')}: {told['event']}")] += 1
+            continue  # Plain text for people, at the end of a process.
+        if at >= moment and entry.get("level") not in {"debug", "info"}:
+            lines[_NUMBER.sub("N", f"{entry.get('logger', '')}: {entry['event']}")] += 1
     return lines
 
 

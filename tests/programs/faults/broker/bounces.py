@@ -21,32 +21,33 @@ _RECORDS_PER_S = 1_000
 
 
 def bounce(stage: Stage, end: Callable[[Broker], None], broker: Broker | None = None) -> None:
-    """End the only broker under load, start it again after a while, and so on."""
+    """End the only broker under load and start it again after a while, several times."""
     broker = broker or stage.keep(Broker(stage.directory / "broker"))
     world = stage.world(bootstrap=broker.bootstrap)
     with Crew(world, 2) as crew:
         with Load(world, commands(stage.seed, _RECORDS_MAX, _KEYS), _RECORDS_PER_S) as load:
             crew.await_event("restored")
             for _ in range(1 if stage.is_short else 5):
-                time.sleep(stage.rng.uniform(1, 4))  # At whatever they are doing by then; the seed says when.
+                time.sleep(stage.rng.uniform(1, 4))  # The seed decides at which moment of their work.
                 end(broker)
                 if not stage.is_short:
-                    time.sleep(stage.rng.uniform(0, 4))  # The session is 3 s: it ends, or not.
+                    # The workers' session timeout is 3 s: some sessions expire, others do not.
+                    time.sleep(stage.rng.uniform(0, 4))
                 broker.start()
             load.stop()
         with blaming(broker):
             crew.settle()
-        stage.say(f"  rolled back {crew.count('transaction rolled back')} times, ended {len(crew.reasons)} times")
+        stage.report(f"  rolled back {crew.count('transaction rolled back')} times, ended {len(crew.reasons)} times")
     with blaming(broker):
         stage.check(world)
 
 
 @contextlib.contextmanager
 def blaming(broker: Broker) -> Iterator[None]:
-    """Name the culprit where it is not the workers.
+    """Blame the broker for an error that it caused itself.
 
     Raises:
-        AtFault: something is wrong, and the broker had left a transaction open.
+        AtFault: there is an error, and the broker had left a transaction open.
     """
     try:
         yield
@@ -57,14 +58,14 @@ def blaming(broker: Broker) -> Iterator[None]:
 
 
 def kill_all_while_away(stage: Stage) -> None:
-    """Kill the broker, then the workers; start the workers with nobody there, then the broker."""
+    """Kill the broker, then the workers; start the workers while no broker runs, then the broker."""
     broker = stage.keep(Broker(stage.directory / "broker"))
     world = stage.world(bootstrap=broker.bootstrap)
     with Crew(world, 2) as crew:
         with Load(world, commands(stage.seed, _RECORDS_MAX, _KEYS), _RECORDS_PER_S) as load:
             crew.await_event("restored")
             for _ in range(3):
-                time.sleep(stage.rng.uniform(1, 4))  # At whatever they are doing by then; the seed says when.
+                time.sleep(stage.rng.uniform(1, 4))  # The seed decides at which moment of their work.
                 broker.kill()
                 time.sleep(stage.rng.uniform(0, 1))
                 crew.kill()
@@ -93,16 +94,16 @@ def lose_one_of_three(stage: Stage) -> None:
         with Load(world, commands(stage.seed, _RECORDS_MAX, _KEYS), _RECORDS_PER_S / 2) as load:
             crew.await_event("restored")
             for role, find in roles.items():
-                time.sleep(stage.rng.uniform(1, 3))  # At whatever they are doing by then; the seed says when.
+                time.sleep(stage.rng.uniform(1, 3))  # The seed decides at which moment of their work.
                 node = find()
-                stage.say(f"  {role} is broker {node}: killed")
+                stage.report(f"  {role} is broker {node}: killed")
                 cluster.brokers[node].kill()
-                time.sleep(stage.rng.uniform(4, 8))  # The others take over, and work goes on without it.
+                time.sleep(stage.rng.uniform(4, 8))  # The other brokers take over, and work continues without it.
                 cluster.brokers[node].start()
                 cluster.await_in_sync()
             load.stop()
         crew.settle()
-        stage.say(f"  rolled back {crew.count('transaction rolled back')} times, ended {len(crew.reasons)} times")
+        stage.report(f"  rolled back {crew.count('transaction rolled back')} times, ended {len(crew.reasons)} times")
     stage.check(world)
 
 

@@ -1,4 +1,4 @@
-"""One real broker that a scenario may kill, stop and start again: the same data, the same ports."""
+"""One real broker that a scenario may kill, stop and start again, with the same data and the same ports."""
 
 from __future__ import annotations
 
@@ -27,31 +27,32 @@ if TYPE_CHECKING:
 _START_TIMEOUT_S = 90.0
 _STOP_TIMEOUT_S = 20.0
 _QUICK_JAVA = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
-"""Java's quick compiler: a broker that is killed every minute never earns back the work of the thorough one."""
+"""Java's quick compiler: a broker that is killed every minute gains nothing from the thorough one."""
 _SKIPPED = "these partitions are likely deleted already"
 
 
 class AtFault(AssertionError):
-    """The broker itself broke its promise.
+    """The broker itself violated its guarantees.
 
     When a transaction ends while one of its partitions has no leader, as during a start, Kafka (seen with 4.3.1) takes
-    the partition for deleted and writes no marker there (KAFKA-20734): it has ended, and is open in that partition.
+    the partition for deleted and writes no marker there (KAFKA-20734): the transaction has ended, and is still open in
+    that partition.
     """
 
 
 class Place(NamedTuple):
-    """Who a broker is, and where its controller listens."""
+    """A broker's node number, and the port of its controller."""
 
     node: int
-    """Its number in the cluster, from 1."""
+    """The broker's number in the cluster, from 1."""
     controller_port: int
-    """For the other brokers."""
+    """The port on which the other brokers reach its controller."""
 
 
 class Broker:
-    """A broker of its own, or one of a cluster. Ends with the process that started it, however that ends.
+    """A broker of its own, or one of a cluster. It ends with the process that started it, however that process ends.
 
-    It has a second listener, which tells clients to come to `proxied_port`: where a proxy listens, if there is one.
+    Its second listener advertises `proxied_port` to clients: the port of a proxy, if there is one.
     """
 
     def __init__(
@@ -64,22 +65,22 @@ class Broker:
         heap: str = "384m",
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        """Say what to run; nothing happens before `start`.
+        """Configure the broker; nothing runs before `start`.
 
         Args:
-            directory: where it keeps everything.
+            directory: the directory of its data, settings and logs.
             places: the whole cluster; none: this broker alone.
-            node: which of them it is.
-            cluster: the cluster's id; must be the same for all of them.
+            node: the broker's number among the places.
+            cluster: the cluster's id; must be the same for all its brokers.
             heap: Java's `-Xmx`.
             settings: Kafka settings that differ from those of a test's broker.
         """
         self.places = list(places) or [Place(1, quiet_port())]
         self.node = node
         self.proxied_port = quiet_port()
-        """Where clients of the second listener are told to go: a proxy's place."""
+        """The port that the second listener advertises to clients: that of a proxy."""
         self.target_port = quiet_port()
-        """Where the second listener really is."""
+        """The port on which the second listener accepts connections."""
         self._cluster = cluster or cluster_id()
         self._more = dict(settings or {})
         self._server = Server(directory.absolute(), quiet_port(), heap, find_java(), class_path())
@@ -87,33 +88,33 @@ class Broker:
 
     @property
     def bootstrap(self) -> str:
-        """Its address for clients that come straight to it."""
+        """The broker's address for clients that connect directly."""
         return self._server.bootstrap
 
     @property
     def proxied_bootstrap(self) -> str:
-        """Its address for clients that come through a proxy."""
+        """The broker's address for clients that connect through a proxy."""
         return f"{HOST}:{self.proxied_port}"
 
     @property
     def port(self) -> int:
-        """Where clients come straight to it."""
+        """The port for clients that connect directly."""
         return self._server.port
 
     @property
     def skipped_markers(self) -> str | None:
-        """Kafka's own words where it left a transaction open for ever; see `AtFault`."""
+        """Kafka's own log message if it left a transaction open for ever; see `AtFault`."""
         logs = self._server.data_dir.glob("kafka*.log")
         lines = [line for log in logs for line in log.read_text(errors="replace").splitlines() if _SKIPPED in line]
         return lines[0] if lines else None
 
     def start(self) -> None:
-        """Start it, and return when it takes topics and transactions."""
+        """Start the broker, and return when it accepts topics and transactions."""
         self.begin()
         self.await_ready()
 
     def begin(self) -> None:
-        """Start it without waiting: the brokers of a cluster need one another."""
+        """Start the broker without waiting: the brokers of a cluster need one another."""
         assert self._guard is None, "it runs already"
         self._server.prepare()
         with (self._server.data_dir / "server.properties").open("a", encoding="utf-8") as settings:
@@ -137,7 +138,7 @@ class Broker:
         )
 
     def await_ready(self) -> None:
-        """Return when it takes topics and transactions."""
+        """Return when the broker accepts topics and transactions."""
         assert self._guard is not None
         output = self._guard.stdout
         await_ready(
@@ -147,14 +148,14 @@ class Broker:
         )
 
     def stop(self) -> None:
-        """End it in good order, if it runs."""
+        """Stop the broker in good order, if it runs."""
         if self._guard is not None:
             assert self._guard.stdin is not None
             self._guard.stdin.close()
             self._end()
 
     def kill(self) -> None:
-        """End it as a power cut would: SIGKILL."""
+        """Kill the broker with SIGKILL, as a power cut would."""
         assert self._guard is not None
         for java in psutil.Process(self._guard.pid).children():
             java.kill()
@@ -182,7 +183,7 @@ class Broker:
             pipe.close()
 
     def _settings(self) -> str:
-        """What differs from a laptop's broker; of a setting that occurs twice, Kafka takes the last."""
+        """The settings that differ from a laptop's broker; of a setting that occurs twice, Kafka uses the last."""
         own = dict(self.places)[self.node]
         copies = min(3, len(self.places))
         in_sync = max(1, copies - 1)

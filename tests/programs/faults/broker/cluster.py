@@ -1,4 +1,4 @@
-"""Three real brokers, and who of them does what."""
+"""Three real brokers, and the current role of each."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _PATIENCE_S = 60.0
 
 
 class Cluster:
-    """Brokers 1 to 3, each its own controller too: three copies of everything, two of which must be in sync."""
+    """Brokers 1 to 3, each its own controller too: three replicas of everything, two of which must be in sync."""
 
     def __init__(
         self, directory: Path, *, size: int = 3, heap: str = "384m", settings: Mapping[str, str] | None = None
     ) -> None:
-        """Say where; nothing is started. `heap` and `settings` are those of each `Broker`."""
+        """Configure the cluster; nothing runs before the block. `heap` and `settings` are those of each `Broker`."""
         places = [Place(number, quiet_port()) for number in range(1, size + 1)]
         same = cluster_id()
         self.brokers = {
@@ -50,7 +50,7 @@ class Cluster:
 
     @property
     def bootstrap(self) -> str:
-        """The addresses of all."""
+        """The addresses of all brokers."""
         return ",".join(broker.bootstrap for broker in self.brokers.values())
 
     def group_coordinator(self, group: str) -> int:
@@ -60,7 +60,7 @@ class Cluster:
         return self._ask_all(lambda _, port: _coordinator(port, question), f"nobody coordinates {group}")
 
     def transaction_coordinator(self, prefix: str) -> int:
-        """The broker that decides the transactions of some producer whose transactional id begins with this."""
+        """The broker that coordinates the transactions of a producer whose transactional id begins with the prefix."""
         return self._ask_all(
             lambda node, port: node if any(name.startswith(prefix) for name in transactional_ids(port)) else None,
             f"nobody coordinates transactions of {prefix}",
@@ -71,17 +71,17 @@ class Cluster:
         return self._ask_all(lambda _, port: active_controller(port), "no active controller")
 
     def leader(self, topic: str, partition: int) -> int:
-        """The broker that takes what is written to a partition."""
+        """The leader of a partition."""
         metadata = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0}).list_topics(topic, timeout=15)
         return int(metadata.topics[topic].partitions[partition].leader)
 
     def await_in_sync(self) -> None:
-        """Wait until every partition has all its copies again: only then may the next broker be lost."""
+        """Wait until every replica is in sync again: only then may the next broker be lost."""
         deadline_s = time.monotonic() + _PATIENCE_S
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         while behind := self._behind(admin):
             assert time.monotonic() < deadline_s, f"not in sync after {_PATIENCE_S:g} s: {behind[:5]}"
-            time.sleep(0.2)  # Between two looks; the fact decides.
+            time.sleep(0.2)  # Between two polls; the observed state decides.
 
     def __enter__(self) -> Self:
         for broker in self.brokers.values():
@@ -93,7 +93,7 @@ class Cluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # In good order each would wait for a controller that is no more.
+        # A broker stopped in good order would wait for a controller that no longer runs.
         for broker in self.brokers.values():
             with contextlib.suppress(AssertionError):
                 broker.kill()
@@ -111,7 +111,7 @@ class Cluster:
         ]
 
     def _ask_all(self, ask: Callable[[int, int], int | None], failure: str) -> int:
-        """Ask one broker after the other, by number and port, until one answers; the answer."""
+        """Send a request to one broker after the other, by number and port, until one answers; return its answer."""
         deadline_s = time.monotonic() + _PATIENCE_S
         while True:
             for node, broker in self.brokers.items():
@@ -119,11 +119,11 @@ class Cluster:
                     if (answer := ask(node, broker.port)) is not None:
                         return answer
             assert time.monotonic() < deadline_s, failure
-            time.sleep(0.1)  # Between two looks; the fact decides.
+            time.sleep(0.1)  # Between two polls; the observed state decides.
 
 
 def _coordinator(port: int, question: bytes) -> int | None:
-    """FindCoordinator v1 at one broker: throttle int32, error int16, message string or null, node int32."""
+    """Send FindCoordinator v1 to one broker: throttle int32, error int16, message string or null, node int32."""
     with socket.create_connection((HOST, port), 2) as to:
         answer = _ask(to, _FIND_COORDINATOR, question)
     error, length = struct.unpack_from(">hh", answer, 4)

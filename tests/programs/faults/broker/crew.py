@@ -1,4 +1,4 @@
-"""Workers as they run in production: whoever ends with an error is started again."""
+"""Runs workers as in production: a worker that ends with an error is started again."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ _LAST_WORDS = "sowstream: "
 
 
 def through(world: World, bootstrap: str, **kafka: Any) -> None:
-    """Let the workers that are started from now on come to another address, with these librdkafka properties."""
+    """Let workers that start from now on connect to another address, with these librdkafka properties."""
     tree = yaml.safe_load(world.file.read_text())
     tree["kafka"] |= {"bootstrap.servers": bootstrap, **kafka}
     world.file.write_text(yaml.safe_dump(tree))
 
 
 class Crew:
-    """Some workers of a world, watched: one that ends with exit code 1 is started again, as a pod is.
+    """Several supervised workers of a world: one that ends with exit code 1 is started again, as a pod is.
 
-    Ended otherwise, it is an error where the block is left.
+    A worker that ends with any other exit code raises an error where the block is left.
     """
 
     def __init__(self, world: World, size: int = 1) -> None:
-        """Say how many; the block starts them."""
+        """Set the number of workers; the block starts them."""
         self.world = world
         self.size = size
         self.reasons: list[str] = []
-        """What those said that ended."""
+        """The last error of each worker that ended."""
         self._workers: list[Worker] = []
         self._wrong: list[str] = []
         self._over = threading.Event()
@@ -49,19 +49,19 @@ class Crew:
 
     @property
     def logs(self) -> str:
-        """What all of them said, from the first to the last."""
+        """The logs of all workers, from the first to the last."""
         return "\n".join(worker.file.read_text(errors="replace") for worker in self.world.workers)
 
     def count(self, event: str) -> int:
-        """How often they told of an event."""
+        """How often the workers have logged an event."""
         return self.logs.count(f'"event": "{event}"')
 
-    def has_told(self, event: str) -> list[bool]:
-        """Of each that runs now, whether it told of an event."""
+    def has_logged(self, event: str) -> list[bool]:
+        """Whether each running worker has logged an event."""
         return [f'"event": "{event}"' in worker.file.read_text(errors="replace") for worker in self._workers]
 
     def await_event(self, event: str, patience_s: float = 90.0) -> None:
-        """Wait until somebody tells of it."""
+        """Wait until a worker logs an event."""
         self.wait(lambda: self.count(event) > 0, event, patience_s)
 
     def settle(self, patience_s: float = 120.0) -> None:
@@ -69,7 +69,7 @@ class Crew:
         self.wait(lambda: processed(self.world), "processing all input", patience_s)
 
     def wait(self, reached: Callable[[], bool], what: str, patience_s: float = 90.0) -> None:
-        """Wait for a fact.
+        """Wait until a condition holds.
 
         Raises:
             AssertionError: it took longer than `patience_s`; with the end of the last worker's log.
@@ -77,19 +77,19 @@ class Crew:
         deadline_s = time.monotonic() + patience_s
         while not reached():
             assert not self._wrong, self._wrong[0]
-            said = "\n".join(worker.log() for worker in self._workers)
-            assert time.monotonic() < deadline_s, f"{what} did not happen in {patience_s:g} s\n{said}"
+            logs_text = "\n".join(worker.log() for worker in self._workers)
+            assert time.monotonic() < deadline_s, f"{what} did not happen in {patience_s:g} s\n{logs_text}"
             time.sleep(_LOOK_S)
 
     def kill(self) -> None:
-        """End all of them as a power cut would; `revive` starts them again."""
+        """Kill all workers, as a power cut would; `revive` starts them again."""
         with self._lock:
             for worker in self._workers:
                 worker.kill()
             self._workers = []
 
     def revive(self) -> None:
-        """Start as many as there should be."""
+        """Start the missing workers."""
         with self._lock:
             self._workers += [self._start() for _ in range(self.size - len(self._workers))]
 
@@ -107,7 +107,7 @@ class Crew:
             if error is not None:
                 worker.kill()
             elif worker.process.poll() is not None:
-                self._tell(worker)  # After the last look.
+                self._record_end(worker)  # After the last check.
             elif (code := worker.stop()) != 0:
                 self._wrong.append(f"exit code {code} when told to stop:\n{worker.log()}")
         if error is None:
@@ -119,16 +119,16 @@ class Crew:
                 ended = [worker for worker in self._workers if worker.process.poll() is not None]
                 self._workers = [worker for worker in self._workers if worker not in ended]
             for worker in ended:
-                self._tell(worker)
+                self._record_end(worker)
             if ended and not self._over.wait(_BACK_OFF_S):
                 self.revive()
 
     def _start(self) -> Worker:
         worker = self.world.start()
-        worker.is_expected_to_end = True  # Watched here.
+        worker.is_expected_to_end = True  # Supervised here.
         return worker
 
-    def _tell(self, worker: Worker) -> None:
+    def _record_end(self, worker: Worker) -> None:
         reason = last_error(worker.log())
         self.reasons.append(reason)
         if worker.process.returncode != 1 or not reason:
@@ -136,7 +136,7 @@ class Crew:
 
 
 def processed(world: World) -> bool:
-    """Whether all input is processed, as far as the brokers can tell."""
+    """Whether all input is processed, according to the brokers."""
     try:
         return world.processed()
     except (KafkaException, Stop):
@@ -144,6 +144,6 @@ def processed(world: World) -> bool:
 
 
 def last_error(log: str) -> str:
-    """What a worker said last, to people, of why it ends."""
-    told = [line for line in log.splitlines() if line.startswith(_LAST_WORDS)]
-    return told[-1].removeprefix(_LAST_WORDS) if told else ""
+    """The last message that a worker printed for people about the reason of its end."""
+    messages = [line for line in log.splitlines() if line.startswith(_LAST_WORDS)]
+    return messages[-1].removeprefix(_LAST_WORDS) if messages else ""

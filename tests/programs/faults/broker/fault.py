@@ -1,4 +1,4 @@
-"""What a proxy can do to Kafka's requests and answers, one API at a time."""
+"""The faults that a proxy can inject into Kafka's requests and answers, one API at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 
 class Api(enum.IntEnum):
-    """Kafka's number for the requests that a transaction is made of, and for the questions of a restore."""
+    """Kafka's numbers of the requests of a transaction, and of the queries of a restore."""
 
     PRODUCE = 0
     FETCH = 1
@@ -24,14 +24,14 @@ class Api(enum.IntEnum):
 
 
 class Way(enum.Enum):
-    """Where a frame travels."""
+    """The direction of a frame."""
 
     REQUEST = "request"
     ANSWER = "answer"
 
 
 class Act(enum.Enum):
-    """What happens to a frame."""
+    """The fault that befalls a frame."""
 
     DELAY = "it, and all behind it on its connection, arrives later"
     LOSE = "it never arrives; the connection stays"
@@ -41,25 +41,25 @@ class Act(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class Fault:
-    """One kind of frame, and what becomes of the next few of it."""
+    """One kind of frame, and the fault for the next few frames of this kind."""
 
     api: Api | None
-    """Which requests or answers; None: all."""
+    """The API of the requests or answers; None: all APIs."""
     way: Way
-    """On which way."""
+    """The direction of the frames."""
     act: Act
-    """What becomes of them."""
+    """The fault that they suffer."""
     delay_s: float = 0.0
-    """How much later, for those that arrive later."""
+    """Delay, for frames that arrive late."""
     times: int = 1
-    """How many of them."""
+    """Number of frames to affect."""
     met: int = 0
-    """How many it has been done to."""
+    """Number of frames affected so far."""
     done: threading.Event = field(default_factory=threading.Event)
-    """Set when it has been done so many times."""
+    """Set when all the frames have been affected."""
 
     def takes(self, api: int | None, way: Way) -> bool:
-        """Whether this frame is one of them; it is counted then."""
+        """Whether the fault affects this frame, which is then counted."""
         if self.met >= self.times or way is not self.way or (self.api is not None and api != self.api):
             return False
         self.met += 1

@@ -1,4 +1,4 @@
-"""One client's connection through a proxy: two lanes of Kafka's frames, and what befalls them."""
+"""One client's connection through a proxy: two lanes of Kafka's frames, and the faults that affect them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.programs.faults.broker.fault import Act, Way
 if TYPE_CHECKING:
     from tests.programs.faults.broker.proxy import Proxy
 
-_FRAMES_MAX = 1000  # In a lane's queue.
-_LINGER_S = 2.0  # A late request is worked on before its connection's end is seen.
+_FRAMES_MAX = 1000  # Frames in a lane's queue.
+_LINGER_S = 2.0  # A delayed request is processed before its connection's end is noticed.
 
 
 class Ends(NamedTuple):
@@ -26,25 +26,26 @@ class Ends(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """A frame on its way."""
+    """A frame in transit."""
 
     due_s: float
-    """Not before this, of the monotonic clock."""
+    """Earliest time of delivery, on the monotonic clock."""
     frame: bytes | None
-    """What to write; None: the end of the connection."""
+    """The bytes to write; None: the end of the connection."""
 
 
 class Link:
-    """A client, a broker, and what they say to one another. Lives on the proxy's thread."""
+    """The connection between a client and a broker. Lives on the proxy's thread."""
 
     def __init__(self, proxy: Proxy, client: Ends, broker: Ends) -> None:
         self._proxy = proxy
         self._client = client
         self._broker = broker
-        self._apis: dict[int, int] = {}  # Of requests under way, by correlation id: an answer does not say.
+        # The API of each outstanding request, by correlation id: an answer does not carry it.
+        self._apis: dict[int, int] = {}
 
     async def run(self) -> None:
-        """Carry frames until both lanes have ended."""
+        """Forward frames until both lanes have ended."""
         try:
             await asyncio.gather(
                 self._lane(Way.REQUEST, self._client.reader, self._broker.writer),
@@ -54,7 +55,7 @@ class Link:
             self.reset()
 
     def reset(self) -> None:
-        """End both sides at once; what is under way is lost."""
+        """End both sides at once; frames in transit are lost."""
         reset(self._client.writer)
         reset(self._broker.writer)
 
@@ -63,7 +64,7 @@ class Link:
         await asyncio.gather(self._read(way, reader, queue), self._write(queue, writer))
 
     async def _read(self, way: Way, reader: asyncio.StreamReader, queue: asyncio.Queue[_Held]) -> None:
-        """Take frames in, and decide of each what becomes of it."""
+        """Read frames, and decide the fault of each."""
         extra_s = 0.0
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
@@ -83,11 +84,11 @@ class Link:
                 if fault is not None and fault.act is Act.LATE:
                     extra_s += _LINGER_S
                     break
-                extra_s = 0.0  # Those behind a delayed frame wait for it in the queue.
+                extra_s = 0.0  # Frames behind a delayed one wait for it in the queue.
         await queue.put(_Held(time.monotonic() + self._proxy.delay_s + extra_s, None))
 
     def _api(self, way: Way, frame: bytes) -> int | None:
-        """What a frame is about: a request is int32 size, int16 API, int16 version, int32 id; an answer no API."""
+        """The API of a frame: a request is int32 size, int16 API, int16 version, int32 id; an answer carries no API."""
         if way is Way.REQUEST:
             api, _version, correlation = struct.unpack_from(">hhi", frame, 4)
             self._apis[correlation] = api
@@ -96,7 +97,7 @@ class Link:
         return self._apis.pop(struct.unpack_from(">i", frame, 4)[0], None)
 
     async def _write(self, queue: asyncio.Queue[_Held], writer: asyncio.StreamWriter) -> None:
-        """Hand frames on when they are due; those for somebody who is gone go nowhere."""
+        """Forward frames when they are due; frames for a closed connection are dropped."""
         while True:
             due_s, frame = await queue.get()
             await self._proxy.passing(due_s)

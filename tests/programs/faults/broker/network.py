@@ -1,7 +1,7 @@
 """A network that delays, loses and resets between workers and a broker: one API's requests or answers, or everything.
 
-What a client has sent and given up may still arrive. Kafka's older transaction protocol, which librdkafka speaks, lets
-a late EndTxn end a later transaction (KAFKA-17754): the first scenarios look for that.
+A request that its client has given up may still arrive. Kafka's older transaction protocol, which librdkafka speaks,
+lets a late EndTxn end a later transaction (KAFKA-17754): the first scenarios look for that.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _KEYS = 20_000
-_RECORDS_MAX = 1_000_000  # More than a scenario's time is enough for: it ends the load itself.
+_RECORDS_MAX = 1_000_000  # More records than a scenario has time for: the scenario ends the load itself.
 _RECORDS_PER_S = 1_500
-_SOCKET_TIMEOUT_S = 3.0  # librdkafka's own is a minute, for which nobody would wait.
+_SOCKET_TIMEOUT_S = 3.0  # librdkafka's default is a minute, too long for a scenario.
 _MET_TIMEOUT_S = 60.0
 
 
 class Harm(NamedTuple):
-    """What is done to some frames of one API, again and again."""
+    """A fault for some frames of one API, injected repeatedly."""
 
     way: Way
     act: Act
     times: int
-    """How often."""
+    """Number of injections."""
     delay_s: tuple[float, float] = (0.0, 0.0)
-    """Between these, as the seed says."""
+    """Range of the delay, from which the seed chooses."""
 
 
 HARMS = {
@@ -49,11 +49,11 @@ TARGETS = {"endtxn": Api.END_TXN, "offsets": Api.TXN_OFFSET_COMMIT, "produce": A
 
 
 def harm_requests(stage: Stage, api: Api, harm: Harm, broker: Broker | None = None) -> None:
-    """Do it to one request or answer after the other while records flow."""
+    """Inject the fault into one request or answer after the other while records flow."""
 
     def do(proxy: Proxy, _crew: Crew) -> None:
         for _ in range(1 if stage.is_short else harm.times):
-            time.sleep(stage.rng.uniform(0, 0.5))  # Let some go well in between.
+            time.sleep(stage.rng.uniform(0, 0.5))  # Some requests succeed in between.
             fault = proxy.inject(Fault(api, harm.way, harm.act, delay_s=stage.rng.uniform(*harm.delay_s)))
             assert fault.done.wait(_MET_TIMEOUT_S), f"no {api.name} came by in {_MET_TIMEOUT_S:g} s"
         proxy.clear()
@@ -62,7 +62,7 @@ def harm_requests(stage: Stage, api: Api, harm: Harm, broker: Broker | None = No
 
 
 def play(stage: Stage, do: Callable[[Proxy, Crew], None], *, workers: int = 1, broker: Broker | None = None) -> Crew:
-    """Let workers merge through a proxy while something is done to it; account for everything afterwards."""
+    """Let workers merge through a proxy that injects faults; then account for every record."""
     broker = broker or stage.keep(Broker(stage.directory / "broker"))
     proxy = stage.keep(Proxy(broker.proxied_port, broker.target_port))
     world = stage.world(bootstrap=broker.bootstrap)
@@ -74,15 +74,17 @@ def play(stage: Stage, do: Callable[[Proxy, Crew], None], *, workers: int = 1, b
             load.stop()
         crew.settle()
         rolled_back = crew.count("transaction rolled back")
-        stage.say(f"  {proxy.requests[Api.END_TXN]} EndTxn, {rolled_back} rolled back, ended {len(crew.reasons)} times")
+        stage.report(
+            f"  {proxy.requests[Api.END_TXN]} EndTxn, {rolled_back} rolled back, ended {len(crew.reasons)} times"
+        )
     stage.check(world)
     return crew
 
 
 def harm_starts_too(stage: Stage) -> None:
-    """Late commits, and a reset while the producer that is to fence them starts.
+    """Delay commits, and reset the connection while the producer that is to fence them starts.
 
-    librdkafka tells of the second of two such resets only if half a minute lies between them.
+    librdkafka reports the second of two such resets only if half a minute lies between them.
     """
     harm = HARMS["late"]
 
@@ -91,42 +93,42 @@ def harm_starts_too(stage: Stage) -> None:
             proxy.inject(Fault(Api.INIT_PRODUCER_ID, Way.ANSWER, Act.RESET))
             late = Fault(Api.END_TXN, harm.way, harm.act, delay_s=stage.rng.uniform(*harm.delay_s))
             assert proxy.inject(late).done.wait(_MET_TIMEOUT_S), f"no EndTxn came by in {_MET_TIMEOUT_S:g} s"
-            time.sleep(stage.rng.uniform(0, 0.5))  # Let some go well in between.
+            time.sleep(stage.rng.uniform(0, 0.5))  # Some requests succeed in between.
         proxy.clear()
 
     play(stage, do)
 
 
 def reset_everything(stage: Stage) -> None:
-    """All connections at once, every few seconds."""
+    """Reset all connections at once, every few seconds."""
 
     def do(proxy: Proxy, _crew: Crew) -> None:
         for _ in range(20):
-            time.sleep(stage.rng.uniform(0.2, 3))  # At whatever they are doing by then; the seed says when.
+            time.sleep(stage.rng.uniform(0.2, 3))  # The seed decides at which moment of their work.
             proxy.reset()
 
     play(stage, do, workers=2)
 
 
 def be_away(stage: Stage, leave: Callable[[Proxy], None], back: Callable[[Proxy], None]) -> None:
-    """Nobody reaches the broker for a minute; whoever ends for it says why, and is started again."""
+    """Keep the broker unreachable for a minute; a worker that ends logs the reason, and is started again."""
 
     def do(proxy: Proxy, crew: Crew) -> None:
         before = crew.count("restored")
         leave(proxy)
-        time.sleep(60)  # The minute is the fact.
+        time.sleep(60)  # The outage must last a minute.
         back(proxy)
-        # Nobody restores who has not lost a transaction, or ended, for it.
+        # A worker restores only if it has lost a transaction, or ended, because of the outage.
         crew.wait(lambda: crew.count("restored") > before, "noticing, and coming back")
 
     crew = play(stage, do, workers=2)
     for reason in crew.reasons:
-        stage.say(f"  a worker ended: {reason}")
+        stage.report(f"  a worker ended: {reason}")
         assert "Kafka" in reason, f"a worker ended without saying that Kafka was away: {reason}"
 
 
 def be_slow(stage: Stage) -> None:
-    """200 ms each way, for everything."""
+    """Delay every frame by 200 ms in each direction."""
 
     def do(proxy: Proxy, _crew: Crew) -> None:
         proxy.delay_s = 0.2
@@ -136,7 +138,7 @@ def be_slow(stage: Stage) -> None:
 
 
 def swallow_offsets(stage: Stage) -> None:
-    """The group's coordinator takes connections and never answers, for longer than a transaction may last.
+    """Let the group's coordinator accept connections and never answer, for longer than a transaction may last.
 
     librdkafka's `send_offsets_to_transaction` ignores its own time limit then (its issue 5456).
     """
@@ -147,7 +149,7 @@ def swallow_offsets(stage: Stage) -> None:
             proxy.inject(Fault(Api.TXN_OFFSET_COMMIT, way, Act.LOSE, times=1_000_000))
             crew.wait(lambda before=before: crew.count("transaction rolled back") > before, "giving up")
             proxy.clear()
-            time.sleep(3)  # Let some go well in between.
+            time.sleep(3)  # Some requests succeed in between.
 
     play(stage, do)
 

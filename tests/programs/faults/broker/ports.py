@@ -1,4 +1,4 @@
-"""Ports that stay ours while nobody listens on them."""
+"""Ports that remain free while no process listens on them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import socket
 from processor.tools.broker.server import HOST
 
 _FIRST, _LAST = 20_000, 30_000
-"""Below the ports that the kernel gives to connections: one of those may take the place of a broker that is away, and
-a client that tries a closed port again and again may even be connected with itself."""
+"""Ports below the range that the kernel gives to connections: such a connection may take the port of a broker that is
+away, and a client that tries a closed port again and again may even be connected with itself.
+"""
 
 
 def quiet_port() -> int:
-    """A loopback port that was free a moment ago, and that no connection is given by chance."""
+    """A loopback port that was free a moment ago, and that the kernel gives to no connection."""
     while True:
         port = random.randrange(_FIRST, _LAST)
         with socket.socket() as probe:

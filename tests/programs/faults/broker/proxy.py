@@ -3,7 +3,8 @@
 client ─▶ request lane: read a frame ─▶ faults ─▶ queue, each frame with the time it is due ─▶ write ─▶ broker
        ◀─ answer lane:  the same, the other way                                                      ◀─
 
-What is held while a client gives up is delivered all the same, as a network would: the client's end travels behind it.
+Frames held while a client gives up are delivered all the same, as by a network: the end of the client's connection
+follows them.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ class Proxy:
     """Forwards `port` to `target_port`, both on the loopback address, on a thread of its own. Safe from any thread."""
 
     def __init__(self, port: int, target_port: int) -> None:
-        """Say where; nothing listens before `__enter__`."""
+        """Set the ports; the proxy listens from `__enter__` on."""
         self.port = port
         self.target_port = target_port
         self.delay_s = 0.0
-        """How much later everything arrives, each way."""
+        """Delay of every frame, in each direction."""
         self.requests: Counter[int] = Counter()
-        """How many requests of each API have come."""
+        """Number of requests received of each API."""
         self._faults: list[Fault] = []
         self._links: set[Link] = set()
         self._loop = asyncio.new_event_loop()
@@ -49,33 +50,33 @@ class Proxy:
         self._flowing.set()
 
     def inject(self, fault: Fault) -> Fault:
-        """Do this to the next frames of its kind."""
+        """Inject a fault into the next frames of its kind."""
         self._faults = [*self._faults, fault]
         return fault
 
     def clear(self) -> None:
-        """Inject nothing any more."""
+        """Remove all injected faults."""
         self._faults = []
 
     def stall(self) -> None:
-        """Hold everything in both ways; connections are taken, and nobody answers."""
+        """Hold all frames in both directions; connections are accepted, and no request is answered."""
         self._loop.call_soon_threadsafe(self._flowing.clear)
 
     def flow(self) -> None:
-        """Deliver what was held, also what comes from clients that have given up."""
+        """Deliver the held frames, also those of clients that have given up."""
         self._loop.call_soon_threadsafe(self._flowing.set)
 
     def reset(self) -> int:
-        """End every connection with a reset; how many there were."""
+        """End every connection with a reset; returns the number of connections."""
         return self._run(self._reset())
 
     def refuse(self) -> None:
-        """End every connection, and take no new one."""
+        """End every connection, and accept no new one."""
         self._run(self._close_server())
         self.reset()
 
     def admit(self) -> None:
-        """Take connections again."""
+        """Accept connections again."""
         self._run(self._open_server())
 
     def take(self, api: int | None, way: Way) -> Fault | None:
@@ -83,7 +84,7 @@ class Proxy:
         return next((fault for fault in self._faults if fault.takes(api, way)), None)
 
     async def passing(self, due_s: float) -> None:
-        """Wait until a frame may pass: its time has come, and the network flows."""
+        """Wait until a frame may pass: it is due, and the network is not stalled."""
         if (wait_s := due_s - time.monotonic()) > 0:
             await asyncio.sleep(wait_s)
         await self._flowing.wait()
@@ -120,19 +121,19 @@ class Proxy:
         return len(links)
 
     async def _end(self) -> None:
-        """End all connections, and wait for what works on them."""
+        """End all connections, and wait for their tasks."""
         await self._reset()
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        await asyncio.sleep(0)  # The connections' own last step.
+        await asyncio.sleep(0)  # The last step of the connections' own tasks.
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             broker = await asyncio.open_connection(HOST, self.target_port)
         except (OSError, asyncio.CancelledError):
-            reset(writer)  # Nobody is there behind us, and the client hears it as it would without us.
+            reset(writer)  # No broker listens behind the proxy, and the client sees the same as without the proxy.
             return
         link = Link(self, Ends(reader, writer), Ends(*broker))
         self._links.add(link)

@@ -1,4 +1,4 @@
-"""Questions to a broker that no Python client can ask, in Kafka's own protocol.
+"""Requests to a broker that no Python client can send, in Kafka's own protocol.
 
 Both are of its flexible versions: lengths are varints and count from one, and structures end with tagged fields.
 """
@@ -16,10 +16,10 @@ _TIMEOUT_S = 2.0
 
 
 def active_controller(port: int) -> int | None:
-    """The number of the active controller, asked of the broker at a port; None: it does not know.
+    """The number of the active controller, according to the broker at a port; None if the broker does not know it.
 
     Raises:
-        OSError, struct.error, IndexError: no answer, or half of one.
+        OSError, struct.error, IndexError: no answer, or an incomplete one.
     """
     body = b"\x02" + _compact(_METADATA_TOPIC) + b"\x02" + struct.pack(">i", 0) + b"\x00\x00\x00"
     answer = _Answer(_ask(port, _DESCRIBE_QUORUM, body))
@@ -35,14 +35,14 @@ def transactional_ids(port: int) -> list[str]:
     """The transactional ids whose transactions the broker at a port coordinates.
 
     Raises:
-        OSError, struct.error, IndexError: no answer, or half of one.
+        OSError, struct.error, IndexError: no answer, or an incomplete one.
     """
     answer = _Answer(_ask(port, _LIST_TRANSACTIONS, b"\x01\x01\x00"))
     _throttled_ms, error = answer.take("i"), answer.take("h")
     if error != 0:
         return []
     for _ in range(answer.length()):
-        answer.text()  # State filters it does not know: none was sent.
+        answer.text()  # State filters unknown to the broker: none was sent.
     names = []
     for _ in range(answer.length()):
         names.append(answer.text())
@@ -53,7 +53,7 @@ def transactional_ids(port: int) -> list[str]:
 
 
 class _Answer:
-    """What a broker answered, read from its beginning on."""
+    """A broker's answer, read from its beginning on."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -61,13 +61,13 @@ class _Answer:
         self.length(0)  # The header's tagged fields.
 
     def take(self, kind: str) -> int:
-        """A number, by its letter in `struct`."""
+        """Read a number, by its letter in `struct`."""
         (value,) = struct.unpack_from(f">{kind}", self._content, self._place)
         self._place += struct.calcsize(kind if kind != "q" else "=q")
         return int(value)
 
     def length(self, offset: int = 1) -> int:
-        """A varint, less the one that a length has more."""
+        """Read a varint, less the one by which an encoded length is larger."""
         value = shift = 0
         while True:
             byte = self._content[self._place]
@@ -78,7 +78,7 @@ class _Answer:
                 return max(0, value - offset)
 
     def text(self) -> str:
-        """A text behind its length."""
+        """Read a text with its length before it."""
         size = self.length()
         self._place += size
         return self._content[self._place - size : self._place].decode()
@@ -89,7 +89,7 @@ def _compact(text: bytes) -> bytes:
 
 
 def _ask(port: int, api: int, body: bytes) -> bytes:
-    """Send a request of version 0 with header v2; the answer behind its correlation id."""
+    """Send a request of version 0 with header v2; returns the answer behind its correlation id."""
     request = struct.pack(">hhih", api, 0, 0, -1) + b"\x00" + body
     with socket.create_connection((HOST, port), _TIMEOUT_S) as connection, connection.makefile("rb") as answers:
         connection.sendall(struct.pack(">i", len(request)) + request)

@@ -1,4 +1,4 @@
-"""Three brokers, of which each role is killed again and again: how long partitions are silent, and who else suffers."""
+"""Kills each role of three brokers repeatedly: how long partitions are silent, and which workers are affected."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from tests.endtoend.world import World
 
 MARGIN_S: Final = 15.0
-"""How much longer than a worker's session a partition may be silent after one broker of three is killed."""
+"""Longest silence of a partition beyond a worker's session timeout after one broker of three is killed."""
 _KEYS = 20_000
-_RECORDS_MAX = 10_000_000  # More than a scenario's time is enough for: it ends the load itself.
+_RECORDS_MAX = 10_000_000  # More records than a scenario has time for: the scenario ends the load itself.
 _RECORDS_PER_S = 250
 _AWAY_S = 12.0, 20.0  # Longer than Kafka needs to notice that a broker is dead.
 _PATIENCE_S = 240.0
@@ -30,30 +30,30 @@ _KAFKAS_OWN = {"broker.session.timeout.ms": "9000", "broker.heartbeat.interval.m
 
 
 class Disturbed(AssertionError):
-    """Nothing is lost, but somebody stood still or ended who must not."""
+    """No record is lost, but a worker ended or a partition was silent that must not."""
 
 
 class Kill(NamedTuple):
-    """What a kill did to those that were not killed."""
+    """The effects of a kill on the workers and partitions."""
 
     role: str
     nodes: tuple[int, ...]
     input_s: float
-    """Longest silence of a partition that is published to: nobody can process what is not there."""
+    """Longest silence of a partition of the input: without input, workers have no records to process."""
     delta_s: float
-    """Longest silence of a partition that workers write, in the worst case."""
+    """Longest silence of any partition that workers write."""
     partition: int
-    """Which one that was."""
+    """The partition of that silence."""
     ended: int
-    """How many workers ended."""
+    """Number of workers that ended."""
     wiped: int
-    """How many states were wiped."""
+    """Number of states that were wiped."""
     is_over: bool
-    """Whether all partitions went on before the patience was."""
+    """Whether all partitions resumed in time."""
 
     @property
     def line(self) -> str:
-        """For people."""
+        """A line for people."""
         nodes = " and ".join(map(str, self.nodes))
         more = f", {self.ended} ended, {self.wiped} wiped" + ("" if self.is_over else ", STILL SILENT")
         worst = f"delta {self.delta_s:.1f} s (partition {self.partition})"
@@ -61,10 +61,10 @@ class Kill(NamedTuple):
 
 
 class Roles:
-    """A cluster under load whose brokers are killed by what they do."""
+    """A cluster under load whose brokers are killed by their roles."""
 
     def __init__(self, stage: Stage, cluster: Cluster, world: World, crew: Crew, silence: Silence) -> None:
-        """Say who takes part; all of them must run."""
+        """Set the participants, all of which must run."""
         self._stage = stage
         self._cluster = cluster
         self._crew = crew
@@ -80,23 +80,23 @@ class Roles:
         self.kills: list[Kill] = []
 
     def kill(self, role: str) -> None:
-        """Kill whoever has a role; it comes back when all partitions go on without it."""
+        """Kill the broker with a role; it is started again when all partitions have resumed without it."""
         node = self.find[role]()
         before, killed_s = self._before(), time.monotonic()
         self._cluster.brokers[node].kill()
-        time.sleep(self._stage.rng.uniform(*_AWAY_S))  # Dead for so long; the seed says how long.
+        time.sleep(self._stage.rng.uniform(*_AWAY_S))  # The seed decides how long the broker is dead.
         is_over = self._await_flow()
         self._note(role, (node,), before, killed_s, None, is_over)
         self._cluster.brokers[node].start()
         self._cluster.await_in_sync()
 
     def kill_two(self) -> None:
-        """Kill two at once: nobody can go on until one is back, and that is when the silence begins to count."""
+        """Kill two brokers at once; the silence counts from the return of one, without which no partition resumes."""
         nodes = tuple(sorted(self._stage.rng.sample(sorted(self._cluster.brokers), 2)))
         before, killed_s = self._before(), time.monotonic()
         for node in nodes:
             self._cluster.brokers[node].kill()
-        time.sleep(self._stage.rng.uniform(*_AWAY_S))  # Dead for so long; the seed says how long.
+        time.sleep(self._stage.rng.uniform(*_AWAY_S))  # The seed decides how long the brokers are dead.
         for node in nodes:
             self._cluster.brokers[node].begin()
         for node in nodes:
@@ -110,7 +110,7 @@ class Roles:
         return len(self._crew.reasons), self._crew.count("local state wiped")
 
     def _await_flow(self) -> bool:
-        """Wait until all partitions have gone on for a while; whether they did in time."""
+        """Wait until all partitions have made progress for a while; returns whether they did in time."""
         deadline_s = time.monotonic() + _PATIENCE_S
         flowing_s = time.monotonic()
         while time.monotonic() - flowing_s < _SETTLED_S:
@@ -118,7 +118,7 @@ class Roles:
                 flowing_s = time.monotonic()
             if time.monotonic() > deadline_s:
                 return False
-            time.sleep(0.2)  # Between two looks; the fact decides.
+            time.sleep(0.2)  # Between two polls; the observed state decides.
         return True
 
     def _note(
@@ -136,11 +136,11 @@ class Roles:
         ended, wiped = (now - then for now, then in zip(self._before(), before, strict=True))
         kill = Kill(role, nodes, max(inputs.values()), silences[partition], partition, ended, wiped, is_over)
         self.kills.append(kill)
-        self._stage.say(f"  {len(self.kills):>2} {kill.line}")
+        self._stage.report(f"  {len(self.kills):>2} {kill.line}")
 
 
 def kill_roles(stage: Stage, *, times: int, pairs: int) -> None:
-    """Kill each role so often, then two at once, with Kafka's own time limits and the workers' own session.
+    """Kill each role several times, then two at once, with the default time limits of Kafka and of the workers.
 
     Raises:
         Disturbed: a partition was silent for too long, a worker ended, or a state was wiped.
@@ -153,7 +153,7 @@ def kill_roles(stage: Stage, *, times: int, pairs: int) -> None:
     silence = Silence(cluster.bootstrap, topics, world.config.topics[world.name].partitions)
     with Crew(world, 2) as crew, silence:
         with Load(world, commands(stage.seed, _RECORDS_MAX, _KEYS), _RECORDS_PER_S) as load:
-            crew.wait(lambda: all(crew.has_told("restored")), "partitions of both")
+            crew.wait(lambda: all(crew.has_logged("restored")), "partitions of both")
             crew.wait(lambda: not silence.silent(topics[1]), "deltas of every partition")
             roles = Roles(stage, cluster, world, crew, silence)
             for _ in range(times):
@@ -168,19 +168,19 @@ def kill_roles(stage: Stage, *, times: int, pairs: int) -> None:
 
 
 def refuse(kills: list[Kill], silence_max_s: float, reasons: list[str]) -> None:
-    """Hold kills against what is promised.
+    """Compare kills with the promised limits.
 
     Raises:
-        Disturbed: one of them did more than it may.
+        Disturbed: a kill exceeded a limit.
     """
     wrong = [
         kill.line for kill in kills if kill.delta_s > silence_max_s or kill.ended or kill.wiped or not kill.is_over
     ]
     if wrong or reasons:
-        told = "\n".join(wrong + reasons)
+        details = "\n".join(wrong + reasons)
         raise Disturbed(
             f"{len(wrong)} of {len(kills)} kills broke the promise of {silence_max_s:g} s of silence, no worker ended "
-            f"and no state wiped; {len(reasons)} workers ended\n{told}"
+            f"and no state wiped; {len(reasons)} workers ended\n{details}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Asks workers for their metrics again and again, as Prometheus and Kubernetes' probes do, and notes when none came."""
+"""Scrapes workers' metrics repeatedly, as Prometheus and Kubernetes' probes do, and records each failure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 def quiet_ports(count: int) -> list[int]:
-    """So many ports, one after the other: the processes of one `state_dir` take them in turn."""
+    """Free ports in sequence: the processes of one `state_dir` take them in turn."""
     while True:
         first = quiet_port()
         if all(_is_free(first + number) for number in range(1, count)):
@@ -35,7 +35,7 @@ def samples(port: int) -> list[tuple[str, dict[str, str], float]]:
     """The metrics that a process serves: names, labels, values.
 
     Raises:
-        OSError, http.client.HTTPException: nobody answers, or not as HTTP does.
+        OSError, http.client.HTTPException: no process answers, or its answer is not HTTP.
     """
     connection = http.client.HTTPConnection(HOST, port, timeout=_TIMEOUT_S)
     try:
@@ -48,18 +48,18 @@ def samples(port: int) -> list[tuple[str, dict[str, str], float]]:
 
 
 class Scrape:
-    """Asks processes at these ports, while a block lasts."""
+    """Scrapes the processes at some ports, while a block lasts."""
 
     def __init__(self, ports: Sequence[int]) -> None:
-        """Say where; the block asks."""
+        """Set the ports; the block scrapes them."""
         self.asked: dict[int, int] = defaultdict(int)
-        """How often each port was asked since it answered first."""
+        """Number of scrapes of each port since its first answer."""
         self.failures: dict[int, list[str]] = defaultdict(list)
-        """What went wrong since then, by port."""
+        """The failed scrapes since then, by port."""
         self.first_s: dict[int, float] = {}
-        """When each port answered first, on the monotonic clock."""
+        """Time of each port's first answer, on the monotonic clock."""
         self.slowest_s = 0.0
-        """The longest answer."""
+        """Duration of the slowest answer."""
         self._over = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, args=(port,), name=f"scrape {port}", daemon=True) for port in ports
@@ -76,7 +76,7 @@ class Scrape:
         self.stop()
 
     def stop(self) -> None:
-        """Ask no more: whom one asks may end."""
+        """Stop scraping: the processes may end now."""
         self._over.set()
         for thread in self._threads:
             thread.join()

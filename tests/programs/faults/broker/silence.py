@@ -1,4 +1,4 @@
-"""Measures for how long partitions are silent, as somebody who reads committed records sees it."""
+"""Measures for how long partitions are silent, as a reader of committed records sees it."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ _SETTINGS = {
 
 
 class Gap(NamedTuple):
-    """A time in which nothing came, on the monotonic clock."""
+    """A time without records, on the monotonic clock."""
 
     begin_s: float
     end_s: float
 
 
 class Silence:
-    """Reads whole topics from their ends on, while a block lasts, and notes when no record came.
+    """Reads some topics from their ends on, while a block lasts, and notes when no record came.
 
-    Two readers, of which the first to see a record counts: a reader that is slow to find a new leader is not on trial.
+    The first of two readers to see a record counts: a reader that is slow to find a new leader is not measured.
     """
 
     def __init__(self, bootstrap: str, topics: Sequence[str], partitions: int) -> None:
-        """Say what to read; the block reads it."""
+        """Set the topics; the block reads them."""
         self._bootstrap = bootstrap
         self._places = [(topic, number) for topic in topics for number in range(partitions)]
         self._gaps: dict[tuple[str, int], list[Gap]] = {place: [] for place in self._places}
@@ -60,9 +60,9 @@ class Silence:
         """The longest silence of each partition that ended after `since_s` or goes on, in seconds.
 
         Args:
-            topic: one of those that are read.
+            topic: the topic, which must be among those that are read.
             since_s: on the monotonic clock.
-            after_s: count only from here on, such as the moment when a broker was back.
+            after_s: start of counting, such as the moment when a broker was back.
         """
         with self._lock:
             return {
@@ -75,18 +75,18 @@ class Silence:
             }
 
     def silent(self, topic: str, for_s: float = 1.5) -> list[int]:
-        """The partitions of which nothing has come for so long."""
+        """The partitions without a record for the given time."""
         due_s = time.monotonic() - for_s
         with self._lock:
             return [place[1] for place in self._places if place[0] == topic and self._last_s.get(place, 0.0) < due_s]
 
     def since(self, topic: str, moment_s: float) -> dict[int, float | None]:
-        """How long after a moment the silence of each partition ended; 0: before it; None: it goes on."""
+        """The time from a moment until the silence of each partition ended; 0: it ended before; None: it continues."""
         with self._lock:
             return {place[1]: self._ended_s(place, moment_s) for place in self._places if place[0] == topic}
 
     def first(self, topic: str, moment_s: float) -> dict[int, float | None]:
-        """How long after a moment the first record of all came of each partition; None: none yet."""
+        """The time from a moment until the first record of each partition; None: none yet."""
         with self._lock:
             first = {place[1]: self._first_s.get(place) for place in self._places if place[0] == topic}
         return {number: None if at_s is None else at_s - moment_s for number, at_s in first.items()}
@@ -108,7 +108,7 @@ class Silence:
         return next(spanning, 0.0 if self._last_s.get(place, 0.0) > moment_s else None)
 
     def _all(self, place: tuple[str, int]) -> list[Gap]:
-        """What is past, and what goes on."""
+        """The past gaps, and the current one."""
         last_s = self._last_s.get(place)
         return self._gaps[place] + ([] if last_s is None else [Gap(last_s, time.monotonic())])
 

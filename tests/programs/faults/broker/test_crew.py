@@ -1,4 +1,4 @@
-"""A crew notices each of its workers that ends otherwise than it may."""
+"""A crew notices each of its workers that ends in an unexpected way."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _Place(SimpleNamespace):
-    """A world without a broker, whose workers end at once with exit code 1 and no word to people."""
+    """A world without a broker, whose workers end at once with exit code 1 and no message for people."""
 
     def start(self) -> Worker:
         worker = Worker(cast("World", self), "worker", [], ["tests.programs.faults.no_such_module"], {})
@@ -25,10 +25,10 @@ class _Place(SimpleNamespace):
         return worker
 
 
-def test_one_that_ends_after_the_last_look_is_told_of(tmp_path: Path) -> None:
-    """Between the watcher's last turn and the end of the block nobody else looks."""
+def test_a_worker_that_ends_after_the_last_check_is_reported(tmp_path: Path) -> None:
+    """A crew reports a worker that ends between the supervisor's last check and the end of the block."""
     place: Any = _Place(directory=tmp_path, workers=[], file=tmp_path / "none")
     crew = Crew(place)
-    crew._over.set()  # The watcher looks no more.
+    crew._over.set()  # The supervisor no longer checks.
     with pytest.raises(AssertionError, match="exit code 1"), crew:
         place.workers[0].process.wait()

@@ -1,4 +1,4 @@
-"""What scenarios measure with, and hold against their promises."""
+"""The measuring tools of the scenarios, and the comparison with the promised limits."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ GOOD = Kill("controller", (1,), 9.0, 20.0, 3, 0, 0, is_over=True)
 
 
 def wait(reached: Callable[[], bool]) -> None:
-    """Wait for a fact."""
+    """Wait until a condition holds."""
     deadline_s = time.monotonic() + 30
     while not reached():
         assert time.monotonic() < deadline_s
-        time.sleep(0.02)  # Between two looks; the fact decides.
+        time.sleep(0.02)  # Between two polls; the observed state decides.
 
 
-def test_the_longest_silence_is_that_of_the_worst_gap_which_may_go_on() -> None:
-    """Of each partition by itself, from a moment on, and what a second reader sees again counts for nothing."""
+def test_the_longest_silence_is_the_worst_gap_which_may_still_last() -> None:
+    """Each partition's longest gap is measured from a moment on, and a repeat by the second reader does not count."""
     silence, now_s = Silence("nobody:1", ["x"], 3), time.monotonic()
     arrivals = {0: [20.0, 19.9, 9.9, 0.0], 1: [20.0, 17.0, 0.0], 2: [20.0, 5.0]}
     for partition, ages_s in arrivals.items():
@@ -50,8 +50,8 @@ def test_the_longest_silence_is_that_of_the_worst_gap_which_may_go_on() -> None:
 
 
 @pytest.mark.broker
-def test_what_is_not_committed_is_silence(bootstrap: str, unique: str) -> None:
-    """A record of an open transaction has not come yet."""
+def test_an_uncommitted_record_does_not_end_a_silence(bootstrap: str, unique: str) -> None:
+    """A record of an open transaction does not end the silence of its partition."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(unique, 1, 1)])[unique].result(30)
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": unique})
@@ -59,7 +59,7 @@ def test_what_is_not_committed_is_silence(bootstrap: str, unique: str) -> None:
     with Silence(bootstrap, [unique], 1) as silence:
 
         def publish_again() -> bool:
-            """A reader that begins at the end may miss the first ones."""
+            """Publish until the reader, which begins at the end and may miss the first records, has seen one."""
             producer.begin_transaction()
             producer.produce(unique, b"committed", partition=0)
             producer.commit_transaction(30)
@@ -77,8 +77,8 @@ def test_what_is_not_committed_is_silence(bootstrap: str, unique: str) -> None:
 
 
 @pytest.mark.broker
-def test_a_broker_says_who_is_the_controller_and_whose_transactions_it_coordinates(bootstrap: str, unique: str) -> None:
-    """A lone broker does all of it."""
+def test_a_broker_names_the_controller_and_its_transactional_ids(bootstrap: str, unique: str) -> None:
+    """A lone broker names itself as the controller and as the coordinator of a transactional id."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{unique}.some.worker"})
     producer.init_transactions(30)
     port = int(bootstrap.rpartition(":")[2])
@@ -87,7 +87,7 @@ def test_a_broker_says_who_is_the_controller_and_whose_transactions_it_coordinat
 
 
 def test_metrics_are_read_with_their_labels() -> None:
-    """As a process serves them."""
+    """Samples of a served metrics page have their labels and values."""
     (port,) = quiet_ports(1)
     registry = prometheus_client.CollectorRegistry()
     prometheus_client.Gauge("held", "Partitions.", ["processor", "reason"], registry=registry).labels("x", "r").set(2)
@@ -103,14 +103,14 @@ def test_metrics_are_read_with_their_labels() -> None:
 @pytest.mark.parametrize(
     "change", [{"delta_s": 25.1}, {"ended": 1}, {"wiped": 1}, {"is_over": False}], ids=lambda change: next(iter(change))
 )
-def test_a_kill_that_breaks_a_promise_is_found(change: dict[str, float]) -> None:
-    """Too long a silence, a worker that ended, a state that was wiped, a partition that never went on."""
+def test_a_kill_that_breaks_a_promise_is_reported(change: dict[str, float]) -> None:
+    """A kill is refused for too long a silence, an ended worker, a wiped state, or a partition that stays silent."""
     refuse([GOOD, GOOD], 25.0, [])
     with pytest.raises(Disturbed, match="1 of 2 kills"):
         refuse([GOOD, GOOD._replace(**change)], 25.0, [])
 
 
-def test_a_worker_that_ended_between_two_kills_is_found() -> None:
-    """Whenever it was."""
+def test_a_worker_that_ended_between_two_kills_is_reported() -> None:
+    """A worker that ended at any time is reported, also between two kills."""
     with pytest.raises(Disturbed, match="1 workers ended"):
         refuse([GOOD], 25.0, ["Kafka does not answer"])

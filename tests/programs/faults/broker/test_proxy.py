@@ -1,4 +1,4 @@
-"""The proxy does what the scenarios believe it does."""
+"""The proxy injects faults as the scenarios expect."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TIMEOUT_S = 5.0
 
 
 class Echo:
-    """A broker that answers each request with its API and id, and remembers what it got."""
+    """A broker that answers each request with its API and id, and remembers the requests."""
 
     def __init__(self) -> None:
         self.got: list[tuple[int, int]] = []
@@ -33,9 +33,10 @@ class Echo:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         with contextlib.suppress(OSError):
-            self.server.shutdown(socket.SHUT_RDWR)  # It would take one more while somebody waits in `accept`.
+            # Otherwise a thread waiting in `accept` would take one more connection.
+            self.server.shutdown(socket.SHUT_RDWR)
         self.server.close()
 
     def _accept(self) -> None:
@@ -54,13 +55,13 @@ class Echo:
                 connection.sendall(struct.pack(">iih", 6, correlation, api))
 
     def await_request(self, api: int, correlation: int) -> None:
-        """Wait until this one has come."""
+        """Wait until a request has arrived."""
         with self.changed:
             assert self.changed.wait_for(lambda: (api, correlation) in self.got, _TIMEOUT_S), self.got
 
 
 class Caller:
-    """A client of one connection."""
+    """A client with one connection."""
 
     def __init__(self, port: int) -> None:
         self.connection = socket.create_connection((HOST, port), _TIMEOUT_S)
@@ -76,7 +77,7 @@ class Caller:
         self.connection.sendall(struct.pack(">ihhi", 8 + len(body), api, 0, correlation) + body)
 
     def answer(self, timeout_s: float = _TIMEOUT_S) -> int:
-        """The next answer's id."""
+        """The id of the next answer."""
         self.connection.settimeout(timeout_s)
         frame = _frame(self.connection)
         if len(frame) < 4:
@@ -84,15 +85,15 @@ class Caller:
         return int(struct.unpack_from(">i", frame)[0])
 
     def ask(self, api: int, correlation: int) -> float:
-        """How long the answer took, in s."""
+        """The time until an answer arrives, in s."""
         began_s = time.monotonic()
         self.send(api, correlation)
         assert self.answer() == correlation
         return time.monotonic() - began_s
 
 
-def ask_anew(proxy: Proxy, api: int, correlation: int) -> None:
-    """Ask on a connection of its own."""
+def ask_on_new_connection(proxy: Proxy, api: int, correlation: int) -> None:
+    """Send a request on a new connection, and wait for the answer."""
     with Caller(proxy.port) as caller:
         caller.ask(api, correlation)
 
@@ -112,7 +113,7 @@ def _read(connection: socket.socket, size: int) -> bytes:
 
 @pytest.fixture
 def broker() -> Iterator[Echo]:
-    """Somebody who answers."""
+    """A broker that answers."""
     echo = Echo()
     yield echo
     echo.close()
@@ -120,20 +121,20 @@ def broker() -> Iterator[Echo]:
 
 @pytest.fixture
 def proxy(broker: Echo) -> Iterator[Proxy]:
-    """The proxy before it."""
-    with Proxy(quiet_port(), broker.port) as made:
-        yield made
+    """The proxy in front of the broker."""
+    with Proxy(quiet_port(), broker.port) as instance:
+        yield instance
 
 
 @pytest.fixture
 def caller(proxy: Proxy) -> Iterator[Caller]:
     """A client of the proxy."""
-    with Caller(proxy.port) as made:
-        yield made
+    with Caller(proxy.port) as instance:
+        yield instance
 
 
 def test_requests_and_answers_pass(proxy: Proxy, caller: Caller) -> None:
-    """Also large ones, and the proxy counts them by API."""
+    """Small and large requests and answers pass, and the proxy counts requests by API."""
     caller.send(Api.PRODUCE, 1, bytes(3_000_000))
     assert caller.answer() == 1
     caller.ask(Api.END_TXN, 2)
@@ -142,7 +143,7 @@ def test_requests_and_answers_pass(proxy: Proxy, caller: Caller) -> None:
 
 @pytest.mark.parametrize("way", Way)
 def test_one_api_is_delayed_and_the_others_are_not(proxy: Proxy, caller: Caller, way: Way) -> None:
-    """As often as was asked for."""
+    """A fault delays as many frames of one API as were requested, and none of the others."""
     fault = proxy.inject(Fault(Api.END_TXN, way, Act.DELAY, delay_s=0.2))
     assert caller.ask(Api.PRODUCE, 1) < 0.2
     assert not fault.done.is_set()
@@ -152,15 +153,15 @@ def test_one_api_is_delayed_and_the_others_are_not(proxy: Proxy, caller: Caller,
 
 
 def test_a_lost_request_never_arrives(proxy: Proxy, broker: Echo, caller: Caller) -> None:
-    """The connection stays."""
+    """A lost request never reaches the broker, and the connection remains open."""
     proxy.inject(Fault(Api.END_TXN, Way.REQUEST, Act.LOSE))
     caller.send(Api.END_TXN, 1)
     caller.ask(Api.END_TXN, 2)
     assert broker.got == [(Api.END_TXN, 2)]
 
 
-def test_a_lost_answer_is_of_a_request_that_arrived(proxy: Proxy, broker: Echo, caller: Caller) -> None:
-    """So a client that asks again has asked twice."""
+def test_the_request_of_a_lost_answer_has_arrived(proxy: Proxy, broker: Echo, caller: Caller) -> None:
+    """If an answer is lost, the request has arrived, so a client that repeats it has sent it twice."""
     proxy.inject(Fault(Api.TXN_OFFSET_COMMIT, Way.ANSWER, Act.LOSE))
     caller.send(Api.TXN_OFFSET_COMMIT, 1)
     caller.ask(Api.TXN_OFFSET_COMMIT, 2)
@@ -169,28 +170,28 @@ def test_a_lost_answer_is_of_a_request_that_arrived(proxy: Proxy, broker: Echo, 
 
 @pytest.mark.parametrize(("way", "arrives"), [(Way.REQUEST, False), (Way.ANSWER, True)])
 def test_a_reset_ends_the_connection(proxy: Proxy, broker: Echo, caller: Caller, way: Way, *, arrives: bool) -> None:
-    """Before the request arrives, or after it."""
+    """A reset ends the connection, before the request arrives or after it."""
     proxy.inject(Fault(Api.END_TXN, way, Act.RESET))
     caller.send(Api.END_TXN, 1)
     with pytest.raises(ConnectionResetError):
         caller.answer()
     assert broker.got == ([(Api.END_TXN, 1)] if arrives else [])
-    ask_anew(proxy, Api.END_TXN, 2)
+    ask_on_new_connection(proxy, Api.END_TXN, 2)
 
 
 def test_a_late_request_arrives_after_its_client_has_asked_again(proxy: Proxy, broker: Echo, caller: Caller) -> None:
-    """Reset at once, repeated on another connection, and then the first one comes."""
+    """A delayed request arrives after its client has been reset and has repeated it on another connection."""
     proxy.inject(Fault(Api.END_TXN, Way.REQUEST, Act.LATE, delay_s=0.2))
     caller.send(Api.END_TXN, 1)
     with pytest.raises(ConnectionResetError):
         caller.answer()
-    ask_anew(proxy, Api.END_TXN, 2)
+    ask_on_new_connection(proxy, Api.END_TXN, 2)
     broker.await_request(Api.END_TXN, 1)
     assert broker.got == [(Api.END_TXN, 2), (Api.END_TXN, 1)]
 
 
-def test_a_stalled_network_delivers_what_it_held(proxy: Proxy, broker: Echo, caller: Caller) -> None:
-    """Also of a client that has gone, as a kernel would; and meanwhile connections are taken, but not served."""
+def test_a_stalled_network_delivers_the_held_frames(proxy: Proxy, broker: Echo, caller: Caller) -> None:
+    """A stalled network accepts connections without serving them, and later delivers all frames it has held."""
     caller.ask(Api.PRODUCE, 1)
     proxy.stall()
     caller.send(Api.PRODUCE, 2)
@@ -204,20 +205,20 @@ def test_a_stalled_network_delivers_what_it_held(proxy: Proxy, broker: Echo, cal
     broker.await_request(Api.PRODUCE, 3)
 
 
-def test_a_refusing_proxy_takes_nobody_and_admits_them_again(proxy: Proxy, caller: Caller) -> None:
-    """Those who were connected are reset."""
+def test_a_refusing_proxy_accepts_no_connection_until_it_admits_them(proxy: Proxy, caller: Caller) -> None:
+    """A refusing proxy resets the connected clients, accepts no new ones, and admits them again later."""
     caller.ask(Api.PRODUCE, 1)
     proxy.refuse()
     with pytest.raises(ConnectionResetError):
         caller.answer()
     with pytest.raises(ConnectionRefusedError):
-        ask_anew(proxy, Api.PRODUCE, 2)
+        ask_on_new_connection(proxy, Api.PRODUCE, 2)
     proxy.admit()
-    ask_anew(proxy, Api.PRODUCE, 2)
+    ask_on_new_connection(proxy, Api.PRODUCE, 2)
 
 
-def test_a_slow_network_delays_and_does_not_narrow(proxy: Proxy, caller: Caller) -> None:
-    """Ten requests sent at once take one round trip, not ten."""
+def test_a_slow_network_delays_frames_and_keeps_their_rate(proxy: Proxy, caller: Caller) -> None:
+    """A slow network delays frames, but keeps their rate: ten requests sent at once take one round trip."""
     proxy.delay_s = 0.1
     began_s = time.monotonic()
     for correlation in range(10):
@@ -227,7 +228,7 @@ def test_a_slow_network_delays_and_does_not_narrow(proxy: Proxy, caller: Caller)
 
 
 def test_a_broker_that_is_away_looks_as_it_would_without_the_proxy(proxy: Proxy, broker: Echo) -> None:
-    """A client hears at once that nobody is there."""
+    """A client learns at once, through the proxy as without it, that no broker listens."""
     broker.close()
     with pytest.raises((ConnectionResetError, EOFError)):
-        ask_anew(proxy, Api.PRODUCE, 1)
+        ask_on_new_connection(proxy, Api.PRODUCE, 1)

@@ -1,4 +1,4 @@
-"""The broker's side of the fault suite, in short; `make faults` plays it in full."""
+"""Short runs of the broker scenarios of the fault suite; `make faults` runs them at full length."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ _SEED = 5
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker that may come to harm."""
-    with Broker(tmp_path_factory.mktemp("faults") / "broker") as made:
-        yield made
+    """A broker that the scenarios may kill."""
+    with Broker(tmp_path_factory.mktemp("faults") / "broker") as instance:
+        yield instance
 
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
-    """A short one."""
-    with Stage(_SEED, tmp_path, print, is_short=True) as made:
-        yield made
+    """A stage for short scenarios."""
+    with Stage(_SEED, tmp_path, print, is_short=True) as instance:
+        yield instance
 
 
 def test_a_commit_whose_answer_is_lost_counts_once(stage: Stage, broker: Broker) -> None:
-    """Kafka has committed, the worker cannot know, and asks again."""
+    """A commit counts once if Kafka has committed but its answer is lost, so that the worker repeats the request."""
     harm_requests(stage, Api.END_TXN, HARMS["reset-after"], broker)
 
 
 @pytest.mark.long
 def test_a_commit_that_arrives_late_ends_no_later_transaction(stage: Stage, broker: Broker) -> None:
-    """The worker has asked again by then, and works on the next transaction (KAFKA-17754)."""
+    """A late commit, whose request the worker has repeated, does not end the next transaction (KAFKA-17754)."""
     harm_requests(stage, Api.END_TXN, HARMS["late"], broker)
 
 
 @pytest.mark.long
 def test_a_broker_that_is_killed_under_load_loses_and_doubles_nothing(stage: Stage, broker: Broker) -> None:
-    """SIGKILL while workers commit; it comes back with what it had."""
+    """A broker that is killed with SIGKILL while workers commit keeps its data: no record is lost or doubled."""
     try:
         bounce(stage, Broker.kill, broker)
     except AtFault as error:
