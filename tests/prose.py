@@ -28,10 +28,10 @@ _FORBIDDEN = re.compile(
 
 @dataclass(slots=True)
 class Prose:
-    """The figures of some texts."""
+    """The figures of one or several texts."""
 
     clauses: int = 0
-    """How many clauses there are."""
+    """The number of clauses."""
     what: list[str] = field(default_factory=list)
     """The clauses built on *what*, each with its place."""
     tell: list[str] = field(default_factory=list)
@@ -82,7 +82,7 @@ def measure(paths: Sequence[Path]) -> Prose:
 
 
 def main() -> None:
-    """Print the figures and what to rewrite."""
+    """Print the figures and the clauses to rewrite."""
     prose = measure([Path(name) for name in sys.argv[1:]] or [Path("processor"), Path("spark_integration")])
     for title, lines in (("WHAT", prose.what), ("TELL", prose.tell), ("FORBIDDEN", prose.forbidden)):
         print(f"== {title}")

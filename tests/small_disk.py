@@ -1,4 +1,4 @@
-"""A file system of a few megabytes, as only root can make one: full at will, larger later, gone at the end."""
+"""A file system of a few megabytes, mounted by root, that tests can fill, enlarge and remove."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SmallDisk:
     """A file system in memory, mounted on a directory."""
 
     def __init__(self, path: Path, size: int) -> None:
-        """Mount it; the test is skipped where that is not allowed."""
+        """Mount the file system; skip the test if that is not allowed."""
         self.path = path
         path.mkdir()
         done = _run("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path))
@@ -26,18 +26,18 @@ class SmallDisk:
             pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
 
     def leave_only(self, size: int) -> None:
-        """Fill it up to so many bytes, to a page."""
+        """Fill the file system until this many bytes are free, rounded to a page."""
         status = os.statvfs(self.path)
         fill = max(0, status.f_bavail * status.f_frsize - size)
         with (self.path / "filler").open("wb") as file:
             file.write(bytes(fill))
 
     def grow(self, size: int) -> None:
-        """Make room."""
+        """Enlarge the file system."""
         self._remount(f"size={size}")
 
     def forbid_writing(self) -> None:
-        """Let nobody write."""
+        """Make the file system read-only."""
         self._remount("ro")
 
     def _remount(self, option: str) -> None:
@@ -45,14 +45,14 @@ class SmallDisk:
         assert done.returncode == 0, done.stderr
 
     def unmount(self) -> None:
-        """At once, whoever uses it."""
+        """Unmount the file system at once, even if a process uses it."""
         done = _run("umount", "--lazy", str(self.path))
         assert done.returncode == 0, done.stderr
 
 
 @contextmanager
 def small_disks(directory: Path) -> Iterator[Callable[[int], SmallDisk]]:
-    """Makes disks of so many bytes; they are unmounted at the end, for certain."""
+    """Yield a function that makes disks of a size; all of them are unmounted at the end."""
     made: list[SmallDisk] = []
 
     def make(size: int) -> SmallDisk:

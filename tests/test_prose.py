@@ -21,11 +21,11 @@ PAGES = [
     ),
 ]
 _CLAUSES_MIN = 50
-"""A shorter page is measured together with the others only: one clause of thirty is three per cent."""
+"""Clauses below which a page is only measured with the others: one clause of thirty is three per cent."""
 
 
 def excess(prose: Prose, *, what_max: float, tell_max: float) -> list[str]:
-    """The clauses that are too many, and every word that is ruled out; empty where the limits are kept."""
+    """The excess clauses and every forbidden word; empty if the limits are kept."""
     clauses = max(prose.clauses, 1)
     lines = list(prose.forbidden)
     if len(prose.what) > what_max * clauses:

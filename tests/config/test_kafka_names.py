@@ -28,7 +28,7 @@ def refusal(**tree: object) -> str:
     return str(refused.value)
 
 
-def test_without_settings_the_names_are_those_of_before():
+def test_without_settings_the_names_are_unchanged():
     """Without a prefix and mappings the names of topics and groups stay as in earlier versions."""
     names = config().kafka_names
     assert [names.topic("orders", role) for role in ("publish", "sow")] == ["orders.publish", "orders.sow"]
@@ -102,12 +102,12 @@ def test_copies_and_processors_map_their_topics_in_their_own_section():
         ({"topic_prefix": "acme.\n"}, "topic_prefix"),
     ],
 )
-def test_names_that_cannot_be_are_refused(tree, said):
+def test_illegal_names_are_refused(tree, said):
     """Illegal and duplicate names are refused with the topics concerned, before any request to Kafka."""
     assert said in refusal(**tree)
 
 
-def test_what_is_to_be_done_names_the_real_topics():
+def test_remedies_name_the_real_topics():
     """Remedies contain the real topic names, with prefix and mapping, as an operator will type them."""
     tree = config(topic_prefix="acme.").model_copy(
         update={"topics": Config(topics={"orders": {"kafka_topics": {"mark": "old.marks"}}}).topics}
@@ -123,7 +123,7 @@ def test_what_is_to_be_done_names_the_real_topics():
 
 
 def test_no_other_place_makes_a_kafka_name():
-    """No other place joins a topic and a role, which would forget the prefix; the lines below are no Kafka topics."""
+    """No other place joins a topic and a role into a Kafka name, which would omit the prefix."""
     joined = re.compile(r"""\}\.(publish|sow|delta|ack|dlq|mark)\b|["']\.(publish|sow|delta|ack|dlq|mark)["']""")
     allowed = {
         "processor/config/kafka_names.py",

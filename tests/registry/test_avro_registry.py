@@ -1,4 +1,4 @@
-"""Avro with a real registry, a real broker and a worker process; written and read by Confluent's own serializers."""
+"""Avro messages of Confluent's serializers are merged by a worker with a real registry and a real broker."""
 
 import datetime as dt
 import json
@@ -39,7 +39,7 @@ def registry(tmp_path_factory):
 
 
 def messages(world, role):
-    """All committed records of a topic: value and headers, by Kafka's own consumer."""
+    """All committed records of a topic with value and headers, read by Kafka's own consumer."""
     consumer = Consumer({"bootstrap.servers": world.bootstrap, "group.id": "r", "isolation.level": "read_committed",
                          "enable.partition.eof": True, "auto.offset.reset": "earliest"})  # fmt: skip
     consumer.assign([TopicPartition(f"{world.name}.{role}", number, 0) for number in range(4)])
@@ -58,7 +58,10 @@ def messages(world, role):
 def test_avro_by_others_is_merged_and_read_by_others_across_an_evolution(
     registry, bootstrap, tmp_path, unique, monkeypatch
 ):
-    """Full records, subset deltas, a schema id in a header; SOW and delta by Confluent's deserializer."""
+    """Full records, subset deltas and a schema id in a header are merged across a schema change.
+
+    Confluent's deserializer reads the SOW and delta records.
+    """
     client = SchemaRegistryClient({"url": registry})
     topic = SerializationContext(f"{unique}.publish", MessageField.VALUE, [])
     write = AvroSerializer(client, json.dumps(ORDER))
