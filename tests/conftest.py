@@ -23,8 +23,9 @@ from processor.tools.broker.java import installed_java_major
 # A shell starts what it runs in the background with SIGINT ignored, and children inherit that: Ctrl-C would do nothing.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Beside another process an example may take any time. `make test` tries the same examples each time, `make test-random`
-# others (`--hypothesis-profile random`); an example that fails becomes a fixed one, so none is kept in a database.
+# Next to another process an example may take any time. `make test` tries the same examples each time, and
+# `make test-random` (`--hypothesis-profile random`) tries others. A failing example is added to its test as a fixed
+# one, so none is kept in a database.
 settings.register_profile("repeatable", deadline=None, print_blob=True, derandomize=True, database=None)
 settings.register_profile("random", deadline=None, print_blob=True, derandomize=False, database=None)
 settings.load_profile("repeatable")
@@ -33,8 +34,8 @@ settings.load_profile("repeatable")
 @pytest.fixture(scope="session")
 def bootstrap() -> Iterator[str]:
     """The address of a real Kafka: an embedded one for this run, or the one that SOWSTREAM_TEST_BOOTSTRAP names."""
-    if given := os.environ.get("SOWSTREAM_TEST_BOOTSTRAP"):
-        yield given
+    if address := os.environ.get("SOWSTREAM_TEST_BOOTSTRAP"):
+        yield address
         return
     with EmbeddedBroker() as broker:
         yield broker.bootstrap
@@ -102,7 +103,7 @@ def _spark_lacks() -> str | None:
 def _docker_lacks() -> str | None:
     if importlib.util.find_spec("docker") is None:
         return "the container engine's client is not installed: pip install docker"
-    # Where no engine answers, the client forgets a socket in a circle of objects: that is not to fail some later test.
+    # If no engine answers, the client leaves a socket in a circle of objects, which must not fail a later test.
     with warnings.catch_warnings(action="ignore", category=ResourceWarning):
         reason = _engine_problem()
         gc.collect()

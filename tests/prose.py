@@ -1,7 +1,7 @@
 """Measures the prose of docstrings and Markdown pages: `python -m tests.prose [PATH…]` lists the clauses to rewrite.
 
-A clause is a stretch of at least four words between punctuation marks. Counted are clauses built on *what*, *whatever*
-or *whoever*, and those built on *tell*, *say* or *hear*; words that the style guide rules out are listed one by one.
+A clause is a stretch of at least four words between punctuation marks. Counted are clauses built on `what`, `whatever`
+or `whoever`, and those built on `tell`, `say` or `hear`; words that the style guide rules out are listed one by one.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Prose:
     clauses: int = 0
     """The number of clauses."""
     what: list[str] = field(default_factory=list)
-    """The clauses built on *what*, each with its place."""
+    """The clauses built on `what`, each with its place."""
     tell: list[str] = field(default_factory=list)
-    """The clauses built on *tell*, *say* or *hear*, each with its place."""
+    """The clauses built on `tell`, `say` or `hear`, each with its place."""
     forbidden: list[str] = field(default_factory=list)
     """The words that the style guide rules out, each with its place."""
 

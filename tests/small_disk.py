@@ -53,16 +53,16 @@ class SmallDisk:
 @contextmanager
 def small_disks(directory: Path) -> Iterator[Callable[[int], SmallDisk]]:
     """Yield a function that makes disks of a size; all of them are unmounted at the end."""
-    made: list[SmallDisk] = []
+    disks: list[SmallDisk] = []
 
     def make(size: int) -> SmallDisk:
-        made.append(SmallDisk(directory / f"disk-{len(made)}", size))
-        return made[-1]
+        disks.append(SmallDisk(directory / f"disk-{len(disks)}", size))
+        return disks[-1]
 
     try:
         yield make
     finally:
-        for disk in made:
+        for disk in disks:
             disk.unmount()
 
 

@@ -1,7 +1,7 @@
-"""Docstrings and pages stay plain: few clauses on *what* or *tell*, and no word that the style guide forbids.
+"""Docstrings and pages stay plain: few clauses on `what` or `tell`, and no word that the style guide forbids.
 
-`python -m tests.prose PATH` lists the clauses to rewrite. Not counted are *beside*, *whole*, *given*, *known*, *made*
-and *found*: most of their uses are good English, so their misuse as names is left to reviews.
+`python -m tests.prose PATH` lists the clauses to rewrite. Not counted are `beside`, `whole`, `given`, `known`, `made`
+and `found`: most of their uses are good English, so their misuse as names is left to reviews.
 """
 
 from pathlib import Path
@@ -41,17 +41,17 @@ def docstrings(*folders: str) -> Prose:
 
 
 def test_the_docstrings_of_the_product_are_plain():
-    """At most 3 % of the product's clauses are built on *what* and 1 % on *tell*, and no forbidden word occurs."""
+    """At most 3 % of the product's clauses are built on `what` and 1 % on `tell`, and no forbidden word occurs."""
     assert excess(docstrings("processor", "spark_integration"), what_max=0.03, tell_max=0.01) == []
 
 
 def test_the_docstrings_of_the_tests_are_plain():
-    """At most 5 % of the tests' clauses are built on *what* and 3 % on *tell*, and no forbidden word occurs."""
+    """At most 5 % of the tests' clauses are built on `what` and 3 % on `tell`, and no forbidden word occurs."""
     assert excess(docstrings("tests"), what_max=0.05, tell_max=0.03) == []
 
 
 def test_the_pages_are_plain():
-    """At most 5 % of all pages' clauses are built on *what* and 2 % on *tell*, and no forbidden word occurs."""
+    """At most 5 % of all pages' clauses are built on `what` and 2 % on `tell`, and no forbidden word occurs."""
     assert excess(measure(PAGES), what_max=0.05, tell_max=0.02) == []
 
 

@@ -83,7 +83,7 @@ def test_settings_are_those_of_the_plug_in():
         ProcessorTestDriver(Conflate, {"underlaying": "orders"}, name="c")
 
 
-def test_a_closed_driver_takes_nothing(driver):
+def test_a_closed_driver_accepts_no_call(driver):
     """A closed driver has ended its task, as at the end of a worker, and accepts no call."""
     driver.close()
     with pytest.raises(AssertionError, match="rewind is no move of a task that is closed"):
@@ -101,7 +101,7 @@ class Marker(RecordProcessor):
         self.context.marks.put(record.key, record.value)
 
 
-def test_marks_are_sent_with_the_commit_and_come_back_from_their_topic():
+def test_marks_are_sent_with_the_commit_and_restored_from_their_topic():
     """The topic has the last value of each mark; a rollback or a crash brings the committed values back."""
     driver = ProcessorTestDriver(Marker, {}, name="orders")
     driver.pipe_batch([("a", b"1", None), ("b", b"1", None), ("a", b"2", None)])
@@ -126,7 +126,7 @@ def test_marks_that_are_not_declared_are_an_error():
 
 
 def test_stream_time_reaches_the_clock_once_all_records_were_fed(driver):
-    """While records wait, the stream time is that of the last one delivered, since they may renew a record that is due."""
+    """While records wait, the stream time is that of the last one delivered, as they may renew a due record."""
     context = lambda: driver._task._context  # noqa: E731
     assert context().stream_time_ms == driver.now_ms
     began_ms = driver.now_ms

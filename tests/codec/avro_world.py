@@ -147,7 +147,7 @@ _LOGICAL: dict[str, Any] = {
     "timestamp-micros": st.datetimes(**_DATES, timezones=st.just(dt.UTC)),
     "local-timestamp-micros": st.datetimes(**_DATES),
 }
-_LOGICAL = {  # Which of two equal wall-clock times is meant is nothing that Avro says.
+_LOGICAL = {  # Avro does not distinguish two equal wall-clock times.
     name: strategy.map(lambda value: value.replace(fold=0)) if "time" in name else strategy
     for name, strategy in _LOGICAL.items()
 }

@@ -135,7 +135,7 @@ def _document(content: bytes) -> bytes:
 
 
 def _nested_document(kind: bytes, levels: int) -> bytes:
-    # From the inside: each level is its length, the type, an empty name and what is in it.
+    # From the inside out: each level has its length, its type, an empty name and its content.
     head = [struct.pack("<i", 5 + 7 * (levels - level)) + kind + b"\0" for level in range(levels)]
     return b"".join(head) + _document(b"") + b"\0" * levels
 
@@ -361,8 +361,7 @@ def messages_of(name: str, size: int = MIB) -> dict[str, bytes]:
 
 
 def fuzzed(messages: dict[str, bytes], seed: int, count: int, size: int = MIB) -> Iterator[tuple[str, bytes]]:
-    """Random messages of about `size` bytes, built from pieces of slow messages with a few bytes changed; each with its
-    name.
+    """Random messages of about `size` bytes with their names, built from changed pieces of slow messages.
 
     A piece is repeated, since a message that takes longer than its length allows does so by repetition.
     """
@@ -370,13 +369,13 @@ def fuzzed(messages: dict[str, bytes], seed: int, count: int, size: int = MIB) -
     names = sorted(messages)
     for index in range(count):
         first = wheel.choice(names)
-        made = bytearray(messages[first][: wheel.choice((16, 64, 4096, size // 2, size))])
-        while len(made) < size:
+        data = bytearray(messages[first][: wheel.choice((16, 64, 4096, size // 2, size))])
+        while len(data) < size:
             source = messages[wheel.choice(names)]
             begin = wheel.randrange(max(1, len(source) - 16))
             piece = source[begin : begin + wheel.choice((2, 3, 5, 8, 40, _PIECE_BYTES_MAX))] or b"\0"
             times = wheel.choice((100, 10_000, size))
-            made += piece * min(times, (size - len(made)) // len(piece) + 1)
+            data += piece * min(times, (size - len(data)) // len(piece) + 1)
         for _ in range(wheel.choice((0, 1, 10))):
-            made[wheel.randrange(len(made))] = wheel.randrange(256)
-        yield f"{index}, which begins with {first}", bytes(made)
+            data[wheel.randrange(len(data))] = wheel.randrange(256)
+        yield f"{index}, which begins with {first}", bytes(data)

@@ -177,9 +177,7 @@ def test_a_delta_has_the_fields_of_its_own_schema_and_no_defaults():
 
 
 def test_header_fields_selects_the_fields_of_a_delta():
-    """Header `fields` selects the fields of a delta: a null that it names is a value, one that it does not name is
-    absent.
-    """
+    """Header `fields` selects the fields of a delta: a null in it is a value, others are absent."""
     world = World(ORDER)
     codec = world.codec()
     message = codec.encode(WHOLE | {"note": None})
@@ -231,7 +229,7 @@ def test_encoded_deltas_name_their_fields_in_a_header():
     assert int.from_bytes(data[1:5]) == world.client.get_latest_version("orders.delta-value").schema_id
 
 
-def test_a_union_of_several_records_keeps_its_branch_and_replaces_whole():
+def test_a_union_of_several_records_keeps_its_branch_and_is_replaced_in_full():
     """A value of a union of several records keeps its branch and is always replaced in full.
 
     Such values never merge, since a part of one branch would be a part of another. Absent fields get their defaults.
@@ -246,7 +244,7 @@ def test_a_union_of_several_records_keeps_its_branch_and_replaces_whole():
         assert codec.decode(message)["what"] == value
     data, headers = codec.encode_delta({"what": marked(dict, 2)({"x": 1})})
     assert codec.decode_command(data, headers, is_delta=True)["what"] == {"x": 1, "y": 0}
-    # One that does not say its branch is of the first that has its fields.
+    # A value without a branch gets the first one that has its fields.
     assert codec.decode(codec.encode({"id": 1, "what": {"x": 1, "y": 5}}))["what"] == {"x": 1, "y": 5}
     with pytest.raises(TypeError, match="/what"):
         codec.encode({"id": 1, "what": {"z": 1}})
@@ -367,7 +365,7 @@ def test_a_codec_that_only_reads_registers_no_schema(tmp_path):
 
 
 def test_completing_a_record_adds_the_defaults():
-    """Completing a record adds defaults to any depth, in place; a missing field without a default is a schema mismatch."""
+    """Completing a record adds defaults to any depth, in place; a missing field without one is a schema mismatch."""
     codec = World(ORDER).codec()
     value = {"id": 1, "address": {"zip": "9"}}
     codec.complete(value)
@@ -379,9 +377,7 @@ def test_completing_a_record_adds_the_defaults():
 
 
 def test_logical_types_are_decoded_and_encoded_digit_for_digit():
-    """Logical types are decoded to Python's types and encoded again without a loss of scale, microseconds or
-    nanoseconds.
-    """
+    """Logical types are decoded to Python's types and encoded again with scale, microseconds and nanoseconds."""
     schema = record(
         ("d", {"type": "fixed", "name": "D", "size": 8, "logicalType": "decimal", "precision": 18, "scale": 6}),
         ("t", {"type": "long", "logicalType": "timestamp-micros"}),
@@ -437,9 +433,7 @@ def test_a_schema_that_cannot_be_used_is_a_configuration_error(tmp_path, text, p
 
 @pytest.mark.parametrize("package", ["fastavro", "confluent_kafka.schema_registry"])
 def test_a_missing_package_is_a_configuration_error_with_the_install_command(monkeypatch, package):
-    """A missing package of the codec or of the registry's client is a configuration error with the `pip install`
-    command.
-    """
+    """A missing package of the codec or the registry's client is a configuration error with the install command."""
     for module in [name for name in sys.modules if name.startswith("processor.codec.avro")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, package, None)

@@ -69,9 +69,7 @@ def test_a_delta_of_any_schema_is_read_back_as_written(given_both):
 @QUICK
 @given(SCHEMAS)
 def test_every_field_of_a_derived_schema_can_be_left_out(schema):
-    """Every field of a derived delta schema has a default, so an empty delta can be written and older deltas can be
-    read.
-    """
+    """Every field of a derived delta schema has a default, so deltas may be empty, and older ones can be read."""
     derived = json.loads(delta_schema_text(Schema(json.dumps(schema))))
     assert all(field["type"][0] == "null" and field["default"] is None for field in derived["fields"])
     codec = file_codec(schema, FILES)
@@ -80,7 +78,7 @@ def test_every_field_of_a_derived_schema_can_be_left_out(schema):
 
 @settings(QUICK, max_examples=20)
 @given(schema_and_values())
-def test_confluents_deserializer_reads_what_we_write(given_both):
+def test_confluents_deserializer_reads_our_messages(given_both):
     """Confluent's deserializer reads the frame, the schema id and the body that the codec writes."""
     from confluent_kafka.schema_registry.avro import AvroDeserializer
 

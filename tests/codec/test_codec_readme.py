@@ -20,8 +20,8 @@ def test_the_table_has_the_installed_types_and_no_others():
 
 def test_the_table_marks_the_types_with_deltas():
     """The table's column on deltas agrees with the codecs."""
-    said = {**{name: row == "yes" for name, row in ROWS.items()}, "protobuf-presence": PRESENCE == "yes"}
-    assert {name: said[name] for name in SPECIMENS} == {name: codec_of(name).can_delta for name in SPECIMENS}
+    documented = {**{name: row == "yes" for name, row in ROWS.items()}, "protobuf-presence": PRESENCE == "yes"}
+    assert {name: documented[name] for name in SPECIMENS} == {name: codec_of(name).can_delta for name in SPECIMENS}
 
 
 def test_every_file_in_the_readme_exists():

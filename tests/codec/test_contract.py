@@ -76,9 +76,7 @@ def test_many_messages_are_read_as_each_of_them(name):
 @pytest.mark.random
 @ALL
 def test_random_bytes_are_rejected_or_read(name):
-    """Random and damaged bytes are rejected with a reason and a sentence, or decoded to a value that can be written
-    again.
-    """
+    """Random and damaged bytes are rejected with a reason, or decoded to a value that can be written again."""
     codec = codec_of(name)
     messages = SPECIMENS[name].values.map(codec.encode)
 
@@ -88,14 +86,14 @@ def test_random_bytes_are_rejected_or_read(name):
         try:
             value = codec.decode(data)
         except RecordRejected as refused:
-            told = refused
+            rejection = refused
         else:
             again = codec.decode_own(codec.encode(value))
             assert strict(again) == strict(value)
             return
-        assert told.reason in {"undecodable", "too_deep"}
-        assert told.detail
-        assert "\n" not in told.detail
+        assert rejection.reason in {"undecodable", "too_deep"}
+        assert rejection.detail
+        assert "\n" not in rejection.detail
 
     prove()
 

@@ -39,7 +39,7 @@ WHEN = datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
     ids=repr,
 )
 def test_a_value_without_a_json_type_is_text(value, line):
-    """Values without a JSON type are displayed as text: base64, ISO 8601, identifiers; numbers keep all their digits."""
+    """Values without a JSON type are displayed as text: base64, ISO 8601, identifiers; numbers keep all digits."""
     assert to_json_line(value) == line
     assert Message("sow", "t", "k", {"a": [value]}).to_json().endswith('"data":{"a":[' + line + "]}}")
     assert Message("sow", "t", "k", {"a": value}).data_json() == '{"a":' + line + "}"

@@ -60,9 +60,7 @@ SCHEMA = record(
     ],
 )
 def test_an_avro_schema_declares_the_kinds_of_every_field(pointer, kinds):
-    """An Avro schema declares the kinds of every field, with logical types and unions; fields of values that never
-    merge have none.
-    """
+    """An Avro schema declares the kinds of every field, with logical types and unions; other values have none."""
     path = tuple(pointer.split("/")[1:])
     assert field_type(Schema(json.dumps(SCHEMA)), path) == FieldType(frozenset(kinds))
 

@@ -96,9 +96,11 @@ def test_any_decimal_survives(value):
     own = CODEC.encode(CODEC.decode(text.encode()))
 
     def numbers(data):
-        found = []
-        json.loads(data, parse_float=lambda n: found.append(Decimal(n)), parse_int=lambda n: found.append(Decimal(n)))
-        return found
+        decoded = []
+        json.loads(
+            data, parse_float=lambda n: decoded.append(Decimal(n)), parse_int=lambda n: decoded.append(Decimal(n))
+        )
+        return decoded
 
     assert numbers(own) == numbers(text)
     assert repr(CODEC.decode_own(own)) == repr(CODEC.decode(text.encode()))
@@ -159,9 +161,7 @@ def test_the_last_of_two_members_with_one_name_counts():
     ids=repr,
 )
 def test_invalid_json_is_undecodable_with_its_place(data, place):
-    """Invalid JSON is rejected as `undecodable` with one sentence, and with line, column and position if they are
-    available.
-    """
+    """Invalid JSON is rejected as `undecodable` with one sentence and, if available, line, column and position."""
     with pytest.raises(RecordRejected) as caught:
         CODEC.decode(data)
     assert caught.value.reason == "undecodable"
@@ -200,9 +200,7 @@ def test_brackets_do_not_make_depth():
 
 @pytest.mark.parametrize("max_depth", [0, DEPTH_MAX + 1])
 def test_a_depth_that_could_not_be_written_is_a_configuration_error(max_depth):
-    """A `max_depth` above 254 is a configuration error: orjson cannot write more levels, and every value read must be
-    writable.
-    """
+    """A `max_depth` above 254 is a configuration error, since orjson cannot write more levels."""
     with pytest.raises(ConfigurationError, match="1 to 254"):
         JsonCodec(CodecOptions(max_depth))
     deepest = JsonCodec(CodecOptions(DEPTH_MAX)).encode(json.loads("[" * DEPTH_MAX + "]" * DEPTH_MAX))
@@ -220,8 +218,8 @@ def test_a_value_without_a_json_form_is_a_type_error(value):
     b"7.19369477883690001e+17", b"-7.19369477883690001e17", b"1.23456789012345678901234e23", b"9007199254740993E0",
     b"719369477883690001.0", b"18446744073709551616",
 ])  # fmt: skip
-def test_a_number_with_an_exponent_stays_the_value_it_is(literal):
-    """A Decimal that is integral stays a Decimal and does not become an integer of 64 bits when written and read again."""
+def test_a_number_with_an_exponent_keeps_its_type(literal):
+    """An integral Decimal stays a Decimal, and does not become an integer of 64 bits, when written and read again."""
     codec = JsonCodec(CodecOptions())
     value = codec.decode(b'{"a":%b}' % literal)
     again = codec.decode_own(codec.encode(value))
@@ -234,9 +232,7 @@ def test_a_number_with_an_exponent_stays_the_value_it_is(literal):
     b"9007199254740993E0", b"719369477883690001.0", b"1e400",
 ])  # fmt: skip
 def test_a_number_with_a_point_or_an_exponent_is_written_with_one(literal):
-    """A number read with a point or an exponent is written with one, since other readers take it for an int otherwise
-    (rule 9).
-    """
+    """A number read with a point or an exponent is written with one, so others do not read an int (rule 9)."""
     codec = JsonCodec(CodecOptions())
     written = codec.encode(codec.decode(b'{"a":%b}' % literal))
     assert type(json.loads(written)["a"]) is float, written
@@ -267,13 +263,13 @@ print((resident() - before) // len(kept))
 
 def one_by_one(messages):
     """The values of messages decoded one by one, or `RecordRejected`."""
-    codec, found = JsonCodec(), []
+    codec, decoded = JsonCodec(), []
     for message in messages:
         try:
-            found.append(codec.decode_own(message))
+            decoded.append(codec.decode_own(message))
         except RecordRejected:
             return RecordRejected
-    return found
+    return decoded
 
 
 def together(messages):
@@ -296,8 +292,8 @@ def test_messages_read_together_equal_messages_read_alone(messages):
 
     Bad messages that are valid JSON when joined are rejected, even if another one makes up for the number of values.
     """
-    said = together(messages)
-    assert repr(said) == repr(one_by_one(messages))
+    result = together(messages)
+    assert repr(result) == repr(one_by_one(messages))
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ STORIES = {
         b'<order id="7"><px><?sowstream object?>2</px></order>',
     ),
     "protobuf-presence": (
-        # id, a { b, cash }, c, rows { 1: {} }, card, and field 77 that the schema does not know.
+        # id, a { b, cash }, c, rows { 1: {} }, card, and field 77, which is not in the schema.
         b"\x3a\x01x\x0a\x017\x12\x0b\x18\x05\x31\0\0\0\0\0\0\xf8\x3f\x22\x02\x08\x05\x2a\x04\x08\x01\x12\0\xe8\x04\x01",
         b"\x12\x02\x18\0\x22\x02\x08\0",
         b"\x0a\x017\x12\x0b\x18\0\x31\0\0\0\0\0\0\xf8\x3f\x22\0\x2a\x04\x08\x01\x12\0\x3a\x01x\xe8\x04\x01",
@@ -63,9 +63,7 @@ STORIES = {
 
 @pytest.mark.parametrize("name", sorted(STORIES))
 def test_a_publish_a_delta_and_a_delete(name):
-    """A delta publish keeps the fields that it does not name; its delta has the key and the changed fields, byte for
-    byte.
-    """
+    """A delta publish keeps fields that it does not name; its delta has the key and the changes, byte for byte."""
     record, delta, merged, changed = STORIES[name]
     driver = merging(name)
     driver.pipe_batch([("7", record, {"command": "publish"}), ("7", delta, None), ("7", None, None)])
@@ -151,7 +149,7 @@ def test_a_type_without_deltas_carries_the_publishers_bytes(name):
     """A message type without deltas replaces records in full and keeps the publisher's bytes in both outputs."""
     messages = {
         "composite-global": [b'\0\0\0\x0a{"id": 7 }', b'\0\0\0\x09{"id": 7}\0\0\0\x04b=2\x01\0\0\0\0'],
-        # The second has its fields the other way round, and one that the schema does not know.
+        # The second one has its fields in reverse order, and one that is not in the schema.
         "protobuf": [b"\x08\x07\x6a\x00"[:2], b"\x10\x05\x08\x07\xf8\x07\x01"],
         "binary": [b"\x00\xff", b""],
     }[name]

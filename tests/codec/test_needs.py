@@ -19,8 +19,8 @@ def test_a_missing_package_is_a_configuration_error_with_its_install_command(nam
         f"try: load_codec({name!r})\n"
         "except ConfigurationError as error: print(error)\n"
     )
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60
     ).stdout
-    assert said.startswith(f"message type '{name}' needs a package that is not installed (")
-    assert said.endswith("install it: pip install 'sowstream[formats]'\n")
+    assert output.startswith(f"message type '{name}' needs a package that is not installed (")
+    assert output.endswith("install it: pip install 'sowstream[formats]'\n")

@@ -114,7 +114,7 @@ def test_a_full_publish_removes_fields_that_are_not_set(rows):
     assert sorted(json.loads(headers["removed"])) == ["/a/b", "/b", "/c"]
 
 
-def test_setting_a_field_of_a_oneof_takes_the_other_one_away(rows):
+def test_setting_a_field_of_a_oneof_removes_the_other_one(rows):
     """Setting a field of a oneof removes the other one from the record, and the delta names it as removed."""
     rows.send({"id": "7", "card": "x", "a": {"cash": 0}})
     record, delta, headers = rows.send({"cash": 0.0, "a": {"card": ""}})
@@ -123,8 +123,8 @@ def test_setting_a_field_of_a_oneof_takes_the_other_one_away(rows):
     assert sorted(json.loads(headers["removed"])) == ["/a/cash", "/card"]
 
 
-def test_a_repeated_field_replaces_whole_and_is_emptied_by_remove(rows):
-    """A repeated field is replaced in full; only header `remove` empties it, since an empty repeated field is absent."""
+def test_a_repeated_field_is_replaced_in_full_and_emptied_by_remove(rows):
+    """A repeated field is replaced in full; only header `remove` empties it, since an empty one is absent."""
     rows.send({"id": "7", "c": [{"s": 1}, {"s": 2}]})
     one = WholeMessage(s=3, ns=0)
     assert rows.send({"c": [{"s": 3}]}) == ({"id": "7", "c": [one]}, {"id": "7", "c": [one]}, {})
@@ -143,14 +143,14 @@ def test_a_map_merges_by_its_keys(rows):
     assert (record, headers) == ({"id": "7"}, {"removed": '["/rows"]'})
 
 
-def test_a_message_without_field_presence_replaces_whole(rows):
+def test_a_message_without_field_presence_is_replaced_in_full(rows):
     """A nested message without field presence is replaced in full, in a field and in a map."""
     rows.send({"id": "7", "at": {"s": 5, "ns": 6}, "n": {"x": {"s": 1}, "y": {"ns": 1}}})
     record, delta, _ = rows.send({"at": {"ns": 7}, "n": {"x": {"ns": 2}}})
     assert record["at"] == delta["at"] == {"s": 0, "ns": 7}
     assert record["n"] == {"x": {"s": 0, "ns": 2}, "y": {"s": 0, "ns": 1}}
     assert delta["n"] == {"x": {"s": 0, "ns": 2}}
-    # What did not change of it is in the delta too: without it, a reader would take it for the default.
+    # The delta has the unchanged fields too: without them a reader would assume their defaults.
     rows.send({"at": {"s": 5, "ns": 6, "zones": ["x"]}})
     assert rows.send({"at": {"s": 5, "ns": 7}})[1]["at"] == {"s": 5, "ns": 7}
 
@@ -159,10 +159,8 @@ def test_a_message_without_field_presence_replaces_whole(rows):
     ("text", "is_match"),
     [("/at/s = 5", True), ("/at/s = 6", False), ("/c/ns = 2", True), ("/n/x/s > 0", True), ("/at IS NULL", True)],
 )
-def test_a_filter_looks_into_a_message_that_replaces_whole(text, is_match):
-    """A filter's path leads into a message that is replaced in full as into any object; the message itself has no
-    value.
-    """
+def test_a_filter_looks_into_a_message_that_is_replaced_in_full(text, is_match):
+    """A filter's path leads into a message that is replaced in full as into any object; the message has no value."""
     codec = codec_of("protobuf-presence")
     record = codec.decode(codec.encode({"at": {"s": 5}, "c": [{"ns": 1}, {"ns": 2}], "n": {"x": {"s": 1}}}))
     assert compile_filter(text).matches(record) is is_match
@@ -229,10 +227,8 @@ def test_a_value_that_no_message_can_hold_is_a_type_error_with_its_path(value, w
     assert why in str(caught.value)
 
 
-def test_a_known_field_of_another_type_is_kept_as_an_unknown_one(rows):
-    """A field with another wire type than in the schema is kept as an unknown field, side by side with the field
-    itself.
-    """
+def test_a_field_of_another_type_is_kept_as_an_unknown_one(rows):
+    """A field with another wire type than in the schema is kept as an unknown field next to the field itself."""
     record, _, _ = rows.send(b"\x08\x05" + rows.codec.encode({"id": "7"}))
     assert record == {"id": "7", "1": b"\x08\x05"}
     assert rows.send({"b": 1})[0] == {"id": "7", "b": 1, "1": b"\x08\x05"}
@@ -264,7 +260,7 @@ def test_frames_are_read_and_not_written(rows):
     assert not any(value.startswith(b"\x00") for value in values)
 
 
-def test_records_that_were_published_whole_before_are_merged(rows):
+def test_records_with_the_publishers_own_bytes_are_merged(rows):
     """A stored message with the publisher's own bytes and frame, from before deltas were possible, can be read."""
     data = rows.codec.encode({"id": "7", "b": 1, "c": [{"s": 1}]})
     assert rows.codec.decode_own(b"\x00\x00\x00\x00\x07\x00" + data) == rows.codec.decode(data)
@@ -306,7 +302,7 @@ def test_a_conflated_copy_delivers_deltas_by_presence():
     assert json.loads(told(delta)["removed"]) == ["/cash"]
 
 
-def test_a_message_nested_in_arrays_and_maps_is_too_deep_where_it_counts():
+def test_arrays_and_maps_count_towards_the_depth():
     """Objects and arrays count alike towards `max_depth`, also in messages that are replaced in full."""
     for value, levels in [({}, 1), ({"at": {}}, 2), ({"at": {"zones": ["x"]}}, 3), ({"rows": {"1": {"c": [{}]}}}, 5)]:
         data = codec_of("protobuf-presence").encode(value)

@@ -79,7 +79,7 @@ def test_a_published_value_is_read_back_or_refused(name):
 
 
 @pytest.mark.parametrize("name", sorted(set(PLACES) - TEXTS_ALONE - {"binary"}))
-def test_any_value_as_the_whole_message_is_kept_or_refused(name):
+def test_any_value_as_the_message_itself_is_kept_or_refused(name):
     """A message that is no object is kept or refused as well; a codec raises no other error."""
     codec = codec_of(name)
 
@@ -152,7 +152,7 @@ def test_avro_keeps_or_refuses_every_value_of_every_field(field):
     @given(VALUES)
     def prove(value):
         if field in TEXT_FORMS and isinstance(value, str | float | int):
-            return  # Taken for the value that they are shown as.
+            return  # Accepted as the displayed form of a value.
         back = tried(codec, {field: value})
         if back is not REFUSED:
             assert codec.encode_decoded(back) == codec.encode(back)
@@ -245,16 +245,16 @@ def test_json_refuses_values_that_it_would_read_as_another_type(value):
         codec_of("json").encode({"a": [value]})
 
 
-@pytest.mark.parametrize(("name", "value", "said"), [
+@pytest.mark.parametrize(("name", "value", "problem"), [
     ("msgpack", {"a": [({1: 2},)]}, "/a/0/0: the map key 1 is no text"),
     ("msgpack", {"a": [1, 2**64]}, "/a/1: MessagePack cannot write it"),
     ("bson", {"a": {"b": Decimal(1)}}, "/a/b: .*Decimal"),
     ("bson", {"a": dt.datetime(2024, 2, 29)}, "/a: .* would be read back as "),  # noqa: DTZ001
     ("bson", {"a": {"$x\0": 1}}, "/a: .*"),
 ])  # fmt: skip
-def test_the_path_of_an_unsupported_value_is_named(name, value, said):
+def test_the_path_of_an_unsupported_value_is_named(name, value, problem):
     """The error of a codec begins with the JSON Pointer of the value that is at fault."""
-    with pytest.raises(TypeError, match="^" + said):
+    with pytest.raises(TypeError, match="^" + problem):
         codec_of(name).encode(value)
 
 

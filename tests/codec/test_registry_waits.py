@@ -55,7 +55,7 @@ def test_a_silent_registry_holds_the_partition_and_takes_no_longer_than_it_may(m
             with pytest.raises(PartitionHeld, match=rf"schema 7.*{url} .*nothing is lost") as caught:
                 registry.schema(7)
             assert caught.value.reason == "registry"
-            # Ten times the wait: other processes may have the core meanwhile.
+            # Ten times the wait, since other processes may occupy the core.
             assert time.monotonic() - begin_s < 10 * WAIT_S
 
 
@@ -108,9 +108,7 @@ def test_a_refusal_holds_the_partition_with_the_registrys_words():
 
 
 def test_a_schema_that_is_missing_or_of_another_kind_rejects_the_record():
-    """A missing schema, or one of another kind, rejects the record: an answered request is no reason to hold a
-    partition.
-    """
+    """A missing schema, or one of another kind, rejects the record: an answer holds no partition."""
     with answering((404, {"error_code": 40403, "message": "not found"})) as (url, _):
         registry = Registry({"url": url}, 30.0)
         with pytest.raises(RecordRejected, match="schema_not_found"):
@@ -158,8 +156,8 @@ def test_a_failed_request_keeps_its_problem_until_an_answer():
 @contextlib.contextmanager
 def slow(seconds):
     """The address of a registry that registers at once and is slow to return a schema by id."""
-    found = {"subject": "x", "version": 1, "id": 1, "schema": TEXT}
-    with answering((200, found), before=lambda path: time.sleep(seconds) if "/schemas/ids/" in path else None) as (
+    registered = {"subject": "x", "version": 1, "id": 1, "schema": TEXT}
+    with answering((200, registered), before=lambda path: time.sleep(seconds) if "/schemas/ids/" in path else None) as (
         url,
         _,
     ):

@@ -56,11 +56,11 @@ def answering(*answers, before=lambda path: None):
 @contextmanager
 def registry(url, **settings):
     """A registry client, closed at the end."""
-    made = Registry({"url": url, **settings})
+    client = Registry({"url": url, **settings})
     try:
-        yield made
+        yield client
     finally:
-        made._client.close()
+        client._client.close()
 
 
 @pytest.fixture
@@ -71,46 +71,46 @@ def impatient(monkeypatch):
 
 def test_a_schema_is_asked_for_once():
     """A schema is fetched once, since the meaning of an id never changes."""
-    with answering((200, {"schema": TEXT})) as (url, asked), registry(url) as made:
-        assert made.schema(7) == made.schema(7)
-        assert json.loads(made.schema(7).text) == json.loads(TEXT)
+    with answering((200, {"schema": TEXT})) as (url, asked), registry(url) as client:
+        assert client.schema(7) == client.schema(7)
+        assert json.loads(client.schema(7).text) == json.loads(TEXT)
         assert len(asked) == 1
 
 
 def test_a_missing_schema_is_requested_again_after_a_while(monkeypatch):
     """A missing schema is requested again only after a while, not for each of its records."""
     missing = (404, {"error_code": 40403, "message": "Schema not found"})
-    with answering(missing, (200, {"schema": TEXT})) as (url, asked), registry(url) as made:
+    with answering(missing, (200, {"schema": TEXT})) as (url, asked), registry(url) as client:
         for _ in range(3):
             with pytest.raises(RecordRejected, match="schema_not_found: the registry has no schema 7"):
-                made.schema(7)
+                client.schema(7)
         assert len(asked) == 1
         monkeypatch.setattr(schemas.time, "monotonic", lambda now=schemas.time.monotonic: now() + schemas.MISSING_TTL_S)
-        assert made.schema(7).text == TEXT
+        assert client.schema(7).text == TEXT
 
 
 def test_the_cache_of_missing_schemas_is_bounded(monkeypatch):
     """The cache of missing schema ids is bounded, since a fuzzed topic contains billions of them."""
     monkeypatch.setattr(schemas, "MISSING_MAX", 10)
-    made = Registry(World().settings)
+    client = Registry(World().settings)
     for schema_id in range(50, 100):
         with pytest.raises(RecordRejected):
-            made.schema(schema_id)
-    assert len(made._missing) <= 10
+            client.schema(schema_id)
+    assert len(client._missing) <= 10
 
 
 def test_a_registry_in_trouble_is_asked_again():
     """A failing registry is asked again: its restart is no record's fault."""
     trouble = (503, {"error_code": 50003, "message": "leader not known"})
-    with answering(trouble, trouble, (200, {"schema": TEXT})) as (url, asked), registry(url) as made:
-        assert made.schema(7).text == TEXT
+    with answering(trouble, trouble, (200, {"schema": TEXT})) as (url, asked), registry(url) as client:
+        assert client.schema(7).text == TEXT
         assert len(asked) == 3
 
 
 def test_a_registry_that_never_answers_stops_the_worker_and_no_secret_is_shown(impatient):
     """A registry that never answers stops the worker with its address, without credentials, and the remedy."""
-    with registry("http://alice:hunter2@127.0.0.1:9/path") as made, pytest.raises(Stop) as stopped:
-        made.schema(7)
+    with registry("http://alice:hunter2@127.0.0.1:9/path") as client, pytest.raises(Stop) as stopped:
+        client.schema(7)
     assert "http://127.0.0.1:9/path did not answer" in str(stopped.value)
     assert "start it" in str(stopped.value)
     assert "hunter2" not in str(stopped.value)
@@ -119,9 +119,9 @@ def test_a_registry_that_never_answers_stops_the_worker_and_no_secret_is_shown(i
 def test_credentials_of_an_address_are_sent_and_not_logged(caplog):
     """Credentials in an address are sent and never logged, although the HTTP library logs every address."""
     caplog.set_level("DEBUG")
-    with answering((200, {"schema": TEXT})) as (url, _), registry(url.replace("//", "//alice:hunter%402@")) as made:
-        made.schema(7)
-        assert made._client._rest_client.auth == ("alice", "hunter@2")
+    with answering((200, {"schema": TEXT})) as (url, _), registry(url.replace("//", "//alice:hunter%402@")) as client:
+        client.schema(7)
+        assert client._client._rest_client.auth == ("alice", "hunter@2")
     assert caplog.text
     assert "hunter" not in caplog.text
 
@@ -131,10 +131,10 @@ def test_a_refusal_names_the_setting(status):
     """A refusal is a configuration error that names the setting and does not repeat the credentials."""
     with (
         answering((status, {"error_code": status, "message": "no"})) as (url, _),
-        registry(url, **SECRETS) as made,
+        registry(url, **SECRETS) as client,
         pytest.raises(ConfigurationError, match=r"refuses us .*basic\.auth\.user\.info") as refused,
     ):
-        made.schema(7)
+        client.schema(7)
     assert "hunter2" not in str(refused.value)
 
 
@@ -144,10 +144,10 @@ def test_an_incompatible_schema_is_a_configuration_error_with_the_registrys_word
         answering(
             (404, {"error_code": 40401, "message": "?"}), (409, {"error_code": 409, "message": "READER_FIELD_MISSING"})
         ) as (url, _),
-        registry(url) as made,
+        registry(url) as client,
         pytest.raises(ConfigurationError, match="READER_FIELD_MISSING; where it is about compatibility"),
     ):
-        made.register("orders.sow-value", TEXT)
+        client.register("orders.sow-value", TEXT)
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_a_foreign_instruction_does_no_harm():
     assert CODEC.decode(b"<a><?sowstream nonsense array?><b><?other array?>x</b></a>") == {"a": {"b": "x"}}
 
 
-def test_depth_is_refused_where_it_begins():
+def test_a_message_too_deep_is_rejected_before_its_end():
     """A message nested too deep is rejected before the rest of it is read."""
     assert refused(CODEC, b"<a>\n" * 200).startswith(
         "too_deep: more than 128 elements in one another; line 129, column"

@@ -156,14 +156,14 @@ class TestErrors:
     )
     def test_a_wrong_setting_is_reported_with_its_place(self, tmp_path, tree, message):
         """A wrong setting is reported with its file and its place."""
-        said = refused(tmp_path, tree)
-        assert said.startswith(f"{tmp_path / 'sowstream.yaml'}: settings that cannot be used:\n  ")
-        assert message in said
+        error = refused(tmp_path, tree)
+        assert error.startswith(f"{tmp_path / 'sowstream.yaml'}: settings that cannot be used:\n  ")
+        assert message in error
 
     def test_all_errors_are_reported_at_once(self, tmp_path):
         """All errors are reported at once, a line for each."""
-        said = refused(tmp_path, {"topcs": {}, "runtime": {"metrics_port": -1}, "guarantee": "none"})
-        assert len(said.splitlines()) == 4
+        error = refused(tmp_path, {"topcs": {}, "runtime": {"metrics_port": -1}, "guarantee": "none"})
+        assert len(error.splitlines()) == 4
 
     def test_a_wrong_setting_of_the_environment_is_reported(self, monkeypatch):
         """A wrong setting of the environment is reported with that source."""
@@ -256,8 +256,8 @@ def test_the_largest_record_fits_its_topics_with_the_longest_headers(tmp_path):
     """The largest record fits into its topics with the longest headers; Kafka would refuse it otherwise."""
     largest = TopicConfig(max_record_bytes=10_485_760).max_record_bytes
     assert largest + PASSED_BYTES_MAX + REMOVED_BYTES_MAX + KEY_BYTES_MAX + 16 * 1024 < MESSAGE_MAX_BYTES
-    said = refused(tmp_path, {"topics": {"orders": {"max_record_bytes": largest + 1}}})
-    assert "topics.orders.max_record_bytes: Input should be less than or equal to 10485760" in said
+    error = refused(tmp_path, {"topics": {"orders": {"max_record_bytes": largest + 1}}})
+    assert "topics.orders.max_record_bytes: Input should be less than or equal to 10485760" in error
 
 
 class TestIntervals:
@@ -406,8 +406,14 @@ def test_secrets_are_hidden_wherever_they_stand():
 
 def test_secrets_that_are_no_texts_are_hidden_too():
     """Secrets that are numbers, lists, or addresses in lists are hidden too."""
-    given = {"password": 12345, "api_keys": ["a", 7], "urls": ["http://u:p@h/"], "token": None, "passphrases": {"x": 1}}
-    config = Config(topics={"secrets": {"enrich": [{"use": "e", "settings": given}]}})
+    values = {
+        "password": 12345,
+        "api_keys": ["a", 7],
+        "urls": ["http://u:p@h/"],
+        "token": None,
+        "passphrases": {"x": 1},
+    }
+    config = Config(topics={"secrets": {"enrich": [{"use": "e", "settings": values}]}})
     shown = config.shown()["topics"]["secrets"]
     assert shown["enrich"][0]["settings"] == {
         "password": "****",

@@ -14,7 +14,7 @@ def config(tmp_path, kafka, **runtime):
 
 
 @pytest.mark.parametrize(
-    ("kafka", "said"),
+    ("kafka", "problem"),
     [
         ("{transaction.timeout.ms: 5000}", "set runtime.transaction_timeout_s"),
         ("{group.instance.id: a}", "set runtime.static_membership"),
@@ -28,11 +28,11 @@ def config(tmp_path, kafka, **runtime):
         ("{group.protocol: consumer, heartbeat.interval.ms: 1000}", "the brokers' to say"),
     ],
 )
-def test_a_contradicting_property_is_refused_with_the_setting(tmp_path, kafka, said):
+def test_a_contradicting_property_is_refused_with_the_setting(tmp_path, kafka, problem):
     """A contradicting property is refused at the start, with the setting to use instead."""
     with pytest.raises(ConfigurationError, match="kafka: ") as caught:
         config(tmp_path, kafka)
-    assert said in str(caught.value)
+    assert problem in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_copies_and_processors_map_their_topics_in_their_own_section():
 
 
 @pytest.mark.parametrize(
-    ("tree", "said"),
+    ("tree", "problem"),
     [
         (
             {"topics": {"a": {"kafka_topics": {"publish": "in"}}, "b": {"kafka_topics": {"publish": "in"}}}},
@@ -102,9 +102,9 @@ def test_copies_and_processors_map_their_topics_in_their_own_section():
         ({"topic_prefix": "acme.\n"}, "topic_prefix"),
     ],
 )
-def test_illegal_names_are_refused(tree, said):
+def test_illegal_names_are_refused(tree, problem):
     """Illegal and duplicate names are refused with the topics concerned, before any request to Kafka."""
-    assert said in refusal(**tree)
+    assert problem in refusal(**tree)
 
 
 def test_remedies_name_the_real_topics():
@@ -113,8 +113,8 @@ def test_remedies_name_the_real_topics():
         update={"topics": Config(topics={"orders": {"kafka_topics": {"mark": "old.marks"}}}).topics}
     )
     wanted = specs(tree)
-    found = {spec.name: ActualTopic(4, dict(spec.config), topic_id="1") for spec in wanted}
-    (deleted,) = changes(wanted, found, {name: topic for name, topic in found.items() if name != "acme.orders.sow"})
+    actual = {spec.name: ActualTopic(4, dict(spec.config), topic_id="1") for spec in wanted}
+    (deleted,) = changes(wanted, actual, {name: topic for name, topic in actual.items() if name != "acme.orders.sow"})
     assert "delete acme.orders.sow and acme.orders.delta, and old.marks if there is one" in deleted.to_do
     anew = rebuild_steps("orders_5s", "acme.orders.sow", tree.kafka_names)
     assert "acme.orders_5s.dlq" in anew

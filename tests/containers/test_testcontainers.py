@@ -60,14 +60,14 @@ def container_bootstrap(kafka_image: str) -> Iterator[str]:
     container = DockerContainer(kafka_image).with_kwargs(hostname=SERVICE["hostname"])
     for name, value in SERVICE["environment"].items():
         container.with_env(name, filled_in(value, KAFKA_PORT=port))
-    # The tests' workers are missed sooner than a broker allows unless told.
+    # The tests' workers have shorter session timeouts than a broker allows by default.
     container.with_env("KAFKA_GROUP_MIN_SESSION_TIMEOUT_MS", "1000")
     container.ports["9092/tcp"] = ("127.0.0.1", port)
     with container:
         deadline_s = time.monotonic() + READY_S
         while not is_ready("127.0.0.1", port):
             assert time.monotonic() < deadline_s, container.get_logs()
-            time.sleep(0.2)  # Between two looks; the fact decides.
+            time.sleep(0.2)  # Between two polls of the condition.
         yield f"localhost:{port}"
 
 

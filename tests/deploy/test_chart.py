@@ -25,7 +25,7 @@ needs_helm = pytest.mark.skipif(shutil.which("helm") is None, reason="helm is no
 
 
 def render(*arguments: str) -> list[dict[str, Any]]:
-    """Render the manifests of a release `desk`; without a version, a helm built from source assumes an old Kubernetes."""
+    """Render the manifests of a release `desk`; a helm built from source assumes an old Kubernetes by default."""
     command = ["helm", "template", "desk", str(CHART), "--kube-version", "1.31.0", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     if done.returncode != 0:
@@ -41,8 +41,8 @@ def full() -> list[dict[str, Any]]:
 
 def one(manifests: list[dict[str, Any]], kind: str, suffix: str = "") -> dict[str, Any]:
     """Return the one manifest of a kind whose name has this suffix."""
-    (found,) = [m for m in manifests if m["kind"] == kind and m["metadata"]["name"].endswith(suffix)]
-    return found
+    (manifest,) = [m for m in manifests if m["kind"] == kind and m["metadata"]["name"].endswith(suffix)]
+    return manifest
 
 
 def pods(manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -228,7 +228,7 @@ def test_without_topics_nothing_runs() -> None:
 
 @needs_helm
 @pytest.mark.parametrize(
-    ("setting", "complaint"),
+    ("setting", "problem"),
     [
         ("image.tag=latest", "image.tag"),
         ("worker.replica=3", "replica"),
@@ -237,9 +237,9 @@ def test_without_topics_nothing_runs() -> None:
         ("config.runtime.shutdown_timeout_s=soon", "not an interval"),
     ],
 )
-def test_wrong_value_is_refused(setting: str, complaint: str) -> None:
+def test_wrong_value_is_refused(setting: str, problem: str) -> None:
     """A floating tag, a misspelt name, a value that the chart sets itself and a bad value stop Helm with the name."""
-    with pytest.raises(ValueError, match=complaint):
+    with pytest.raises(ValueError, match=problem):
         render("-f", str(FULL), "--set", setting)
 
 

@@ -95,7 +95,7 @@ def test_a_program_that_is_built_first_holds_the_same_table(world, section, lang
 @pytest.mark.broker
 @pytest.mark.long
 def test_kafkas_console_consumer_prints_full_records_with_their_headers(world):
-    """Each line has the headers, the key and the record; records of a transaction that was rolled back are not printed."""
+    """Each line has the headers, the key and the record; records of an aborted transaction are not printed."""
     world.publish([(b"7", {"id": 7, "qty": 1}, {}), (b"7", {"qty": 2}, {}), (b"8", {"id": 8}, {}), (b"8", None, {})])
     world.start()
     world.settle()

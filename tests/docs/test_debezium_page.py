@@ -1,4 +1,4 @@
-"""Each setting and connector configuration in processor/docs/how-to/debezium.md has the effect that the page describes."""
+"""Each setting and connector configuration in processor/docs/how-to/debezium.md has the documented effect."""
 
 import contextlib
 import json
@@ -86,9 +86,7 @@ def events(*, has_partial):
 
 @pytest.mark.broker
 def test_events_of_a_connector_end_in_the_partitions_of_their_text_keys(bootstrap, tmp_path, unique):
-    """Each row has one record in the partition of its text key, also after updates, although Connect hashes the JSON
-    key.
-    """
+    """Each row has one record in the partition of its text key, although Connect hashes the JSON key."""
     settings = yaml.safe_load(block(PAGE, "A table", "yaml"))["topics"]["orders"]
     with contextlib.closing(Family(bootstrap, tmp_path, unique, **settings)) as world:
         rows = range(40)

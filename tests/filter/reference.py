@@ -37,22 +37,22 @@ def evaluate(node, record):
             truths = [truth(evaluate(operand, record)) for operand in node.operands]
             return True if True in truths else (None if None in truths else False)
         case Not():
-            found = truth(evaluate(node.operand, record))
-            return None if found is None else not found
+            argument = truth(evaluate(node.operand, record))
+            return None if argument is None else not argument
         case If():
             return evaluate(node.then if truth(evaluate(node.condition, record)) else node.otherwise, record)
         case Compare():
             left, right = (values(evaluate(side, record)) for side in (node.left, node.right))
             return any(holds(node.operator, one, other) for one in left for other in right)
         case Between():
-            found, low, high = (values(evaluate(part, record)) for part in (node.operand, node.low, node.high))
+            argument, low, high = (values(evaluate(part, record)) for part in (node.operand, node.low, node.high))
             return any(
-                holds("<=", least, one) and holds("<=", one, most) for one in found for least in low for most in high
+                holds("<=", least, one) and holds("<=", one, most) for one in argument for least in low for most in high
             )
         case In():
-            found = values(evaluate(node.operand, record))
+            argument = values(evaluate(node.operand, record))
             choices = [element for choice in node.choices for element in values(evaluate(choice, record))]
-            return any(holds("=", one, other) for one in found for other in choices)
+            return any(holds("=", one, other) for one in argument for other in choices)
         case Like():
             return any(
                 re.search(node.pattern, written(one)) is not None for one in values(evaluate(node.operand, record))

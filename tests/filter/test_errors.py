@@ -9,7 +9,7 @@ VALUE = "a value, such as /qty, 10, 'text' or UPPER(/name)"
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "column", "said"),
+    ("text", "line", "column", "problem"),
     [
         ("", 1, 1, f"expected {VALUE}; the filter ends"),
         ("   ", 1, 4, f"expected {VALUE}; the filter ends"),
@@ -59,14 +59,14 @@ VALUE = "a value, such as /qty, 10, 'text' or UPPER(/name)"
         ("REGEXP_REPLACE(/a, /b, '')", 1, 20, "the pattern of REGEXP_REPLACE is a text in quotes, nothing else"),
     ],
 )  # fmt: skip
-def test_an_error_names_its_place(text, line, column, said):
+def test_an_error_names_its_place(text, line, column, problem):
     """A filter error names line, column and the expected input in words that users know, without token names."""
     with pytest.raises(FilterError) as caught:
         compile_filter(text)
     message = str(caught.value)
     assert (caught.value.line, caught.value.column) == (line, column)
     assert message.startswith(f"filter, line {line}, column {column}: ")
-    assert said in message.splitlines()[0]
+    assert problem in message.splitlines()[0]
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,7 @@ def test_an_error_names_its_place(text, line, column, said):
     ],
 )  # fmt: skip
 def test_a_caret_stands_under_the_place(text, shown):
-    """The caret stands under its place in a single line; of a long line only a part is shown, and a tab is one column
-    wide.
-    """
+    """The caret stands under its place in a single line or a part of a long one; a tab is one column wide."""
     with pytest.raises(FilterError) as caught:
         compile_filter(text)
     assert str(caught.value).splitlines()[1:] == shown

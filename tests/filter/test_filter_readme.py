@@ -40,9 +40,9 @@ EXAMPLES = [
 def test_every_example_has_the_documented_value(example, result):
     """Every example has the documented value and type for the record above."""
     expected = compile_expression(result).value({})
-    found = compile_expression(example).value(RECORD, FACTS)
-    assert found == expected
-    assert type(found) is type(expected)
+    value = compile_expression(example).value(RECORD, FACTS)
+    assert value == expected
+    assert type(value) is type(expected)
 
 
 def test_there_are_examples_of_everything():
@@ -52,15 +52,15 @@ def test_there_are_examples_of_everything():
 
 def test_every_function_has_its_row_with_its_arguments():
     """The README lists exactly the built-in functions with their number of arguments."""
-    told = {}
+    documented = {}
     for row in rows("Functions"):
         for name, arguments in re.findall(r"`([A-Z0-9_]+)\((.*?)\)`", row[0]):
-            given = [argument for argument in arguments.split(", ") if argument]
-            least, most = told.get(name, (99, 0))
-            count = len(given) - (given[-1:] == ["…"])
-            told[name] = (min(least, count), None if given[-1:] == ["…"] else max(most, count))
-    assert told.pop("IF") == (3, 3)
-    assert told == {name: (function.least, function.most) for name, function in BUILT_IN.items()}
+            parameters = [argument for argument in arguments.split(", ") if argument]
+            least, most = documented.get(name, (99, 0))
+            count = len(parameters) - (parameters[-1:] == ["…"])
+            documented[name] = (min(least, count), None if parameters[-1:] == ["…"] else max(most, count))
+    assert documented.pop("IF") == (3, 3)
+    assert documented == {name: (function.least, function.most) for name, function in BUILT_IN.items()}
 
 
 def test_every_keyword_of_the_grammar_is_documented():
@@ -101,10 +101,10 @@ def test_the_error_in_the_readme_is_the_actual_one():
 def test_the_function_that_an_author_would_copy_runs():
     """The example function of the README runs, and its entry point group is the one that is loaded."""
     [code] = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    found = {}
-    exec(code, found)
-    assert found["basis_points"](101, 100) == 100
-    assert found["basis_points"](101, None) is None
+    value = {}
+    exec(code, value)
+    assert value["basis_points"](101, 100) == 100
+    assert value["basis_points"](101, None) is None
     assert f"`{GROUP}`" in TEXT
 
 

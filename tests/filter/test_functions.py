@@ -188,9 +188,9 @@ def test_every_function_has_its_lines():
 @pytest.mark.parametrize(("text", "expected"), [line for lines in TABLE.values() for line in lines], ids=str)
 def test_a_function_returns_its_value(text, expected):
     """A function returns the expected value and type."""
-    found = compile_expression(text).value(RECORD, FACTS)
-    assert found == expected
-    assert type(found) is type(expected)
+    result = compile_expression(text).value(RECORD, FACTS)
+    assert result == expected
+    assert type(result) is type(expected)
 
 
 @pytest.mark.parametrize("name", sorted(set(BUILT_IN) - NOT_OF_NULL))
@@ -198,23 +198,23 @@ def test_a_function_of_null_is_null(name):
     """A function with a NULL argument is NULL, in any position; a missing fact of a record is NULL as well."""
     function = BUILT_IN[name]
     for null in range(max(1, function.least)):
-        given = ["/missing" if index == null else "1" for index in range(function.least)]
-        text = f"{name}({', '.join(given)})"
+        arguments = ["/missing" if index == null else "1" for index in range(function.least)]
+        text = f"{name}({', '.join(arguments)})"
         if name == "UNIX_TIMESTAMP":
             continue
         assert compile_filter(f"{text} IS NULL").matches(RECORD), text
 
 
 @pytest.mark.parametrize("name", ["if", "If", "IF"])
-def test_if_takes_the_first_where_its_condition_is_true(name):
-    """`IF` returns the first value if its condition is true, otherwise the second, and does not evaluate the other one."""
+def test_if_returns_the_first_value_where_its_condition_is_true(name):
+    """`IF` returns the first value if its condition is true, otherwise the second, and evaluates no other."""
     assert compile_expression(f"{name}(/n > 4, 'more', 'less')").value(RECORD) == "more"
     assert compile_expression(f"{name}(/n > 5, 'more', 'less')").value(RECORD) == "less"
     assert compile_expression(f"{name}(/missing, 'more', 'less')").value(RECORD) == "less"
     assert compile_expression(f"{name}(1, /words, 'less')").value(RECORD) == ["b", "a", 3]
 
 
-def test_without_a_given_time_unix_timestamp_looks_at_the_clock():
+def test_without_an_argument_unix_timestamp_reads_the_clock():
     """`UNIX_TIMESTAMP` without an argument returns the clock's seconds with their fraction."""
     assert abs(compile_expression("UNIX_TIMESTAMP()").value({}) - time()) < 5
 

@@ -81,12 +81,12 @@ VALUES = st.recursive(
 @given(st.text() | st.text(alphabet="/ab'\"\\()[]0.1eE=<>!+-*% \nrANDORINLKE_,"))
 def test_any_text_is_a_filter_or_a_filter_error(text):
     """Any text compiles or is a filter error with a place inside the text and three lines."""
-    told = error_of(text)
-    if told is not None:
+    problem = error_of(text)
+    if problem is not None:
         lines = text.split("\n")
-        assert 1 <= told.line <= len(lines)
-        assert 1 <= told.column <= len(lines[told.line - 1]) + 1
-        assert len(str(told).split("\n")) == 3
+        assert 1 <= problem.line <= len(lines)
+        assert 1 <= problem.column <= len(lines[problem.line - 1]) + 1
+        assert len(str(problem).split("\n")) == 3
 
 
 def error_of(text):
@@ -114,10 +114,10 @@ def argument(rng, depth):
         name = rng.choice(sorted(BUILT_IN))
         function = BUILT_IN[name]
         count = rng.randint(function.least, function.most if function.most is not None else 4)
-        given = [argument(rng, depth - 1) for _ in range(count)]
+        arguments = [argument(rng, depth - 1) for _ in range(count)]
         if name == "REGEXP_REPLACE":
-            given[1] = rng.choice(["'a'", "''", "'(.)(.)'", "'x*'", "'(?i)Ä'"])
-        return f"{name}({', '.join(given)})"
+            arguments[1] = rng.choice(["'a'", "''", "'(.)(.)'", "'x*'", "'(?i)Ä'"])
+        return f"{name}({', '.join(arguments)})"
     if depth and rng.random() < 0.4:
         operator = rng.choice(["+", "-", "*", "/", "%", "=", "<", "AND", "OR", "IN"])
         if operator == "IN":

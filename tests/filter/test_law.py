@@ -74,8 +74,8 @@ def test_a_predicate_agrees_with_the_naive_rules(tree, record):
 
     Each of these operands is compiled to functions of its own.
     """
-    found = compiled(tree)(record, NO_METADATA)
-    assert found is evaluate(tree, record)
+    result = compiled(tree)(record, NO_METADATA)
+    assert result is evaluate(tree, record)
 
 
 @PROVED
@@ -95,12 +95,12 @@ def test_arithmetic_of_integers_agrees_with_the_naive_rules(operator, one, other
     tree = Arithmetic(operator, Path(("a",)), Constant(other))
     record = {"a": one}
     expected = evaluate(tree, record)
-    found = Compiler("").value(tree)(record, NO_METADATA)
+    result = Compiler("").value(tree)(record, NO_METADATA)
     if expected is None or isinstance(expected, int):
-        assert found == expected
-        assert type(found) is type(expected)
+        assert result == expected
+        assert type(result) is type(expected)
     else:
-        assert found != found  # noqa: PLR0124 - it is how NaN is told
+        assert result != result  # noqa: PLR0124 - the test for NaN
 
 
 def spelled(value):

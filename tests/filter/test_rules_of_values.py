@@ -116,12 +116,12 @@ def test_rule_6_arithmetic(text, expected):
 
     NULL in an operand makes the result NULL.
     """
-    found = value(text)
+    result = value(text)
     if isinstance(expected, Decimal):
-        assert abs(found - expected) < Decimal("1e-20")
+        assert abs(result - expected) < Decimal("1e-20")
     else:
-        assert found == expected
-        assert type(found) is type(expected)
+        assert result == expected
+        assert type(result) is type(expected)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_rule_8_like(text, expected):
 
 
 def test_rule_8_a_dollar_is_the_end_of_the_text():
-    """A dollar is the end of the text, also before a final line break, with and without the regular expression engine."""
+    """A dollar is the end of the text, also before a final line break, with and without the engine."""
     for pattern in ("b$", "[b]$"):
         assert not matches(f"/a LIKE '{pattern}'", {"a": "ab\n"})
         assert matches(f"/a LIKE '{pattern}'", {"a": "ab"})

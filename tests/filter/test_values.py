@@ -35,7 +35,7 @@ OTHERS = [
 
 @pytest.mark.parametrize("value", OTHERS, ids=repr)
 def test_a_value_of_another_kind_is_its_displayed_text(value):
-    """A value without a type in filters acts as its displayed text, as `sowstream sow` prints it; an empty one is NULL."""
+    """A value of a type that filters lack is its displayed text, as `sowstream sow` prints it; an empty one is NULL."""
     text = to_json_line(value).removeprefix('"').removesuffix('"')
     assert compile_filter("/a = /text").matches({"a": value, "text": text}) is bool(text)
     assert compile_expression("CONCAT(/a)").value({"a": value}) == text

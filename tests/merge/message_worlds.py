@@ -76,11 +76,11 @@ def fields_text(body: Body, tags: dict[str, str]) -> bytes:
 def read_fields(data: bytes, tags: dict[str, str]) -> Body:
     """The body in a text of `name=value` fields."""
     names = {tag: name for name, tag in tags.items()}
-    found: dict[str, list[str]] = {}
+    values_by_name: dict[str, list[str]] = {}
     for pair in data.decode().split(SOH)[:-1]:
         tag, _, value = pair.partition("=")
-        found.setdefault(names.get(tag, tag), []).append(value)
-    return {name: values if len(values) > 1 else values[0] for name, values in found.items()}
+        values_by_name.setdefault(names.get(tag, tag), []).append(value)
+    return {name: values if len(values) > 1 else values[0] for name, values in values_by_name.items()}
 
 
 def xml_text(body: Body) -> bytes:
@@ -102,10 +102,10 @@ def read_xml(data: bytes) -> Body:
     def value(element: ET.Element) -> Any:
         return {child.tag: value(child) for child in element} if len(element) else element.text
 
-    found: dict[str, list[Any]] = {}
+    values_by_name: dict[str, list[Any]] = {}
     for child in ET.fromstring(data):
-        found.setdefault(child.tag, []).append(value(child))
-    return {name: values if len(values) > 1 else values[0] for name, values in found.items()}
+        values_by_name.setdefault(child.tag, []).append(value(child))
+    return {name: values if len(values) > 1 else values[0] for name, values in values_by_name.items()}
 
 
 def _framed(*parts: bytes) -> bytes:

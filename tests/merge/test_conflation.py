@@ -97,7 +97,7 @@ def test_a_value_written_differently_is_another_value(value, other):
 
 
 def test_an_empty_record_in_between_is_not_a_deleted_one():
-    """An empty record in between is not a deleted one: its missing members are touched, and an object stays an object."""
+    """An empty record in between is not a deleted one: its missing members are touched, an object stays one."""
     assert fold({"o": {}, "a": 1}, {}, {"o": {}, "a": 1}) == ({"o": {}, "a": 1}, [])
     assert fold({"o": {"x": 1}}, {"o": {}}, {"o": {"x": 1}}) == ({"o": {"x": 1}}, [])
 
@@ -120,7 +120,7 @@ RECORDS = st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3)
 
 @given(RECORDS, st.lists(RECORDS, min_size=1, max_size=5))
 def test_a_path_is_touched_if_it_changed_between_any_two_updates(delivered, updates):
-    """A path is touched exactly if any two neighbouring updates differ there, as a naive check of each path confirms."""
+    """A path is touched exactly if two neighbouring updates differ there, as a naive check of each path confirms."""
     paths = leaves(delivered)
     moved = {
         path

@@ -41,16 +41,16 @@ DECIMALS = st.decimals(allow_nan=False, allow_infinity=False, places=5)
 )
 def test_a_sum_is_exact_and_keeps_its_kind(one, other, result):
     """A sum has the type of its operands, and is a Decimal where that type cannot hold it."""
-    for found in (exact_sum(one, other), exact_sum(other, one)):
-        assert (type(found), str(found)) == (type(result), str(result))
+    for total in (exact_sum(one, other), exact_sum(other, one)):
+        assert (type(total), str(total)) == (type(result), str(result))
 
 
 @given(INTS | FLOATS | DECIMALS, INTS | FLOATS | DECIMALS)
 def test_no_digit_is_lost(one, other):
     """A sum equals that of the numbers as they are written, at any precision of the thread's decimals."""
     with localcontext(prec=3):
-        found = exact_sum(one, other)
-    assert Fraction(str(found)) == Fraction(str(one)) + Fraction(str(other))
+        total = exact_sum(one, other)
+    assert Fraction(str(total)) == Fraction(str(one)) + Fraction(str(other))
 
 
 @pytest.mark.parametrize(
@@ -74,8 +74,8 @@ def test_no_digit_is_lost(one, other):
 )
 def test_a_sum_in_its_own_kind_keeps_type_and_class(one, other, result):
     """In a message type that limits numbers, a sum has the wider of the two types and the class of its operand."""
-    for found in (exact_sum_in_kind(one, other), exact_sum_in_kind(other, one)):
-        assert (type(found), repr(found)) == (type(result), repr(result))
+    for total in (exact_sum_in_kind(one, other), exact_sum_in_kind(other, one)):
+        assert (type(total), repr(total)) == (type(result), repr(result))
 
 
 @settings(derandomize=True)
@@ -143,9 +143,7 @@ def test_money_does_not_drift(cents):
     ids=repr,
 )
 def test_a_sum_of_no_number_is_rejected(one, other):
-    """A sum with a value that is no number is rejected as `schema_mismatch`; a text counts as a number only next to a
-    text.
-    """
+    """A sum with a value that is no number is rejected as `schema_mismatch`; a text is a number only next to a text."""
     for pair in ((one, other), (other, one)):
         with pytest.raises(RecordRejected) as caught:
             exact_sum(*pair)

@@ -26,7 +26,7 @@ def without_nulls(value):
 @PROVED
 @given(RECORDS, RECORDS)
 def test_null_policy_remove_agrees_with_another_merge_patch(record, patch):
-    """Under `remove`, a merge gives the same record in the same member order as the other package, also onto no record."""
+    """Under `remove`, a merge gives the same record and member order as the other package, also onto no record."""
     expected = json_merge_patch.merge(deepcopy(record), deepcopy(patch))
     merged = merge(deepcopy(record), deepcopy(patch), REMOVE).record
     assert written(merged) == written(expected)

@@ -174,8 +174,8 @@ def test_a_merge_keeps_members_that_the_delta_does_not_name(record, delta, polic
     merged = merge(record, delta, policy).record
     assert merged is record
     for path, value in members.items():
-        [found] = find(merged, path)
-        assert found is value
+        [merged_value] = find(merged, path)
+        assert merged_value is value
     kept = [name for name in merged if name in order]
     assert kept == [name for name in order if name in merged]
     assert set(merged) <= {*order, *delta}
@@ -263,7 +263,7 @@ def find(record, path):
 @PROVED
 @given(RECORDS, st.lists(RECORDS, max_size=4))
 def test_a_conflated_delta_contains_every_touched_path_that_is_left(delivered, updates):
-    """A conflated delta contains every touched path that still exists, also one that changed back to its first value."""
+    """A conflated delta contains every touched path that still exists, also one that changed back."""
     record, touched, changed = delivered, {}, set()
     for update in [*updates, delivered]:
         change = diff(record, update)

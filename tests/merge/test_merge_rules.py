@@ -77,7 +77,7 @@ def test_a_rule_computes_the_new_value_from_both(name, old, new, result):
 )
 @pytest.mark.parametrize("old", [..., None], ids=["no record", "null"])
 def test_without_an_old_value_the_deltas_value_is_kept(name, old, new, result):
-    """Without an old value the delta's value is kept; `append` and `union` begin an array, `union` without repetitions."""
+    """Without an old value the delta's value is kept; `append` and `union` begin an array."""
     assert repr(meet(name, old, new)) == repr(result)
 
 
@@ -216,13 +216,13 @@ NO_FUNCTION = 5
 def plug_in(monkeypatch):
     """The functions of this file, installed as plug-ins under their names."""
 
-    def found(*, group, name=None):
+    def installed(*, group, name=None):
         assert group == "sowstream.merge_rules"
         names = [name] if name else ["longest"]
         point = f"{__name__}:" if name != "gone" else "no.such.module:"
         return [EntryPoint(one, point + one, group) for one in names]
 
-    monkeypatch.setattr(entry_points, "entry_points", found)
+    monkeypatch.setattr(entry_points, "entry_points", installed)
 
 
 def test_a_plug_in_is_a_rule(plug_in):

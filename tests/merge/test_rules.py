@@ -25,9 +25,7 @@ def test_rule_1_a_field_replaces_and_a_new_one_is_appended(policy):
 
 @pytest.mark.parametrize("nulls", ["ignore", "set", "remove"])
 def test_rule_2_an_object_merges_into_an_object_to_any_depth(nulls):
-    """Objects merge field by field to any depth under every null policy, and the computed delta has only the
-    differences.
-    """
+    """Objects merge field by field to any depth under every null policy, and the delta has only the differences."""
     record = {"a": {"b": {"c": {"x": 1, "y": 2}}, "k": 0}}
     change = merge(record, {"a": {"b": {"c": {"y": 3, "z": 4}}}}, MergePolicy(nulls))
     assert change.record == {"a": {"b": {"c": {"x": 1, "y": 3, "z": 4}}, "k": 0}}
@@ -47,7 +45,7 @@ def test_rule_2_merge_depth_2_merges_one_nested_level():
     assert change == Change({"a": {"x": 1, "b": {"z": 2}}}, {"a": {"b": {"z": 2}}}, ["/a/b/y"])
 
 
-def test_rule_3_arrays_replace_whole():
+def test_rule_3_arrays_are_replaced_in_full():
     """Arrays are replaced in full, as in the specification's example."""
     record = {"contents": {"packages": [{"n": "A"}, {"n": "B"}], "kept": 1}}
     change = merge(record, {"contents": {"packages": [{"n": "C"}]}}, DEFAULT)
@@ -58,7 +56,7 @@ def test_rule_3_arrays_replace_whole():
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 @pytest.mark.parametrize("old", [1, "s", [1], {"x": 1}, None, True])
 @pytest.mark.parametrize("new", [2, "t", [2], {"y": 2}, False])
-def test_rule_3_a_value_of_another_kind_replaces_whole(policy, old, new):
+def test_rule_3_a_value_of_another_kind_is_replaced_in_full(policy, old, new):
     """Scalars, objects and arrays replace one another, and the computed delta holds the full new value."""
     if type(old) is dict and type(new) is dict:
         return
@@ -130,14 +128,12 @@ def test_rule_6_null_removes_under_remove():
     ids=str,
 )
 def test_rule_6_the_first_delta_of_a_key_loses_its_nulls_by_policy(policy, record):
-    """The first delta of a key is stored without the nulls at the levels that merge, by policy, and is itself the
-    change.
-    """
+    """The first delta of a key is stored without its nulls at the levels that merge, by policy, and is the change."""
     change = insert({"a": None, "b": {"c": None, "d": [None]}}, policy)
     assert change == Change(record, record, [])
 
 
-def test_rule_6_header_remove_takes_fields_after_the_merge():
+def test_rule_6_header_remove_removes_fields_after_the_merge():
     """Header `remove` removes paths after the merge; missing paths are not reported, and the diff is exact."""
     old = {"id": 1, "a": 1, "o": {"x/y": 1, "z": 2}, "s": 5}
     record = merge({"id": 1, "a": 1, "o": {"x/y": 1, "z": 2}, "s": 5}, {"a": 2, "new": 3}, DEFAULT).record
@@ -157,7 +153,7 @@ def test_rule_6_a_bad_header_remove_is_rejected_and_removes_nothing(pointers):
     assert record == {"id": 1, "a": 1, "o": {"key": 2}}
 
 
-def test_rule_6_the_whole_record_is_no_field_to_remove():
+def test_rule_6_the_full_record_is_no_field_to_remove():
     """The pointer of the full record in header `remove` is rejected, also for a record without key fields."""
     record = {"a": 1}
     with pytest.raises(RecordRejected, match="bad_header: header remove: '' is the whole record"):

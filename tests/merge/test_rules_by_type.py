@@ -135,7 +135,7 @@ def test_every_rule_gives_the_value_of_the_rules_or_refuses(name: str, pair: Pai
 
 
 def check(world: World, pair: Pair, rule: str, *, rises: bool) -> None:
-    """Publish the two values of a pair, the lower one first if `rises`, and compare the record with the expected one."""
+    """Publish the two values of a pair, the lower one first if `rises`, and compare the record with `expected`."""
     old, new = (pair.low, pair.high) if rises else (pair.high, pair.low)
     result = expected(rule, pair, old, new, has_schema=pair.avro is not None)
     path, settings = world.paths["v"], settings_of(world, rule)
@@ -185,7 +185,7 @@ def test_a_null_meets_no_rule(name: str, rule: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", TYPES)
 def test_a_thousand_doubles_are_summed_and_none_is_rejected(name: str, tmp_path: Path) -> None:
-    """The sum of a thousand doubles is exact in JSON and texts, and rounded after each addition in types with doubles."""
+    """The sum of a thousand doubles is exact in JSON and texts, and rounded after each addition elsewhere."""
     world = world_of(name, "double", tmp_path)
     is_text, is_exact = isinstance(world.x[0], str), "json" in name
     driver = driver_of(world, merge_rules={world.paths["v"]: "sum"}, dlq_max_ratio=1)

@@ -18,7 +18,7 @@ REPEATABLE = {"/min": "min", "/max": "max", "/set": "union", "/first": "first", 
 ADDING = {"/sum": "sum", "/all": "append"}
 GROUPS = [("/ts", ["/a", "/first", "/o/w", "/sum"])]
 
-# Names that rules and groups know, with values that mostly fit them.
+# Names of rules and groups, with values that mostly fit them.
 RULED = st.fixed_dictionaries(
     {},
     optional={

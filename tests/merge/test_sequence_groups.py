@@ -40,9 +40,7 @@ def test_without_rules_there_is_no_function():
     ids=str,
 )
 def test_a_delta_that_is_not_older_applies(delta, record):
-    """A delta whose `by` is newer or equal applies; one that touches no group, or only by an ignored null, is not
-    checked.
-    """
+    """A delta whose `by` is newer or equal applies; one that touches no group is not checked."""
     assert publish({"ts": 5, "price": 1, "book": {"bid": 1, "n": 1}, "x": 1}, delta) == (record, 0)
 
 
@@ -69,7 +67,7 @@ def test_a_delta_that_is_older_or_has_no_by_leaves_the_group(delta, policy):
 
 @pytest.mark.parametrize("policy", [MergePolicy("set"), REMOVE], ids=str)
 @pytest.mark.parametrize("delta", [{"ts": None}, {"book": None}, {"price": None}, {"ts": 4, "price": None}], ids=str)
-def test_a_null_takes_nothing_newer_away(delta, policy):
+def test_a_null_removes_no_newer_field(delta, policy):
     """A late null neither sets nor removes a newer field, and a delta cannot remove `by` itself."""
     record = {"ts": 5, "price": 1, "book": {"bid": 1}}
     assert publish(record, delta, policy=policy) == (record, 1)
@@ -106,7 +104,7 @@ def test_an_object_may_hold_its_own_sequence(policy):
     assert publish(record, {"quote": {"ts": 5, "bid": 2}}, QUOTE, policy) == ({"quote": {"ts": 5, "bid": 2}}, 0)
 
 
-def test_groups_are_late_each_by_itself():
+def test_each_group_of_a_delta_is_checked_by_itself():
     """Each group of a delta is checked by itself: a stale one is counted, and the other applies."""
     groups = [("/a/ts", ["/a/v"]), ("/b/ts", ["/b/v"])]
     record = {"a": {"ts": 5, "v": 1}, "b": {"ts": 5, "v": 1}}

@@ -43,9 +43,7 @@ EACH = [value for line in FOREIGN for value in line]
 @pytest.mark.parametrize("wrap", [lambda v: v, lambda v: [v], lambda v: {"p": [v]}], ids=["bare", "array", "object"])
 @pytest.mark.parametrize(("one", "other"), PAIRS, ids=repr)
 def test_values_that_are_written_differently_are_different(one, other, wrap):
-    """Values that are written differently are different at any depth: type, time zone, subtype and trailing zeros
-    count.
-    """
+    """Values that are written differently are different at any depth: type, zone, subtype and trailing zeros count."""
     assert not strictly_equal(wrap(one), wrap(other))
     change = merge({"a": wrap(one)}, {"a": wrap(other)}, MergePolicy())
     assert repr(change.delta) == repr({"a": wrap(other)})
@@ -61,8 +59,8 @@ def test_a_value_and_its_copy_are_the_same(value):
     assert diff({"a": value}, {"a": deepcopy(value)}).delta == {}
     assert union([value], [deepcopy(value)]) == [value]
     change = insert({"o": {"a": value}}, MergePolicy())
-    [found] = apply_delta(None, change.delta)["o"].values()
-    assert found is value
+    [replayed] = apply_delta(None, change.delta)["o"].values()
+    assert replayed is value
 
 
 @PROVED

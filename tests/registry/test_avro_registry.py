@@ -43,16 +43,16 @@ def messages(world, role):
     consumer = Consumer({"bootstrap.servers": world.bootstrap, "group.id": "r", "isolation.level": "read_committed",
                          "enable.partition.eof": True, "auto.offset.reset": "earliest"})  # fmt: skip
     consumer.assign([TopicPartition(f"{world.name}.{role}", number, 0) for number in range(4)])
-    found, ended = [], set()
+    records, ended = [], set()
     while len(ended) < 4:
         message = consumer.poll(10)
         assert message is not None
         if message.error():
             ended.add(message.partition())
         else:
-            found.append((message.value(), dict(message.headers() or [])))
+            records.append((message.value(), dict(message.headers() or [])))
     consumer.close()
-    return found
+    return records
 
 
 def test_avro_by_others_is_merged_and_read_by_others_across_an_evolution(
@@ -73,7 +73,7 @@ def test_avro_by_others_is_merged_and_read_by_others_across_an_evolution(
     part = record(("id", "long"), ("address", record(("zip", "string"), name="Zip")), name="Part")
     subset = AvroSerializer(client, json.dumps(part), conf=by_record)({"id": 1, "address": {"zip": "9"}}, topic)
     quantity = record(("id", "long"), ("qty", "int"), name="Quantity")
-    # This registry knows no GUIDs, which Confluent's serializer writes there; the deserializer reads an id as well.
+    # This registry has no GUIDs, which Confluent's serializer writes there; the deserializer reads an id as well.
     framed = AvroSerializer(client, json.dumps(quantity), conf=by_record)({"id": 1, "qty": 3}, topic)
     bare, in_header = framed[5:], {"__value_schema_id": framed[:5]}
 

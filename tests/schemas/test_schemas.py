@@ -19,7 +19,7 @@ SCHEMAS = Path(__file__).parents[2] / "schemas"
 RECORDS = sorted(path.name.removesuffix(".schema.json") for path in SCHEMAS.glob("*.schema.json"))
 EXAMPLES = sorted(path.name.removesuffix(".json") for path in (SCHEMAS / "examples").glob("*.json"))
 FULL_EXAMPLES = [name for name in EXAMPLES if not name.endswith(".delta")]
-# How a scalar of one language is called in the other.
+# The Avro type of each scalar type of JSON Schema.
 AVRO_OF_JSON = {"integer": "long", "number": "double", "string": "string", "boolean": "boolean"}
 
 

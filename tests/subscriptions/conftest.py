@@ -22,7 +22,7 @@ tick.moves_by_itself = True
 
 @pytest.fixture
 def functions(monkeypatch, tmp_path):
-    """Install PICKY(value), which raises for 13 and otherwise returns the value, and TICK(), which returns `Clock.now`."""
+    """Install PICKY(value), which raises for 13 or else returns the value, and TICK(), which returns `Clock.now`."""
     info = tmp_path / "picky-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: picky\nVersion: 1.0\n")

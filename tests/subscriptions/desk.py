@@ -69,9 +69,9 @@ class Desk:
         partition = self.partition(name)
         self.versions[name] = version = self.versions.get(name, 0) + 1
         self.offsets[partition] += 1
-        said = [("version", b"%d" % version), *headers.items()]
+        record_headers = [("version", b"%d" % version), *headers.items()]
         self.written += 1
-        return Record(name, value, said, self.offsets[partition], 1_700_000_000_000 + self.written)
+        return Record(name, value, record_headers, self.offsets[partition], 1_700_000_000_000 + self.written)
 
     def partition(self, name):
         """The partition of a key."""
@@ -88,7 +88,7 @@ class Desk:
 
 
 def short(message):
-    """The short form of a message: `publish {…}`, `delta {…} -/gone`, `oof match {…}`, and `@a,b` for subscription ids."""
+    """The short form of a message: `publish {…}`, `delta {…} -/gone`, `oof match {…}`, and `@a,b` for ids."""
     parts = ["delta" if message.delta else message.command]
     if message.reason is not None:
         parts.append(message.reason)

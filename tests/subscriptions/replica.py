@@ -44,13 +44,13 @@ class Replica:
         self.interval_ms, self.began_ms = interval_ms, now_ms
         self.may_see = set()
         self.updated = set()
-        self.told_of = {}
+        self.message_counts = {}
         self.versions = {}
         self.received = set()
         self.is_over = False
         self.snapshot = None
         self.was_in_snapshot = [(key, self.select(value)) for key, _, value in self.focus()]
-        # Without a snapshot a delta subscriber is supposed to have what there is.
+        # Without a snapshot a delta subscriber is supposed to have the existing records.
         supposed = self.is_delta and not self.has_snapshot
         self.holds = copy.deepcopy(dict(self.was_in_snapshot)) if supposed else {}
         self.look(None)
@@ -58,18 +58,18 @@ class Replica:
     def focus(self):
         """The records in focus: key, version, record and value, in order."""
         topic, request = self.world.topic, self.request
-        found = [
+        rows = [
             (key, version, record, value)
             for key, (version, record, value) in self.world.now.items()
             if request.filter is None or request.filter.matches(value, topic.metadata_of(record))
         ]
         if self.options.order_by or self.options.is_window:
             order = SortOrder(self.options.order_by)
-            found.sort(key=lambda row: order.key(row[2].key, row[3], topic.metadata_of(row[2])))
+            rows.sort(key=lambda row: order.key(row[2].key, row[3], topic.metadata_of(row[2])))
             end = None if self.options.top_n is None else self.options.skip_n + self.options.top_n
             if self.options.is_window:
-                found = found[self.options.skip_n : end]
-        return [(key, version, value) for key, version, _, value in found]
+                rows = rows[self.options.skip_n : end]
+        return [(key, version, value) for key, version, _, value in rows]
 
     def look(self, key):
         """Add the records in focus to the messages that are allowed from now on."""
@@ -108,8 +108,8 @@ class Replica:
     def _time(self, key, command, now_ms):
         """Check that an interval passes between two messages of a key, and before the first one."""
         if command != "sow" and self.interval_ms is not None:
-            self.told_of[key] = self.told_of.get(key, 0) + 1
-            assert self.told_of[key] <= (now_ms - self.began_ms) // self.interval_ms
+            self.message_counts[key] = self.message_counts.get(key, 0) + 1
+            assert self.message_counts[key] <= (now_ms - self.began_ms) // self.interval_ms
 
     def _sow(self, key, version, message):
         assert isinstance(self.snapshot, list)
@@ -136,7 +136,7 @@ class Replica:
             self.holds[key] = copy.deepcopy(message.data)
         self.versions[key] = version
         self.received.add(key)
-        # A message for several subscriptions has more than this one asked for.
+        # A message for several subscriptions has more fields than this one requested.
         assert strictly_equal(self.select(self.holds[key]), self.select(self.world.ever[key, version]))
 
     def _oof(self, key, version, message):

@@ -52,7 +52,7 @@ def test_each_key_has_its_own_interval(desk):
 
 
 def test_a_delta_has_every_path_that_was_touched(desk):
-    """A conflated delta has every touched path with its last value, also one that changed back, and the removed paths."""
+    """A conflated delta has the removed paths and every touched path with its last value, even if it changed back."""
     desk.put(1, qty=20, note="x", ref=1, old=1)
     desk.subscribe("sow_and_delta_subscribe", None, "conflation=100ms")
     desk.take_messages()
@@ -88,9 +88,7 @@ def test_a_key_that_left_and_returned_is_sent_in_its_last_state(desk):
 
 
 def test_a_key_that_returned_without_a_selected_change_is_not_sent(desk):
-    """Under `no_empties` a key that left and returned without a selected change is not delivered; key fields do not
-    count.
-    """
+    """Under `no_empties` a key that left and returned without a selected change, key fields aside, is not delivered."""
     desk.subscribe("sow_and_delta_subscribe", "/qty > 10", "conflation=100ms,no_empties,select=[-/,+/more]")
     desk.take_messages()
     desk.put(1, qty=3)
@@ -183,9 +181,7 @@ def test_auto_keeps_behind_the_snapshot(desk):
 
 
 def test_records_with_the_same_values_are_conflated_as_one(desk):
-    """With `conflation_key` the last of the records with the same values is delivered; records without values are
-    separate.
-    """
+    """With `conflation_key` the last record with the same values is delivered; records without values are separate."""
     desk.subscribe("subscribe", None, "conflation=100ms,conflation_key=[/item,/side]")
     desk.put(1, item="a", side="buy")
     desk.put(2, item="a", side="buy")
@@ -204,12 +200,12 @@ def test_records_with_the_same_values_are_conflated_as_one(desk):
 def test_a_group_is_not_held_back_longer_by_its_updates(desk):
     """The interval of a group begins with its first update, and later updates do not extend it."""
     desk.subscribe("subscribe", None, "conflation=100ms,conflation_key=/item")
-    told = []
+    messages = []
     for n in range(10):
         desk.put(1 + n % 3 // 2, item="a", n=n)
         desk.pass_ms(30)
-        told += desk.take_messages()
-    assert told == ["publish {id:1,item:a,n:3}", "publish {id:1,item:a,n:7}"]
+        messages += desk.take_messages()
+    assert messages == ["publish {id:1,item:a,n:3}", "publish {id:1,item:a,n:7}"]
 
 
 def test_a_record_that_waits_is_sent_in_its_current_state(desk):
@@ -248,9 +244,9 @@ def test_a_slow_subscriber_gets_fewer_messages_but_loses_no_state():
         desk.put(n % 3, n=n)
     assert len(desk.subscriber._queue) == 4
     assert subscription.waiting == 3
-    told = desk.take_messages()
-    assert told[:4] == ["publish {id:0,n:0}", "publish {id:1,n:1}", "publish {id:2,n:2}", "delta {id:0,n:3}"]
-    assert sorted(told[4:]) == ["delta {id:0,n:999}", "delta {id:1,n:997}", "delta {id:2,n:998}"]
+    messages = desk.take_messages()
+    assert messages[:4] == ["publish {id:0,n:0}", "publish {id:1,n:1}", "publish {id:2,n:2}", "delta {id:0,n:3}"]
+    assert sorted(messages[4:]) == ["delta {id:0,n:999}", "delta {id:1,n:997}", "delta {id:2,n:998}"]
     assert not desk.subscriber.has_waiting
     desk.put(1, n=1)
     assert desk.take_messages() == ["delta {id:1,n:1}"]
@@ -302,7 +298,7 @@ def test_an_interval_waits_for_room():
 
 
 def test_conflation_none_delivers_every_update_or_ends():
-    """Under `none` a subscriber that is too slow gets an error after all earlier messages; other subscriptions go on."""
+    """Under `none` a subscriber that is too slow gets an error after all earlier messages; others go on."""
     desk = Desk(queue_max=3)
     desk.subscribe("subscribe", "/id = 1", "conflation=none", sub_id="all")
     desk.subscribe("subscribe", None, None, sub_id="some")

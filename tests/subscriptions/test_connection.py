@@ -22,7 +22,7 @@ def test_a_single_subscription_sends_no_ids(desk):
     assert {message.sub_ids for message in desk.subscriber.take(9)} == {()}
 
 
-def test_an_update_is_sent_once_with_all_that_it_matches(desk):
+def test_an_update_is_sent_once_with_all_matching_ids(desk):
     """An update is sent in one message with the ids of all subscriptions that it matches."""
     for sub_id, filtered in (("a", "/qty > 10"), ("b", "/qty < 30"), ("c", "/qty > 100")):
         desk.subscribe("subscribe", filtered, sub_id=sub_id)
@@ -255,9 +255,7 @@ def break_record(desk, key, value=b"{"):
 
 
 def test_a_record_that_cannot_be_decoded_ends_the_subscriptions(desk):
-    """A record that cannot be decoded ends all subscriptions after their earlier messages, since any filter may match
-    it.
-    """
+    """A record that cannot be decoded ends all subscriptions, since any filter may match it."""
     desk.subscribe("subscribe", "/id = 1")
     other = desk.engine.connect()
     desk.subscribe("subscribe", "/symbol = 'X'", connection=other)
@@ -342,7 +340,7 @@ def test_an_ordered_subscription_with_a_broken_record_is_refused(desk, options):
 
 
 def test_a_third_partys_error_ends_only_that_subscription(desk, functions):
-    """A third party's error in a filter ends only its subscription, after earlier messages; others receive the update."""
+    """A third party's error in a filter ends only its subscription, after earlier messages; others get the update."""
     desk.subscribe("subscribe", "PICKY(/qty) > 10", sub_id="a")
     desk.subscribe("subscribe", "/qty > 10", sub_id="b")
     for qty in (12, 13, 14):
@@ -417,14 +415,14 @@ def test_a_failing_release_ends_only_its_subscription(monkeypatch, pace):
 
     monkeypatch.setattr(desk.subscriber._subscriptions["a"], "release", release)
     desk.pass_ms(100)
-    told, errors = [], []
+    messages, errors = [], []
     while desk.subscriber.has_waiting:
         try:
-            told += desk.take_messages()
+            messages += desk.take_messages()
         except Stop as error:
             errors.append(str(error))
     assert errors == ["no"]
-    assert told == ["publish {id:1} @b", "publish {id:2} @b"]
+    assert messages == ["publish {id:1} @b", "publish {id:2} @b"]
     desk.put(1, n=1)
     desk.pass_ms(100)
     assert desk.take_messages() == ["publish {id:1,n:1} @b"]

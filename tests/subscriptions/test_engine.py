@@ -178,8 +178,8 @@ def test_a_message_type_without_deltas_delivers_full_records():
     desk.subscribe("sow_and_delta_subscribe", None, "no_empties,oof")
     desk.take(desk.record("k", b"two"))
     desk.delete("k")
-    told = desk.subscriber.take(9)
-    assert [(message.command, message.delta, message.data) for message in told] == [
+    messages = desk.subscriber.take(9)
+    assert [(message.command, message.delta, message.data) for message in messages] == [
         ("group_begin", False, None),
         ("sow", False, b"one"),
         ("group_end", False, None),

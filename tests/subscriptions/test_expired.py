@@ -92,7 +92,7 @@ def test_a_look_up_omits_expired_records(wall):
 
 
 def test_the_clock_is_that_of_the_snapshot(wall):
-    """A snapshot uses the clock of its own beginning; earlier subscriptions keep the record until a worker expires it."""
+    """A snapshot uses the clock of its own beginning; earlier ones keep the record until a worker expires it."""
     assert wall.subscribe("sow_and_subscribe", None, "oof") == ["sow {id:2,px:2}", "sow {id:3,px:3}"]
     wall.now_ms = LATER
     assert wall.take_messages() == []

@@ -135,7 +135,7 @@ def index_of(*texts):
     return index
 
 
-def found(index, record):
+def candidates_of(index, record):
     """The candidates for a record."""
     return list(index.candidates(record))
 
@@ -148,7 +148,7 @@ def test_no_filter_that_matches_is_left_out(filters, records):
     for number, filter_ in enumerate(filters):
         index.add(filter_, number)
     for record in records:
-        candidates = found(index, record)
+        candidates = candidates_of(index, record)
         matching = [number for number, filter_ in enumerate(filters) if filter_.matches(record)]
         assert set(matching) <= set(candidates)
         assert candidates == sorted(set(candidates))
@@ -164,7 +164,7 @@ def test_an_equality_alone_is_a_candidate_only_where_it_matches(filter_, record)
     """A filter that is one equality is a candidate for the records that match it and for no others."""
     index = FilterIndex()
     index.add(filter_, "item")
-    assert found(index, record) == (["item"] if filter_.matches(record) else [])
+    assert candidates_of(index, record) == (["item"] if filter_.matches(record) else [])
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_an_equality_of_every_match_is_indexed(text, records):
     """An equality that every match must satisfy is indexed: records with another value or none have no candidates."""
     index = index_of(text)
     for record in records:
-        assert found(index, record) == [text]
+        assert candidates_of(index, record) == [text]
     for record in (
         {},
         {"a": "other", "b": 99},
@@ -203,7 +203,7 @@ def test_an_equality_of_every_match_is_indexed(text, records):
         b"X",
         None,
     ):
-        assert found(index, record) == []
+        assert candidates_of(index, record) == []
 
 
 @pytest.mark.parametrize(
@@ -228,26 +228,26 @@ def test_other_filters_are_not_indexed(text):
     """A filter without such an equality is a candidate for every record, also for one that is no object."""
     index = index_of(text)
     for record in ({}, {"a": "other"}, {"a": "X", "b": 1}, b"X", None):
-        assert found(index, record) == [text]
+        assert candidates_of(index, record) == [text]
 
 
 def test_texts_and_numbers_are_indexed_apart():
     """Texts and numbers are indexed apart, since two texts are equal as texts only."""
     index = index_of("/a = '10'", "/a = '10.0'", "/a = 10")
-    assert found(index, {"a": "10"}) == ["/a = '10'", "/a = 10"]
-    assert found(index, {"a": "10.0"}) == ["/a = '10.0'", "/a = 10"]
-    assert found(index, {"a": "1e1"}) == ["/a = 10"]
-    assert found(index, {"a": 10}) == ["/a = '10'", "/a = '10.0'", "/a = 10"]
+    assert candidates_of(index, {"a": "10"}) == ["/a = '10'", "/a = 10"]
+    assert candidates_of(index, {"a": "10.0"}) == ["/a = '10.0'", "/a = 10"]
+    assert candidates_of(index, {"a": "1e1"}) == ["/a = 10"]
+    assert candidates_of(index, {"a": 10}) == ["/a = '10'", "/a = '10.0'", "/a = 10"]
 
 
 def test_a_comparison_with_null_is_never_a_candidate():
     """A filter that compares with NULL is never a candidate, since the comparison is always false."""
     index = index_of("/a = NULL", "/a = ''", "/a IN (NULL, '')", "/b = 1 AND /a = ''")
     assert (
-        found(index, {"a": None})
-        == found(index, {"a": ""})
-        == found(index, {})
-        == found(index, {"a": "", "b": 1})
+        candidates_of(index, {"a": None})
+        == candidates_of(index, {"a": ""})
+        == candidates_of(index, {})
+        == candidates_of(index, {"a": "", "b": 1})
         == []
     )
     for text in ("/a = NULL", "/a = ''", "/a IN (NULL, '')", "/b = 1 AND /a = ''"):
@@ -259,7 +259,7 @@ def test_candidates_come_in_the_order_of_insertion():
     """Candidates come once and in the order of insertion, through any path or value and through arrays."""
     texts = ["/b = 1", "/a IN ('X', 'Y')", None, "/a = 'Y'", "/a/c = 1", "/b = 2 OR /a = 'X'", "/a = 'X'"]
     index = index_of(*texts)
-    assert found(index, {"a": ["X", "Y", "X", {"c": 1}], "b": 1}) == texts
+    assert candidates_of(index, {"a": ["X", "Y", "X", {"c": 1}], "b": 1}) == texts
 
 
 def test_an_item_with_several_filters():
@@ -269,12 +269,12 @@ def test_an_item_with_several_filters():
     for filter_ in filters:
         index.add(filter_, "item")
     index.add(None, "other")
-    assert found(index, {"a": 1, "b": 1}) == ["item", "other"]
+    assert candidates_of(index, {"a": 1, "b": 1}) == ["item", "other"]
     index.remove(filters[2], "item")
-    assert found(index, {"a": 2, "b": 1}) == ["item", "other"]
+    assert candidates_of(index, {"a": 2, "b": 1}) == ["item", "other"]
     index.remove(filters[1], "item")
-    assert found(index, {"a": 2, "b": 1}) == ["other"]
-    assert found(index, {"a": 1}) == ["item", "other"]
+    assert candidates_of(index, {"a": 2, "b": 1}) == ["other"]
+    assert candidates_of(index, {"a": 1}) == ["item", "other"]
 
 
 def test_existing_entries_cannot_be_added_nor_missing_ones_removed():
@@ -285,14 +285,14 @@ def test_existing_entries_cannot_be_added_nor_missing_ones_removed():
     for filter_, item in [(None, "/a = 1"), (compile_filter("/a = 2"), "/a = 1"), (compile_filter("/a = 1"), "other")]:
         with pytest.raises(KeyError):
             index.remove(filter_, item)
-    assert found(index, {"a": 1}) == ["/a = 1"]
+    assert candidates_of(index, {"a": 1}) == ["/a = 1"]
 
 
 def test_the_index_may_change_during_an_iteration():
     """The index may change during an iteration over candidates, which are those of its beginning."""
     for record in ({"a": 1}, {"b": 1}):
         index = index_of("/a = 1", "/a = 1 AND /c > 1", None, "/b > 0")
-        expected = found(index, record)
+        expected = candidates_of(index, record)
         candidates = index.candidates(record)
         index.remove(None, None)
         index.add(compile_filter("/a IN (1)"), "new")
@@ -303,9 +303,9 @@ def test_a_filter_is_kept_by_its_rarest_value():
     """A filter is indexed by its rarest value, so a value that many filters share makes no candidates."""
     texts = [f"/state = 'new' AND /customer = 'c{number}'" for number in range(1000)]
     index = index_of(*texts)
-    assert texts[500] in found(index, {"state": "new", "customer": "c500"})
-    assert len(found(index, {"state": "new", "customer": "c500"})) <= 3
-    assert len(found(index, {"state": "new"})) <= 3
+    assert texts[500] in candidates_of(index, {"state": "new", "customer": "c500"})
+    assert len(candidates_of(index, {"state": "new", "customer": "c500"})) <= 3
+    assert len(candidates_of(index, {"state": "new"})) <= 3
 
 
 def test_ten_thousand_equalities_cost_one_look_up():
@@ -313,9 +313,9 @@ def test_ten_thousand_equalities_cost_one_look_up():
     index = FilterIndex()
     for number in range(10_000):
         index.add(compile_filter(f"/symbol = 'X{number}'"), number)
-    assert found(index, {"symbol": "X77"}) == [77]
-    assert found(index, {"symbol": "Y"}) == []
-    assert found(index, {"other": "X77"}) == []
+    assert candidates_of(index, {"symbol": "X77"}) == [77]
+    assert candidates_of(index, {"symbol": "Y"}) == []
+    assert candidates_of(index, {"other": "X77"}) == []
     (place,) = index._places["symbol"].values()
     hits = []
     place.find({"symbol": "X77"}, hits)
@@ -347,7 +347,7 @@ class Indexes(RuleBasedStateMachine):
     @rule(record=RECORDS)
     def ask(self, record):
         """Check that the candidates contain all matching items and only existing ones, each once."""
-        candidates = found(self.index, record)
+        candidates = candidates_of(self.index, record)
         assert {item for filter_, item in self.kept if filter_ is None or filter_.matches(record)} <= set(candidates)
         assert set(candidates) <= {item for _, item in self.kept}
         assert len(candidates) == len(set(candidates))

@@ -79,9 +79,7 @@ def test_records_from_before_the_subscription_are_members(desk, call):
 
 
 def test_a_record_that_came_and_left_is_not_delivered(desk):
-    """A record that joins and leaves a group within an interval causes no message, since the subscriber has the other
-    one.
-    """
+    """A record that joins and leaves a group within an interval sends no message: the subscriber has the other one."""
     desk.put("B", sym="X", px=10)
     desk.subscribe("sow_and_subscribe", None, OPTIONS)
     desk.take_messages()
@@ -91,7 +89,7 @@ def test_a_record_that_came_and_left_is_not_delivered(desk):
     assert desk.engine.due_ms is None
 
 
-def test_a_record_that_is_not_the_newest_leaves_unnoticed(desk):
+def test_a_record_that_is_not_the_newest_leaves_without_a_message(desk):
     """Deleting a record that is not the newest of its group changes nothing for the subscriber."""
     desk.subscribe("subscribe", None, OPTIONS)
     desk.put("B", sym="X", px=10)
@@ -154,7 +152,7 @@ class Model:
         self.least = least
         self.turn = 0
         self.records = {}  # By key: group, turn of its last update, body; those in focus only.
-        self.delivered = {}  # By group: the turn of the record that stands for it at the subscriber.
+        self.delivered = {}  # By group: the turn of the record that was delivered for it.
         self.waiting = []  # Groups that wait, with the time that each is due, the earliest first.
 
     def newest(self, group):

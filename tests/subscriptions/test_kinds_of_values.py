@@ -68,9 +68,7 @@ def ordered(text: str, values: list[Any]) -> list[Any]:
 
 
 def test_times_and_decimals_are_ordered_by_their_value():
-    """Times and decimals are ordered by value: a second before its half, 9.5 before 10.0; also in reverse and in
-    expressions.
-    """
+    """Times and decimals are ordered by value: 5 s before 5.5 s, 9.5 before 10.0; in reverse and in expressions too."""
     times = [Timestamp(-1, 999_999_999), Timestamp(5), Timestamp(5, 500_000_000), Timestamp(6), Timestamp(2**60)]
     decimals = [Decimal128("-1"), Decimal128("9.5"), Decimal128("10.0"), Decimal128("1E+3")]
     dates = [DatetimeMS(-(2**60)), MOMENT - timedelta(milliseconds=1), MOMENT, DatetimeMS(2**60)]

@@ -54,7 +54,7 @@ def mind(records: Sequence[Record], text: str) -> tuple[MemoIndex, Watched]:
     return kept, view
 
 
-def found(kept: MemoIndex, text: str) -> set[bytes]:
+def matching_keys(kept: MemoIndex, text: str) -> set[bytes]:
     """The keys of the records that the memo index returns and that match."""
     selection = compile_filter(text)
     records = kept.records(selection)
@@ -116,7 +116,7 @@ def test_all_that_match_are_found(before: dict[int, Any], updates: list[tuple[in
     view.scans = 0
     selection = compile_filter(text)
     expected = {one.key for one in view.scan() if selection.matches(TOPIC.value(one))}
-    assert found(kept, text) == expected
+    assert matching_keys(kept, text) == expected
     assert view.scans == 1, "it was looked up"
 
 
@@ -136,8 +136,8 @@ def test_decimals_are_found_by_their_exact_value():
     encoded = [TOPIC.codec.encode({"id": key, "s": value}) for key, value in enumerate(values)]
     records = [Record(b"%d" % key, value, [], key, 0) for key, value in enumerate(encoded)]
     kept, _ = mind(records, "/s = 1")
-    assert found(kept, "/s = 0.10") == {b"0", b"1"}
-    assert found(kept, "/s = 0.10000000000000000001") == {b"2"}
+    assert matching_keys(kept, "/s = 0.10") == {b"0", b"1"}
+    assert matching_keys(kept, "/s = 0.10000000000000000001") == {b"2"}
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_an_index_does_not_change_the_answer(asked: tuple[tuple[str, ...], list[
             key = (topic.key.text(body) or publishers_key).encode()
             topic.key.check(key, body)
         except RecordRejected:
-            continue  # No worker lets it into a SOW topic.
+            continue  # A worker rejects it.
         view.put(0, [Record(key, json.dumps(body).encode(), [], offset, 0)])
     kept = MemoIndex(topic, view)
     for text in queries:

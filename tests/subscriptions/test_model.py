@@ -1,4 +1,4 @@
-"""Under random updates, subscriptions and takes every subscriber holds the records of a naive model at every message."""
+"""Under random updates, subscriptions and takes every subscriber always holds the records of a naive model."""
 
 import json
 
@@ -117,9 +117,9 @@ class Model(RuleBasedStateMachine):
         how = CALLS[call]
         request = SubscriptionSpec(ORDERS, filtered, parse_options(options, **how), **how)
         sub_id = f"{at}{len(self.subscriptions)}"
-        made = self.desk.subscribe(call, filtered, options, sub_id=sub_id, connection=self.connections[at])
-        self.subscriptions[sub_id] = made
-        self.world.replicas[sub_id] = Replica(self.world, call, request, made.interval_ms, self.desk.now_ms)
+        subscription = self.desk.subscribe(call, filtered, options, sub_id=sub_id, connection=self.connections[at])
+        self.subscriptions[sub_id] = subscription
+        self.world.replicas[sub_id] = Replica(self.world, call, request, subscription.interval_ms, self.desk.now_ms)
 
     @rule(at=st.integers(0, 1), count=st.integers(1, 6))
     def take(self, at, count):
@@ -165,7 +165,7 @@ class Model(RuleBasedStateMachine):
             replica.settle()
 
     def teardown(self):
-        """Check that all messages are delivered in the end and that nothing is left after all connections are closed."""
+        """Check that all messages are delivered in the end, and that closed connections leave nothing behind."""
         if not hasattr(self, "desk"):
             return
         self.settle()

@@ -67,9 +67,7 @@ def test_a_deleted_record_that_is_published_again_is_full(desk):
 
 @pytest.mark.parametrize("call", ["subscribe", "delta_subscribe"])
 def test_a_record_that_was_never_received_sends_no_oof(desk, call):
-    """A record that the subscriber never received sends no `oof`; without a snapshot that is any record without an
-    update.
-    """
+    """A record that the subscriber never received sends no `oof`; without a snapshot, one without updates."""
     desk.put(2, qty=20)
     desk.subscribe(call, "/qty > 10", "oof")
     desk.put(1, qty=3)
@@ -110,14 +108,14 @@ def test_a_record_whose_updates_sent_no_message_sends_no_oof(desk, pace):
 
 @pytest.mark.parametrize("pace", ["", ",conflation=100ms"])
 def test_a_record_sent_after_an_empty_update_sends_an_oof(desk, pace):
-    """Under `no_empties` a record that was sent after an empty update was received, and sends an `oof` when it leaves."""
+    """Under `no_empties` a record that was sent after an empty update sends an `oof` when it leaves."""
     desk.subscribe("delta_subscribe", "/qty > 10", f"oof,no_empties{pace}")
-    told = []
+    messages = []
     for qty in (20, 21, 3):
         desk.put(1, qty=qty)
         desk.pass_ms(100)
-        told += desk.take_messages()
-    assert [line[:5] for line in told] == ["delta", "oof m"]
+        messages += desk.take_messages()
+    assert [line[:5] for line in messages] == ["delta", "oof m"]
 
 
 def test_a_filter_that_moves_with_the_clock_has_no_oof():
@@ -127,18 +125,16 @@ def test_a_filter_that_moves_with_the_clock_has_no_oof():
 
 
 def test_a_filter_that_moves_with_the_clock_is_compared_with_sent_messages(functions):
-    """A filter that changes with the clock is compared with the messages sent, not with its present answer for old
-    records.
-    """
+    """A filter that changes with the clock is compared with the messages sent, not with its present answers."""
     desk = Desk()
     desk.put(1, at=1)
     desk.subscribe("sow_and_delta_subscribe", "/at >= TICK()", "no_empties")
     desk.take_messages()
     functions.Clock.now = 5
-    desk.put(1, at=5)  # Did not match today, and was told.
+    desk.put(1, at=5)  # The old record does not match now, but was sent.
     assert desk.take_messages() == ["delta {at:5,id:1}"]
     functions.Clock.now = 9
-    desk.put(1, at=6)  # Neither matches today: it is told no more.
+    desk.put(1, at=6)  # Neither record matches now: no message is sent.
     desk.put(1, at=9)
     assert desk.take_messages() == ["publish {at:9,id:1}"]
     desk.delete(1)
@@ -157,7 +153,7 @@ def test_a_record_that_matches_by_the_clock_alone_is_sent_in_full(functions):
     assert desk.take_messages() == ["publish {id:1,until:4}"]
 
 
-def test_a_worker_hands_an_order_on():
+def test_a_worker_passes_an_order_on():
     """The example of subscribe.md works: two workers add their fields, and a third one gets the complete order."""
     desk = Desk()
     waits = "/state = 'new' AND /inventory IS NULL AND /credit IS NULL"

@@ -89,7 +89,7 @@ def test_option_conflation(text, conflation):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "problem"),
     [
         ("99ms", "'99ms' is no interval for it; the least is 100ms"),
         ("0", "'0' is no interval"),
@@ -100,11 +100,11 @@ def test_option_conflation(text, conflation):
         ("inf", "'inf' is not an interval"),
     ],
 )
-def test_a_bad_interval_is_refused(text, said):
+def test_a_bad_interval_is_refused(text, problem):
     """A bad interval is refused with the accepted values."""
     refused = refusal(f"conflation={text}")
     assert refused.startswith("option 'conflation': ")
-    assert said in refused
+    assert problem in refused
 
 
 def test_conflation_is_refused_for_a_snapshot():
@@ -121,7 +121,7 @@ def test_option_conflation_key():
 
 
 @pytest.mark.parametrize(
-    ("text", "arguments", "said"),
+    ("text", "arguments", "problem"),
     [
         ("conflation_key=[/a]", {}, "give conflation too"),
         ("conflation_key=[/a],conflation=none", {}, "give conflation too"),
@@ -134,9 +134,9 @@ def test_option_conflation_key():
         ("conflation_key=[/a b],conflation=1s", {}, "'/a b' is not a path"),
     ],
 )
-def test_a_contradictory_conflation_key_is_refused(text, arguments, said):
+def test_a_contradictory_conflation_key_is_refused(text, arguments, problem):
     """`conflation_key` is refused with options that contradict it, since it sends one record for several."""
-    assert said in refusal(text, **arguments)
+    assert problem in refusal(text, **arguments)
 
 
 def test_option_order_by():
@@ -166,9 +166,9 @@ def test_options_top_n_and_skip_n():
 @pytest.mark.parametrize("name", ["top_n", "skip_n"])
 def test_a_bad_number_of_records_is_refused(name, value):
     """A bad number of records is refused, and so are truth values and fractions from Python."""
-    said = f"option {name!r} is {value!r}, not a number of records"
-    assert said in refusal(f"{name}={value}")
-    assert said in refusal(**{name: value})
+    problem = f"option {name!r} is {value!r}, not a number of records"
+    assert problem in refusal(f"{name}={value}")
+    assert problem in refusal(**{name: value})
     assert "not a number of records" in refusal(**{name: True})
     assert "not a number of records" in refusal(**{name: False})
     assert "not a number of records" in refusal(**{name: 1.0})
@@ -191,7 +191,7 @@ def test_the_filter_is_no_option():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "problem"),
     [
         ("no_empty", "there is no option 'no_empty'; did you mean 'no_empties'?"),
         ("top=5", "did you mean 'top_n'?"),
@@ -206,18 +206,18 @@ def test_the_filter_is_no_option():
         ("select=[-/]x", "begins with [ and does not end with ]"),
     ],
 )
-def test_a_bad_option_is_refused(text, said):
+def test_a_bad_option_is_refused(text, problem):
     """An unknown, repeated or malformed option is an error with its name, and is never ignored."""
-    assert said in refusal(text)
+    assert problem in refusal(text)
 
 
 @pytest.mark.parametrize("name", ["select", "conflation", "conflation_key", "order_by", "top_n", "skip_n", "bookmark"])
 @pytest.mark.parametrize("value", ["", "=", "=[]", "=[ ]"])
 def test_an_option_without_its_value_is_refused(name, value):
     """An option without its value is refused with a valid example."""
-    said = refusal(f"{name}{value}")
-    assert said.startswith(f"option {name!r} needs a value, such as {name}=")
-    example = said.split("such as ")[1]
+    problem = refusal(f"{name}{value}")
+    assert problem.startswith(f"option {name!r} needs a value, such as {name}=")
+    example = problem.split("such as ")[1]
     more = "conflation=1s," if name == "conflation_key" else ""
     assert getattr(parse(more + example, snapshot=name != "bookmark"), name) is not None
 
@@ -233,7 +233,7 @@ def test_arguments_are_options_too():
 
 
 @pytest.mark.parametrize(
-    ("text", "arguments", "said"),
+    ("text", "arguments", "problem"),
     [
         ("top_n=5", {"top_n": 5}, "'top_n' is given twice: in the options and as an argument"),
         (None, {"oof": "no"}, "option 'oof' is 'no', not True or False"),
@@ -244,9 +244,9 @@ def test_arguments_are_options_too():
         (None, {"oof": True, "live": False}, "this is a snapshot"),
     ],
 )
-def test_bad_arguments_are_refused(text, arguments, said):
+def test_bad_arguments_are_refused(text, arguments, problem):
     """Bad options in arguments are refused as in a text."""
-    assert said in refusal(text, **arguments)
+    assert problem in refusal(text, **arguments)
 
 
 def test_every_option_is_tested_here():

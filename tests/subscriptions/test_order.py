@@ -142,8 +142,8 @@ def test_values_are_ordered_as_filters_compare_them(one, other):
     if left != left or right != right:  # noqa: PLR0124 - NaN
         return
     rising, falling = keys("/a", [one, other]), keys("/a DESC", [one, other])
-    for name, found in (("<", rising[0] < rising[1]), ("=", rising[0] == rising[1]), (">", rising[1] < rising[0])):
-        assert found is comparison(name)(left, right)
+    for name, result in (("<", rising[0] < rising[1]), ("=", rising[0] == rising[1]), (">", rising[1] < rising[0])):
+        assert result is comparison(name)(left, right)
     assert (falling[0] < falling[1], falling[1] < falling[0]) == (rising[1] < rising[0], rising[0] < rising[1])
 
 
@@ -157,7 +157,7 @@ def test_several_expressions(records, parts):
     text = ", ".join(f"/{name}{' desc' * falls}" for name, falls in parts) or None
     order = SortOrder(text)
     numbered = [(b"%d" % index, record) for index, record in enumerate(records)]
-    found = sorted(numbered, key=lambda pair: order.key(*pair, FACTS))
+    result = sorted(numbered, key=lambda pair: order.key(*pair, FACTS))
     expected = numbered
     for name, falls in reversed(parts):
         single = SortOrder(f"/{name}")
@@ -167,7 +167,7 @@ def test_several_expressions(records, parts):
             return (-1 if falls else 1) * ((right < left) - (left < right))
 
         expected = sorted(expected, key=cmp_to_key(compared))
-    assert [key for key, _ in found] == [key for key, _ in expected]
+    assert [key for key, _ in result] == [key for key, _ in expected]
 
 
 def test_without_an_order_the_sow_key_decides():
@@ -214,7 +214,7 @@ def test_a_record_that_is_no_object_has_no_values():
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "column", "said"),
+    ("text", "line", "column", "problem"),
     [
         ("", 1, 1, "expected an expression, such as /price, with ASC, DESC or nothing behind it"),
         ("/a,", 1, 4, "expected an expression, such as /price"),
@@ -230,13 +230,13 @@ def test_a_record_that_is_no_object_has_no_values():
         ("/a, UNIX_TIMESTAMP() - /b", 1, 5, "its value moves although no record changes"),
     ],
 )
-def test_a_bad_order_is_refused(text, line, column, said):
+def test_a_bad_order_is_refused(text, line, column, problem):
     """A bad order is refused with its problem, its place in the full text, and a caret."""
     with pytest.raises(ConfigurationError) as error:
         SortOrder(text)
     message, shown, caret = str(error.value).split("\n")
     assert message.startswith(f"order_by, line {line}, column {column}: ")
-    assert said in message
+    assert problem in message
     assert shown == "  " + text.split("\n")[line - 1]
     assert caret == " " * (column + 1) + "^"
 

@@ -48,7 +48,7 @@ def test_the_most_specific_rule_wins(text, left):
     assert selected(text) == left
 
 
-def test_an_excluded_object_is_there_if_something_in_it_is():
+def test_an_excluded_object_is_kept_with_an_included_member():
     """An excluded object is kept if a member in it is, and an included one is kept even if it is empty.
 
     A value that is no object has no members to select.
@@ -61,7 +61,7 @@ def test_an_excluded_object_is_there_if_something_in_it_is():
     assert selected("-/a/b", {"a": 5}) == {"a": 5}
 
 
-def test_arrays_are_gone_through():
+def test_objects_in_arrays_are_projected():
     """Each object in an array is projected, also in nested arrays; other elements of an excluded array are dropped."""
     legs = RECORD["legs"]
     assert selected("-/legs/ccy", {"legs": legs}) == {"legs": [{"px": 5}, 6, {}, [{"px": 8}]]}
@@ -104,7 +104,7 @@ def test_a_record_that_is_no_object_is_sent_unchanged(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "column", "said"),
+    ("text", "column", "problem"),
     [
         ("", 1, "expected + or - and a path, such as +/id or -/; the list ends"),
         ("  ", 3, "expected + or - and a path, such as +/id or -/; the list ends"),
@@ -124,11 +124,11 @@ def test_a_record_that_is_no_object_is_sent_unchanged(text):
         ("-/,+/a,-/", 8, "/ is given twice"),
     ],
 )
-def test_a_bad_list_is_refused(text, column, said):
+def test_a_bad_list_is_refused(text, column, problem):
     """A bad list is refused with its problem, its place and a caret."""
     with pytest.raises(ConfigurationError) as error:
         Select(text, BY_ID)
-    assert str(error.value) == f"select, line 1, column {column}: {said}\n  {text}\n  {' ' * (column - 1)}^"
+    assert str(error.value) == f"select, line 1, column {column}: {problem}\n  {text}\n  {' ' * (column - 1)}^"
 
 
 def test_the_size_of_a_list_is_limited():
@@ -182,12 +182,12 @@ def test_a_record_is_projected_by_the_rules_of_each_leaf(rules, record, key):
     text = ",".join("+-"[not included] + "/" + "/".join(path) for path, included in rules.items())
     select = Select(text, KeyFields(tuple("/" + "/".join(path) for path in key)))
     expected = {(): True, **rules}
-    for path in key:  # A key field has no members, and whatever is there is sent.
+    for path in key:  # A key field has no members, and any value of it is sent.
         expected = {rule: included for rule, included in expected.items() if rule[: len(path)] != path}
         expected[path] = True
     before = copy.deepcopy(record)
-    found = select.project(record)
+    result = select.project(record)
     left = naive(record, (), expected)
-    assert found == ({} if left is GONE else left)
+    assert result == ({} if left is GONE else left)
     assert record == before
-    assert found is not record
+    assert result is not record

@@ -34,7 +34,7 @@ ABSENT = object()
 
 
 def is_included(lists, path):
-    """Return whether any of the lists includes a path: the rule of its longest prefix decides, and no rule includes it."""
+    """Return whether a list includes a path: the rule of its longest prefix decides; without a rule it is included."""
     for rules in lists:
         begins = [path[:length] for length in range(len(path), -1, -1) if path[:length] in rules]
         if not begins or rules[begins[0]]:
@@ -139,13 +139,13 @@ def expected(wishes, key, old, new, version):
 
 def plain(message):
     """A message in the form of the model."""
-    found = {"sub_ids": set(message.sub_ids), "version": message.version, "data": message.data}
-    found |= {"has_time": message.timestamp is not None, "has_key": message.sow_key is not None}
+    fields = {"sub_ids": set(message.sub_ids), "version": message.version, "data": message.data}
+    fields |= {"has_time": message.timestamp is not None, "has_key": message.sow_key is not None}
     if message.command == "oof":
-        found["reason"] = message.reason
+        fields["reason"] = message.reason
     if message.delta:
-        found |= {"removed": set(message.removed), "base": message.delta_base}
-    return found
+        fields |= {"removed": set(message.removed), "base": message.delta_base}
+    return fields
 
 
 PART = st.fixed_dictionaries({}, optional={"p": st.integers(0, 1), "q": st.integers(0, 1)})
@@ -163,14 +163,14 @@ BODIES = st.fixed_dictionaries(
 @st.composite
 def wishes(draw):
     """Some subscriptions of one connection."""
-    made = []
+    subscriptions = []
     for number in range(draw(st.integers(2, 4))):
         call = draw(st.sampled_from([*list(CALLS)[1:], "delta_subscribe", "sow_and_delta_subscribe"]))
         flags = ["oof", "timestamp", *(["no_empties", "no_sowkey"] if CALLS[call]["delta"] else [])]
         chosen = draw(st.sets(st.sampled_from(flags)))
         filtered, select = draw(st.sampled_from(list(FILTERS))), draw(st.sampled_from(list(SELECTS)))
-        made.append(Wish(f"s{number}", call, filtered, select, chosen))
-    return made
+        subscriptions.append(Wish(f"s{number}", call, filtered, select, chosen))
+    return subscriptions
 
 
 @settings(max_examples=500, derandomize=True, database=None, deadline=None)
@@ -180,9 +180,7 @@ def wishes(draw):
     st.lists(st.tuples(st.integers(1, 2), st.one_of(BODIES, BODIES, BODIES, st.none())), max_size=10),
 )
 def test_an_update_sends_the_messages_of_the_model(wanted, before, writes):
-    """For any filters, select lists and options, an update is one message for each command with the union of all
-    requests.
-    """
+    """For any filters, select lists and options, an update is one message a command with the union of all requests."""
     desk, records, versions = Desk(), {}, {}
 
     def write(key, body):
@@ -206,9 +204,9 @@ def test_an_update_sends_the_messages_of_the_model(wanted, before, writes):
             continue
         old, new = write(key, body)
         versions[key] = versions.get(key, 0) + 1
-        told = [plain(message) for message in desk.subscriber.take(99)]
+        messages = [plain(message) for message in desk.subscriber.take(99)]
         model = expected(wanted, key, old, new, versions[key])
-        assert sorted(told, key=_order) == sorted(model, key=_order)
+        assert sorted(messages, key=_order) == sorted(model, key=_order)
 
 
 def _order(message):

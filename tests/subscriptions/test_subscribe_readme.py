@@ -19,8 +19,8 @@ def test_the_example_runs():
     names |= {kind.__name__: kind for kind in (Engine, MemoryRecords, Options, SubscriptionSpec, Topic)}
     *lines, last = [line.split("  #")[0].rstrip() for line in code.splitlines()]
     exec("\n".join(lines), names)
-    told = eval(last, names)
-    assert [message.command for message in told] == ["group_begin", "group_end", "publish"]
+    messages = eval(last, names)
+    assert [message.command for message in messages] == ["group_begin", "group_end", "publish"]
 
 
 def test_the_readme_names_every_file():

@@ -52,9 +52,9 @@ class Windows(RuleBasedStateMachine):
         left, entered = self.moved(lambda: self.model.places.pop(key, None))
         self.agree(self.window.remove(key), left, entered)
 
-    def agree(self, found, left, entered):
+    def agree(self, reported, left, entered):
         """Check that the reported keys are those that left and entered."""
-        assert (sorted(found.left), sorted(found.entered)) == (sorted(left), sorted(entered))
+        assert (sorted(reported.left), sorted(reported.entered)) == (sorted(left), sorted(entered))
 
     @invariant()
     def same_keys(self):

@@ -30,9 +30,7 @@ def test_without_an_order_it_goes_by_key(desk):
 
 
 def test_a_record_that_enters_pushes_another_one_out(desk):
-    """A record that enters pushes another one out: first its `oof match` in its current state, then the new record in
-    full.
-    """
+    """A record that enters pushes another one out: first its `oof match`, then the new record in full."""
     desk.subscribe("sow_and_delta_subscribe", None, TOP_TWO)
     desk.take_messages()
     desk.put(1, px=50)
@@ -45,9 +43,9 @@ def test_a_record_that_leaves_lets_another_one_in(desk, end):
     desk.subscribe("sow_and_delta_subscribe", "/gone IS NULL", TOP_TWO)
     desk.take_messages()
     end(desk)
-    told = desk.take_messages()
-    assert told[0].startswith("oof")
-    assert told[1:] == ["publish {id:2,px:20}"]
+    messages = desk.take_messages()
+    assert messages[0].startswith("oof")
+    assert messages[1:] == ["publish {id:2,px:20}"]
 
 
 def test_a_record_that_leaves_by_its_update_is_sent_in_its_new_state(desk):
@@ -87,7 +85,7 @@ def test_a_change_before_the_window_moves_it(desk):
     assert desk.take_messages() == ["oof match {id:1,px:10}", "publish {id:3,px:30}"]
 
 
-def test_updates_of_a_batch_move_it_one_by_one():
+def test_updates_of_a_batch_move_the_window_one_by_one():
     """Updates of a batch move the window one by one, with the records as they were at each update."""
     desk = Desk(partitions=1)
     desk.put(1, px=10)

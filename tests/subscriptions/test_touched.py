@@ -27,7 +27,7 @@ def came_back(desk, *pointers, **fields):
 @pytest.mark.parametrize("call", ["delta_subscribe", "sow_and_delta_subscribe"])
 @pytest.mark.parametrize("options", ["", "no_empties", "oof", "no_empties,oof"])
 @pytest.mark.parametrize("filter_text", [None, "/id = 7"])
-def test_values_that_came_back_are_delivered(desk, call, options, filter_text):
+def test_values_that_changed_back_are_delivered(desk, call, options, filter_text):
     """Values that changed back are delivered under all options, as in the example of conflation.md."""
     desk.subscribe(call, filter_text, options)
     desk.take_messages()
@@ -40,7 +40,7 @@ def test_values_that_came_back_are_delivered(desk, call, options, filter_text):
 @pytest.mark.parametrize(
     ("select", "delta"), [("-/,+/note", ["delta {id:7,note:-}"]), ("-/state,-/note", []), ("-/ref", None)]
 )
-def test_only_selected_paths_that_came_back_are_delivered(desk, select, delta):
+def test_only_selected_paths_that_changed_back_are_delivered(desk, select, delta):
     """With `select` a delta has the selected touched paths; with `no_empties` none of them means no message."""
     desk.subscribe("sow_and_delta_subscribe", None, f"no_empties,select=[{select}]")
     desk.take_messages()
