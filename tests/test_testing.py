@@ -155,7 +155,7 @@ class Counter(Processor):
         self.context, self.sum, self.left = context, int(context.noted or 0), 0
 
     def process(self, records):
-        """Add the values, emit the sum as a note, and leave a piece of work for each."""
+        """Add the values, hold the sum as the note, and leave a piece of work for each."""
         for record in records:
             self.sum += int(record.value)
             self.left += 1

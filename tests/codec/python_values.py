@@ -148,7 +148,7 @@ def text_is(value: Any, text: str) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a finite number; a bool is none."""
+    """Return whether a value is a finite number; a bool is not."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return False
     return value.is_finite() if isinstance(value, Decimal) else not isinstance(value, float) or math.isfinite(value)

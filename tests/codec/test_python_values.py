@@ -47,7 +47,7 @@ PLACES = {
 """For each type without a schema, a message that contains a value."""
 
 
-def tried(codec, message):
+def read_back(codec, message):
     """The value read from a message, or REFUSED if the codec raised a TypeError."""
     try:
         data = codec.encode(message)
@@ -68,7 +68,7 @@ def test_a_published_value_is_read_back_or_refused(name):
     @given(VALUES)
     def prove(value):
         message = place(value)
-        back = tried(codec, message)
+        back = read_back(codec, message)
         if back is not REFUSED:
             kept.append(value)
             assert reads_as(message, back, texts=name in TEXTS_ALONE)
@@ -86,7 +86,7 @@ def test_any_value_as_the_message_itself_is_kept_or_refused(name):
     @settings(PROVED, max_examples=300)
     @given(VALUES)
     def prove(value):
-        back = tried(codec, value)
+        back = read_back(codec, value)
         assert back is REFUSED or reads_as(value, back)
 
     prove()
@@ -153,7 +153,7 @@ def test_avro_keeps_or_refuses_every_value_of_every_field(field):
     def prove(value):
         if field in TEXT_FORMS and isinstance(value, str | float | int):
             return  # Accepted as the displayed form of a value.
-        back = tried(codec, {field: value})
+        back = read_back(codec, {field: value})
         if back is not REFUSED:
             assert codec.encode_decoded(back) == codec.encode(back)
             assert field == "more" or reads_as(value, back[field], typed=True, short=field == "f")
@@ -169,7 +169,7 @@ def test_protobuf_keeps_or_refuses_every_value_of_every_field(field):
     @settings(PROVED, max_examples=150)
     @given(VALUES)
     def prove(value):
-        back = tried(codec, {field: value})
+        back = read_back(codec, {field: value})
         if back is not REFUSED and field != "inner":
             assert reads_as(value, back[field], typed=True, short=field == "f")
 

@@ -122,7 +122,7 @@ def test_a_schema_that_is_missing_or_of_another_kind_rejects_the_record():
 
 
 def test_requests_are_made_one_at_a_time_and_the_thread_ends():
-    """Two callers that wait for one answer cause one request, and the thread ends when no request is left."""
+    """Two waits for one answer cause one request, and the thread ends when no request is left."""
     gate = Gate()
     asking = Asking(gate, "questions")
     assert not asking.wait("a", 0.01)

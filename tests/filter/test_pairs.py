@@ -49,7 +49,7 @@ ARRAYS = st.one_of(
 PROVED = settings(max_examples=300, deadline=None, derandomize=True)
 
 
-def tried(name, left, right):
+def holds_for_any_pair(name, left, right):
     """Return whether a comparison holds for any pair, by trying each of them."""
     holds = comparison(name)
     return any(holds(one, other) for one, other in product(elements(left), elements(right)))
@@ -64,7 +64,7 @@ def test_a_comparison_of_arrays_is_that_of_every_pair(name):
     @given(ARRAYS, ARRAYS)
     def prove(left, right):
         assert len(left) * len(right) > PAIRS_MAX
-        assert compiled.matches({"a": left, "b": right}) is tried(name, left, right)
+        assert compiled.matches({"a": left, "b": right}) is holds_for_any_pair(name, left, right)
 
     prove()
 
@@ -75,7 +75,7 @@ def test_no_kind_of_value_is_forgotten(name):
     compiled = compile_filter(f"/a {name} /b")
     arrays = [order * 10 for values in CROSSED for order in (values, values[::-1])]
     for left, right in product(arrays, arrays):
-        assert compiled.matches({"a": left, "b": right}) is tried(name, left, right)
+        assert compiled.matches({"a": left, "b": right}) is holds_for_any_pair(name, left, right)
 
 
 @PROVED
@@ -83,9 +83,11 @@ def test_no_kind_of_value_is_forgotten(name):
 def test_in_and_between_of_arrays_are_those_of_every_pair(one, low, high):
     """`IN` is an equality with any element, and `BETWEEN` two comparisons of the same element."""
     record = {"a": one, "b": low, "c": high}
-    assert compile_filter("/a IN (/b)").matches(record) is tried("=", one, low)
-    assert compile_filter("/a IN (/b, 2, /c)").matches(record) is tried("=", one, [*low, 2, *high])
-    within = any(tried(">=", [each], low) and tried("<=", [each], high) for each in elements(one))
+    assert compile_filter("/a IN (/b)").matches(record) is holds_for_any_pair("=", one, low)
+    assert compile_filter("/a IN (/b, 2, /c)").matches(record) is holds_for_any_pair("=", one, [*low, 2, *high])
+    within = any(
+        holds_for_any_pair(">=", [each], low) and holds_for_any_pair("<=", [each], high) for each in elements(one)
+    )
     assert compile_filter("/a BETWEEN /b AND /c").matches(record) is within
 
 

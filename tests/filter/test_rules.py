@@ -135,7 +135,7 @@ def test_rule_4_a_null_filter_matches_nothing(text):
     ],
 )
 def test_rule_4_the_truth_of_other_values(text, expected):
-    """As truth, a number or numeric text is true unless it is 0; `true` and `false` count, all else is NULL."""
+    """A number or numeric text is true unless it is 0, the words `true` and `false` count, and all else is NULL."""
     assert value(f"NOT {text}") is (None if expected is None else not expected)
 
 

@@ -15,7 +15,7 @@ from tests.merge.applying import change
 BUILT_IN = ["append", "first", "max", "min", "replace", "sum", "union"]
 
 
-def meet(name, old, new):
+def merged_value(name, old, new):
     """The value of a field with a rule after a delta; `...` as the old value stands for no record."""
     record, delta = (None if old is ... else {"o": {"v": old}}), {"o": {"v": deepcopy(new)}}
     change(compile_rules([], {"/o/v": name}), record, delta)
@@ -62,7 +62,7 @@ def test_the_rules_of_the_specification_are_installed():
 )  # fmt: skip
 def test_a_rule_computes_the_new_value_from_both(name, old, new, result):
     """A rule computes the new value from the record's value and the delta's, compared strictly."""
-    assert repr(meet(name, old, new)) == repr(result)
+    assert repr(merged_value(name, old, new)) == repr(result)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_rule_computes_the_new_value_from_both(name, old, new, result):
 @pytest.mark.parametrize("old", [..., None], ids=["no record", "null"])
 def test_without_an_old_value_the_deltas_value_is_kept(name, old, new, result):
     """Without an old value the delta's value is kept; `append` and `union` begin an array."""
-    assert repr(meet(name, old, new)) == repr(result)
+    assert repr(merged_value(name, old, new)) == repr(result)
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
@@ -130,7 +130,7 @@ def test_a_value_the_rule_is_not_for_rejects_the_delta(name, old, new, detail):
     This holds for a new record too, which the value would otherwise enter.
     """
     with pytest.raises(RecordRejected) as caught:
-        meet(name, old, new)
+        merged_value(name, old, new)
     assert caught.value.reason == "schema_mismatch"
     assert detail in caught.value.detail
 
@@ -138,7 +138,7 @@ def test_a_value_the_rule_is_not_for_rejects_the_delta(name, old, new, detail):
 def test_union_is_not_quadratic():
     """The time of `union` grows linearly: two arrays of 50,000 elements are united within seconds."""
     started = perf_counter()
-    assert len(meet("union", list(range(50_000)), list(range(25_000, 75_000)))) == 75_000
+    assert len(merged_value("union", list(range(50_000)), list(range(25_000, 75_000)))) == 75_000
     assert perf_counter() - started < 5
 
 
@@ -227,9 +227,9 @@ def plug_in(monkeypatch):
 
 def test_a_plug_in_is_a_rule(plug_in):
     """A plug-in is called where both sides have a value, and not for the first value of a field."""
-    assert meet("longest", "aaa", "bb") == "aaa"
-    assert meet("longest", "a", "bb") == "bb"
-    assert meet("longest", ..., 5) == 5
+    assert merged_value("longest", "aaa", "bb") == "aaa"
+    assert merged_value("longest", "a", "bb") == "bb"
+    assert merged_value("longest", ..., 5) == 5
 
 
 def test_a_plug_in_that_fails_rejects_the_delta(plug_in):
@@ -240,16 +240,16 @@ def test_a_plug_in_that_fails_rejects_the_delta(plug_in):
     with pytest.raises(
         RecordRejected, match="plugin_failed: merge rule fail at /o/v: ZeroDivisionError: by zero"
     ) as caught:
-        meet("fail", 1, 2)
+        merged_value("fail", 1, 2)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     with pytest.raises(RecordRejected, match="schema_mismatch: /o/v, merge rule refuse: not today"):
-        meet("refuse", 1, 2)
+        merged_value("refuse", 1, 2)
 
 
 def test_a_plug_in_that_raises_stop_stops_the_worker(plug_in):
     """A plug-in that raises Stop stops the worker; the record is not rejected."""
     with pytest.raises(Stop, match="the price list does not answer"):
-        meet("halt", 1, 2)
+        merged_value("halt", 1, 2)
 
 
 def test_a_plug_in_that_changes_the_old_value_changes_a_copy(plug_in):
@@ -262,7 +262,7 @@ def test_a_plug_in_that_changes_the_old_value_changes_a_copy(plug_in):
 
 def test_a_value_that_a_plug_in_returns_is_copied(plug_in):
     """The merge copies the value that a plug-in returns, so dropped nulls are still in the plug-in's own object."""
-    assert meet("constant", 5, 1) == {"a": 1}
+    assert merged_value("constant", 5, 1) == {"a": 1}
     assert CONSTANT == {"a": 1, "n": None}
 
 

@@ -169,7 +169,7 @@ NULLABLE = ["json", "msgpack", "bson", "composite-local of json", "avro"]
 @pytest.mark.parametrize("name", NULLABLE)
 @pytest.mark.parametrize("rule", RULES)
 def test_a_null_meets_no_rule(name: str, rule: str, tmp_path: Path) -> None:
-    """A null does not reach a rule: it keeps the record's value, and makes a group's `by` older."""
+    """A null keeps the record's value, a value after a null begins the field, and a null `by` counts as older."""
     is_array = rule in ("append", "union")
     world = world_of(name, {"type": "array", "items": "int"} if is_array else "int", tmp_path)
     value = [7] if is_array else 7

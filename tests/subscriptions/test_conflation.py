@@ -359,7 +359,7 @@ def test_an_error_that_was_taken_makes_room():
 
 
 def test_a_subscription_closed_while_it_waits_leaves_its_room():
-    """A subscription that is closed while it waits leaves its room to others."""
+    """A subscription that is closed while its updates wait for room lets another one be delivered."""
     desk = Desk(queue_max=1)
     first = desk.subscribe("subscribe", "/id = 1", "conflation=100ms", sub_id="a")
     desk.subscribe("subscribe", "/id = 2", "conflation=100ms", sub_id="b")

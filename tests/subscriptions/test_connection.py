@@ -187,7 +187,7 @@ def test_a_closed_subscription_receives_nothing_more(desk):
 
 
 def test_a_subscription_that_has_ended_can_be_closed(desk):
-    """A subscription that failed can be closed, which drops its error unless another one has its id by now."""
+    """Closing a subscription that failed drops its error, unless another one has its id by now."""
     slow = desk.engine.connect(queue_max=1)
     ended = desk.subscribe("subscribe", None, "conflation=none", sub_id="a", connection=slow)
     for n in range(2):

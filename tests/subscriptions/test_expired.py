@@ -156,7 +156,7 @@ def test_a_window_without_a_snapshot_has_no_place_for_expired_records(wall):
 
 
 def test_a_group_has_no_expired_member(wall):
-    """With `conflation_key` an expired record does not replace a record that leaves its group."""
+    """With `conflation_key` an expired record is not delivered in place of one that leaves its group."""
     wall.subscribe("subscribe", None, "conflation=100ms,conflation_key=/sym")
     wall.engine.take(0, [wall.record(5, OVER, sym="X")], 0)
     wall.engine.punctuate(100)

@@ -18,7 +18,7 @@ def desk():
     return desk
 
 
-def came_back(desk, *pointers, **fields):
+def put_touched(desk, *pointers, **fields):
     """Write the next SOW record of the key, with paths that changed and changed back in the interval."""
     touched = json.dumps(pointers).encode()
     desk.take(desk.record(7, json.dumps(RECORD | fields).encode(), touched=touched))
@@ -31,9 +31,9 @@ def test_values_that_changed_back_are_delivered(desk, call, options, filter_text
     """Values that changed back are delivered under all options, as in the example of conflation.md."""
     desk.subscribe(call, filter_text, options)
     desk.take_messages()
-    came_back(desk, "/state", "/note")
+    put_touched(desk, "/state", "/note")
     assert desk.take_messages() == ["delta {id:7,note:-,state:open}"]
-    came_back(desk, "/state", ref=2)
+    put_touched(desk, "/state", ref=2)
     assert desk.take_messages() == ["delta {id:7,ref:2,state:open}"]
 
 
@@ -44,7 +44,7 @@ def test_only_selected_paths_that_changed_back_are_delivered(desk, select, delta
     """With `select` a delta has the selected touched paths; with `no_empties` none of them means no message."""
     desk.subscribe("sow_and_delta_subscribe", None, f"no_empties,select=[{select}]")
     desk.take_messages()
-    came_back(desk, "/state", "/note")
+    put_touched(desk, "/state", "/note")
     assert desk.take_messages() == (["delta {id:7,note:-,state:open}"] if delta is None else delta)
 
 
@@ -52,8 +52,8 @@ def test_updates_that_are_conflated_again_keep_their_touched_paths(desk):
     """A subscription's own conflation delivers the paths touched by any of the updates that it folds."""
     desk.subscribe("sow_and_delta_subscribe", None, "conflation=100ms")
     desk.take_messages()
-    came_back(desk, "/state")
-    came_back(desk, "/note", ref=2)
+    put_touched(desk, "/state")
+    put_touched(desk, "/note", ref=2)
     desk.pass_ms(100)
     assert desk.take_messages() == ["delta {id:7,note:-,ref:2,state:open}"]
 
@@ -61,7 +61,7 @@ def test_updates_that_are_conflated_again_keep_their_touched_paths(desk):
 def test_a_record_that_comes_into_focus_is_full(desk):
     """A record that comes into focus is sent in full, to which touched paths add nothing."""
     desk.subscribe("delta_subscribe", "/ref = 2")
-    came_back(desk, "/state", ref=2)
+    put_touched(desk, "/state", ref=2)
     assert desk.take_messages() == ["publish {id:7,note:-,ref:2,state:open}"]
 
 
