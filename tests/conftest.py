@@ -1,4 +1,4 @@
-"""What all tests share: a real broker, names that do not clash, and honest reasons to skip."""
+"""Fixtures of all tests: a real broker, unique names, and skips with their reasons."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from processor.tools.broker.java import installed_java_major
 # A shell starts what it runs in the background with SIGINT ignored, and children inherit that: Ctrl-C would do nothing.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Beside another process an example may take any time. `make test` tries the same examples each time, `make test-random`
-# others (`--hypothesis-profile random`); an example that fails becomes a fixed one, so none is kept in a database.
+# Next to another process an example may take any time. `make test` tries the same examples each time, and
+# `make test-random` (`--hypothesis-profile random`) tries others. A failing example is added to its test as a fixed
+# one, so none is kept in a database.
 settings.register_profile("repeatable", deadline=None, print_blob=True, derandomize=True, database=None)
 settings.register_profile("random", deadline=None, print_blob=True, derandomize=False, database=None)
 settings.load_profile("repeatable")
@@ -33,8 +34,8 @@ settings.load_profile("repeatable")
 @pytest.fixture(scope="session")
 def bootstrap() -> Iterator[str]:
     """The address of a real Kafka: an embedded one for this run, or the one that SOWSTREAM_TEST_BOOTSTRAP names."""
-    if given := os.environ.get("SOWSTREAM_TEST_BOOTSTRAP"):
-        yield given
+    if address := os.environ.get("SOWSTREAM_TEST_BOOTSTRAP"):
+        yield address
         return
     with EmbeddedBroker() as broker:
         yield broker.bootstrap
@@ -44,13 +45,13 @@ def bootstrap() -> Iterator[str]:
 
 @pytest.fixture
 def unique() -> str:
-    """A short prefix for the names of topics and applications: tests share a broker, never a topic."""
+    """A short prefix for the names of topics and applications, since tests share a broker and never a topic."""
     return f"t{uuid.uuid4().hex[:8]}"
 
 
 @pytest.fixture
 def random_seed(request: pytest.FixtureRequest) -> int:
-    """The seed of a test's own random generator: the same in each run, but for `--hypothesis-seed SEED`."""
+    """The seed of a test's own random generator: the same in each run, except with `--hypothesis-seed SEED`."""
     run_seed = request.config.getoption("--hypothesis-seed") or "0"
     seed = random.Random(f"{run_seed}/{request.node.nodeid}").getrandbits(32)
     print(f"seed {seed}, by --hypothesis-seed {run_seed}")
@@ -59,7 +60,7 @@ def random_seed(request: pytest.FixtureRequest) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Share the tests out as `tests.processes` says, where files are what is shared out."""
+    """Distribute the tests with the scheduler of `tests.processes`, if they are distributed by file."""
     if config.getoption("dist") != "loadfile":
         return None
     from tests.processes import Shares
@@ -69,7 +70,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests of random input; give the tests that wait out first, where there are processes to wait beside."""
+    """Mark the tests of random input; with several processes, run the tests that wait first."""
     for item in items:
         if is_hypothesis_test(getattr(item, "obj", None)) or "random_seed" in getattr(item, "fixturenames", ()):
             item.add_marker("random")
@@ -80,7 +81,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what this machine cannot run, and say what it lacks."""
+    """Skip tests that this machine cannot run, with the missing requirement."""
     if item.get_closest_marker("spark") and (reason := _spark_lacks()):
         pytest.skip(reason)
     if item.get_closest_marker("docker") and (reason := _docker_lacks()):
@@ -89,7 +90,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @functools.cache
 def _spark_lacks() -> str | None:
-    """Spark needs an installed Java: the one in a Python package lacks a module that Spark asks for."""
+    """The reason for which Spark cannot run; it needs an installed Java, since a packaged one lacks a module."""
     if importlib.util.find_spec("pyspark") is None:
         return "pyspark is not installed: pip install 'sowstream[spark]'"
     major = installed_java_major()
@@ -102,7 +103,7 @@ def _spark_lacks() -> str | None:
 def _docker_lacks() -> str | None:
     if importlib.util.find_spec("docker") is None:
         return "the container engine's client is not installed: pip install docker"
-    # Where no engine answers, the client forgets a socket in a circle of objects: that is not to fail some later test.
+    # If no engine answers, the client leaves a socket in a circle of objects, which must not fail a later test.
     with warnings.catch_warnings(action="ignore", category=ResourceWarning):
         reason = _engine_problem()
         gc.collect()

@@ -1,4 +1,4 @@
-"""How tests are shared out where several processes run them: `pytest -n 2 --dist loadfile`."""
+"""Distributes tests over several processes: `pytest -n 2 --dist loadfile`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ _SPARK = "tests/spark/"
 
 
 class Shares(LoadFileScheduling):
-    """A file is one process's, and so is all of Spark's: a second session would cost more than it brings."""
+    """A scheduler that gives each file to one process, and all of Spark's files to the same one.
+
+    A second Spark session would cost more time than it saves.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         return _SPARK if nodeid.startswith(_SPARK) else super()._split_scope(nodeid)
 
 
 def waiting_first(items: Iterable[pytest.Item]) -> list[pytest.Item]:
-    """Files in the order in which they are given out: Spark's, then those that wait for a broker, then the others.
+    """The tests in the order of distribution: Spark's files, then those that wait for a broker, then the others.
 
-    The others are many, short and never wait: they fill what time is left, and all processes end together.
+    The others are many, short and never wait: they fill the remaining time, so all processes end together.
     """
     files: dict[str, list[pytest.Item]] = {}
     for item in items:

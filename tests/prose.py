@@ -28,10 +28,10 @@ _FORBIDDEN = re.compile(
 
 @dataclass(slots=True)
 class Prose:
-    """The figures of some texts."""
+    """The figures of one or several texts."""
 
     clauses: int = 0
-    """How many clauses there are."""
+    """The number of clauses."""
     what: list[str] = field(default_factory=list)
     """The clauses built on `what`, each with its place."""
     tell: list[str] = field(default_factory=list)

@@ -56,13 +56,13 @@ def small_disks(directory: Path) -> Iterator[Callable[[int], SmallDisk]]:
     made: list[SmallDisk] = []
 
     def make(size: int) -> SmallDisk:
-        made.append(SmallDisk(directory / f"disk-{len(made)}", size))
-        return made[-1]
+        disks.append(SmallDisk(directory / f"disk-{len(disks)}", size))
+        return disks[-1]
 
     try:
         yield make
     finally:
-        for disk in made:
+        for disk in disks:
             disk.unmount()
 
 

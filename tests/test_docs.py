@@ -16,7 +16,7 @@ EVERYWHERE = {"--help", "--config", "--bootstrap"}
 
 
 def table(section: str) -> list[list[str]]:
-    """The rows of the first table under a heading of the README, without its head; code marks taken off."""
+    """The cells of the first table under a heading of the README, without its head and without code marks."""
     text = README.read_text(encoding="utf-8").split(f"\n## {section}\n")[1].split("\n## ")[0]
     rows = [line.strip().strip("|") for line in text.splitlines() if line.startswith("|")]
     return [[cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", row)] for row in rows[2:]]
@@ -32,12 +32,12 @@ def commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def flags(command: Any) -> set[str]:
-    """The long names of a command's options, those that every command has left out."""
+    """The long names of a command's own options, without those that every command has."""
     return {name for option in command.params for name in option.opts if name.startswith("--")} - EVERYWHERE
 
 
 def settings(model: type[BaseModel], prefix: str = "", seen: set[type] | None = None) -> Iterator[tuple[str, str]]:
-    """Every setting with its default, as the README writes both; a section that comes again is not told twice."""
+    """Every setting with its default, in the README's spelling; a repeated section is listed once."""
     seen = set() if seen is None else seen
     for name, field in model.model_fields.items():
         name = field.alias or name  # noqa: PLW2901
@@ -59,7 +59,7 @@ def section_of(field: FieldInfo) -> type[BaseModel] | None:
 
 
 def default_of(field: FieldInfo) -> str:
-    """A default as JSON, or what it means that there is none."""
+    """A default as JSON, or the word for a setting without one."""
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
@@ -69,7 +69,7 @@ def default_of(field: FieldInfo) -> str:
 
 
 def test_every_command_is_in_the_readme_with_its_flags():
-    """The table of commands says what the program has, flag by flag, and nothing else."""
+    """The README's table of commands lists exactly the commands of the program with their flags."""
     documented = {}
     for usage, text_of_flags, _ in table("Commands"):
         words = usage.strip("`").split()
@@ -79,7 +79,7 @@ def test_every_command_is_in_the_readme_with_its_flags():
 
 
 def test_arguments_are_written_as_the_help_does():
-    """The usage in the table names the same arguments, in the same order."""
+    """The usages in the table have the same arguments as the help, in the same order."""
     usages = {usage.strip("`") for usage, _, _ in table("Commands")}
     for name, command in commands(typer.main.get_command(app)):
         arguments = [item.metavar for item in command.params if item.param_type_name == "argument"]
@@ -87,13 +87,13 @@ def test_arguments_are_written_as_the_help_does():
 
 
 def test_every_setting_is_in_the_readme_with_its_default():
-    """The table of settings says what the settings file takes, and what holds where it is silent."""
+    """The README's table of settings lists exactly the settings with their defaults."""
     documented = {name.strip("`"): default for name, default, _ in table("Settings")}
     assert documented == dict(settings(Config))
 
 
 def test_exit_codes_are_in_the_readme():
-    """The codes that the command's own module promises are those the README tells."""
+    """The exit codes in the README are those in the docstring of the command's module."""
     import processor.cli.main as module
 
     promised = set(re.findall(r"(\d+) \w", (module.__doc__ or "").split("Exit codes:")[1]))

@@ -1,4 +1,4 @@
-"""The shape of the code: no circle of imports, and class names that mean one thing in both packages."""
+"""The packages have no import circles and few class names with two meanings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("processor", "spark_integration")
 NAMES_TWICE_MAX = 5
-"""How many class names may stand for two classes; a new clash needs a noun of its own."""
+"""Limit of the class names that stand for two classes; a new clash needs a noun of its own."""
 
 _CYTHON_IMPORT = re.compile(r"^\s*from\s+([\w.]+)\s+c?import\s", re.MULTILINE)
 
@@ -86,7 +86,7 @@ def _imported(path: Path, modules: dict[str, Path]) -> Iterator[str]:
 
 
 def test_no_import_circle() -> None:
-    """No module imports itself by way of others; imports for type checkers alone count."""
+    """No module imports itself through others, also in imports for type checkers alone."""
     assert circles(imports(sources())) == []
 
 

@@ -13,7 +13,7 @@ def section(heading: str) -> str:
 
 
 def test_every_file_of_the_journey_exists():
-    """Each path that the page names leads to a file or folder of the package or of the repository."""
+    """Each path in the page leads to a file or folder of the package or of the repository."""
     named = re.findall(r"`((?:[a-z_]+/)+[a-z_.]*|[a-z_]+\.pyx?)`", TEXT)
     places = [PROCESSOR, PROCESSOR.parent, *(path for path in PROCESSOR.rglob("*") if path.is_dir())]
     assert named
@@ -21,13 +21,13 @@ def test_every_file_of_the_journey_exists():
 
 
 def test_the_journey_has_the_steps_of_the_picture():
-    """The table walks through the steps of the picture on top, in its order."""
+    """The table has the steps of the picture at the top, in the same order."""
     picture = re.findall(r"─▶ (\w+)", TEXT.split("```")[1])
     assert re.findall(r"^\| (\w+) \|", section("One record's journey"), re.MULTILINE)[1:] == picture
 
 
 def test_the_methods_of_the_loop_exist():
-    """The methods that the journey names are methods of the loop."""
+    """The methods in the journey are methods of the loop."""
     code = (PROCESSOR / "runtime" / "stream_thread.py").read_text(encoding="utf-8")
     methods = re.findall(r"`(_\w+)`", section("One record's journey"))
     assert methods

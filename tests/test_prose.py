@@ -1,7 +1,7 @@
-"""Docstrings and pages stay plain: few clauses on *what* or *tell*, and no word that the style guide forbids.
+"""Docstrings and pages stay plain: few clauses on `what` or `tell`, and no word that the style guide forbids.
 
-`python -m tests.prose PATH` lists the clauses to rewrite. Not counted are *beside*, *whole*, *given*, *known*, *made*
-and *found*: most of their uses are good English, so their misuse as names is left to reviews.
+`python -m tests.prose PATH` lists the clauses to rewrite. Not counted are `beside`, `whole`, `given`, `known`, `made`
+and `found`: most of their uses are good English, so their misuse as names is left to reviews.
 """
 
 from pathlib import Path
@@ -21,11 +21,11 @@ PAGES = [
     ),
 ]
 _CLAUSES_MIN = 50
-"""A shorter page is measured together with the others only: one clause of thirty is three per cent."""
+"""Clauses below which a page is only measured with the others: one clause of thirty is three per cent."""
 
 
 def excess(prose: Prose, *, what_max: float, tell_max: float) -> list[str]:
-    """The clauses that are too many, and every word that is ruled out; empty where the limits are kept."""
+    """The excess clauses and every forbidden word; empty if the limits are kept."""
     clauses = max(prose.clauses, 1)
     lines = list(prose.forbidden)
     if len(prose.what) > what_max * clauses:
@@ -41,17 +41,17 @@ def docstrings(*folders: str) -> Prose:
 
 
 def test_the_docstrings_of_the_product_are_plain():
-    """At most 3 % of the product's clauses are built on *what* and 1 % on *tell*, and no forbidden word occurs."""
+    """At most 3 % of the product's clauses are built on `what` and 1 % on `tell`, and no forbidden word occurs."""
     assert excess(docstrings("processor", "spark_integration"), what_max=0.03, tell_max=0.01) == []
 
 
 def test_the_docstrings_of_the_tests_are_plain():
-    """At most 5 % of the tests' clauses are built on *what* and 3 % on *tell*, and no forbidden word occurs."""
+    """At most 5 % of the tests' clauses are built on `what` and 3 % on `tell`, and no forbidden word occurs."""
     assert excess(docstrings("tests"), what_max=0.05, tell_max=0.03) == []
 
 
 def test_the_pages_are_plain():
-    """At most 5 % of all pages' clauses are built on *what* and 2 % on *tell*, and no forbidden word occurs."""
+    """At most 5 % of all pages' clauses are built on `what` and 2 % on `tell`, and no forbidden word occurs."""
     assert excess(measure(PAGES), what_max=0.05, tell_max=0.02) == []
 
 

@@ -1,4 +1,4 @@
-"""The test driver simulates Kafka as Kafka behaves."""
+"""The test driver behaves like Kafka."""
 
 import pytest
 from pydantic import ValidationError
@@ -25,8 +25,8 @@ def test_the_driver_merges_a_published_record(driver):
     assert record.value == b'{"id":7,"qty":1}'
 
 
-def test_outputs_are_seen_when_they_are_committed(driver):
-    """Outputs are pending until their commit; those of a rollback never appear, though their offsets are taken."""
+def test_outputs_are_visible_after_their_commit(driver):
+    """Outputs are pending until their commit; those of a rollback never appear, though their offsets are used up."""
     driver.pipe_input("7", {"id": 7})
     assert (driver.read_output("sow"), len(driver.pending_output("sow"))) == ([], 1)
     driver.abort(feed=False)
@@ -37,8 +37,8 @@ def test_outputs_are_seen_when_they_are_committed(driver):
     assert driver.pending_output("sow") == []
 
 
-def test_keys_values_and_headers_come_as_they_are_given(driver):
-    """Text becomes UTF-8, values go through the codec, bytes and None stay, and the time is the clock's."""
+def test_keys_values_and_headers_are_passed_unchanged(driver):
+    """Text becomes UTF-8, values are encoded by the codec, bytes and None stay, and the clock sets the time."""
     driver.pipe_batch(
         [("ä", {"a": 1}, {"command": "publish"}), (b"\xff", b"{", [("n", b"\xff"), ("n", None)]), (None, None, None)]
     )
@@ -51,7 +51,7 @@ def test_keys_values_and_headers_come_as_they_are_given(driver):
 
 @pytest.mark.parametrize("keep_store", [True, False])
 def test_a_crash_leaves_the_topics_and_the_written_states(driver, keep_store):
-    """Memory is lost, with committed states that were not written yet; the SOW topic restores all of them."""
+    """A crash loses memory and committed states that were not written; the SOW topic restores all of them."""
     for qty in range(4):
         driver.pipe_input("7", {"id": 7, "qty": qty})
         driver.commit()
@@ -65,8 +65,8 @@ def test_a_crash_leaves_the_topics_and_the_written_states(driver, keep_store):
     assert driver.state.get_many([b"7"]) == {b"7": Stored(5, b'{"id":7,"qty":4}')}
 
 
-def test_as_many_records_are_fed_as_are_asked_for(driver):
-    """`feed` delivers at most so many records, and the rest waits."""
+def test_feed_delivers_at_most_the_requested_records(driver):
+    """`feed` delivers at most the requested number of records, and the others wait."""
     driver.pipe_batch([(str(n), {"id": n}, None) for n in range(5)])
     driver.abort(feed=False)
     driver.feed(2)
@@ -77,31 +77,31 @@ def test_as_many_records_are_fed_as_are_asked_for(driver):
 
 
 def test_settings_are_those_of_the_plug_in():
-    """A mapping is validated by the plug-in's settings model, and refused as by it."""
+    """A mapping is validated by the plug-in's settings model, with its errors."""
     ProcessorTestDriver(Conflate, {"underlying": "orders", "interval": "1s"}, name="c", underlying="orders")
     with pytest.raises(ValidationError, match="underlaying"):
         ProcessorTestDriver(Conflate, {"underlaying": "orders"}, name="c")
 
 
-def test_a_closed_driver_takes_nothing(driver):
-    """The task has ended, as at the end of a worker."""
+def test_a_closed_driver_accepts_no_call(driver):
+    """A closed driver has ended its task, as at the end of a worker, and accepts no call."""
     driver.close()
     with pytest.raises(AssertionError, match="rewind is no move of a task that is closed"):
         driver.abort()
 
 
 class Marker(RecordProcessor):
-    """Marks each key with its last value."""
+    """A processor that marks each key with its last value."""
 
     input = Input("publish", from_underlying=False)
     outputs = (Output("sow"), Output("mark"))
 
     def process_record(self, record):
-        """Mark."""
+        """Mark the key with the value."""
         self.context.marks.put(record.key, record.value)
 
 
-def test_marks_are_sent_with_the_commit_and_come_back_from_their_topic():
+def test_marks_are_sent_with_the_commit_and_restored_from_their_topic():
     """The topic has the last value of each mark; a rollback or a crash brings the committed values back."""
     driver = ProcessorTestDriver(Marker, {}, name="orders")
     driver.pipe_batch([("a", b"1", None), ("b", b"1", None), ("a", b"2", None)])
@@ -125,8 +125,8 @@ def test_marks_that_are_not_declared_are_an_error():
         driver.marks.get(b"a")
 
 
-def test_the_input_is_known_up_to_the_clock_once_all_was_fed(driver):
-    """While records wait, the input is known up to the last one delivered: they may renew a record that is due."""
+def test_stream_time_reaches_the_clock_once_all_records_were_fed(driver):
+    """While records wait, the stream time is that of the last one delivered, as they may renew a due record."""
     context = lambda: driver._task._context  # noqa: E731
     assert context().stream_time_ms == driver.now_ms
     began_ms = driver.now_ms
@@ -145,17 +145,17 @@ def test_the_input_is_known_up_to_the_clock_once_all_was_fed(driver):
 
 
 class Counter(Processor):
-    """Sums values, keeps the sum in its note, and takes a piece of its work at each punctuation."""
+    """A processor that sums values, commits the sum as its note, and does its work in pieces at each punctuation."""
 
     input = Input("publish", from_underlying=False)
     outputs = (Output("sow"),)
 
     def init(self, context, settings):
-        """Go on from the note."""
+        """Resume from the committed note."""
         self.context, self.sum, self.left = context, int(context.noted or 0), 0
 
     def process(self, records):
-        """Add, tell, and leave something to do for each."""
+        """Add the values, hold the sum as the note, and leave a piece of work for each."""
         for record in records:
             self.sum += int(record.value)
             self.left += 1
@@ -164,7 +164,7 @@ class Counter(Processor):
         self.context.hold(None, str(self.sum))
 
     def punctuate(self, now_ms):
-        """One piece."""
+        """Do one piece of work."""
         self.left = max(0, self.left - 1)
         self.context.forward("sow", b"left", b"%d" % self.left, [("version", b"1")])
         self.context.gauge("left", self.left)
@@ -183,7 +183,7 @@ def counter() -> ProcessorTestDriver:
 
 @pytest.mark.parametrize("calamity", ["abort", "crash"])
 def test_the_next_processor_has_the_note_of_the_last_commit(counter, calamity):
-    """The note of a transaction that was rolled back is gone: with it, 4 would have been added twice."""
+    """The note of a transaction that was rolled back is discarded; otherwise 4 would have been added twice."""
     assert (counter._task.host.processor.sum, counter.noted) == (7, "3")
     getattr(counter, calamity)(feed=False)
     assert (counter._task.host.processor.sum, counter.noted) == (3, "3")
@@ -193,7 +193,7 @@ def test_the_next_processor_has_the_note_of_the_last_commit(counter, calamity):
 
 
 def test_a_timing_counts_when_it_is_committed(counter):
-    """Timings count with the commit, as events do; a gauge shows at once, and starts again with a new processor."""
+    """Timings count with the commit, as events do; a gauge changes at once, and starts again with a new processor."""
     assert counter.gauges == {"left": 3}
     counter.abort(feed=False)
     assert counter.gauges == {}
@@ -205,7 +205,7 @@ def test_a_timing_counts_when_it_is_committed(counter):
 
 
 def test_the_driver_punctuates_again_while_there_is_more_to_do(counter):
-    """`punctuations_max` ends the repetition earlier."""
+    """The driver punctuates again while work is left; `punctuations_max` limits the repetition."""
     counter.advance_time(1, punctuations_max=1)
     assert counter.gauges == {"left": 2}
     counter.advance_time(1)

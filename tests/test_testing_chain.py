@@ -1,4 +1,4 @@
-"""A chain of processors under test: topology, partitions, and one set of settings for all topics."""
+"""A chain of processors under test has a topology, partitions, and one set of settings for all topics."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from processor.testing import ProcessorTestChain, ProcessorTestDriver
 
 
 class Count(RecordProcessor):
-    """Counts the records of each key, and alerts at the third."""
+    """A processor that counts the records of each key, and alerts at the third."""
 
     input = Input("sow", from_underlying=True)
     outputs = (Output("sow"), Output("delta"), Output("alerts"))
@@ -26,7 +26,7 @@ class Count(RecordProcessor):
 
 @pytest.fixture
 def chain():
-    """Orders, a count of their updates, and a conflated copy of the counts, in four partitions."""
+    """A chain of orders, a count of their updates, and a conflated topic of the counts, in four partitions."""
     chain = ProcessorTestChain(TopicConfig(partitions=4))
     chain.add(DeltaMerge, name="orders")
     chain.add(Count, name="updates", underlying="orders")
@@ -35,7 +35,7 @@ def chain():
 
 
 def test_a_commit_goes_down_the_chain(chain):
-    """Each processor has the committed records of the one before, within one commit of the chain."""
+    """A commit of the chain gives each processor the committed records of the previous one."""
     for qty in range(3):
         chain.pipe_input("orders", "7", {"id": 7, "qty": qty})
     chain.commit()
@@ -46,7 +46,7 @@ def test_a_commit_goes_down_the_chain(chain):
 
 
 def test_uncommitted_records_reach_no_other_processor(chain):
-    """As on Kafka, a reader sees committed records alone."""
+    """Uncommitted records reach no other processor, as on Kafka."""
     chain.pipe_input("orders", "7", {"id": 7})
     partition = partition_for(b"7", 4)
     assert chain.driver("updates", partition).input == []
@@ -57,7 +57,7 @@ def test_uncommitted_records_reach_no_other_processor(chain):
 
 
 def test_a_key_stays_in_its_partition_all_along(chain):
-    """The key's hash chooses the input partition, and outputs go to the same number."""
+    """The key's hash chooses the input partition, and outputs have the same partition number."""
     for number in range(20):
         chain.pipe_input("orders", str(number), {"id": number})
     chain.commit()
@@ -71,7 +71,7 @@ def test_a_key_stays_in_its_partition_all_along(chain):
 
 
 def test_a_record_without_a_key_goes_to_the_partition_of_its_key(chain):
-    """A repartitioned output comes back as input of the partition that the key's hash chooses."""
+    """A repartitioned output is fed to the input partition that the key's hash chooses."""
     for partition in range(4):
         chain.pipe_input("orders", None, {"id": 7}, partition=partition)
     chain.commit()
@@ -82,7 +82,7 @@ def test_a_record_without_a_key_goes_to_the_partition_of_its_key(chain):
 
 
 def test_a_crash_of_all_processes_changes_nothing(chain):
-    """States, notes and positions come back from the topics."""
+    """States, notes and positions of all processes are restored from the topics after a crash."""
     for qty in range(2):
         chain.pipe_input("orders", "7", {"id": 7, "qty": qty})
     chain.commit()
@@ -93,15 +93,15 @@ def test_a_crash_of_all_processes_changes_nothing(chain):
     assert [record.value for record in chain.read_output("updates", "alerts")] == [b'{"count":3}']
 
 
-def test_a_chain_names_what_it_lacks(chain):
-    """A name that is taken and an underlying family that is not there are errors with a sentence."""
+def test_a_chain_reports_duplicate_and_missing_names(chain):
+    """A duplicate name and a missing underlying family are errors with a sentence."""
     with pytest.raises(ValueError, match="the chain has a processor 'orders'"):
         chain.add(DeltaMerge, name="orders")
     with pytest.raises(ValueError, match="the chain has no processor 'order' under 'more'; add it first"):
         chain.add(Count, name="more", underlying="order")
 
 
-def test_the_settings_of_a_topic_are_given_once():
+def test_the_settings_of_a_topic_are_shared():
     """The processor and the context have the same settings, in the driver and in a chain."""
     topic = TopicConfig(key=("/symbol",), partitions=1)
     chain = ProcessorTestChain(topic)

@@ -1,4 +1,4 @@
-"""The version stands in pyproject.toml, and every file that repeats it agrees."""
+"""Every file that repeats the version of pyproject.toml agrees with it."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""Schemas, codecs and random values for the Avro tests, and Confluent's own serializers as a second opinion."""
+"""Schemas, codecs and random values for the Avro tests, and messages written by fastavro alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _numbers = itertools.count()
 
 
 def record(*fields: tuple[Any, ...], name: str = "Order") -> dict[str, Any]:
-    """A record's schema: name, type and, where there is one, default of each field."""
+    """A record's schema: the name, the type and the optional default of each field."""
     return {
         "type": "record",
         "name": name,
@@ -50,20 +50,20 @@ class World:
         self.register(schema, f"{self.topic}.publish-value")
 
     def register(self, schema: Any, subject: str = "anything") -> int:
-        """The id of a schema."""
+        """Register a schema and return its id."""
         return self.client.register_schema(subject, Schema(json.dumps(schema), "AVRO"))
 
     def codec(self, **options: Any) -> AvroCodec:
-        """A codec as a worker that starts now has it."""
+        """Return a codec as a worker creates it when it starts."""
         return AvroCodec(CodecOptions(topic=self.topic, registry=self.settings, **options))
 
     def framed(self, schema: Any, value: Any) -> bytes:
-        """A message as a publisher of this schema sends it, by fastavro alone."""
+        """Return a framed message as a publisher with this schema sends it, written by fastavro alone."""
         return b"\0" + self.register(schema).to_bytes(4) + plain(schema, value)
 
 
 def plain(schema: Any, value: Any) -> bytes:
-    """The bytes of a value, by fastavro alone."""
+    """Encode a value with fastavro alone."""
     from io import BytesIO
 
     import fastavro
@@ -74,7 +74,7 @@ def plain(schema: Any, value: Any) -> bytes:
 
 
 def file_codec(schema: Any, directory: Path, **options: Any) -> AvroCodec:
-    """A codec without a registry."""
+    """Return a codec that reads its schema from a file and has no registry."""
     file = directory / "schema.avsc"
     file.write_text(json.dumps(schema))
     return AvroCodec(CodecOptions(topic="orders", schema=SchemaConfig(file=file), **options))
@@ -131,7 +131,7 @@ def _nested(inner: Any) -> Any:
 
 _TYPES = st.recursive(st.one_of(_SCALARS, _named("enum", None), _named("fixed", None)), _nested, max_leaves=8)
 SCHEMAS = _named("record", _TYPES)
-"""Schemas of records."""
+"""Random Avro schemas of records."""
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 _DATES = {"min_value": dt.datetime(1900, 1, 1), "max_value": dt.datetime(2100, 1, 1)}  # noqa: DTZ001
@@ -147,7 +147,7 @@ _LOGICAL: dict[str, Any] = {
     "timestamp-micros": st.datetimes(**_DATES, timezones=st.just(dt.UTC)),
     "local-timestamp-micros": st.datetimes(**_DATES),
 }
-_LOGICAL = {  # Which of two equal wall-clock times is meant is nothing that Avro says.
+_LOGICAL = {  # Avro does not distinguish two equal wall-clock times.
     name: strategy.map(lambda value: value.replace(fold=0)) if "time" in name else strategy
     for name, strategy in _LOGICAL.items()
 }
@@ -164,7 +164,7 @@ _PLAIN: dict[str, Any] = {
 
 
 def values(schema: Parsed, node: Any, *, partial: bool = False) -> Any:
-    """Random values of a schema; `partial`: deltas, which have some fields of the records that merge."""
+    """Random values of a schema; with `partial`, deltas with some of the fields of each record that merges."""
     word, body = schema.shape(node)
     if word == "union":
         kinds = classes(schema, body)

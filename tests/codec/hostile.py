@@ -11,13 +11,13 @@ import bson
 import msgpack
 
 MIB: Final = 1 << 20
-"""Bytes of a mebibyte."""
+"""Bytes in a mebibyte."""
 
 _PIECE_BYTES_MAX: Final = 4096
 
 
 def varint(number: int) -> bytes:
-    """A number in groups of seven bits, lowest first."""
+    """Encode a number as a varint: groups of seven bits, lowest first."""
     written = bytearray()
     while number > 0x7F:
         written.append(number & 0x7F | 0x80)
@@ -26,12 +26,12 @@ def varint(number: int) -> bytes:
 
 
 def zigzag(number: int) -> bytes:
-    """A signed number of 64 bits as Avro writes it."""
+    """Encode a signed number of 64 bits as Avro does."""
     return varint(((number << 1) ^ (number >> 63)) & (2**64 - 1))
 
 
 def texts_of_json(size: int) -> dict[str, bytes]:
-    """JSON texts."""
+    """JSON texts that are slow to decode, by name."""
     many = size // 3
     return {
         "empty arrays": b"[" + b"[]," * many + b"[]]",
@@ -75,7 +75,7 @@ def texts_of_json(size: int) -> dict[str, bytes]:
 
 
 def messages_of_nvfix(size: int) -> dict[str, bytes]:
-    """FIX and NVFIX messages."""
+    """FIX and NVFIX messages that are slow to decode, by name."""
     return {
         "one long tag": b"1" * size + b"=a\x01",
         "one long tag without a value": b"1" * size,
@@ -93,7 +93,7 @@ def messages_of_nvfix(size: int) -> dict[str, bytes]:
 
 
 def messages_of_msgpack(size: int) -> dict[str, bytes]:
-    """MessagePack messages."""
+    """MessagePack messages that are slow to decode, by name."""
     return {
         "empty arrays": b"\xdd" + struct.pack(">I", size) + b"\x90" * size,
         "empty maps": b"\xdd" + struct.pack(">I", size) + b"\x80" * size,
@@ -135,13 +135,13 @@ def _document(content: bytes) -> bytes:
 
 
 def _nested_document(kind: bytes, levels: int) -> bytes:
-    # From the inside: each level is its length, the type, an empty name and what is in it.
+    # From the inside out: each level has its length, its type, an empty name and its content.
     head = [struct.pack("<i", 5 + 7 * (levels - level)) + kind + b"\0" for level in range(levels)]
     return b"".join(head) + _document(b"") + b"\0" * levels
 
 
 def messages_of_bson(size: int) -> dict[str, bytes]:
-    """BSON documents."""
+    """BSON documents that are slow to decode, by name."""
     return {
         "empty documents": _document(b"\x03\0\5\0\0\0\0" * (size // 7)),
         "empty arrays": _document(b"\x04\0\5\0\0\0\0" * (size // 7)),
@@ -175,7 +175,7 @@ def messages_of_bson(size: int) -> dict[str, bytes]:
 
 
 def messages_of_xml(size: int) -> dict[str, bytes]:
-    """XML documents."""
+    """XML documents that are slow to decode, by name."""
     return {
         "empty elements": b"<a>" + b"<a/>" * (size // 4) + b"</a>",
         "elements of many names": b"<a>" + b"".join(b"<b%d/>" % number for number in range(size // 11)) + b"</a>",
@@ -213,7 +213,11 @@ def messages_of_xml(size: int) -> dict[str, bytes]:
 
 
 def messages_of_protobuf(size: int, nested: int, texts: int, entries: int) -> dict[str, bytes]:
-    """Protobuf messages; the numbers of a field with the message itself, of repeated messages and of a map of them."""
+    """Protobuf messages that are slow to decode, by name.
+
+    Each argument after the size is a field number: of the message itself, of repeated messages and of a map of
+    messages.
+    """
 
     def tag(number: int, kind: int = 2) -> bytes:
         return varint(number << 3 | kind)
@@ -252,7 +256,7 @@ def messages_of_protobuf(size: int, nested: int, texts: int, entries: int) -> di
 
 
 def messages_of_composite(size: int, parts: int = 3) -> dict[str, bytes]:
-    """Messages of parts, the first one JSON and slow by itself."""
+    """Composite messages that are slow to decode, by name; the first part is JSON."""
     messages = {
         "zeros": b"\0" * size,
         "a huge part": b"\xff" * size,
@@ -287,16 +291,16 @@ AVRO_SCHEMA: Final = {
         },
     ],
 }
-"""A record that contains itself, so that its depth is looked at first, with whatever else costs something."""
+"""A record schema that contains itself, so that its depth is checked first, with every other costly type."""
 
 
 def messages_of_avro(size: int) -> dict[str, bytes]:
-    """Avro messages of that schema, without a frame."""
+    """Avro messages of `AVRO_SCHEMA` that are slow to decode, by name, without a frame."""
     null, empty = zigzag(0), zigzag(0)
     node = null * 2 + empty * 4 + null + empty
 
     def at(index: int, content: bytes) -> bytes:
-        """A record with one field that is not as short as can be."""
+        """Return a record in which one field is longer than its minimum."""
         return b"\0" * index + content + b"\0" * (7 - index)
 
     def array(item: bytes) -> bytes:
@@ -338,7 +342,7 @@ def _names(size: int) -> bytes:
 
 
 def messages_of(name: str, size: int = MIB) -> dict[str, bytes]:
-    """The slow messages of a message type, or of one of its variants in `specimens`, of so many bytes or a few more."""
+    """The slow messages of a message type, or of one of its variants in `specimens`, each of about `size` bytes."""
     makers: dict[str, Callable[[int], dict[str, bytes]]] = {
         "json": texts_of_json,
         "nvfix": messages_of_nvfix,
@@ -357,21 +361,21 @@ def messages_of(name: str, size: int = MIB) -> dict[str, bytes]:
 
 
 def fuzzed(messages: dict[str, bytes], seed: int, count: int, size: int = MIB) -> Iterator[tuple[str, bytes]]:
-    """Messages of so many bytes put together of pieces of slow ones, with a few bytes changed; each with its name.
+    """Random messages of about `size` bytes with their names, built from changed pieces of slow messages.
 
-    A piece is repeated: what takes longer than its length does so by being there many times.
+    A piece is repeated, since a message that takes longer than its length allows does so by repetition.
     """
     wheel = random.Random(seed)
     names = sorted(messages)
     for index in range(count):
         first = wheel.choice(names)
-        made = bytearray(messages[first][: wheel.choice((16, 64, 4096, size // 2, size))])
-        while len(made) < size:
+        data = bytearray(messages[first][: wheel.choice((16, 64, 4096, size // 2, size))])
+        while len(data) < size:
             source = messages[wheel.choice(names)]
             begin = wheel.randrange(max(1, len(source) - 16))
             piece = source[begin : begin + wheel.choice((2, 3, 5, 8, 40, _PIECE_BYTES_MAX))] or b"\0"
             times = wheel.choice((100, 10_000, size))
-            made += piece * min(times, (size - len(made)) // len(piece) + 1)
+            data += piece * min(times, (size - len(data)) // len(piece) + 1)
         for _ in range(wheel.choice((0, 1, 10))):
-            made[wheel.randrange(len(made))] = wheel.randrange(256)
-        yield f"{index}, which begins with {first}", bytes(made)
+            data[wheel.randrange(len(data))] = wheel.randrange(256)
+        yield f"{index}, which begins with {first}", bytes(data)

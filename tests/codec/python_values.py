@@ -1,4 +1,4 @@
-"""Values of every kind that Python code may publish, and what a reader of their messages may get for them."""
+"""Values of every kind that Python code may publish, and a check of the values that a reader gets for them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from hypothesis import strategies as st
 
 
 class LikeNumpy(float):
-    """A float of another class, as numpy's float64 is one."""
+    """A float of another class, like numpy's float64."""
 
 
 class Label(str):
-    """A text of another class."""
+    """A text of another class than `str`."""
 
     __slots__ = ()
 
 
 class Side(enum.Enum):
-    """An enumeration of Python's, which no message type knows."""
+    """A Python enumeration, which no message type supports."""
 
     BUY = 1
 
@@ -41,7 +41,7 @@ class Level(enum.IntEnum):
 
 @dataclass
 class Point:
-    """A dataclass: orjson writes it as an object by itself."""
+    """A dataclass, which orjson on its own writes as an object."""
 
     x: int
 
@@ -96,13 +96,10 @@ VALUES = st.recursive(
 
 
 def reads_as(value: Any, back: Any, **rules: bool) -> bool:
-    """Whether what a reader got is the value that was published, as far as two kinds can be the same value.
+    """Return whether the value that a reader got equals the published one, as far as two types can hold the same value.
 
-    Args:
-        value: what was published.
-        back: what was read.
-        rules: `texts`: the message type has texts alone; `typed`: a schema says which kind of number is read;
-            `short`: floats have 32 bits.
+    Args: value: the published value. back: the value that was read. rules: `texts`: the message type has texts alone;
+    `typed`: a schema fixes which kind of number is read; `short`: floats have 32 bits.
     """
     if isinstance(value, dict):
         return (
@@ -142,7 +139,7 @@ def reads_as(value: Any, back: Any, **rules: bool) -> bool:
 
 
 def text_is(value: Any, text: str) -> bool:
-    """Whether a text is how a scalar is written where there are texts alone."""
+    """Return whether a text is the spelling of a scalar in a message type that has texts alone."""
     if isinstance(value, str):
         return text == str.__str__(value)
     if isinstance(value, bool):
@@ -151,12 +148,12 @@ def text_is(value: Any, text: str) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a finite number, which a bool is not."""
+    """Return whether a value is a finite number; a bool is not."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return False
     return value.is_finite() if isinstance(value, Decimal) else not isinstance(value, float) or math.isfinite(value)
 
 
 def exact(value: Any) -> Decimal:
-    """A number as it is written."""
+    """A number as the exact Decimal of its spelling."""
     return Decimal(repr(float(value))) if isinstance(value, float) else Decimal(value)

@@ -1,4 +1,4 @@
-"""How tests ask for a refusal."""
+"""A helper for tests of rejected messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from processor.errors import RecordRejected
 
 
 def refused(codec: Codec, data: bytes) -> str:
-    """Why a codec rejects a message, reason and sentence."""
+    """Return the reason and the sentence with which a codec rejects a message."""
     with pytest.raises(RecordRejected) as caught:
         codec.decode(data)
     return str(caught.value)

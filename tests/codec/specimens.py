@@ -1,4 +1,4 @@
-"""Of every message type: the settings it is tried with, its values, and what a record and a delta of it look like."""
+"""The specimens of all message types: settings to test each with, values, and the bodies of its records and deltas."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ class Specimen(NamedTuple):
     """One message type under test."""
 
     settings: dict[str, Any]
-    """Of a topic, besides `message_type`."""
+    """Topic settings besides `message_type`."""
     values: st.SearchStrategy
-    """Values that come back as they went."""
+    """Values that are read back as they were written."""
     bodies: st.SearchStrategy | None = None
-    """Of a type that can do deltas: records and deltas without their key field."""
+    """Records and deltas without their key field; None for a type that cannot do deltas."""
     key: str = "/id"
-    """Where records of a test have their key."""
+    """The JSON Pointer of the key field in the tests' records."""
 
 
 def topic_of(name: str, **settings: Any) -> TopicConfig:
-    """The topic of a specimen."""
+    """Return the topic of a specimen."""
     specimen = SPECIMENS[name]
     return TopicConfig(**{"message_type": name, "key": [specimen.key], **specimen.settings, **settings})
 
 
 def codec_of(name: str, **settings: Any) -> Codec:
-    """Its codec."""
+    """Return the codec of a specimen."""
     return load_codec(topic_of(name).message_type, options_of(name, **settings))
 
 
 def options_of(name: str, **settings: Any) -> CodecOptions:
-    """What its topic says to the codec."""
+    """Return the codec options that follow from a specimen's topic."""
     return codec_options(topic_of(name, **settings), name="orders")
 
 
 def strict(value: Any) -> Any:
-    """A value as something that tells 1 from 1.0 from True; the order of members is no difference."""
+    """A comparable form of a value in which 1, 1.0 and True differ and the order of members does not matter."""
     if isinstance(value, dict):
         return "dict", sorted((name, strict(member)) for name, member in value.items())
     if isinstance(value, list):
@@ -64,14 +64,14 @@ def strict(value: Any) -> Any:
 
 
 def nested(leaves: st.SearchStrategy, names: st.SearchStrategy = TEXTS) -> st.SearchStrategy:
-    """Objects and arrays with such leaves."""
+    """Objects and arrays with the given leaves."""
     return st.recursive(
         leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3), max_leaves=8
     )
 
 
 def objects(leaves: st.SearchStrategy, names: st.SearchStrategy = TEXTS) -> st.SearchStrategy:
-    """Objects of such values."""
+    """Objects whose members are objects, arrays and leaves."""
     return st.dictionaries(names, nested(leaves, names), max_size=3)
 
 
@@ -85,7 +85,7 @@ TAGS = st.integers(0, 99_999).map(str)
 
 
 def fields(names: st.SearchStrategy) -> st.SearchStrategy:
-    """Records of `name=value` types."""
+    """Records of the `name=value` message types."""
     return st.dictionaries(names, FIELD_TEXTS | st.lists(FIELD_TEXTS, min_size=2, max_size=3), max_size=4)
 
 
@@ -119,7 +119,7 @@ XML_NAMES = st.sampled_from(["a", "b", "x:c", "Ä", "d-1.2"])
 
 
 def elements(texts: st.SearchStrategy, names: st.SearchStrategy) -> st.SearchStrategy:
-    """Values of an element."""
+    """Values of an XML element."""
 
     def of(inner: st.SearchStrategy) -> st.SearchStrategy:
         members = st.dictionaries(names, inner | st.lists(inner, min_size=1, max_size=3), max_size=3)
@@ -207,7 +207,7 @@ _ORDER_DEFAULTS = {"id": 0, "big": 0, "raw": b"", "price": 0.0, "side": "UNKNOWN
 
 
 def orders() -> st.SearchStrategy:
-    """Values of test.Order, with every field that cannot be absent."""
+    """Values of test.Order, with every field that has no presence."""
     leaves = st.fixed_dictionaries(
         {
             "id": st.integers(-(2**63), 2**63 - 1),
@@ -243,7 +243,7 @@ MOMENTS = st.tuples(
 
 
 def rows() -> st.SearchStrategy:
-    """Values of test.Row, whose fields have presence: each is there or not, and an unknown one may be too."""
+    """Values of test.Row, whose fields all have presence: any of them may be absent, and an unknown field may occur."""
     leaves = {
         "b": st.sampled_from([0, 1, 2**63 - 1]),
         "c": st.lists(MOMENTS, min_size=1, max_size=2),

@@ -1,4 +1,4 @@
-"""Schemas of writers and of the topic, deltas, frames: what each makes of a message."""
+"""Avro messages are read by the writer's and the topic's schema; deltas, frames and errors follow from both."""
 
 import datetime as dt
 import json
@@ -44,12 +44,15 @@ WHOLE = {
 
 
 def refused(reason, text=""):
-    """A rejection for this reason, with this in its sentence."""
+    """Expect a rejection for this reason with this text in its sentence."""
     return pytest.raises(RecordRejected, match=f"^{reason}: .*{text}")
 
 
 def test_a_field_that_the_writer_does_not_know_has_its_default():
-    """Bytes, decimals and arrays too, each time anew: what one record does to its default no other one sees."""
+    """A field that is missing from the writer's schema gets its default.
+
+    Bytes and decimals get theirs too. Each record has its own copy: a change to it does not show in other records.
+    """
     world = World(ORDER)
     codec = world.codec()
     message = world.framed(record(("id", "int")), {"id": 7})
@@ -61,7 +64,7 @@ def test_a_field_that_the_writer_does_not_know_has_its_default():
 
 
 def test_a_field_that_the_reader_does_not_know_is_left_out():
-    """In a publish and in a delta: so does any reader of Avro."""
+    """A field that is missing from the reader's schema is dropped from publishes and deltas, as by any Avro reader."""
     world = World(ORDER)
     message = world.framed(
         record(("id", "long"), ("colour", "string"), ("qty", "int")), {"id": 1, "colour": "red", "qty": 3}
@@ -71,7 +74,7 @@ def test_a_field_that_the_reader_does_not_know_is_left_out():
 
 
 def test_an_alias_maps_the_old_name_in_publishes_deltas_and_pointers():
-    """A publisher that still writes the old name says the old name in header `fields` as well."""
+    """An alias maps the old field name to the new one, in bodies and in the pointers of header `fields`."""
     reader = record(("id", "long"), ("amount", "int", 0))
     reader["fields"][1]["aliases"] = ["qty"]
     world = World(reader)
@@ -106,7 +109,7 @@ def test_an_alias_maps_the_old_name_in_publishes_deltas_and_pointers():
     ],
 )
 def test_a_type_is_promoted(writer, reader, value, expected):
-    """As Avro's resolution says, and to other units or scales of one logical type where the value fits."""
+    """Types are promoted by Avro's resolution, and to other units or scales of a logical type where the value fits."""
     world = World(record(("id", "long"), ("x", reader)))
     decoded = world.codec().decode(world.framed(record(("id", "long"), ("x", writer)), {"id": 1, "x": value}))["x"]
     assert repr(decoded) == repr(expected)
@@ -123,15 +126,18 @@ def test_a_type_is_promoted(writer, reader, value, expected):
         ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, {"type": "enum", "name": "E", "symbols": ["A"]}, "B"),
     ],
 )
-def test_what_does_not_fit_is_a_schema_mismatch_that_names_the_field(writer, reader, value):
-    """Whether the schemas never fit, or this value does not."""
+def test_a_value_that_does_not_fit_is_a_schema_mismatch_that_names_the_field(writer, reader, value):
+    """A value that does not fit the reader's schema is rejected as `schema_mismatch` with the path of its field.
+
+    The schemas may never fit, or this value alone does not.
+    """
     world = World(record(("id", "long"), ("x", reader)))
     with refused("schema_mismatch", "/x"):
         world.codec().decode(world.framed(record(("id", "long"), ("x", writer)), {"id": 1, "x": value}))
 
 
 def test_an_unknown_symbol_is_the_enums_default():
-    """A reader that lags behind its writers goes on."""
+    """An unknown enum symbol is read as the enum's default, so a reader that lags behind its writers goes on."""
     reader = {"type": "enum", "name": "E", "symbols": ["A", "OTHER"], "default": "OTHER"}
     world = World(record(("x", reader)))
     message = world.framed(record(("x", {"type": "enum", "name": "E", "symbols": ["B", "A"]})), {"x": "B"})
@@ -139,7 +145,7 @@ def test_an_unknown_symbol_is_the_enums_default():
 
 
 def test_a_required_field_that_the_writer_lacks_is_a_schema_mismatch_in_a_publish_only():
-    """A delta may lack any field."""
+    """A publish without a required field is rejected as `schema_mismatch`; a delta may lack any field."""
     world = World(record(("id", "long"), ("qty", "int")))
     message = world.framed(record(("id", "long")), {"id": 1})
     with refused("schema_mismatch", "/qty"):
@@ -148,7 +154,7 @@ def test_a_required_field_that_the_writer_lacks_is_a_schema_mismatch_in_a_publis
 
 
 def test_stored_records_are_read_by_the_schema_of_today():
-    """A worker that starts with a newer schema fills in its defaults and follows its aliases."""
+    """A worker that starts with a newer schema reads stored records with its defaults and aliases."""
     world = World(record(("id", "long"), ("qty", "int"), ("gone", "string")))
     stored = world.codec().encode({"id": 1, "qty": 2, "gone": "x"})
     newer = record(("id", "long"), ("amount", "double"), ("note", ["null", "string"], None))
@@ -158,7 +164,10 @@ def test_stored_records_are_read_by_the_schema_of_today():
 
 
 def test_a_delta_has_the_fields_of_its_own_schema_and_no_defaults():
-    """To any depth; a null is there, whether or not it may be: what it does is the null policy's business."""
+    """A delta holds the fields of its writer's schema to any depth, and no defaults.
+
+    A null is kept even where the reader's type has none: its effect is decided by the null policy.
+    """
     world = World(ORDER)
     part = record(
         ("id", "long"), ("qty", ["null", "int"]), ("address", record(("zip", "string"), name="Zip")), name="OrderPart"
@@ -167,8 +176,8 @@ def test_a_delta_has_the_fields_of_its_own_schema_and_no_defaults():
     assert world.codec().decode_command(message, [], is_delta=True) == {"id": 7, "qty": None, "address": {"zip": "9"}}
 
 
-def test_header_fields_says_what_a_delta_carries():
-    """A null that it names is a value, one that it does not name is not there."""
+def test_header_fields_selects_the_fields_of_a_delta():
+    """Header `fields` selects the fields of a delta: a null in it is a value, others are absent."""
     world = World(ORDER)
     codec = world.codec()
     message = codec.encode(WHOLE | {"note": None})
@@ -200,14 +209,17 @@ def test_header_fields_says_what_a_delta_carries():
     ],
 )
 def test_a_header_fields_that_names_nothing_is_a_bad_header(header):
-    """Not JSON, not pointers, or pointers that lead nowhere."""
+    """A header `fields` that is no JSON, no list of pointers, or leads to no field is rejected as `bad_header`."""
     codec = World(ORDER).codec()
     with refused("bad_header", "fields"):
         codec.decode_command(codec.encode(WHOLE), [("fields", header)], is_delta=True)
 
 
-def test_our_deltas_say_what_is_in_them():
-    """By header `fields`; the body is of the derived schema, registered beside the topic's."""
+def test_encoded_deltas_name_their_fields_in_a_header():
+    """Sowstream's deltas name their fields in header `fields`; their body is written with the derived schema.
+
+    The derived schema is registered under the subject of the delta topic.
+    """
     world = World(ORDER)
     codec = world.codec()
     delta = {"id": 7, "note": None, "address": {"zip": "9"}, "price": Decimal("2.00")}
@@ -217,8 +229,11 @@ def test_our_deltas_say_what_is_in_them():
     assert int.from_bytes(data[1:5]) == world.client.get_latest_version("orders.delta-value").schema_id
 
 
-def test_a_union_of_several_records_keeps_its_branch_and_replaces_whole():
-    """Its values never merge: a part of one would be a part of another. What is left out of one has its default."""
+def test_a_union_of_several_records_keeps_its_branch_and_is_replaced_in_full():
+    """A value of a union of several records keeps its branch and is always replaced in full.
+
+    Such values never merge, since a part of one branch would be a part of another. Absent fields get their defaults.
+    """
     point = record(("x", "int"), ("y", "int", 0), name="Point")
     size = record(("x", "int"), name="Size")
     world = World(record(("id", "int"), ("what", ["null", "string", point, size])))
@@ -229,7 +244,7 @@ def test_a_union_of_several_records_keeps_its_branch_and_replaces_whole():
         assert codec.decode(message)["what"] == value
     data, headers = codec.encode_delta({"what": marked(dict, 2)({"x": 1})})
     assert codec.decode_command(data, headers, is_delta=True)["what"] == {"x": 1, "y": 0}
-    # One that does not say its branch is of the first that has its fields.
+    # A value without a branch gets the first one that has its fields.
     assert codec.decode(codec.encode({"id": 1, "what": {"x": 1, "y": 5}}))["what"] == {"x": 1, "y": 5}
     with pytest.raises(TypeError, match="/what"):
         codec.encode({"id": 1, "what": {"z": 1}})
@@ -252,14 +267,17 @@ def test_a_union_of_several_records_keeps_its_branch_and_replaces_whole():
         ([], "no record"),
     ],
 )
-def test_what_a_schema_has_no_way_to_write_is_a_type_error_that_says_which_part(value, text):
-    """Nothing is rounded, cut or left out in silence."""
+def test_a_value_outside_the_schema_is_a_type_error_with_its_path(value, text):
+    """A value that the schema cannot hold is a TypeError with its path: nothing is rounded, cut or dropped silently."""
     with pytest.raises(TypeError, match=text):
         World(ORDER).codec().encode(value)
 
 
-def test_what_is_shown_as_json_can_be_published_again():
-    """Decimals as numbers with their digits; dates, times and UUIDs as their texts."""
+def test_a_record_displayed_as_json_can_be_published_again():
+    """The JSON that is displayed for a record can be published again.
+
+    Decimals are numbers with all their digits; dates, times and UUIDs are texts.
+    """
     schema = record(
         ("price", PRICE), ("when", ["null", {"type": "long", "logicalType": "timestamp-micros"}]),
         ("day", {"type": "int", "logicalType": "date"}), ("at", {"type": "long", "logicalType": "time-micros"}),
@@ -281,7 +299,7 @@ def test_what_is_shown_as_json_can_be_published_again():
 
 
 def test_a_time_of_more_than_milliseconds_is_not_cut():
-    """Where the type counts milliseconds."""
+    """A time with microseconds is a TypeError where the schema counts milliseconds."""
     codec = World(record(("t", {"type": "long", "logicalType": "timestamp-millis"}))).codec()
     stamp = dt.datetime(2026, 1, 2, 3, 4, 5, 678000, dt.UTC)
     assert codec.decode(codec.encode({"t": stamp})) == {"t": stamp}
@@ -290,7 +308,10 @@ def test_a_time_of_more_than_milliseconds_is_not_cut():
 
 
 def test_the_schema_of_a_message_without_frame_is_in_a_header():
-    """As Confluent's clients put it there: one and the GUID, or zero and the id."""
+    """A message without a frame is read by the schema in its header.
+
+    Confluent's clients write a one and the GUID, or a zero and the id.
+    """
     from confluent_kafka.schema_registry import header_schema_id_serializer
     from confluent_kafka.schema_registry.avro import AvroSerializer
     from confluent_kafka.serialization import MessageField, SerializationContext
@@ -313,7 +334,7 @@ def test_the_schema_of_a_message_without_frame_is_in_a_header():
 
 
 def test_without_a_registry_messages_have_no_frame(tmp_path):
-    """They are of the topic's schema; a delta with header `fields` is of the one derived from it."""
+    """Without a registry messages have no frame and use the topic's schema; deltas use the schema derived from it."""
     codec = file_codec(ORDER, tmp_path)
     message = codec.encode(WHOLE)
     assert message == plain(ORDER, WHOLE)
@@ -323,7 +344,7 @@ def test_without_a_registry_messages_have_no_frame(tmp_path):
 
 
 def test_a_schema_from_a_file_is_registered_where_subscribers_look(tmp_path):
-    """Once, under the SOW topic's subject."""
+    """A schema from a file is registered once, under the SOW topic's subject, where subscribers look for it."""
     world = World()
     file_codec(ORDER, tmp_path)
     for _ in range(2):
@@ -333,8 +354,8 @@ def test_a_schema_from_a_file_is_registered_where_subscribers_look(tmp_path):
     assert codec.decode(codec.encode(WHOLE)) == WHOLE
 
 
-def test_whoever_only_reads_registers_nothing(tmp_path):
-    """What is stored is read by its frame, by whatever schema it was written."""
+def test_a_codec_that_only_reads_registers_no_schema(tmp_path):
+    """A codec that only reads registers no schema, and reads stored records by the schema of their frame."""
     world = World()
     file_codec(ORDER, tmp_path)
     codec = world.codec(schema=SchemaConfig(file=tmp_path / "schema.avsc"), reads_only=True)
@@ -343,8 +364,8 @@ def test_whoever_only_reads_registers_nothing(tmp_path):
     assert codec.decode_own(message) == codec.decode(message) == WHOLE
 
 
-def test_completing_a_record_fills_in_what_has_a_default():
-    """To any depth, in place; what has none is a schema mismatch."""
+def test_completing_a_record_adds_the_defaults():
+    """Completing a record adds defaults to any depth, in place; a missing field without one is a schema mismatch."""
     codec = World(ORDER).codec()
     value = {"id": 1, "address": {"zip": "9"}}
     codec.complete(value)
@@ -355,8 +376,8 @@ def test_completing_a_record_fills_in_what_has_a_default():
         codec.complete({"id": 1, "address": {}})
 
 
-def test_logical_types_come_as_pythons_and_go_back_digit_for_digit():
-    """Scale, microseconds, UUID and the numbers below them."""
+def test_logical_types_are_decoded_and_encoded_digit_for_digit():
+    """Logical types are decoded to Python's types and encoded again with scale, microseconds and nanoseconds."""
     schema = record(
         ("d", {"type": "fixed", "name": "D", "size": 8, "logicalType": "decimal", "precision": 18, "scale": 6}),
         ("t", {"type": "long", "logicalType": "timestamp-micros"}),
@@ -385,8 +406,8 @@ def test_logical_types_come_as_pythons_and_go_back_digit_for_digit():
         (CodecOptions(topic="orders", registry={"timeout": "1"}), "no url"),
     ],
 )
-def test_a_topic_without_a_schema_is_a_configuration_error_that_says_what_to_do(options, text):
-    """Before a record is read."""
+def test_a_topic_without_a_schema_is_a_configuration_error_with_the_remedy(options, text):
+    """An Avro topic without a schema is a configuration error at the start, with the remedy."""
     with pytest.raises(ConfigurationError, match=text):
         AvroCodec(options)
 
@@ -403,7 +424,7 @@ def test_a_topic_without_a_schema_is_a_configuration_error_that_says_what_to_do(
     ],
 )  # fmt: skip
 def test_a_schema_that_cannot_be_used_is_a_configuration_error(tmp_path, text, problem):
-    """Also one by which a few bytes would make a list that never ends."""
+    """A schema that cannot be used is a configuration error, also one whose few bytes would make an endless list."""
     file = tmp_path / "bad.avsc"
     file.write_text(text)
     with pytest.raises(ConfigurationError, match=f"bad.avsc: .*{problem}"):
@@ -411,8 +432,8 @@ def test_a_schema_that_cannot_be_used_is_a_configuration_error(tmp_path, text, p
 
 
 @pytest.mark.parametrize("package", ["fastavro", "confluent_kafka.schema_registry"])
-def test_a_missing_package_is_a_configuration_error_that_says_what_to_install(monkeypatch, package):
-    """The extra has both the codec's and the registry's."""
+def test_a_missing_package_is_a_configuration_error_with_the_install_command(monkeypatch, package):
+    """A missing package of the codec or the registry's client is a configuration error with the install command."""
     for module in [name for name in sys.modules if name.startswith("processor.codec.avro")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, package, None)

@@ -1,4 +1,4 @@
-"""Bytes that nobody meant as Avro: each is rejected with a reason, in bounded time and memory."""
+"""Hostile and damaged Avro messages are rejected with a reason, in bounded time and memory."""
 
 import datetime as dt
 import json
@@ -53,7 +53,7 @@ NODE = record(("id", "int"), ("next", ["null", "Node"]), ("list", {"type": "arra
 
 
 def reason_of(codec, data, headers=None):
-    """Why bytes are rejected; None for a value."""
+    """The reason for which bytes are rejected; None if they are decoded."""
     try:
         if headers is None:
             codec.decode(data)
@@ -66,7 +66,7 @@ def reason_of(codec, data, headers=None):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_random_and_mutated_bytes_are_a_value_or_rejected(tmp_path, seed):
-    """Never another error: cut short, with bytes changed, added or random from the start."""
+    """Random, damaged and truncated bytes are decoded or rejected, and never cause another error."""
     print(f"seed {seed}")
     rng = random.Random(seed)
     codec = file_codec(EVERYTHING, tmp_path)
@@ -86,7 +86,7 @@ def test_random_and_mutated_bytes_are_a_value_or_rejected(tmp_path, seed):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_random_frames_are_rejected(seed):
-    """With a registry most bytes are no frame, or name a schema that nobody registered."""
+    """Random frames are decoded or rejected: most are no frame, or carry the id of an unregistered schema."""
     print(f"seed {seed}")
     rng = random.Random(seed)
     world = World(EVERYTHING)
@@ -99,14 +99,14 @@ def test_random_frames_are_rejected(seed):
 
 
 def test_bytes_after_the_record_are_undecodable(tmp_path):
-    """What is read is all there is."""
+    """Bytes after the end of the record are rejected as `undecodable`."""
     codec = file_codec(EVERYTHING, tmp_path)
     assert codec.decode(codec.encode(VALUE)) == VALUE
     assert reason_of(codec, codec.encode(VALUE) + b"\0") == "undecodable"
 
 
-def test_lengths_that_lie_cost_nothing(tmp_path):
-    """A string, a block or a decimal announced as enormous takes no memory and no time."""
+def test_false_lengths_cost_nothing(tmp_path):
+    """An enormous announced length of a string, a block or a decimal takes no memory and no time."""
     codec = file_codec(
         record(("a", {"type": "array", "items": "string"}), ("m", {"type": "map", "values": "int"})), tmp_path
     )
@@ -129,7 +129,7 @@ def test_lengths_that_lie_cost_nothing(tmp_path):
 
 
 def test_a_decimal_of_a_megabyte_is_refused_before_it_is_a_number(tmp_path):
-    """Its digits would take minutes."""
+    """A decimal of a megabyte is rejected before it becomes a number, since its digits would take minutes."""
     price = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
     codec = file_codec(record(("price", price)), tmp_path)
     raw = file_codec(record(("price", "bytes")), tmp_path).encode({"price": b"\x7f" * 1_000_000})
@@ -138,12 +138,12 @@ def test_a_decimal_of_a_megabyte_is_refused_before_it_is_a_number(tmp_path):
 
 
 def nested(levels):
-    """A Node in a Node, so many levels, written by hand: fastavro itself would not survive it."""
+    """The bytes of nested Nodes, written by hand because fastavro itself would crash."""
     return b"\x02\x02" * (levels - 1) + b"\x02\x00" + b"\x00" * levels
 
 
 def test_nesting_as_deep_as_max_depth_is_read_and_one_level_more_is_too_deep(tmp_path):
-    """Objects and arrays count."""
+    """Nesting of objects and arrays up to `max_depth` is read, and one level more is `too_deep`."""
     codec = file_codec(NODE, tmp_path, max_depth=20)
     # The array in the innermost object is a level as well.
     assert codec.decode(nested(19))["next"]["next"]["id"] == 1
@@ -154,7 +154,10 @@ def test_nesting_as_deep_as_max_depth_is_read_and_one_level_more_is_too_deep(tmp
 
 
 def test_a_million_levels_do_not_end_the_process(tmp_path):
-    """The library recurses in C: without a look ahead, five thousand levels are the end of the worker."""
+    """A million levels do not crash the process.
+
+    fastavro recurses in C: without a check in advance, five thousand levels would end the worker.
+    """
     code = (
         "from pathlib import Path\n"
         "from tests.codec.avro_world import file_codec\n"
@@ -166,7 +169,7 @@ def test_a_million_levels_do_not_end_the_process(tmp_path):
 
 
 def test_a_number_of_no_symbol_is_undecodable(tmp_path):
-    """Also a negative one, which Python would count from the end."""
+    """An enum number without a symbol is `undecodable`, also a negative one, which Python would count from the end."""
     codec = file_codec(record(("e", {"type": "enum", "name": "E", "symbols": ["A", "B"]})), tmp_path)
     assert codec.decode(b"\x02") == {"e": "B"}
     for data in (b"\x01", b"\x04", b"\x03"):
@@ -174,7 +177,7 @@ def test_a_number_of_no_symbol_is_undecodable(tmp_path):
 
 
 def test_a_writers_schema_that_cannot_be_used_is_a_schema_mismatch():
-    """A schema of the registry is no better than who registered it."""
+    """A writer's schema from the registry that cannot be used is a schema mismatch."""
     world = World(EVERYTHING)
     codec = world.codec()
     for schema in (
@@ -188,7 +191,10 @@ def test_a_writers_schema_that_cannot_be_used_is_a_schema_mismatch():
 
 
 def test_a_message_with_more_containers_than_its_length_allows_is_refused_and_never_written(tmp_path):
-    """A hundred thousand are always allowed, and then one for every 8 bytes; what is read can be written again."""
+    """A message with more containers than its length allows is rejected, and such a value is never written.
+
+    A hundred thousand are always allowed, and beyond that one for every 8 bytes.
+    """
     codec = file_codec(record(("either", {"type": "array", "items": ["null", "string", "long"]})), tmp_path)
     allowed = codec.encode({"either": [None] * 99_000})
     assert len(codec.decode(allowed)["either"]) == 99_000

@@ -1,4 +1,4 @@
-"""Whatever a schema allows comes back as it was: records, deltas, branches of unions, logical types."""
+"""Every value of a schema is read back as it was written: records, deltas, branches of unions, logical types."""
 
 import json
 import tempfile
@@ -26,14 +26,14 @@ FILES = Path(_DIRECTORY.name)
 
 @st.composite
 def schema_and_values(draw, *, partial=False):
-    """A schema, and records or deltas of it."""
+    """A schema with some of its records or deltas."""
     schema = draw(SCHEMAS)
     parsed = Schema(json.dumps(schema))
     return schema, draw(st.lists(values(parsed, parsed.root, partial=partial), min_size=1, max_size=4))
 
 
 def shown(value):
-    """A value's text, types and branches included, members sorted: their order is no part of it."""
+    """A value's text with types and branches, members sorted, since their order is no part of the value."""
     if isinstance(value, dict):
         return type(value).__name__ + str([f"{name!r}: {shown(value[name])}" for name in sorted(value)])
     return str([shown(item) for item in value]) if type(value) is list else repr(value)
@@ -41,8 +41,8 @@ def shown(value):
 
 @QUICK
 @given(schema_and_values())
-def test_a_record_of_any_schema_comes_back_as_it_was(given_both):
-    """Written and read, a value is the same, of the same types, and written again it is the same bytes."""
+def test_a_record_of_any_schema_is_read_back_as_written(given_both):
+    """A record of any schema is read back with the same values and types, and is written again as the same bytes."""
     schema, records = given_both
     codec = file_codec(schema, FILES)
     for record in records:
@@ -57,8 +57,8 @@ def test_a_record_of_any_schema_comes_back_as_it_was(given_both):
 
 @QUICK
 @given(schema_and_values(partial=True))
-def test_a_delta_of_any_schema_comes_back_as_it_was(given_both):
-    """By the derived schema and header `fields`: neither a field more nor one less, null or not."""
+def test_a_delta_of_any_schema_is_read_back_as_written(given_both):
+    """A delta of any schema is read back with exactly its fields, nulls included."""
     schema, deltas = given_both
     codec = file_codec(schema, FILES)
     for delta in deltas:
@@ -69,7 +69,7 @@ def test_a_delta_of_any_schema_comes_back_as_it_was(given_both):
 @QUICK
 @given(SCHEMAS)
 def test_every_field_of_a_derived_schema_can_be_left_out(schema):
-    """An empty delta can be written, and a later schema of deltas can read an earlier one's: all have defaults."""
+    """Every field of a derived delta schema has a default, so deltas may be empty, and older ones can be read."""
     derived = json.loads(delta_schema_text(Schema(json.dumps(schema))))
     assert all(field["type"][0] == "null" and field["default"] is None for field in derived["fields"])
     codec = file_codec(schema, FILES)
@@ -78,8 +78,8 @@ def test_every_field_of_a_derived_schema_can_be_left_out(schema):
 
 @settings(QUICK, max_examples=20)
 @given(schema_and_values())
-def test_confluents_deserializer_reads_what_we_write(given_both):
-    """Frame, id and bytes are what other clients know."""
+def test_confluents_deserializer_reads_our_messages(given_both):
+    """Confluent's deserializer reads the frame, the schema id and the body that the codec writes."""
     from confluent_kafka.schema_registry.avro import AvroDeserializer
 
     schema, records = given_both

@@ -1,4 +1,4 @@
-"""The message type BSON: a document of pymongo's types."""
+"""The message type BSON reads and writes documents of pymongo's types."""
 
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -14,8 +14,11 @@ from tests.codec.refusing import refused
 CODEC = BsonCodec()
 
 
-def test_every_type_is_written_as_it_came():
-    """Byte for byte: short and long integers, dates beyond Python's, decimals with their zeros, legacy UUIDs."""
+def test_every_type_is_written_again_byte_for_byte():
+    """Every BSON type is written again byte for byte.
+
+    Among them are short and long integers, dates beyond Python's, decimals with their zeros and legacy UUIDs.
+    """
     value = {
         "i": 1, "l": bson.Int64(1), "d": bson.Decimal128("1.00"), "o": bson.ObjectId(b"0" * 12),
         "far": bson.DatetimeMS(2**60), "old": bson.Binary(b"0" * 16, 3), "re": bson.Regex("^a", "im"),
@@ -39,7 +42,7 @@ def test_dates_are_utc_and_of_milliseconds():
 
 @pytest.mark.parametrize("key", [7, bson.Int64(7)])
 def test_both_integers_make_a_key(key):
-    """Which of them a driver sends depends on the language."""
+    """Both BSON integer types form the same key: a driver's language decides which one it sends."""
     topic = TopicConfig(message_type="bson")
     driver = ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
     driver.pipe_batch([("7", {"id": key, "a": 1}, None), ("7", {"id": key, "b": bson.Int64(2)}, None)])
@@ -59,13 +62,13 @@ def test_both_integers_make_a_key(key):
     ids=repr,
 )
 def test_bad_bytes_are_refused(data, why):
-    """With what the parser knows of the place."""
+    """Bad bytes are rejected with the parser's message."""
     assert refused(CODEC, data).startswith("undecodable: not BSON: ")
     assert why in refused(CODEC, data)
 
 
 def test_a_valid_document_of_thousands_of_levels_is_too_deep():
-    """The stack holds."""
+    """A valid document of thousands of levels is rejected as `too_deep` without exhausting the stack."""
     data = b"\x05\0\0\0\0"
     for _ in range(5000):
         data = (len(data) + 8).to_bytes(4, "little") + b"\x03a\0" + data + b"\0"
@@ -73,7 +76,7 @@ def test_a_valid_document_of_thousands_of_levels_is_too_deep():
 
 
 @pytest.mark.parametrize("value", [{"a": 2**64}, {"a": {1: 2}}, {"a\0": 1}, {"a": object()}, [1], {"a": "\ud800"}])
-def test_what_it_cannot_say_is_a_type_error(value):
-    """The message names what was wrong."""
+def test_an_unsupported_value_is_a_type_error(value):
+    """A value that BSON cannot represent is a TypeError that names the problem."""
     with pytest.raises(TypeError, match="BSON"):
         CODEC.encode(value)

@@ -1,4 +1,4 @@
-"""The message types composite-local and composite-global: parts of other types."""
+"""The message types composite-local and composite-global consist of parts of other types."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ BOTH = pytest.mark.parametrize("make", [CompositeLocalCodec, CompositeGlobalCode
     ids=repr,
 )
 def test_a_part_without_bytes_is_absent(make, data, value):
-    """Also where the parts at the end are missing altogether."""
+    """A part without bytes is absent, also where the last parts are missing altogether."""
     assert make(OPTIONS).decode(data) == value
 
 
@@ -45,7 +45,7 @@ def test_a_part_without_bytes_is_absent(make, data, value):
     ids=repr,
 )
 def test_bad_bytes_are_refused_with_the_part(make, data, why):
-    """The byte in the message, then what the part's type says."""
+    """Bad bytes are rejected with the part, its place in the message and the message of the part's codec."""
     assert refused(make(OPTIONS), data).startswith(why)
 
 
@@ -61,8 +61,8 @@ def test_bad_bytes_are_refused_with_the_part(make, data, why):
     ],
     ids=repr,
 )
-def test_what_it_cannot_say_is_a_type_error(make, value, why):
-    """The message names the part."""
+def test_an_unsupported_value_is_a_type_error(make, value, why):
+    """A value that a composite cannot represent is a TypeError that names the part."""
     with pytest.raises(TypeError) as caught:
         make(OPTIONS).encode(value)
     assert why in str(caught.value)
@@ -78,13 +78,16 @@ def test_what_it_cannot_say_is_a_type_error(make, value, why):
     ],
 )
 def test_parts_that_cannot_be_are_a_configuration_error(make, parts, why):
-    """None at all, a composite in a composite, a type that is not installed."""
+    """Parts that are empty, composite themselves or not installed are a configuration error."""
     with pytest.raises(ConfigurationError, match=why):
         make(CodecOptions(parts=parts))
 
 
 def test_a_part_without_deltas_is_its_bytes_where_parts_have_deltas():
-    """It is replaced whole, unknown fields and all; it is parsed all the same, and bad bytes are refused."""
+    """A part whose type cannot do deltas is its bytes in composite-local, replaced in full with its unknown fields.
+
+    It is parsed all the same, and bad bytes are rejected.
+    """
     options = CodecOptions(parts=("protobuf",), schema=SchemaConfig(file=PROTO_FILE, message="test.Order"))
     data = b"\0\0\0\x02\x08\x07"
     assert CompositeLocalCodec(options).decode(data) == {"0": b"\x08\x07"}
@@ -94,7 +97,10 @@ def test_a_part_without_deltas_is_its_bytes_where_parts_have_deltas():
 
 
 def test_a_part_that_needs_headers_for_its_deltas_is_refused_where_parts_have_deltas():
-    """An Avro delta says by header which fields it carries, and a composite has headers once for all parts."""
+    """A part whose deltas need headers is a configuration error in composite-local.
+
+    An Avro delta names its fields in a header, and a composite message has its headers once for all parts.
+    """
     options = CodecOptions(
         parts=("avro",), schema=SchemaConfig(file=Path(__file__).parents[2] / "schemas" / "order.avsc")
     )

@@ -1,4 +1,4 @@
-"""What every installed message type keeps: values come back strictly, bad bytes are refused with a reason."""
+"""The contract of every message type: values are read back strictly, bad bytes are rejected with a reason."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,31 +20,31 @@ NESTING = {
     "protobuf": (lambda inner: {"parent": inner}, {}, 2),
     "protobuf-presence": (lambda inner: {"a": inner}, {}, 1),
 }
-"""How a value of a type is put deeper, what is at the bottom, and how many levels there are before it is."""
+"""For each type: a function that nests a value, the innermost value, and the number of levels above it."""
 
 ELSEWHERE = {"avro"}
-"""Types that need a schema or a registry to be tried at all, and are tried so in tests of their own."""
+"""Types that need a schema or a registry, and have tests of their own."""
 
 VARIANTS = {"protobuf-presence"}
-"""Specimens of a type that has another one: by its schema it can do deltas, or not."""
+"""Second specimens of a type whose schema decides whether it can do deltas."""
 
 
 def test_every_installed_type_is_tried():
-    """Whoever adds a message type adds its specimen."""
+    """Every installed message type has a specimen; a new type needs one."""
     assert set(codec_names()) - ELSEWHERE == set(SPECIMENS) - VARIANTS
 
 
 @ALL
-def test_whether_it_can_do_deltas_is_declared(name):
-    """The types that carry full messages only are those of the specification."""
+def test_each_type_declares_whether_it_can_do_deltas(name):
+    """`can_delta` is false for exactly the types of full messages in the specification."""
     assert codec_of(name).can_delta is (name not in {"composite-global", "protobuf", "binary"})
     assert codec_of(name).can_delta is (SPECIMENS[name].bodies is not None)
 
 
 @pytest.mark.random
 @ALL
-def test_what_is_written_is_read_back(name):
-    """Every value comes back with its types, read as anybody's message and as our own."""
+def test_a_written_value_is_read_back(name):
+    """Every value is read back with its types, as a publisher's message and as a stored one."""
     codec = codec_of(name)
 
     @QUICK
@@ -60,8 +60,8 @@ def test_what_is_written_is_read_back(name):
 
 @pytest.mark.random
 @ALL
-def test_many_are_read_as_each_of_them(name):
-    """In their order, each with its types."""
+def test_many_messages_are_read_as_each_of_them(name):
+    """Messages decoded together give the same values, in order, as each decoded alone."""
     codec = codec_of(name)
 
     @QUICK
@@ -75,8 +75,8 @@ def test_many_are_read_as_each_of_them(name):
 
 @pytest.mark.random
 @ALL
-def test_bytes_that_nobody_wrote_are_refused_or_read(name):
-    """Random bytes and damaged messages: rejected for a reason with one sentence; what is read can be written again."""
+def test_random_bytes_are_rejected_or_read(name):
+    """Random and damaged bytes are rejected with a reason, or decoded to a value that can be written again."""
     codec = codec_of(name)
     messages = SPECIMENS[name].values.map(codec.encode)
 
@@ -86,20 +86,20 @@ def test_bytes_that_nobody_wrote_are_refused_or_read(name):
         try:
             value = codec.decode(data)
         except RecordRejected as refused:
-            told = refused
+            rejection = refused
         else:
             again = codec.decode_own(codec.encode(value))
             assert strict(again) == strict(value)
             return
-        assert told.reason in {"undecodable", "too_deep"}
-        assert told.detail
-        assert "\n" not in told.detail
+        assert rejection.reason in {"undecodable", "too_deep"}
+        assert rejection.detail
+        assert "\n" not in rejection.detail
 
     prove()
 
 
 def _damaged(parts):
-    """A message with a few bytes changed, left out or put in."""
+    """A message with a few bytes changed, removed or inserted."""
     message, data = parts
     damaged = bytearray(message)
     for _ in range(data.draw(st.integers(1, 3))):
@@ -110,7 +110,7 @@ def _damaged(parts):
 
 @pytest.mark.parametrize("name", sorted(NESTING))
 def test_nesting_is_refused_beyond_max_depth_and_not_before(name):
-    """At the limit a message is read; one level more is `too_deep`."""
+    """A message with `max_depth` levels is read; one level more is `too_deep`."""
     deeper, bottom, own_levels = NESTING[name]
     limit = 20
     roomy, codec = codec_of(name, max_depth=254), codec_of(name, max_depth=limit)
@@ -142,14 +142,14 @@ ABYSS = {
 
 @pytest.mark.parametrize("name", sorted(ABYSS))
 def test_hostile_depth_costs_a_rejection(name):
-    """A hundred thousand levels exhaust neither the stack nor the memory."""
+    """A hundred thousand levels are rejected and exhaust neither the stack nor the memory."""
     with pytest.raises(RecordRejected):
         codec_of(name).decode(ABYSS[name])
 
 
 @ALL
 def test_a_value_of_no_message_type_is_a_type_error(name):
-    """A plug-in that makes such a value is told so, and what was wrong."""
+    """A value that no message type can hold is a TypeError with a message, for the plug-in that created it."""
     codec = codec_of(name)
     for value in (object(), {"id": object()}, {"0": object()}, {7: "x"}, {"a": {1, 2}}, {"a": {7: "x"}}):
         with pytest.raises(TypeError, match=r"\w"):

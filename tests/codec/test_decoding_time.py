@@ -1,4 +1,4 @@
-"""A message of one mebibyte costs a worker less than a second, whatever its type and whoever wrote it."""
+"""Decoding a message of one mebibyte takes less than a second, for every message type and any bytes."""
 
 import contextlib
 import gc
@@ -15,17 +15,20 @@ from tests.codec.avro_world import file_codec
 from tests.codec.specimens import SPECIMENS, codec_of
 
 SECONDS_MAX = 1.0
-"""CPU time in which a mebibyte is accepted or refused; the slowest take half of it on a machine of two busy cores."""
+"""Limit of the CPU time in which a mebibyte is decoded or rejected.
+
+The slowest messages take half of it on a machine of two busy cores.
+"""
 
 QUARTER = hostile.MIB // 4
-"""Bytes of the messages of the fast suite, which have a quarter of the time."""
+"""Bytes of a message in the fast tests, which have a quarter of the time limit."""
 
 NAMES = sorted({*SPECIMENS, "avro"})
 
 
 @pytest.fixture(autouse=True)
 def _no_collector() -> Iterator[None]:
-    """Python's garbage collector does not run, as in a worker: its time is that of the objects of other tests."""
+    """Disable Python's garbage collector, as in a worker: it would spend its time on objects of other tests."""
     gc.collect()
     gc.disable()
     yield
@@ -40,18 +43,18 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def codec(name: str, tmp_path_factory: pytest.TempPathFactory) -> Codec:
-    """Its codec."""
+    """The codec of the message type."""
     if name == "avro":
         return file_codec(hostile.AVRO_SCHEMA, tmp_path_factory.mktemp("schema"))
     return codec_of(name)
 
 
 def slow_ones(codec: Codec, messages: Iterable[tuple[str, bytes]], size: int) -> list[str]:
-    """The messages that take longer than those of their size may, each with its seconds."""
+    """The messages that exceed the time limit for their size, each with its seconds."""
     slow = []
     for name, data in messages:
         seconds = decoding_s(codec, data)
-        # Beside other processes a core is slower at times: what is slow by itself is slow again.
+        # Other processes may slow a core down for a moment: only a slow message is slow twice.
         if seconds > SECONDS_MAX * size / hostile.MIB:
             seconds = min(seconds, decoding_s(codec, data))
         if seconds > SECONDS_MAX * size / hostile.MIB:
@@ -60,7 +63,7 @@ def slow_ones(codec: Codec, messages: Iterable[tuple[str, bytes]], size: int) ->
 
 
 def decoding_s(codec: Codec, data: bytes) -> float:
-    """CPU time of this thread until a message is decoded or refused."""
+    """The CPU time of this thread until a message is decoded or rejected."""
     begin_s = time.thread_time()
     with contextlib.suppress(RecordRejected):
         codec.decode(data)
@@ -68,24 +71,27 @@ def decoding_s(codec: Codec, data: bytes) -> float:
 
 
 def test_slow_messages_are_there_for_every_installed_type():
-    """A message type that is added needs its slow messages."""
+    """Every installed message type has slow messages; a new type needs some."""
     assert set(codec_names()) <= set(NAMES)
 
 
 def test_no_message_takes_longer_than_its_length(codec, name):
-    """Endless numbers, empty arrays, deep nesting, one name many times, huge lengths: read or refused in time."""
+    """Slow messages are decoded or rejected in the time that their length allows.
+
+    They hold endless numbers, empty arrays, deep nesting, one name many times and huge lengths.
+    """
     assert slow_ones(codec, hostile.messages_of(name, QUARTER).items(), QUARTER) == []
 
 
 def test_no_fuzzed_message_takes_longer_than_its_length(codec, name, random_seed):
-    """Pieces of slow messages, repeated and changed at random: read or refused in time."""
+    """Random messages built from slow ones are decoded or rejected in the time that their length allows."""
     messages = hostile.messages_of(name, QUARTER)
     assert slow_ones(codec, hostile.fuzzed(messages, random_seed, 6, QUARTER), QUARTER) == []
 
 
 @pytest.mark.long
 def test_no_message_of_a_mebibyte_takes_a_second(codec, name, random_seed):
-    """Slow messages and two hundred fuzzed ones of each type, of a mebibyte: read or refused within a second."""
+    """Slow and two hundred fuzzed messages of a mebibyte are decoded or rejected within a second, in each type."""
     messages = hostile.messages_of(name)
     assert slow_ones(codec, messages.items(), hostile.MIB) == []
     assert slow_ones(codec, hostile.fuzzed(messages, random_seed, 200), hostile.MIB) == []

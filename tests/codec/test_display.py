@@ -1,4 +1,4 @@
-"""Values of every message type as JSON for people."""
+"""Values of every message type are displayed as JSON."""
 
 import json
 import uuid
@@ -38,8 +38,8 @@ WHEN = datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
     ],
     ids=repr,
 )
-def test_what_json_has_no_type_for_is_text(value, line):
-    """Base64, ISO 8601, the text of an identifier; numbers stay numbers with all their digits."""
+def test_a_value_without_a_json_type_is_text(value, line):
+    """Values without a JSON type are displayed as text: base64, ISO 8601, identifiers; numbers keep all digits."""
     assert to_json_line(value) == line
     assert Message("sow", "t", "k", {"a": [value]}).to_json().endswith('"data":{"a":[' + line + "]}}")
     assert Message("sow", "t", "k", {"a": value}).data_json() == '{"a":' + line + "}"
@@ -47,8 +47,8 @@ def test_what_json_has_no_type_for_is_text(value, line):
 
 @settings(max_examples=200, deadline=None, print_blob=True)
 @given(nested(JSON | MSGPACK | BSON) | orders())
-def test_every_value_is_shown(value):
-    """One line of valid JSON, never an error."""
+def test_every_value_is_displayed(value):
+    """Every value is displayed as one line of valid JSON, never as an error."""
     line = to_json_line(value)
     assert "\n" not in line
     json.loads(line)

@@ -1,4 +1,4 @@
-"""The values that a message type declares for a field, and the merge rules that are refused by it at the start."""
+"""Message types declare the kinds of values of a field, and merge rules that do not fit are refused at the start."""
 
 import json
 
@@ -59,8 +59,8 @@ SCHEMA = record(
         ("/counts/a/b/c", set()),
     ],
 )
-def test_an_avro_schema_says_the_kinds_of_every_field(pointer, kinds):
-    """Logical types and branches of unions count; a field that nothing merges into has no kinds."""
+def test_an_avro_schema_declares_the_kinds_of_every_field(pointer, kinds):
+    """An Avro schema declares the kinds of every field, with logical types and unions; other values have none."""
     path = tuple(pointer.split("/")[1:])
     assert field_type(Schema(json.dumps(SCHEMA)), path) == FieldType(frozenset(kinds))
 
@@ -73,7 +73,10 @@ def test_types_without_a_schema_restrict_no_field(name):
 
 
 def test_a_composite_asks_its_parts():
-    """A path begins with the number of a part; inside a part of bytes, and beyond the parts, there is no field."""
+    """A composite asks its parts for the type of a field; a path begins with the number of a part.
+
+    Inside a part of bytes, and beyond the last part, there is no field.
+    """
     codec = load_codec("composite-local", CodecOptions(parts=("json", "msgpack", "binary")))
     assert codec.field_type(("0", "a")) == FieldType(None, any_number=True)
     assert codec.field_type(("1", "a")) == codec.field_type(("0",)) == FieldType()
@@ -108,8 +111,8 @@ GROUP_OF_QYT = [{"by": "/at", "fields": ["/qyt"]}]
     ],
     ids=str,
 )
-def test_a_rule_that_the_schema_rules_out_stops_the_start(settings, detail, tmp_path):
-    """A rule or group on a field of another kind, or on a field that does not exist, is a configuration error."""
+def test_a_rule_that_the_schema_forbids_is_refused_at_the_start(settings, detail, tmp_path):
+    """A rule or group on a field of the wrong kind, or on a field that does not exist, is a configuration error."""
     path = tmp_path / "schema.avsc"
     path.write_text(json.dumps(SCHEMA))
     with pytest.raises(ConfigurationError) as caught:
@@ -136,7 +139,7 @@ def test_rules_that_fit_the_schema_start(tmp_path):
 
 
 def test_a_double_beyond_a_float_is_refused_where_the_schema_has_a_float(tmp_path):
-    """A number too large for 32 bits is a TypeError of the codec, and not written as infinity."""
+    """A number too large for a float of 32 bits is a TypeError, and is not written as infinity."""
     path = tmp_path / "schema.avsc"
     path.write_text(json.dumps(record(("id", "string"), ("v", ["null", "float"], None), ("w", "float", 0.0))))
     driver = merging(message_type="avro", schema=str(path))

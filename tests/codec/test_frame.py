@@ -24,13 +24,13 @@ GUID = b"\x01" + bytes(range(16))
 
 @pytest.mark.parametrize("frame", [ID, GUID], ids=["id", "guid"])
 def test_a_json_message_is_read_behind_either_frame(frame):
-    """The value behind a frame is the value without it, down to numbers that only the exact way can read."""
+    """The value behind a frame equals the value without it, also for numbers that need the exact parser."""
     codec = JsonCodec()
     for text in (b'{"id":7}', b' {"n":18446744073709551616}', b"[]", b"1e999"):
         assert codec.decode(frame + text) == codec.decode(text)
 
 
-def test_what_confluents_serializer_writes_is_merged_without_its_frame():
+def test_messages_of_confluents_serializer_are_merged_without_their_frame():
     """Messages of Confluent's JSON serializer are merged, and neither SOW nor delta records have a frame."""
     registry = SchemaRegistryClient.new_client({"url": "mock://frames"})
     schema = '{"$schema":"http://json-schema.org/draft-07/schema#","title":"order","type":"object"}'
@@ -48,7 +48,7 @@ def test_what_confluents_serializer_writes_is_merged_without_its_frame():
 
 
 def test_a_record_without_a_kafka_key_is_keyed_from_behind_its_frame():
-    """A framed message without a Kafka key goes to the input again under the key in its body, its frame included."""
+    """A framed message without a Kafka key is re-keyed by the key field in its body and keeps its frame."""
     driver = ProcessorTestDriver(DeltaMerge, TopicConfig(), name="orders")
     driver.pipe_input(None, ID + b'{"id":7}')
     [again] = driver.pending_output("publish")
@@ -58,7 +58,7 @@ def test_a_record_without_a_kafka_key_is_keyed_from_behind_its_frame():
 
 
 def test_the_header_that_stands_for_a_frame_does_not_travel():
-    """Confluent's header is of the publisher's message, not of the merged record; other headers stay."""
+    """Confluent's schema header is dropped from SOW and delta records; other headers stay."""
     driver = ProcessorTestDriver(DeltaMerge, TopicConfig(), name="orders")
     driver.pipe_input("7", {"id": 7}, {"__value_schema_id": ID, "trace": "t"})
     for role in ("sow", "delta"):
@@ -83,7 +83,7 @@ def test_the_header_that_stands_for_a_frame_does_not_travel():
     ids=lambda part: part[:24].hex() if isinstance(part, bytes) else "",
 )
 def test_a_bad_frame_of_a_json_message_is_refused_with_its_place(data, why):
-    """Half a frame, a frame in a frame, and bad JSON behind a frame are rejected, each with a sentence of its own."""
+    """Half a frame, a frame in a frame, and bad JSON behind a frame are rejected, each with its own message."""
     assert refused(JsonCodec(), data).startswith(why)
 
 
@@ -95,7 +95,7 @@ def test_json_is_written_without_a_frame():
 
 
 def test_the_size_of_a_frame_follows_from_its_first_byte():
-    """An id takes five bytes with its mark, a GUID seventeen; nothing else begins a frame."""
+    """The first byte decides the size of a frame: five bytes with an id, seventeen with a GUID, otherwise none."""
     assert [frame_size(data) for data in (b"", b"{", b"\x02", ID, GUID)] == [0, 0, 0, 5, 17]
     assert id_frame(100_000) == ID
     assert without_frame(ID + b"x") == b"x"
@@ -105,13 +105,13 @@ def test_the_size_of_a_frame_follows_from_its_first_byte():
 @pytest.mark.parametrize("frame", [ID, GUID], ids=["id", "guid"])
 @pytest.mark.parametrize("path", [b"\x00", b"\x02\x04", b"\x04\x02\x00", b"\x02\xfe\xff\xff\xff\x0f"], ids=bytes.hex)
 def test_a_protobuf_message_is_read_behind_frame_and_path(frame, path):
-    """The path to the message type is skipped, whatever its length."""
+    """The path to the message type is skipped at any length."""
     assert without_protobuf_frame(frame + path + b"\x08\x07") == b"\x08\x07"
     assert codec_of("protobuf").decode(frame + path + b"\x08\x07")["id"] == 7
 
 
 def test_a_path_with_a_number_of_a_million_bytes_is_refused_at_once():
-    """A varint that never ends is rejected after five bytes, and does not keep a worker busy for minutes."""
+    """An endless varint in a path is rejected after five bytes and does not keep a worker busy for minutes."""
     begin = time.process_time()
     with pytest.raises(RecordRejected, match="more than 32 bits at byte 5"):
         without_protobuf_frame(b"\x00" * 5 + b"\x80" * 1_000_000)
@@ -119,7 +119,7 @@ def test_a_path_with_a_number_of_a_million_bytes_is_refused_at_once():
 
 
 def test_a_path_of_more_steps_than_any_message_type_has_is_refused():
-    """A hundred steps are read; a longer path would cost a worker time for nothing."""
+    """A path of a hundred steps is read; a longer one is rejected, since it would only cost time."""
     assert without_protobuf_frame(ID + b"\xc8\x01" + b"\x02" * 100 + b"\x08\x07") == b"\x08\x07"
     with pytest.raises(RecordRejected, match="a path of 101 steps at byte 5; 100 at most"):
         without_protobuf_frame(ID + b"\xca\x01" + b"\x02" * 101 + b"\x08\x07")

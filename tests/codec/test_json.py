@@ -1,4 +1,4 @@
-"""The message type JSON: what it reads, what it refuses and why, and numbers that nothing may round."""
+"""The message type JSON: the texts that it accepts and rejects, and numbers that are never rounded."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 
 
 def values(leaves):
-    """JSON values with such leaves."""
+    """JSON values with the given leaves."""
     return st.recursive(
         st.none() | st.booleans() | TEXTS | leaves,
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
@@ -34,8 +34,8 @@ def values(leaves):
 
 @PROVED
 @given(values(NUMBERS))
-def test_what_is_written_is_read_back(value):
-    """Every value comes back with its types, members in their order."""
+def test_a_written_value_is_read_back(value):
+    """Every value is read back with its types, its members in order."""
     data = CODEC.encode(value)
     assert repr(CODEC.decode(data)) == repr(CODEC.decode_own(data)) == repr(value)
 
@@ -43,7 +43,7 @@ def test_what_is_written_is_read_back(value):
 @PROVED
 @given(values(NUMBERS))
 def test_another_writers_spaces_and_escapes_change_nothing(value):
-    """A publisher that writes JSON in its own way is read as well; whole doubles keep their type."""
+    """Other writers' spaces and escapes do not change a value; whole doubles keep their type."""
     assert repr(CODEC.decode(json.dumps(value, indent=1).encode())) == repr(value)
 
 
@@ -67,7 +67,7 @@ def test_another_writers_spaces_and_escapes_change_nothing(value):
 )
 @pytest.mark.parametrize("pad", ["", " "], ids=["compact", "spaced"])
 def test_a_number_that_a_double_would_round_survives(literal, pad):
-    """It comes back digit for digit, from a publisher's message and from our own, in an array in an object too."""
+    """A number that a double would round is kept digit for digit, also in nested arrays and objects."""
     data = f'{{"a":{pad}[{{"b":{pad}{literal}}}],"c":{pad}1.5}}'.encode()
     value = CODEC.decode(data)
     assert type(value["a"][0]["b"]) is Decimal
@@ -78,7 +78,7 @@ def test_a_number_that_a_double_would_round_survives(literal, pad):
 
 
 def test_a_number_with_an_exponent_survives_by_value():
-    """Its spelling may change, as that of any number; its value does not."""
+    """A number with an exponent keeps its value; its spelling may change."""
     value = CODEC.decode(b'{"a": "\\u0061", "b": 9007199254740993e0}')
     assert value == {"a": "a", "b": Decimal(9007199254740993)}
     assert CODEC.decode(CODEC.encode(value)) == {"a": "a", "b": 9007199254740993}
@@ -87,7 +87,7 @@ def test_a_number_with_an_exponent_survives_by_value():
 @PROVED
 @given(values(EXACT_NUMBERS))
 def test_any_decimal_survives(value):
-    """Numbers of any length and size keep their exact value through reading, writing and reading again."""
+    """Numbers of any length and size keep their exact value when they are read, written and read again."""
     text = (
         json.dumps(value, default=lambda number: f"\ue000{number}\ue000")
         .replace('"\\ue000', "")
@@ -96,9 +96,11 @@ def test_any_decimal_survives(value):
     own = CODEC.encode(CODEC.decode(text.encode()))
 
     def numbers(data):
-        found = []
-        json.loads(data, parse_float=lambda n: found.append(Decimal(n)), parse_int=lambda n: found.append(Decimal(n)))
-        return found
+        decoded = []
+        json.loads(
+            data, parse_float=lambda n: decoded.append(Decimal(n)), parse_int=lambda n: decoded.append(Decimal(n))
+        )
+        return decoded
 
     assert numbers(own) == numbers(text)
     assert repr(CODEC.decode_own(own)) == repr(CODEC.decode(text.encode()))
@@ -119,24 +121,24 @@ def test_any_decimal_survives(value):
     ],
 )
 def test_a_number_that_fits_is_an_int_or_a_float(literal, value):
-    """Decimals are for numbers that need them: trailing zeros and long spellings do not."""
+    """A number that fits is an int or a float; trailing zeros and long spellings do not make it a Decimal."""
     assert repr(CODEC.decode(f'{{"a": {literal}}}'.encode())) == repr({"a": value})
 
 
 def test_only_messages_with_such_numbers_are_marked():
-    """A space at the end tells our own reader to look; usual messages carry none."""
+    """Only messages with exact numbers end with a space, which marks them for the codec's own reader."""
     assert CODEC.encode({"a": 1.5}) == b'{"a":1.5}'
     assert CODEC.encode({"a": Decimal("1E+400")}) == b'{"a":1E+400} '
 
 
 def test_long_digits_in_a_string_do_not_make_decimals():
-    """Card numbers, version numbers and addresses in strings leave the message as it is."""
+    """Long digits inside strings, such as card and version numbers, do not make decimals."""
     record = {"card": "41111111111111111111", "v": "1.2.3.4.5.6.7.8.9.10", "price": 1.25, "e": "1e-999"}
     assert CODEC.decode(json.dumps(record).encode()) == record
 
 
-def test_of_a_member_that_occurs_twice_the_last_counts():
-    """Rule 11, on the fast way and on the exact one."""
+def test_the_last_of_two_members_with_one_name_counts():
+    """The last of two members with the same name counts (rule 11), in the fast parser and in the exact one."""
     assert CODEC.decode(b'{"a":1,"b":2,"a":3}') == {"a": 3, "b": 2}
     assert CODEC.decode(b'{"a":1,"b":18446744073709551616,"a":3}') == {"a": 3, "b": Decimal(2**64)}
 
@@ -158,16 +160,16 @@ def test_of_a_member_that_occurs_twice_the_last_counts():
     ],
     ids=repr,
 )
-def test_what_is_no_json_is_undecodable_with_its_place(data, place):
-    """One sentence, with line, column and position where the parser knows them."""
+def test_invalid_json_is_undecodable_with_its_place(data, place):
+    """Invalid JSON is rejected as `undecodable` with one sentence and, if available, line, column and position."""
     with pytest.raises(RecordRejected) as caught:
         CODEC.decode(data)
     assert caught.value.reason == "undecodable"
     assert place in caught.value.detail
 
 
-def test_own_messages_that_somebody_damaged_are_undecodable():
-    """Reading without checks does not mean any other exception."""
+def test_damaged_stored_messages_are_undecodable():
+    """Damaged stored messages are rejected as `undecodable`, also by the reader without checks."""
     for data in (b"", b"{", b"{ "):
         with pytest.raises(RecordRejected, match="undecodable"):
             CODEC.decode_own(data)
@@ -176,7 +178,7 @@ def test_own_messages_that_somebody_damaged_are_undecodable():
 @pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}"), (b' [\n{"a" : ', b"}]")])
 @pytest.mark.parametrize(("number", "written"), [(b"1", b"1"), (b"1e999", b"1E+999"), (b"9" * 30, b"9" * 30)])
 def test_nesting_is_refused_beyond_max_depth_and_not_before(opening, closing, number, written):
-    """At the limit a message is read and can be written; one level more is `too_deep`, thousands more as well."""
+    """A message with `max_depth` levels is read and written; one or thousands more are `too_deep`."""
     levels = len(closing)
     for max_depth in (2, 10, 128, DEPTH_MAX):
         codec = JsonCodec(CodecOptions(max_depth))
@@ -189,7 +191,7 @@ def test_nesting_is_refused_beyond_max_depth_and_not_before(opening, closing, nu
 
 
 def test_brackets_do_not_make_depth():
-    """Many siblings, and brackets in strings, are not levels; an empty one at the bottom is."""
+    """Siblings and brackets in strings are no levels; an empty array at the bottom is one."""
     record = {"a": [[1], *([] for _ in range(1000))], "s": "[{" * 1000}
     assert JsonCodec(CodecOptions(3)).decode(orjson.dumps(record)) == record
     with pytest.raises(RecordRejected, match="too_deep"):
@@ -198,7 +200,7 @@ def test_brackets_do_not_make_depth():
 
 @pytest.mark.parametrize("max_depth", [0, DEPTH_MAX + 1])
 def test_a_depth_that_could_not_be_written_is_a_configuration_error(max_depth):
-    """What is read must be writable: orjson writes 254 levels."""
+    """A `max_depth` above 254 is a configuration error, since orjson cannot write more levels."""
     with pytest.raises(ConfigurationError, match="1 to 254"):
         JsonCodec(CodecOptions(max_depth))
     deepest = JsonCodec(CodecOptions(DEPTH_MAX)).encode(json.loads("[" * DEPTH_MAX + "]" * DEPTH_MAX))
@@ -206,8 +208,8 @@ def test_a_depth_that_could_not_be_written_is_a_configuration_error(max_depth):
 
 
 @pytest.mark.parametrize("value", [{1: 2}, {"a": 1j}, {"a": Decimal("NaN")}, {"a": {1, 2}}], ids=repr)
-def test_what_json_cannot_say_is_a_type_error(value):
-    """A plug-in that puts such a value into a record is at fault, not the record."""
+def test_a_value_without_a_json_form_is_a_type_error(value):
+    """A value that JSON cannot represent is a TypeError, the fault of a plug-in and not of the record."""
     with pytest.raises(TypeError):
         CODEC.encode(value)
 
@@ -216,8 +218,8 @@ def test_what_json_cannot_say_is_a_type_error(value):
     b"7.19369477883690001e+17", b"-7.19369477883690001e17", b"1.23456789012345678901234e23", b"9007199254740993E0",
     b"719369477883690001.0", b"18446744073709551616",
 ])  # fmt: skip
-def test_a_number_with_an_exponent_stays_the_value_it_is(literal):
-    """A decimal that happens to be whole does not turn into an integer of 64 bits when it is written and read again."""
+def test_a_number_with_an_exponent_keeps_its_type(literal):
+    """An integral Decimal stays a Decimal, and does not become an integer of 64 bits, when written and read again."""
     codec = JsonCodec(CodecOptions())
     value = codec.decode(b'{"a":%b}' % literal)
     again = codec.decode_own(codec.encode(value))
@@ -230,15 +232,18 @@ def test_a_number_with_an_exponent_stays_the_value_it_is(literal):
     b"9007199254740993E0", b"719369477883690001.0", b"1e400",
 ])  # fmt: skip
 def test_a_number_with_a_point_or_an_exponent_is_written_with_one(literal):
-    """Others read what has neither as an int: rule 9 keeps the kinds apart, and beyond 64 bits too."""
+    """A number read with a point or an exponent is written with one, so others do not read an int (rule 9)."""
     codec = JsonCodec(CodecOptions())
     written = codec.encode(codec.decode(b'{"a":%b}' % literal))
     assert type(json.loads(written)["a"]) is float, written
     assert Decimal(written.strip()[5:-1].decode()) == Decimal(literal.decode())
 
 
-def test_what_is_written_takes_no_more_memory_than_it_is_long():
-    """Workers keep very many records as they were written. In a process of its own, to see its memory."""
+def test_a_written_message_takes_no_more_memory_than_its_length():
+    """A written message takes no more memory than its length, since workers keep many of them.
+
+    The test runs in a process of its own to measure its memory.
+    """
     program = """
 from pathlib import Path
 from processor.codec.json import JsonCodec
@@ -257,18 +262,18 @@ print((resident() - before) // len(kept))
 
 
 def one_by_one(messages):
-    """What each message says, or that it says nothing."""
-    codec, found = JsonCodec(), []
+    """The values of messages decoded one by one, or `RecordRejected`."""
+    codec, decoded = JsonCodec(), []
     for message in messages:
         try:
-            found.append(codec.decode_own(message))
+            decoded.append(codec.decode_own(message))
         except RecordRejected:
             return RecordRejected
-    return found
+    return decoded
 
 
 def together(messages):
-    """The same of all at once."""
+    """The values of messages decoded together, or `RecordRejected`."""
     try:
         return JsonCodec().decode_own_many(messages)
     except RecordRejected:
@@ -282,10 +287,13 @@ PIECES = [b"{}", b"1", b"1],[2", b'{"a":1},{"b":2}', b'{"a":[1', b"2]}", b'{"a":
 
 @settings(max_examples=2000, deadline=None, print_blob=True)
 @given(st.lists(st.sampled_from(PIECES), max_size=5))
-def test_messages_read_together_say_what_each_says_alone(messages):
-    """Bad ones that are a good text together are refused, even if another makes up for the number of values."""
-    said = together(messages)
-    assert repr(said) == repr(one_by_one(messages))
+def test_messages_read_together_equal_messages_read_alone(messages):
+    """Messages decoded together give the same values or the same rejection as one by one.
+
+    Bad messages that are valid JSON when joined are rejected, even if another one makes up for the number of values.
+    """
+    result = together(messages)
+    assert repr(result) == repr(one_by_one(messages))
 
 
 @pytest.mark.parametrize(
@@ -300,13 +308,16 @@ def test_messages_read_together_say_what_each_says_alone(messages):
     ],
 )
 def test_bad_messages_that_are_a_good_text_together_are_refused(messages):
-    """Each of them is bad, or its neighbour is."""
+    """Bad messages that are valid JSON when joined are rejected."""
     with pytest.raises(RecordRejected, match="not JSON"):
         JsonCodec().decode_own_many(messages)
 
 
 def test_a_message_nested_as_deep_as_can_be_read_is_read_among_others():
-    """One level more, that of the array they are in, would be too deep."""
+    """The deepest message that can be read alone can be read among others too.
+
+    The array that joins them would be one level too many.
+    """
     deep = b"[" * 1024 + b"]" * 1024
     one, nested = JsonCodec().decode_own_many([b"1", deep])
     assert (one, type(nested), len(nested)) == (1, list, 1)

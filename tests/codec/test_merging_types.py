@@ -1,4 +1,4 @@
-"""Every message type that can do deltas through the delta merge: what is stored, what is told, and that both agree."""
+"""Every message type with deltas keeps stored records and emitted deltas consistent under the delta merge."""
 
 import json
 
@@ -18,13 +18,13 @@ WHOLE = sorted(set(SPECIMENS) - set(DELTAS))
 
 
 def merging(name: str, **more) -> ProcessorTestDriver:
-    """A driver of a topic of a message type."""
+    """A driver with a delta merge on a topic of a message type."""
     topic = topic_of(name, **more)
     return ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
 
 
 def at(name: str, key: str, body: dict) -> dict:
-    """A body with its key in it."""
+    """A body with its key field set."""
     path = SPECIMENS[name].key.split("/")[1:]
     keyed = dict(body)
     node = keyed
@@ -46,7 +46,7 @@ STORIES = {
         b'<order id="7"><px><?sowstream object?>2</px></order>',
     ),
     "protobuf-presence": (
-        # id, a { b, cash }, c, rows { 1: {} }, card, and field 77 that the schema does not know.
+        # id, a { b, cash }, c, rows { 1: {} }, card, and field 77, which is not in the schema.
         b"\x3a\x01x\x0a\x017\x12\x0b\x18\x05\x31\0\0\0\0\0\0\xf8\x3f\x22\x02\x08\x05\x2a\x04\x08\x01\x12\0\xe8\x04\x01",
         b"\x12\x02\x18\0\x22\x02\x08\0",
         b"\x0a\x017\x12\x0b\x18\0\x31\0\0\0\0\0\0\xf8\x3f\x22\0\x2a\x04\x08\x01\x12\0\x3a\x01x\xe8\x04\x01",
@@ -63,7 +63,7 @@ STORIES = {
 
 @pytest.mark.parametrize("name", sorted(STORIES))
 def test_a_publish_a_delta_and_a_delete(name):
-    """Byte for byte: the record keeps what the delta does not name, and told are its key and what changed."""
+    """A delta publish keeps fields that it does not name; its delta has the key and the changes, byte for byte."""
     record, delta, merged, changed = STORIES[name]
     driver = merging(name)
     driver.pipe_batch([("7", record, {"command": "publish"}), ("7", delta, None), ("7", None, None)])
@@ -79,7 +79,7 @@ def test_a_publish_a_delta_and_a_delete(name):
 
 @pytest.mark.parametrize("name", DELTAS)
 def test_a_record_without_kafka_key_gets_the_one_in_its_body(name):
-    """The key fields are found by their paths in every type."""
+    """A record without a Kafka key is re-keyed by the key field in its body, in every message type."""
     driver = merging(name)
     driver.pipe_input(None, at(name, "7", {}))
     assert [record.key for record in driver.pending_output("publish")] == [b"7"]
@@ -87,7 +87,7 @@ def test_a_record_without_kafka_key_gets_the_one_in_its_body(name):
 
 @pytest.mark.parametrize("name", DELTAS)
 def test_bad_bytes_go_to_the_dead_letters(name):
-    """With the reason, and the records round them are merged."""
+    """A message with bad bytes becomes a dead letter with its reason; the records around it are merged."""
     bad = b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"
     driver = merging(name)
     driver.pipe_batch([("7", at(name, "7", {}), None), ("7", bad, None), ("8", at(name, "8", {}), None)])
@@ -146,10 +146,10 @@ def test_replayed_deltas_are_the_record(name):
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_type_without_deltas_carries_the_publishers_bytes(name):
-    """A delta publish replaces, and both outputs have the message byte for byte, a foreign spelling too."""
+    """A message type without deltas replaces records in full and keeps the publisher's bytes in both outputs."""
     messages = {
         "composite-global": [b'\0\0\0\x0a{"id": 7 }', b'\0\0\0\x09{"id": 7}\0\0\0\x04b=2\x01\0\0\0\0'],
-        # The second has its fields the other way round, and one that the schema does not know.
+        # The second one has its fields in reverse order, and one that is not in the schema.
         "protobuf": [b"\x08\x07\x6a\x00"[:2], b"\x10\x05\x08\x07\xf8\x07\x01"],
         "binary": [b"\x00\xff", b""],
     }[name]
@@ -162,5 +162,5 @@ def test_a_type_without_deltas_carries_the_publishers_bytes(name):
 
 
 def test_no_type_that_can_do_deltas_is_left_out():
-    """The stories and the law speak of all of them."""
+    """Every installed message type is covered by the examples and the law of this file."""
     assert set(DELTAS) | set(WHOLE) >= set(codec_names()) - {"avro"}

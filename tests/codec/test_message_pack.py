@@ -1,4 +1,4 @@
-"""The message type MessagePack: its own types, and lengths that lie."""
+"""The message type MessagePack keeps its own types and rejects false lengths."""
 
 import tracemalloc
 
@@ -11,21 +11,21 @@ from tests.codec.refusing import refused
 CODEC = MsgpackCodec()
 
 
-def test_extensions_timestamps_and_binary_are_written_as_they_came():
-    """Byte for byte, where the publisher wrote the short forms."""
+def test_extensions_timestamps_and_binary_are_written_again_byte_for_byte():
+    """Extensions, timestamps and binary values in their short forms are written again byte for byte."""
     data = msgpack.packb({"e": msgpack.ExtType(5, b"x"), "t": msgpack.Timestamp(1, 2), "b": b"\xff", "n": None})
     assert CODEC.encode(CODEC.decode(data)) == data
 
 
 def test_a_float_of_32_bits_keeps_its_value():
-    """It is written with 64."""
+    """A float of 32 bits keeps its value and is written with 64."""
     value = CODEC.decode(b"\x81\xa1a\xca\x3d\xcc\xcc\xcd")
     assert value == {"a": 0.10000000149011612}
     assert CODEC.decode(CODEC.encode(value)) == value
 
 
-def test_of_a_member_that_occurs_twice_the_last_counts():
-    """Rule 11 of merging."""
+def test_the_last_of_two_members_with_one_name_counts():
+    """The last of two members with the same name counts (rule 11 of merging)."""
     assert CODEC.decode(b"\x82\xa1a\x01\xa1a\x02") == {"a": 2}
 
 
@@ -45,14 +45,14 @@ def test_of_a_member_that_occurs_twice_the_last_counts():
     ids=repr,
 )
 def test_bad_bytes_are_refused_with_their_place(data, why):
-    """The byte at which the item begins, or the key."""
+    """Bad bytes are rejected with the byte at which the item begins, or with the map key."""
     assert refused(CODEC, data).startswith("undecodable: not MessagePack: ")
     assert why in refused(CODEC, data)
 
 
 @pytest.mark.parametrize("head", [b"\xdd", b"\xdf", b"\xc6", b"\xdb", b"\xc9"], ids=bytes.hex)
-def test_a_length_that_lies_costs_no_memory(head):
-    """Four thousand million items, promised in five bytes, again and again."""
+def test_a_false_length_costs_no_memory(head):
+    """A false length of four thousand million items costs no memory, however often it occurs."""
     data = (head + b"\xff\xff\xff\xff") * 1000
     tracemalloc.start()
     try:
@@ -66,7 +66,10 @@ def test_a_length_that_lies_costs_no_memory(head):
     ({"a": 2**64}, "MessagePack cannot write it"), ({"a": [{1: 2}]}, "the map key 1 is no text"),
     ({"a": "\ud800"}, "surrogates"), ({"a": 1j}, "complex"),
 ])  # fmt: skip
-def test_what_it_cannot_say_is_a_type_error(value, why):
-    """An int beyond 64 bits, a key that is no text, half a surrogate pair."""
+def test_an_unsupported_value_is_a_type_error(value, why):
+    """Values that MessagePack cannot represent are a TypeError.
+
+    They are an int beyond 64 bits, a key that is no text and half a surrogate pair.
+    """
     with pytest.raises(TypeError, match=why):
         CODEC.encode(value)

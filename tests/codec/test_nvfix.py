@@ -1,4 +1,4 @@
-"""The message types NVFIX and FIX: fields, repeated fields, separators."""
+"""The message types NVFIX and FIX: fields, repeated fields and separators."""
 
 from decimal import Decimal
 
@@ -13,7 +13,7 @@ PIPED = CodecOptions(separator="|")
 
 
 def test_the_last_separator_may_be_missing_and_is_written():
-    """As publishers do either; an equals sign after the first belongs to the value."""
+    """The last separator may be missing in a message and is always written; later equals signs belong to the value."""
     for data in (b"a=1|b=x=y|c=", b"a=1|b=x=y|c=|"):
         value = NvfixCodec(PIPED).decode(data)
         assert value == {"a": "1", "b": "x=y", "c": ""}
@@ -21,7 +21,7 @@ def test_the_last_separator_may_be_missing_and_is_written():
 
 
 def test_repeating_groups_are_arrays():
-    """Every value survives, in order; how the fields of a group were interleaved does not."""
+    """Repeated fields become arrays: every value is kept in order, the interleaving of a group is not."""
     codec = FixCodec(PIPED)
     value = codec.decode(b"35=D|453=2|448=A|447=D|448=B|447=D|55=IBM|")
     assert value == {"35": "D", "453": "2", "448": ["A", "B"], "447": ["D", "D"], "55": "IBM"}
@@ -29,7 +29,7 @@ def test_repeating_groups_are_arrays():
 
 
 def test_numbers_and_booleans_are_written_as_text():
-    """What a plug-in or a merge rule made is readable; every digit is kept."""
+    """Numbers and booleans from plug-ins and merge rules are written as text with every digit."""
     value = {"a": 1, "b": 1.5, "c": True, "d": Decimal(18446744073709551616), "e": ["x", 2]}
     assert NvfixCodec(PIPED).encode(value) == b"a=1|b=1.5|c=true|d=18446744073709551616|e=x|e=2|"
 
@@ -44,12 +44,12 @@ def test_numbers_and_booleans_are_written_as_text():
     ],
 )
 def test_bad_bytes_are_refused_with_their_place(data, why):
-    """The byte, also behind letters of several bytes."""
+    """Bad bytes are rejected with their offset in bytes, also after characters of several bytes."""
     assert refused(NvfixCodec(PIPED), data) == why
 
 
 def test_fix_takes_tags_only():
-    """Digits, and only those of ASCII."""
+    """FIX accepts tags of ASCII digits only."""
     assert refused(FixCodec(PIPED), b"35=D|x=1") == "undecodable: expected tag=value at byte 5; it is 'x=1'"
     assert "byte 0" in refused(FixCodec(PIPED), "٣=1".encode())
     with pytest.raises(TypeError, match="/x cannot be a field: 'x' is no tag"):
@@ -72,8 +72,8 @@ def test_fix_takes_tags_only():
     ],
     ids=repr,
 )
-def test_what_it_cannot_say_is_a_type_error_with_the_path(value, why):
-    """No field is written in another form than it is read in."""
+def test_an_unsupported_value_is_a_type_error_with_its_path(value, why):
+    """A value that would be read back differently is a TypeError with its path."""
     with pytest.raises(TypeError) as caught:
         NvfixCodec(PIPED).encode(value)
     assert why in str(caught.value)
@@ -81,6 +81,6 @@ def test_what_it_cannot_say_is_a_type_error_with_the_path(value, why):
 
 @pytest.mark.parametrize(("codec", "separator"), [(NvfixCodec, "="), (FixCodec, "="), (FixCodec, "5")])
 def test_a_separator_that_stands_in_fields_is_a_configuration_error(codec, separator):
-    """It could never be told from them."""
+    """A separator that can occur in fields is a configuration error."""
     with pytest.raises(ConfigurationError, match="separator is "):
         codec(CodecOptions(separator=separator))

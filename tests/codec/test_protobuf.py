@@ -1,4 +1,4 @@
-"""The message type protobuf: the fields of a descriptor set, or the bytes."""
+"""The message type protobuf decodes the fields of a descriptor set, or keeps the bytes without one."""
 
 import pytest
 from google.protobuf import descriptor_pb2
@@ -11,8 +11,8 @@ from tests.codec.refusing import refused
 from tests.codec.specimens import PROTO_FILE, codec_of
 
 
-def test_without_a_schema_it_is_the_bytes():
-    """Any bytes; a key must come from the publisher."""
+def test_without_a_schema_the_value_is_the_bytes():
+    """Without a schema the value is the bytes themselves, and the key must come from the publisher."""
     codec = protobuf_codec()
     assert codec.encode(codec.decode(b"\xff\0")) == b"\xff\0"
     with pytest.raises(TypeError, match="is bytes; this is dict"):
@@ -20,7 +20,7 @@ def test_without_a_schema_it_is_the_bytes():
 
 
 def test_fields_that_cannot_be_absent_have_their_defaults():
-    """Those of `optional`, oneofs and messages are there only where they are set, even to their defaults."""
+    """Fields without presence get their defaults; `optional` fields, oneofs and messages exist only if they are set."""
     codec = codec_of("protobuf")
     empty = {
         "id": 0,
@@ -42,14 +42,14 @@ def test_fields_that_cannot_be_absent_have_their_defaults():
 
 
 def test_an_unknown_field_is_no_error_and_an_unknown_enum_is_its_number():
-    """A newer publisher is read."""
+    """Unknown fields are ignored and unknown enum values are read as numbers, so a newer publisher can be read."""
     value = codec_of("protobuf").decode(b"\x08\x07\x30\x09\xf8\x07\x01")
     assert (value["id"], value["side"]) == (7, 9)
 
 
 @pytest.mark.parametrize("index", [b"\x00", b"\x02\x04", b"\x04\x02\x00"], ids=bytes.hex)
 def test_a_confluent_frame_is_skipped(index):
-    """The zero, the schema's number and the place of the message; none of it is looked up."""
+    """A Confluent frame with its schema id and message path is skipped without a look-up."""
     assert codec_of("protobuf").decode(b"\x00\x00\x00\x00\x07" + index + b"\x08\x07")["id"] == 7
 
 
@@ -57,7 +57,7 @@ def test_a_confluent_frame_is_skipped(index):
     "data", [b"\xff", b"\x08", b"\x00\x00", b"\x00" * 5, b"\x00" * 5 + b"\x06\x00", b"\x1a\x01\xff"]
 )
 def test_bad_bytes_are_refused(data):
-    """Cut off, no text, half a frame."""
+    """Truncated bytes, invalid texts and half a frame are rejected as `undecodable`."""
     assert refused(codec_of("protobuf"), data).startswith("undecodable: ")
 
 
@@ -82,15 +82,18 @@ def test_bad_bytes_are_refused(data):
     ],
     ids=repr,
 )
-def test_what_the_schema_does_not_take_is_a_type_error_with_the_path(value, why):
-    """No value is bent to fit."""
+def test_a_value_outside_the_schema_is_a_type_error_with_its_path(value, why):
+    """A value that the schema does not accept is a TypeError with its path; no value is converted to fit."""
     with pytest.raises(TypeError) as caught:
         codec_of("protobuf").encode(value)
     assert why in str(caught.value)
 
 
 def test_a_schema_that_cannot_be_used_is_a_configuration_error(tmp_path):
-    """No file, no descriptor set, one without its imports, no such message, a subject: each says what to do."""
+    """A schema that cannot be used is a configuration error with the remedy.
+
+    Covered are a missing file, no descriptor set, missing imports, an unknown message and a registry subject.
+    """
     junk, lonely = tmp_path / "junk", tmp_path / "lonely"
     junk.write_bytes(b"\xff")
     file = descriptor_pb2.FileDescriptorProto(name="a.proto", dependency=["b.proto"])

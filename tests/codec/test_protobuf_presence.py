@@ -1,4 +1,4 @@
-"""Protobuf messages with field presence: what their deltas change, remove and keep."""
+"""Protobuf messages with field presence: the fields that their deltas change, remove and keep."""
 
 import json
 
@@ -53,7 +53,7 @@ class Orders:
         self.driver = ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
 
     def send(self, body, headers=None):
-        """Publish the delta of key 7, bytes or fields; the record that comes of it, the delta and its headers."""
+        """Publish a delta of key 7 as bytes or fields; return the new record, the delta and the delta's headers."""
         before = len(self.driver.pending_output("sow"))
         self.driver.pipe_input("7", body if isinstance(body, bytes) else self.codec.encode(body), headers)
         if (letters := rejected(self.driver)) and len(self.driver.pending_output("sow")) == before:
@@ -67,7 +67,7 @@ ROWS = topic_of("protobuf-presence")
 
 
 def options(topic):
-    """What a topic says to its message type."""
+    """The codec options of a topic."""
     return CodecOptions(schema=topic.message_schema)
 
 
@@ -106,16 +106,16 @@ def test_a_default_of_proto2_is_no_value(two):
     assert two.send({"qty": 5})[1:] == ({"id": "7"}, {"empty": "true"})
 
 
-def test_a_full_publish_removes_what_is_not_set(rows):
-    """A publish replaces the record, and the delta names the fields that are gone."""
+def test_a_full_publish_removes_fields_that_are_not_set(rows):
+    """A full publish removes the fields that it does not set, and the delta names them."""
     rows.send({"id": "7", "b": 5, "c": [{"s": 1}], "a": {"b": 1}})
     record, delta, headers = rows.send({"id": "7", "a": {}}, {"command": "publish"})
     assert (record, delta) == ({"id": "7", "a": {}}, {"id": "7"})
     assert sorted(json.loads(headers["removed"])) == ["/a/b", "/b", "/c"]
 
 
-def test_setting_a_field_of_a_oneof_takes_the_other_one_away(rows):
-    """The record holds one field of a oneof, the one set last, and the delta names the other one as removed."""
+def test_setting_a_field_of_a_oneof_removes_the_other_one(rows):
+    """Setting a field of a oneof removes the other one from the record, and the delta names it as removed."""
     rows.send({"id": "7", "card": "x", "a": {"cash": 0}})
     record, delta, headers = rows.send({"cash": 0.0, "a": {"card": ""}})
     assert record == {"id": "7", "cash": 0.0, "a": {"card": ""}}
@@ -123,8 +123,8 @@ def test_setting_a_field_of_a_oneof_takes_the_other_one_away(rows):
     assert sorted(json.loads(headers["removed"])) == ["/a/cash", "/card"]
 
 
-def test_a_repeated_field_replaces_whole_and_is_emptied_by_remove(rows):
-    """Elements are never merged; an empty repeated field is absent, and header `remove` is the way to empty one."""
+def test_a_repeated_field_is_replaced_in_full_and_emptied_by_remove(rows):
+    """A repeated field is replaced in full; only header `remove` empties it, since an empty one is absent."""
     rows.send({"id": "7", "c": [{"s": 1}, {"s": 2}]})
     one = WholeMessage(s=3, ns=0)
     assert rows.send({"c": [{"s": 3}]}) == ({"id": "7", "c": [one]}, {"id": "7", "c": [one]}, {})
@@ -133,7 +133,7 @@ def test_a_repeated_field_replaces_whole_and_is_emptied_by_remove(rows):
 
 
 def test_a_map_merges_by_its_keys(rows):
-    """An entry of a delta is added or merged into its own; the map without its last entry is absent, as if empty."""
+    """An entry of a map is added or merged by its key; a map without entries is absent."""
     rows.send({"id": "7", "rows": {"1": {"b": 1}}})
     record, delta, _ = rows.send({"rows": {"1": {"card": "x"}, "-2": {}}})
     assert record["rows"] == {"1": {"b": 1, "card": "x"}, "-2": {}}
@@ -143,14 +143,14 @@ def test_a_map_merges_by_its_keys(rows):
     assert (record, headers) == ({"id": "7"}, {"removed": '["/rows"]'})
 
 
-def test_a_message_without_field_presence_replaces_whole(rows):
-    """A delta of a nested message that cannot tell absent from default is all of it, in a field and in a map."""
+def test_a_message_without_field_presence_is_replaced_in_full(rows):
+    """A nested message without field presence is replaced in full, in a field and in a map."""
     rows.send({"id": "7", "at": {"s": 5, "ns": 6}, "n": {"x": {"s": 1}, "y": {"ns": 1}}})
     record, delta, _ = rows.send({"at": {"ns": 7}, "n": {"x": {"ns": 2}}})
     assert record["at"] == delta["at"] == {"s": 0, "ns": 7}
     assert record["n"] == {"x": {"s": 0, "ns": 2}, "y": {"s": 0, "ns": 1}}
     assert delta["n"] == {"x": {"s": 0, "ns": 2}}
-    # What did not change of it is in the delta too: without it, a reader would take it for the default.
+    # The delta has the unchanged fields too: without them a reader would assume their defaults.
     rows.send({"at": {"s": 5, "ns": 6, "zones": ["x"]}})
     assert rows.send({"at": {"s": 5, "ns": 7}})[1]["at"] == {"s": 5, "ns": 7}
 
@@ -159,15 +159,15 @@ def test_a_message_without_field_presence_replaces_whole(rows):
     ("text", "is_match"),
     [("/at/s = 5", True), ("/at/s = 6", False), ("/c/ns = 2", True), ("/n/x/s > 0", True), ("/at IS NULL", True)],
 )
-def test_a_filter_looks_into_a_message_that_replaces_whole(text, is_match):
-    """Paths lead into such a message as into any object, and it has no value of its own."""
+def test_a_filter_looks_into_a_message_that_is_replaced_in_full(text, is_match):
+    """A filter's path leads into a message that is replaced in full as into any object; the message has no value."""
     codec = codec_of("protobuf-presence")
     record = codec.decode(codec.encode({"at": {"s": 5}, "c": [{"ns": 1}, {"ns": 2}], "n": {"x": {"s": 1}}}))
     assert compile_filter(text).matches(record) is is_match
 
 
 def test_a_delta_may_lack_required_fields_and_a_record_may_not(two):
-    """A delta without its key field is merged; a record, or an element of it, that would lack a field is rejected."""
+    """A delta may lack required fields; a record or an element of it that lacks one is rejected."""
     with pytest.raises(RecordRejected, match=r"schema_mismatch: /id is missing; two\.Order requires it"):
         two.codec.complete({"qty": 1})
     two.send({"id": "7", "qty": 1})
@@ -220,15 +220,15 @@ def test_unknown_fields_and_extensions_survive_a_merge_and_change_with_a_delta(t
     ],
     ids=repr,
 )
-def test_what_no_message_can_hold_is_a_type_error_with_the_path(value, why):
-    """Nothing is left out silently: an empty array, a null, bytes of another field."""
+def test_a_value_that_no_message_can_hold_is_a_type_error_with_its_path(value, why):
+    """A value that no message can hold is a TypeError with its path: an empty array, a null, bytes of another field."""
     with pytest.raises(TypeError) as caught:
         codec_of("protobuf-presence").encode(value)
     assert why in str(caught.value)
 
 
-def test_a_known_field_of_another_type_is_kept_as_an_unknown_one(rows):
-    """A number where the schema has a text is no value of the field: both are in the record, side by side."""
+def test_a_field_of_another_type_is_kept_as_an_unknown_one(rows):
+    """A field with another wire type than in the schema is kept as an unknown field next to the field itself."""
     record, _, _ = rows.send(b"\x08\x05" + rows.codec.encode({"id": "7"}))
     assert record == {"id": "7", "1": b"\x08\x05"}
     assert rows.send({"b": 1})[0] == {"id": "7", "b": 1, "1": b"\x08\x05"}
@@ -241,8 +241,8 @@ def test_an_extension_belongs_to_its_message(two):
             two.codec.encode({name: "x"})
 
 
-def test_completing_a_record_says_whether_something_was_lost():
-    """What a plug-in left empty is absent, inside arrays and maps too; a record that fits stays as it is."""
+def test_completing_a_record_returns_whether_it_changed():
+    """Completing a record removes empty values to any depth and returns whether it changed the record."""
     codec = codec_of("protobuf-presence")
     record = {"id": "7", "c": [], "rows": {"1": {"n": {}}}, "a": {"c": [{"s": 1, "zones": []}]}, "cash": 1, "card": "x"}
     assert codec.complete(record)
@@ -252,7 +252,7 @@ def test_completing_a_record_says_whether_something_was_lost():
 
 
 def test_frames_are_read_and_not_written(rows):
-    """Records and deltas behind Confluent's frame merge; what comes of them begins with the message itself."""
+    """Records and deltas behind Confluent's frame are merged, and SOW and delta records have no frame."""
     frame = b"\x00\x00\x00\x00\x07\x00"
     rows.send(frame + rows.codec.encode({"id": "7", "b": 1}), {"__value_schema_id": frame[:5]})
     assert rows.send(frame + rows.codec.encode({"b": 2})) == ({"id": "7", "b": 2}, {"id": "7", "b": 2}, {})
@@ -260,14 +260,14 @@ def test_frames_are_read_and_not_written(rows):
     assert not any(value.startswith(b"\x00") for value in values)
 
 
-def test_records_that_were_published_whole_before_are_merged(rows):
-    """A stored message that is still the publisher's own bytes, its frame included, takes deltas."""
+def test_records_with_the_publishers_own_bytes_are_merged(rows):
+    """A stored message with the publisher's own bytes and frame, from before deltas were possible, can be read."""
     data = rows.codec.encode({"id": "7", "b": 1, "c": [{"s": 1}]})
     assert rows.codec.decode_own(b"\x00\x00\x00\x00\x07\x00" + data) == rows.codec.decode(data)
 
 
 def test_bytes_do_not_depend_on_the_order_of_a_map():
-    """The same record is written as the same bytes, in whatever order its map was filled."""
+    """The bytes of a record do not depend on the order in which its map was filled."""
     codec = codec_of("protobuf-presence")
     keys = [str(number) for number in range(-20, 20)]
     one, other = ({"rows": {key: {} for key in order}} for order in (keys, keys[::-1]))
@@ -287,7 +287,7 @@ def test_a_part_of_a_composite_merges_by_presence():
 
 
 def test_a_conflated_copy_delivers_deltas_by_presence():
-    """Of two updates in an interval the copy delivers the fields that they touched, and what a oneof lost."""
+    """A conflated topic emits the fields that the updates of an interval changed, and the removed field of a oneof."""
     codec = codec_of("protobuf-presence")
     settings = ConflatedConfig(underlying="orders", interval="1s")
     driver = ProcessorTestDriver(Conflate, settings, name="orders_1s", topic=ROWS, underlying="orders")
@@ -302,8 +302,8 @@ def test_a_conflated_copy_delivers_deltas_by_presence():
     assert json.loads(told(delta)["removed"]) == ["/cash"]
 
 
-def test_a_message_nested_in_arrays_and_maps_is_too_deep_where_it_counts():
-    """Objects and arrays count alike towards `max_depth`, also in messages that replace whole."""
+def test_arrays_and_maps_count_towards_the_depth():
+    """Objects and arrays count alike towards `max_depth`, also in messages that are replaced in full."""
     for value, levels in [({}, 1), ({"at": {}}, 2), ({"at": {"zones": ["x"]}}, 3), ({"rows": {"1": {"c": [{}]}}}, 5)]:
         data = codec_of("protobuf-presence").encode(value)
         assert codec_of("protobuf-presence", max_depth=levels).decode(data) is not None

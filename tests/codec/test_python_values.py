@@ -1,4 +1,4 @@
-"""A message that Python code publishes is read as the value that was published, or is refused with its place."""
+"""Every Python value that is published is read back as the same value, or is refused with its path."""
 
 import datetime as dt
 import json
@@ -44,11 +44,11 @@ PLACES = {
     "composite-global": lambda value: {"0": {"id": 1, "v": value}},
     "binary": lambda value: value,
 }
-"""A message of each type without a schema, with a value in it."""
+"""For each type without a schema, a message that contains a value."""
 
 
-def tried(codec, message):
-    """What is read of a message, or REFUSED: with a TypeError that says why, and with no other error."""
+def read_back(codec, message):
+    """The value read from a message, or REFUSED if the codec raised a TypeError."""
     try:
         data = codec.encode(message)
     except TypeError:
@@ -59,7 +59,7 @@ def tried(codec, message):
 
 
 @pytest.mark.parametrize("name", sorted(PLACES))
-def test_a_message_reads_back_as_what_was_published_or_is_refused(name):
+def test_a_published_value_is_read_back_or_refused(name):
     """Every message type without a schema keeps each Python value, or raises a TypeError."""
     codec, place = codec_of(name), PLACES[name]
     kept = []
@@ -68,7 +68,7 @@ def test_a_message_reads_back_as_what_was_published_or_is_refused(name):
     @given(VALUES)
     def prove(value):
         message = place(value)
-        back = tried(codec, message)
+        back = read_back(codec, message)
         if back is not REFUSED:
             kept.append(value)
             assert reads_as(message, back, texts=name in TEXTS_ALONE)
@@ -79,14 +79,14 @@ def test_a_message_reads_back_as_what_was_published_or_is_refused(name):
 
 
 @pytest.mark.parametrize("name", sorted(set(PLACES) - TEXTS_ALONE - {"binary"}))
-def test_any_value_as_the_whole_message_is_kept_or_refused(name):
-    """A message that is no object is kept or refused, too: no other error leaves a codec."""
+def test_any_value_as_the_message_itself_is_kept_or_refused(name):
+    """A message that is no object is kept or refused as well; a codec raises no other error."""
     codec = codec_of(name)
 
     @settings(PROVED, max_examples=300)
     @given(VALUES)
     def prove(value):
-        back = tried(codec, value)
+        back = read_back(codec, value)
         assert back is REFUSED or reads_as(value, back)
 
     prove()
@@ -140,7 +140,7 @@ def kinds_codec():
 
 
 TEXT_FORMS = {"decimal", "date", "time", "stamp", "local", "uuid"}
-"""Fields of Avro that take what `sowstream sow` shows of a value, too."""
+"""Avro fields that also accept the text which `sowstream sow` displays."""
 
 
 @pytest.mark.parametrize("field", [field["name"] for field in AVRO["fields"]])
@@ -152,8 +152,8 @@ def test_avro_keeps_or_refuses_every_value_of_every_field(field):
     @given(VALUES)
     def prove(value):
         if field in TEXT_FORMS and isinstance(value, str | float | int):
-            return  # Taken for the value that they are shown as.
-        back = tried(codec, {field: value})
+            return  # Accepted as the displayed form of a value.
+        back = read_back(codec, {field: value})
         if back is not REFUSED:
             assert codec.encode_decoded(back) == codec.encode(back)
             assert field == "more" or reads_as(value, back[field], typed=True, short=field == "f")
@@ -169,7 +169,7 @@ def test_protobuf_keeps_or_refuses_every_value_of_every_field(field):
     @settings(PROVED, max_examples=150)
     @given(VALUES)
     def prove(value):
-        back = tried(codec, {field: value})
+        back = read_back(codec, {field: value})
         if back is not REFUSED and field != "inner":
             assert reads_as(value, back[field], typed=True, short=field == "f")
 
@@ -180,8 +180,8 @@ def test_protobuf_keeps_or_refuses_every_value_of_every_field(field):
     ("f", 1e39), ("f", 2**24 + 1), ("d", 2**53 + 1), ("d", 10**300 + 1), ("s", b"a"), ("t", 1), ("by_n", {"01": "x"}),
     ("by_n", {1: "x"}), ("many", [1.0, True]),
 ])  # fmt: skip
-def test_protobuf_refuses_what_a_field_would_change(field, value):
-    """A field that would hold another value than the one that was published is an error with its place."""
+def test_protobuf_refuses_values_that_a_field_would_change(field, value):
+    """A protobuf field that would change the published value is a TypeError with its path."""
     with pytest.raises(TypeError, match=f"^/{field}"):
         kinds_codec().encode({field: value})
 
@@ -191,8 +191,8 @@ def test_protobuf_refuses_what_a_field_would_change(field, value):
     ("stamp", dt.datetime(2024, 2, 29, 0, 0, 0, 1, dt.UTC)), ("decimal", Decimal("0.0001")), ("s", "\ud800"),
     ("local", dt.datetime(2024, 2, 29, tzinfo=dt.UTC)), ("decimal", math.nan),
 ])  # fmt: skip
-def test_avro_refuses_what_a_field_would_change(field, value):
-    """A field that would hold another value than the one that was published is an error."""
+def test_avro_refuses_values_that_a_field_would_change(field, value):
+    """An Avro field that would change the published value is a TypeError."""
     with pytest.raises(TypeError, match=r"\w"):
         file_codec(AVRO, FILES).encode({field: value})
 
@@ -209,15 +209,15 @@ NOT_NUMBERS = [math.nan, math.inf, -math.inf, LikeNumpy("nan"), Decimal("NaN"), 
     ("xml", lambda value: {"order": {"@id": "1", "px": value}}, "/order/px"),
     ("composite-local", lambda value: {"0": {"id": 1, "px": value}}, "/0/px"),
 ])  # fmt: skip
-def test_what_is_no_number_is_refused_with_its_place(name, message, place, value):
-    """NaN and the infinities, of any class and in any depth, are an error in the types that have none of them."""
+def test_nan_and_infinity_are_refused_with_their_path(name, message, place, value):
+    """NaN and the infinities of any class and at any depth are a TypeError with its path in types without them."""
     with pytest.raises(TypeError, match=rf"^{place}\b"):
         codec_of(name).encode(message(value))
 
 
 @pytest.mark.parametrize("name", ["msgpack", "bson"])
 @pytest.mark.parametrize("value", NOT_NUMBERS[:4], ids=repr)
-def test_what_is_no_number_is_kept_where_the_type_has_it(name, value):
+def test_nan_and_infinity_are_kept_where_the_type_has_them(name, value):
     """MessagePack and BSON have NaN and the infinities as numbers of 64 bits."""
     back = codec_of(name).decode(codec_of(name).encode({"px": value}))["px"]
     assert repr(back) == repr(float(value))
@@ -239,28 +239,28 @@ def test_a_number_of_any_length_is_published_exactly_as_json(value):
 @pytest.mark.parametrize("value", [
     dt.datetime(2024, 2, 29, tzinfo=dt.UTC), dt.date(2024, 2, 29), dt.time(1), uuid.UUID(int=7), Side.BUY, Point(1),
 ], ids=repr)  # fmt: skip
-def test_json_refuses_what_it_would_read_as_something_else(value):
-    """Orjson writes dates, UUIDs, enums and dataclasses by itself, and nobody reads them back as such."""
+def test_json_refuses_values_that_it_would_read_as_another_type(value):
+    """A value that orjson would write as another type, such as a date, UUID, enum or dataclass, is a TypeError."""
     with pytest.raises(TypeError, match=rf"^/a/0: {type(value).__name__} is not a JSON value"):
         codec_of("json").encode({"a": [value]})
 
 
-@pytest.mark.parametrize(("name", "value", "said"), [
+@pytest.mark.parametrize(("name", "value", "problem"), [
     ("msgpack", {"a": [({1: 2},)]}, "/a/0/0: the map key 1 is no text"),
     ("msgpack", {"a": [1, 2**64]}, "/a/1: MessagePack cannot write it"),
     ("bson", {"a": {"b": Decimal(1)}}, "/a/b: .*Decimal"),
     ("bson", {"a": dt.datetime(2024, 2, 29)}, "/a: .* would be read back as "),  # noqa: DTZ001
     ("bson", {"a": {"$x\0": 1}}, "/a: .*"),
 ])  # fmt: skip
-def test_the_place_of_what_cannot_be_written_is_named(name, value, said):
+def test_the_path_of_an_unsupported_value_is_named(name, value, problem):
     """The error of a codec begins with the JSON Pointer of the value that is at fault."""
-    with pytest.raises(TypeError, match="^" + said):
+    with pytest.raises(TypeError, match="^" + problem):
         codec_of(name).encode(value)
 
 
 @pytest.mark.parametrize("name", ["json", "msgpack", "bson"])
-def test_what_would_be_too_deep_to_be_read_is_not_written(name):
-    """A publisher is refused what every worker would reject as too deep."""
+def test_a_value_too_deep_to_be_read_is_not_written(name):
+    """A publisher cannot write a value that every worker would reject as too deep."""
     codec = codec_of(name, max_depth=20)
     value = 1
     for _ in range(19):
@@ -275,7 +275,7 @@ def test_what_would_be_too_deep_to_be_read_is_not_written(name):
 
 
 def test_a_recursive_avro_record_that_would_be_too_deep_is_not_written():
-    """A schema that contains itself allows any depth, but a reader does not."""
+    """A recursive Avro value beyond `max_depth` is not written, although its schema allows any depth."""
     codec = file_codec(AVRO, FILES, max_depth=20)
     value = {"i": 1}
     for _ in range(19):
@@ -286,7 +286,7 @@ def test_a_recursive_avro_record_that_would_be_too_deep_is_not_written():
 
 
 def test_values_that_came_from_messages_are_written_without_checks():
-    """`encode_decoded` writes the same bytes as `encode`: it leaves out what only Python's own values need."""
+    """`encode_decoded` writes the same bytes as `encode` without the checks that only values from Python code need."""
     value = {"t": msgpack.Timestamp(1, 2), "a": [1.5, None, {"b": b"x"}]}
     assert MsgpackCodec().encode_decoded(value) == MsgpackCodec().encode(value)
     document = {"t": bson.DatetimeMS(2**60), "d": bson.Decimal128("1.0")}

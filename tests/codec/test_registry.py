@@ -1,4 +1,4 @@
-"""Codecs are found by entry point: ours like anybody's."""
+"""Codecs are loaded by entry point, the built-in ones as well as those of other packages."""
 
 import sys
 
@@ -31,8 +31,8 @@ def installed(tmp_path, monkeypatch):
     sys.modules.pop("thirdparty_codec", None)
 
 
-def test_an_installed_codec_is_found_and_gets_its_options(installed):
-    """Whoever declares the entry point has a message type; ours comes in the same way."""
+def test_an_installed_codec_is_loaded_with_its_options(installed):
+    """A codec of another package is loaded by its entry point and gets its options."""
     assert load_codec("shout", CodecOptions(separator="?")).encode("hey") == b"HEY?"
     codec = load_codec("jason", CodecOptions(max_depth=3))
     assert isinstance(codec, JsonCodec)
@@ -40,13 +40,13 @@ def test_an_installed_codec_is_found_and_gets_its_options(installed):
 
 
 def test_an_unknown_message_type_is_a_configuration_error_with_a_suggestion(installed):
-    """The message names the nearest one that there is."""
+    """An unknown message type is a configuration error that names the nearest installed one."""
     with pytest.raises(ConfigurationError, match="there is no message type 'jasom'; did you mean 'jason'"):
         load_codec("jasom")
 
 
-def test_what_is_wrong_with_a_message_type_is_told_with_its_topic():
-    """Of many topics, the one to be mended is named, once."""
+def test_an_error_of_a_message_type_names_its_topic():
+    """An error of a message type names its topic, once."""
     topics = {"a": {"message_type": "composite-local"}, "b": {"message_type": "jsom"}, "c": {"message_type": "avro"}}
     config = Config.model_validate({"topics": topics})
     for name in topics:
@@ -56,6 +56,6 @@ def test_what_is_wrong_with_a_message_type_is_told_with_its_topic():
 
 
 def test_a_codec_that_cannot_be_loaded_is_a_configuration_error(installed):
-    """It says which object was missing, and the cause follows."""
+    """A codec that cannot be imported is a configuration error with the missing object."""
     with pytest.raises(ConfigurationError, match="'broken': thirdparty_codec:Missing cannot be loaded"):
         load_codec("broken")

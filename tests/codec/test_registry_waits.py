@@ -1,4 +1,4 @@
-"""A worker's thread waits for the schema registry for a moment only; the registry is asked in the background."""
+"""A worker's thread waits for the schema registry only briefly; the request goes on in the background."""
 
 import contextlib
 import json
@@ -29,7 +29,7 @@ def silent():
 
 
 class Gate:
-    """A question that is answered when the test says so."""
+    """A request function that answers when the test opens the gate."""
 
     def __init__(self):
         self.asked = []
@@ -45,7 +45,7 @@ class Gate:
 
 
 def test_a_silent_registry_holds_the_partition_and_takes_no_longer_than_it_may(monkeypatch):
-    """The call comes back after the wait, again and again, with the address and the remedy."""
+    """A silent registry holds the partition after the wait each time, with its address and the remedy."""
     monkeypatch.setattr(schemas, "REQUEST_TIMEOUT_S", 0.5)
     monkeypatch.setattr(schemas, "ANSWER_TIMEOUT_S", 0.5)
     with silent() as url:
@@ -55,12 +55,12 @@ def test_a_silent_registry_holds_the_partition_and_takes_no_longer_than_it_may(m
             with pytest.raises(PartitionHeld, match=rf"schema 7.*{url} .*nothing is lost") as caught:
                 registry.schema(7)
             assert caught.value.reason == "registry"
-            # Ten times the wait: other processes may have the core meanwhile.
+            # Ten times the wait, since other processes may occupy the core.
             assert time.monotonic() - begin_s < 10 * WAIT_S
 
 
 def test_the_answer_that_came_later_serves_the_next_try(monkeypatch):
-    """A registry that needs longer than the wait: one question, and then the schema without another one."""
+    """An answer that arrives after the wait serves the next attempt without another request."""
     answer = threading.Event()
     with answering((200, {"schema": TEXT})) as (url, asked):
         registry = Registry({"url": url}, WAIT_S)
@@ -81,7 +81,7 @@ def test_the_answer_that_came_later_serves_the_next_try(monkeypatch):
 
 
 def test_a_record_whose_schema_is_slow_to_come_is_read_by_a_later_try():
-    """Through the codec, as a worker has it: held at first, then read; a record of a known schema is not held."""
+    """A record with a slow schema is held at first and read later; a record with a cached schema is not held."""
     with slow(seconds=2.0) as url:
         codec = AvroCodec(CodecOptions(topic="orders", registry={"url": url}, registry_wait_s=WAIT_S))
         message = b"\0" + (7).to_bytes(4) + plain(ORDER, {"id": 5})
@@ -100,7 +100,7 @@ def test_a_client_waits_for_its_answer():
 
 
 def test_a_refusal_holds_the_partition_with_the_registrys_words():
-    """Wrong credentials are said at once, and not that there was no answer."""
+    """A refusal holds the partition at once with the registry's words, not as a missing answer."""
     with answering((401, {"error_code": 40101, "message": "no"})) as (url, _):
         registry = Registry({"url": url}, 30.0)
         with pytest.raises(PartitionHeld, match=r"refuses us \(HTTP 401\)"):
@@ -108,7 +108,7 @@ def test_a_refusal_holds_the_partition_with_the_registrys_words():
 
 
 def test_a_schema_that_is_missing_or_of_another_kind_rejects_the_record():
-    """What the registry has answered is no reason to hold anything."""
+    """A missing schema, or one of another kind, rejects the record: an answer holds no partition."""
     with answering((404, {"error_code": 40403, "message": "not found"})) as (url, _):
         registry = Registry({"url": url}, 30.0)
         with pytest.raises(RecordRejected, match="schema_not_found"):
@@ -121,8 +121,8 @@ def test_a_schema_that_is_missing_or_of_another_kind_rejects_the_record():
         assert len(asked) == 1
 
 
-def test_questions_are_asked_once_at_a_time_and_the_thread_ends():
-    """Two that wait for one answer ask once; without questions there is no thread."""
+def test_requests_are_made_one_at_a_time_and_the_thread_ends():
+    """Two waits for one answer cause one request, and the thread ends when no request is left."""
     gate = Gate()
     asking = Asking(gate, "questions")
     assert not asking.wait("a", 0.01)
@@ -137,8 +137,8 @@ def test_questions_are_asked_once_at_a_time_and_the_thread_ends():
             assert not thread.is_alive()
 
 
-def test_a_question_without_an_answer_says_why_until_it_has_one():
-    """Its problem is kept for the next try, and gone with the answer."""
+def test_a_failed_request_keeps_its_problem_until_an_answer():
+    """The problem of a failed request is kept for the next attempt and removed by an answer."""
     gate = Gate()
     gate.answer.set()
     gate.error = Stop("nobody there")
@@ -155,9 +155,9 @@ def test_a_question_without_an_answer_says_why_until_it_has_one():
 
 @contextlib.contextmanager
 def slow(seconds):
-    """The address of a registry that has a subject and registers at once, and takes its time over schemas by id."""
-    found = {"subject": "x", "version": 1, "id": 1, "schema": TEXT}
-    with answering((200, found), before=lambda path: time.sleep(seconds) if "/schemas/ids/" in path else None) as (
+    """The address of a registry that registers at once and is slow to return a schema by id."""
+    registered = {"subject": "x", "version": 1, "id": 1, "schema": TEXT}
+    with answering((200, registered), before=lambda path: time.sleep(seconds) if "/schemas/ids/" in path else None) as (
         url,
         _,
     ):

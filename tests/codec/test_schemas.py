@@ -1,4 +1,4 @@
-"""The schema registry as we ask it: what is kept, what is asked again, and what is never said."""
+"""The schema registry's client: its cache, its retries, and the secrets that it never logs."""
 
 import http.server
 import json
@@ -20,9 +20,9 @@ SECRETS = {"basic.auth.user.info": "alice:hunter2"}
 
 @contextmanager
 def answering(*answers, before=lambda path: None):
-    """A registry on the loopback that gives these answers, status and JSON, in turn, the last one for ever.
+    """A registry on the loopback interface that gives these answers in turn, and the last one forever.
 
-    `before` is called with the path of each question, and may take its time.
+    An answer is a status and JSON. `before` is called with the path of each request and may block.
     """
     asked = []
 
@@ -55,99 +55,99 @@ def answering(*answers, before=lambda path: None):
 
 @contextmanager
 def registry(url, **settings):
-    """A client of it, closed at the end."""
-    made = Registry({"url": url, **settings})
+    """A registry client, closed at the end."""
+    client = Registry({"url": url, **settings})
     try:
-        yield made
+        yield client
     finally:
-        made._client.close()
+        client._client.close()
 
 
 @pytest.fixture
 def impatient(monkeypatch):
-    """Give up soon."""
+    """Let the client give up soon."""
     monkeypatch.setattr(schemas, "ANSWER_TIMEOUT_S", 0.3)
 
 
 def test_a_schema_is_asked_for_once():
-    """What an id means never changes."""
-    with answering((200, {"schema": TEXT})) as (url, asked), registry(url) as made:
-        assert made.schema(7) == made.schema(7)
-        assert json.loads(made.schema(7).text) == json.loads(TEXT)
+    """A schema is fetched once, since the meaning of an id never changes."""
+    with answering((200, {"schema": TEXT})) as (url, asked), registry(url) as client:
+        assert client.schema(7) == client.schema(7)
+        assert json.loads(client.schema(7).text) == json.loads(TEXT)
         assert len(asked) == 1
 
 
-def test_a_schema_that_is_not_there_is_asked_for_again_after_a_while(monkeypatch):
-    """Not for every record of it; it may be registered after them."""
+def test_a_missing_schema_is_requested_again_after_a_while(monkeypatch):
+    """A missing schema is requested again only after a while, not for each of its records."""
     missing = (404, {"error_code": 40403, "message": "Schema not found"})
-    with answering(missing, (200, {"schema": TEXT})) as (url, asked), registry(url) as made:
+    with answering(missing, (200, {"schema": TEXT})) as (url, asked), registry(url) as client:
         for _ in range(3):
             with pytest.raises(RecordRejected, match="schema_not_found: the registry has no schema 7"):
-                made.schema(7)
+                client.schema(7)
         assert len(asked) == 1
         monkeypatch.setattr(schemas.time, "monotonic", lambda now=schemas.time.monotonic: now() + schemas.MISSING_TTL_S)
-        assert made.schema(7).text == TEXT
+        assert client.schema(7).text == TEXT
 
 
-def test_what_is_remembered_as_missing_is_bounded(monkeypatch):
-    """A fuzzed topic names four billion ids."""
+def test_the_cache_of_missing_schemas_is_bounded(monkeypatch):
+    """The cache of missing schema ids is bounded, since a fuzzed topic contains billions of them."""
     monkeypatch.setattr(schemas, "MISSING_MAX", 10)
-    made = Registry(World().settings)
+    client = Registry(World().settings)
     for schema_id in range(50, 100):
         with pytest.raises(RecordRejected):
-            made.schema(schema_id)
-    assert len(made._missing) <= 10
+            client.schema(schema_id)
+    assert len(client._missing) <= 10
 
 
 def test_a_registry_in_trouble_is_asked_again():
-    """A restart of it is no record's fault."""
+    """A failing registry is asked again: its restart is no record's fault."""
     trouble = (503, {"error_code": 50003, "message": "leader not known"})
-    with answering(trouble, trouble, (200, {"schema": TEXT})) as (url, asked), registry(url) as made:
-        assert made.schema(7).text == TEXT
+    with answering(trouble, trouble, (200, {"schema": TEXT})) as (url, asked), registry(url) as client:
+        assert client.schema(7).text == TEXT
         assert len(asked) == 3
 
 
-def test_a_registry_that_never_answers_stops_the_worker_and_no_secret_is_said(impatient):
-    """The message names the address, without credentials, and what to do."""
-    with registry("http://alice:hunter2@127.0.0.1:9/path") as made, pytest.raises(Stop) as stopped:
-        made.schema(7)
+def test_a_registry_that_never_answers_stops_the_worker_and_no_secret_is_shown(impatient):
+    """A registry that never answers stops the worker with its address, without credentials, and the remedy."""
+    with registry("http://alice:hunter2@127.0.0.1:9/path") as client, pytest.raises(Stop) as stopped:
+        client.schema(7)
     assert "http://127.0.0.1:9/path did not answer" in str(stopped.value)
     assert "start it" in str(stopped.value)
     assert "hunter2" not in str(stopped.value)
 
 
-def test_credentials_of_an_address_are_sent_and_not_part_of_what_is_logged(caplog):
-    """The HTTP library logs every address it asks."""
+def test_credentials_of_an_address_are_sent_and_not_logged(caplog):
+    """Credentials in an address are sent and never logged, although the HTTP library logs every address."""
     caplog.set_level("DEBUG")
-    with answering((200, {"schema": TEXT})) as (url, _), registry(url.replace("//", "//alice:hunter%402@")) as made:
-        made.schema(7)
-        assert made._client._rest_client.auth == ("alice", "hunter@2")
+    with answering((200, {"schema": TEXT})) as (url, _), registry(url.replace("//", "//alice:hunter%402@")) as client:
+        client.schema(7)
+        assert client._client._rest_client.auth == ("alice", "hunter@2")
     assert caplog.text
     assert "hunter" not in caplog.text
 
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_refusal_names_the_setting(status):
-    """Credentials are a matter of settings; they are not repeated."""
+    """A refusal is a configuration error that names the setting and does not repeat the credentials."""
     with (
         answering((status, {"error_code": status, "message": "no"})) as (url, _),
-        registry(url, **SECRETS) as made,
+        registry(url, **SECRETS) as client,
         pytest.raises(ConfigurationError, match=r"refuses us .*basic\.auth\.user\.info") as refused,
     ):
-        made.schema(7)
+        client.schema(7)
     assert "hunter2" not in str(refused.value)
 
 
 def test_an_incompatible_schema_is_a_configuration_error_with_the_registrys_words():
-    """Not a crash at the first record."""
+    """An incompatible schema is a configuration error with the registry's words, not a crash at the first record."""
     with (
         answering(
             (404, {"error_code": 40401, "message": "?"}), (409, {"error_code": 409, "message": "READER_FIELD_MISSING"})
         ) as (url, _),
-        registry(url) as made,
+        registry(url) as client,
         pytest.raises(ConfigurationError, match="READER_FIELD_MISSING; where it is about compatibility"),
     ):
-        made.register("orders.sow-value", TEXT)
+        client.register("orders.sow-value", TEXT)
 
 
 @pytest.mark.parametrize(
@@ -161,14 +161,14 @@ def test_an_incompatible_schema_is_a_configuration_error_with_the_registrys_word
     ],
 )
 def test_settings_that_cannot_be_used_are_a_configuration_error_without_their_values(settings):
-    """Any of them may be a secret."""
+    """Unusable settings are a configuration error without their values, which may be secrets."""
     with pytest.raises(ConfigurationError, match="schema_registry") as refused:
         Registry(settings)
     assert "hunter2" not in str(refused.value)
 
 
 def test_a_schema_comes_with_those_it_refers_to():
-    """A record may be in subjects of its own."""
+    """A schema is loaded together with the schemas that it refers to."""
     from confluent_kafka.schema_registry import Schema, SchemaReference
 
     world = World()
@@ -183,8 +183,8 @@ def test_a_schema_comes_with_those_it_refers_to():
     assert codec.decode_command(*codec.encode_delta({"home": {"zip": "8"}}), is_delta=True) == {"home": {"zip": "8"}}
 
 
-def test_a_schema_is_written_down_with_those_it_refers_to():
-    """As one text, that needs no registry and means the same bytes."""
+def test_a_schema_is_exported_with_those_it_refers_to():
+    """A schema is exported with those it refers to as one text that needs no registry and describes the same bytes."""
     address = record(("zip", "string"), name="Address")
     text = json.dumps(record(("id", "long"), ("home", "Address"), ("work", ["null", "Address"], None)))
     alone = json.loads(whole_schema_text(Schema(text, [json.dumps(address)])))
@@ -194,7 +194,7 @@ def test_a_schema_is_written_down_with_those_it_refers_to():
 
 
 def test_the_latest_schema_of_a_subject_may_be_of_json():
-    """Its text; nothing where it is of another type."""
+    """The latest schema of a subject is returned if it is a JSON schema, and None for another type."""
     from confluent_kafka.schema_registry import Schema as Registered
 
     world = World(record(("id", "long")))
@@ -207,7 +207,7 @@ def test_the_latest_schema_of_a_subject_may_be_of_json():
 
 
 def test_a_schema_of_another_type_is_a_schema_mismatch():
-    """The registry keeps those of JSON and protobuf too."""
+    """A schema id of a JSON or protobuf schema is a schema mismatch."""
     from confluent_kafka.schema_registry import Schema
 
     world = World()

@@ -1,4 +1,4 @@
-"""The message type XML: elements and attributes as members, nothing fetched, nothing that grows."""
+"""The message type XML maps elements and attributes to members, fetches nothing and expands nothing."""
 
 import pytest
 
@@ -26,8 +26,8 @@ CODEC = XmlCodec()
     ],
     ids=repr,
 )
-def test_what_a_message_says(data, value):
-    """The table of its readings; written again, it says the same."""
+def test_each_document_is_read_as_its_value(data, value):
+    """Each document of the table is read as its value, and the value is read back when it is written again."""
     assert CODEC.decode(data) == value
     assert CODEC.decode(CODEC.encode(value)) == value
 
@@ -46,8 +46,11 @@ def test_what_a_message_says(data, value):
     ],
     ids=repr,
 )
-def test_what_plain_xml_leaves_open_is_told_by_an_instruction(value, data):
-    """Replayed deltas are the record for arrays of one, empty objects and texts beside attributes that are gone."""
+def test_an_instruction_keeps_values_that_plain_xml_cannot_express(value, data):
+    """A processing instruction keeps arrays of one element, empty objects and texts of elements without attributes.
+
+    Plain XML cannot express them, and replayed deltas would differ from the record without it.
+    """
     if data is None:
         with pytest.raises(TypeError, match="/a is an array; there is one root element"):
             CODEC.encode(value)
@@ -57,14 +60,14 @@ def test_what_plain_xml_leaves_open_is_told_by_an_instruction(value, data):
         assert CODEC.decode(data) == ({"a": texts} if "c" in value["a"] else value)
 
 
-def test_anybodys_instruction_does_no_harm():
-    """There is one root, whatever a message says; a target that is not ours says nothing."""
+def test_a_foreign_instruction_does_no_harm():
+    """Foreign or misplaced instructions in a message do no harm."""
     assert CODEC.decode(b"<a><?sowstream array?>x</a>") == {"a": "x"}
     assert CODEC.decode(b"<a><?sowstream nonsense array?><b><?other array?>x</b></a>") == {"a": {"b": "x"}}
 
 
-def test_depth_is_refused_where_it_begins():
-    """Before the rest of the message is read."""
+def test_a_message_too_deep_is_rejected_before_its_end():
+    """A message nested too deep is rejected before the rest of it is read."""
     assert refused(CODEC, b"<a>\n" * 200).startswith(
         "too_deep: more than 128 elements in one another; line 129, column"
     )
@@ -86,7 +89,7 @@ LAUGHS = b"""<!DOCTYPE lolz [<!ENTITY lol "lol"><!ENTITY lol1 "&lol;&lol;&lol;&l
     ],
 )
 def test_a_document_type_is_refused(data):
-    """So no entity grows (billion laughs), reads a file or asks the network."""
+    """A document type is refused, so no entity expands (billion laughs), reads a file or uses the network."""
     assert refused(CODEC, data).startswith("undecodable: a document type (DTD) is refused; line 1, column ")
 
 
@@ -106,7 +109,7 @@ def test_a_document_type_is_refused(data):
     ids=repr,
 )
 def test_bad_bytes_are_refused_with_line_and_column(data, why):
-    """Whatever the parser or its encodings raise."""
+    """Bad bytes are rejected with line and column for every error of the parser and its encodings."""
     assert refused(CODEC, data).startswith("undecodable: not XML: ")
     assert why in refused(CODEC, data)
 
@@ -131,15 +134,15 @@ def test_bad_bytes_are_refused_with_line_and_column(data, why):
     ],
     ids=repr,
 )
-def test_what_it_cannot_say_is_a_type_error_with_the_path(value, why):
-    """Nothing is written that would be read as something else."""
+def test_an_unsupported_value_is_a_type_error_with_its_path(value, why):
+    """A value that would be read back differently is a TypeError with its path."""
     with pytest.raises(TypeError) as caught:
         CODEC.encode(value)
     assert why in str(caught.value)
 
 
 def test_a_name_cannot_smuggle_markup():
-    """Neither an element nor an attribute, whatever a client gives as a name."""
+    """An element or attribute name from a client cannot inject markup."""
     for name in ("a b='c'", "a><b", "a/><!--", "a\n", " a", "", "1a", "a&b"):
         for value in ({name: "x"}, {"a": {name: "x"}}, {"a": {"@" + name: "x"}}):
             with pytest.raises(TypeError, match="no name"):

@@ -36,7 +36,7 @@ def refused(tmp_path, tree) -> str:
 
 
 class TestSources:
-    """The file, then the environment, then flags; the later has priority."""
+    """Settings come from the file, then the environment, then flags; the later one has priority."""
 
     def test_without_any_the_defaults_hold(self):
         """Without settings the defaults are a broker on this machine, and nothing to run."""
@@ -154,18 +154,18 @@ class TestErrors:
         ],
         ids=str,
     )
-    def test_a_wrong_setting_is_told_by_its_place(self, tmp_path, tree, message):
+    def test_a_wrong_setting_is_reported_with_its_place(self, tmp_path, tree, message):
         """A wrong setting is reported with its file and its place."""
-        said = refused(tmp_path, tree)
-        assert said.startswith(f"{tmp_path / 'sowstream.yaml'}: settings that cannot be used:\n  ")
-        assert message in said
+        error = refused(tmp_path, tree)
+        assert error.startswith(f"{tmp_path / 'sowstream.yaml'}: settings that cannot be used:\n  ")
+        assert message in error
 
-    def test_all_that_is_wrong_is_told_at_once(self, tmp_path):
+    def test_all_errors_are_reported_at_once(self, tmp_path):
         """All errors are reported at once, a line for each."""
-        said = refused(tmp_path, {"topcs": {}, "runtime": {"metrics_port": -1}, "guarantee": "none"})
-        assert len(said.splitlines()) == 4
+        error = refused(tmp_path, {"topcs": {}, "runtime": {"metrics_port": -1}, "guarantee": "none"})
+        assert len(error.splitlines()) == 4
 
-    def test_a_wrong_setting_of_the_environment_is_told_too(self, monkeypatch):
+    def test_a_wrong_setting_of_the_environment_is_reported(self, monkeypatch):
         """A wrong setting of the environment is reported with that source."""
         monkeypatch.setenv("SOWSTREAM_RUNTIME__BATCH_RECORDS_MAX", "none")
         with pytest.raises(
@@ -185,7 +185,7 @@ class TestErrors:
             ("1: 2", "expected settings"),
         ],
     )
-    def test_a_file_that_is_none_is_told(self, tmp_path, text, message):
+    def test_a_file_without_settings_is_reported(self, tmp_path, text, message):
         """A file that is not YAML, or not a tree of settings, is reported with the expectation or the place."""
         assert message in refused(tmp_path, text)
 
@@ -222,20 +222,20 @@ class TestErrors:
         assert "application_id: " in refused(tmp_path, f"application_id: {json.dumps(name)}\n")
         assert loaded(tmp_path, "application_id: a..b\n").application_id == "a..b"
 
-    def test_what_a_merge_key_brings_may_be_said_anew(self, tmp_path):
+    def test_a_setting_of_a_merge_key_may_be_overridden(self, tmp_path):
         """A merge key of YAML may be overridden, as is its purpose."""
         text = "topics:\n  a: &a {partitions: 2, max_depth: 3}\n  b: {<<: *a, partitions: 5}\n"
         topics = loaded(tmp_path, text).topics
         assert (topics["b"].partitions, topics["b"].max_depth) == (5, 3)
 
-    def test_a_file_that_is_no_text_is_told(self, tmp_path):
+    def test_a_file_that_is_no_text_is_reported(self, tmp_path):
         """A file that is not text is reported with the place, for a single letter in another encoding."""
         file = tmp_path / "latin.yaml"
         file.write_bytes("topics: {}  # für".encode("latin-1"))
         with pytest.raises(ConfigurationError, match=r"latin\.yaml: not UTF-8 text, from byte 15 on"):
             load(file)
 
-    def test_a_section_of_the_environment_that_is_not_json_is_told(self, monkeypatch):
+    def test_a_section_of_the_environment_that_is_not_json_is_reported(self, monkeypatch):
         """A variable without `__` is a section as JSON; an error does not repeat its content."""
         monkeypatch.setenv("SOWSTREAM_KAFKA", "hunter2")
         with pytest.raises(ConfigurationError, match=r'"kafka".*a whole section is written as JSON') as refusal:
@@ -256,12 +256,12 @@ def test_the_largest_record_fits_its_topics_with_the_longest_headers(tmp_path):
     """The largest record fits into its topics with the longest headers; Kafka would refuse it otherwise."""
     largest = TopicConfig(max_record_bytes=10_485_760).max_record_bytes
     assert largest + PASSED_BYTES_MAX + REMOVED_BYTES_MAX + KEY_BYTES_MAX + 16 * 1024 < MESSAGE_MAX_BYTES
-    said = refused(tmp_path, {"topics": {"orders": {"max_record_bytes": largest + 1}}})
-    assert "topics.orders.max_record_bytes: Input should be less than or equal to 10485760" in said
+    error = refused(tmp_path, {"topics": {"orders": {"max_record_bytes": largest + 1}}})
+    assert "topics.orders.max_record_bytes: Input should be less than or equal to 10485760" in error
 
 
 class TestIntervals:
-    """`500ms`, `5s`, `1m`, `1h` or a number of seconds."""
+    """An interval is `500ms`, `5s`, `1m`, `1h` or a number of seconds."""
 
     @pytest.mark.parametrize(
         ("written", "seconds"),
@@ -283,7 +283,7 @@ class TestIntervals:
         assert config.conflated["c"].interval == pytest.approx(seconds)
 
     @pytest.mark.parametrize("written", ["5 sec", "fast", "", "-1s", "1s 500ms", "s"])
-    def test_anything_else_is_refused_with_the_ways_there_are(self, written):
+    def test_other_texts_are_refused_with_the_valid_forms(self, written):
         """Any other text is refused with the ways to write an interval."""
         with pytest.raises(ValidationError, match="is not an interval; write 500ms, 5s, 1m or 1h"):
             Config(topics={"a": {}}, conflated={"c": {"underlying": "a", "interval": written}})
@@ -321,7 +321,7 @@ class TestAutoInterval:
             ({"floor": "2s"}, "floor is for `interval: auto`; remove it, or set that"),
         ],
     )
-    def test_a_range_that_makes_no_sense_is_refused(self, settings, message):
+    def test_an_impossible_range_is_refused(self, settings, message):
         """An impossible range is refused, and not silently ignored."""
         with pytest.raises(ValidationError, match=message):
             Config(topics={"a": {}}, conflated={"c": {"underlying": "a", **settings}})
@@ -333,7 +333,7 @@ def copies(**underlying) -> dict[str, object]:
 
 
 class TestUnderlying:
-    """Every chain of copies ends at a topic with records of its own."""
+    """Every chain of conflated topics ends at a topic with records of its own."""
 
     def test_a_copy_has_the_records_of_the_topic_at_the_bottom(self):
         """A copy has the records of the topic at the bottom of its chain, which may be a processor's."""
@@ -371,7 +371,7 @@ class TestUnderlying:
         """A chain without an end is refused before anything starts, with its names."""
         assert message in refused(tmp_path, tree)
 
-    def test_an_unknown_topic_is_told_with_a_suggestion(self):
+    def test_an_unknown_topic_is_reported_with_a_suggestion(self):
         """An unknown topic is reported with a suggestion."""
         config = Config(topics={"orders": {}})
         with pytest.raises(ConfigurationError, match=r"there is no topic 'oders'; did you mean 'orders'\?"):
@@ -406,8 +406,14 @@ def test_secrets_are_hidden_wherever_they_stand():
 
 def test_secrets_that_are_no_texts_are_hidden_too():
     """Secrets that are numbers, lists, or addresses in lists are hidden too."""
-    given = {"password": 12345, "api_keys": ["a", 7], "urls": ["http://u:p@h/"], "token": None, "passphrases": {"x": 1}}
-    config = Config(topics={"secrets": {"enrich": [{"use": "e", "settings": given}]}})
+    values = {
+        "password": 12345,
+        "api_keys": ["a", 7],
+        "urls": ["http://u:p@h/"],
+        "token": None,
+        "passphrases": {"x": 1},
+    }
+    config = Config(topics={"secrets": {"enrich": [{"use": "e", "settings": values}]}})
     shown = config.shown()["topics"]["secrets"]
     assert shown["enrich"][0]["settings"] == {
         "password": "****",
@@ -420,7 +426,7 @@ def test_secrets_that_are_no_texts_are_hidden_too():
 
 
 class TestMisspelt:
-    """Variables of the environment that look like settings and are none."""
+    """Environment variables that resemble settings are reported if they are none."""
 
     @pytest.mark.parametrize(
         ("variable", "meant"),
@@ -449,6 +455,6 @@ class TestMisspelt:
             "STATEDIR",
         ],
     )
-    def test_what_others_use_the_prefix_for_is_left_alone(self, variable: str):
+    def test_other_variables_with_the_prefix_are_not_reported(self, variable: str):
         """Settings and variables of the broker, of tests and of Kubernetes services are not reported."""
         assert misspelt([variable], Config.model_fields) == {}

@@ -1,4 +1,4 @@
-"""Kafka properties that contradict our settings are reported, and not silently replaced."""
+"""Kafka properties that contradict Sowstream's settings are reported, and not silently replaced."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def config(tmp_path, kafka, **runtime):
 
 
 @pytest.mark.parametrize(
-    ("kafka", "said"),
+    ("kafka", "problem"),
     [
         ("{transaction.timeout.ms: 5000}", "set runtime.transaction_timeout_s"),
         ("{group.instance.id: a}", "set runtime.static_membership"),
@@ -28,11 +28,11 @@ def config(tmp_path, kafka, **runtime):
         ("{group.protocol: consumer, heartbeat.interval.ms: 1000}", "the brokers' to say"),
     ],
 )
-def test_what_contradicts_is_refused_with_what_to_set(tmp_path, kafka, said):
+def test_a_contradicting_property_is_refused_with_the_setting(tmp_path, kafka, problem):
     """A contradicting property is refused at the start, with the setting to use instead."""
     with pytest.raises(ConfigurationError, match="kafka: ") as caught:
         config(tmp_path, kafka)
-    assert said in str(caught.value)
+    assert problem in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_what_contradicts_is_refused_with_what_to_set(tmp_path, kafka, said):
         "{group.protocol: consumer, group.remote.assignor: range}",
     ],
 )
-def test_what_agrees_is_taken(tmp_path, kafka):
+def test_a_property_that_agrees_is_accepted(tmp_path, kafka):
     """A property that agrees with the settings, or concerns other clients than workers, is accepted."""
     assert config(tmp_path, kafka).kafka
 
@@ -58,6 +58,6 @@ def test_a_transaction_outlasts_two_commits_and_a_watchdog_three_transactions(tm
 
 
 @pytest.mark.parametrize(("transaction_timeout_s", "stuck_after_s"), [(10, 120), (60, 180)])
-def test_a_watchdog_that_is_told_no_time_outlasts_three_transactions(tmp_path, transaction_timeout_s, stuck_after_s):
+def test_a_watchdog_without_a_setting_outlasts_three_transactions(tmp_path, transaction_timeout_s, stuck_after_s):
     """A watchdog without a time of its own outlasts three transactions of any length."""
     assert config(tmp_path, "{}", transaction_timeout_s=transaction_timeout_s).runtime.stuck_after_s == stuck_after_s

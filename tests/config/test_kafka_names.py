@@ -28,7 +28,7 @@ def refusal(**tree: object) -> str:
     return str(refused.value)
 
 
-def test_without_settings_the_names_are_those_of_before():
+def test_without_settings_the_names_are_unchanged():
     """Without a prefix and mappings the names of topics and groups stay as in earlier versions."""
     names = config().kafka_names
     assert [names.topic("orders", role) for role in ("publish", "sow")] == ["orders.publish", "orders.sow"]
@@ -72,7 +72,7 @@ def test_copies_and_processors_map_their_topics_in_their_own_section():
 
 
 @pytest.mark.parametrize(
-    ("tree", "said"),
+    ("tree", "problem"),
     [
         (
             {"topics": {"a": {"kafka_topics": {"publish": "in"}}, "b": {"kafka_topics": {"publish": "in"}}}},
@@ -102,19 +102,19 @@ def test_copies_and_processors_map_their_topics_in_their_own_section():
         ({"topic_prefix": "acme.\n"}, "topic_prefix"),
     ],
 )
-def test_names_that_cannot_be_are_refused(tree, said):
+def test_illegal_names_are_refused(tree, problem):
     """Illegal and duplicate names are refused with the topics concerned, before any request to Kafka."""
-    assert said in refusal(**tree)
+    assert problem in refusal(**tree)
 
 
-def test_what_is_to_be_done_names_the_real_topics():
+def test_remedies_name_the_real_topics():
     """Remedies contain the real topic names, with prefix and mapping, as an operator will type them."""
     tree = config(topic_prefix="acme.").model_copy(
         update={"topics": Config(topics={"orders": {"kafka_topics": {"mark": "old.marks"}}}).topics}
     )
     wanted = specs(tree)
-    found = {spec.name: ActualTopic(4, dict(spec.config), topic_id="1") for spec in wanted}
-    (deleted,) = changes(wanted, found, {name: topic for name, topic in found.items() if name != "acme.orders.sow"})
+    actual = {spec.name: ActualTopic(4, dict(spec.config), topic_id="1") for spec in wanted}
+    (deleted,) = changes(wanted, actual, {name: topic for name, topic in actual.items() if name != "acme.orders.sow"})
     assert "delete acme.orders.sow and acme.orders.delta, and old.marks if there is one" in deleted.to_do
     anew = rebuild_steps("orders_5s", "acme.orders.sow", tree.kafka_names)
     assert "acme.orders_5s.dlq" in anew
@@ -123,7 +123,7 @@ def test_what_is_to_be_done_names_the_real_topics():
 
 
 def test_no_other_place_makes_a_kafka_name():
-    """No other place joins a topic and a role, which would forget the prefix; the lines below are no Kafka topics."""
+    """No other place joins a topic and a role into a Kafka name, which would omit the prefix."""
     joined = re.compile(r"""\}\.(publish|sow|delta|ack|dlq|mark)\b|["']\.(publish|sow|delta|ack|dlq|mark)["']""")
     allowed = {
         "processor/config/kafka_names.py",

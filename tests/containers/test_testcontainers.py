@@ -1,4 +1,4 @@
-"""The worker against a Kafka in a container, with the settings that docker-compose.yml gives it."""
+"""A worker runs against Kafka in a container with the settings of docker-compose.yml."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ READY_S = 120.0
 
 
 def filled_in(text: str, **variables: object) -> str:
-    """`${NAME:-default}` → the variable given here, or the default."""
+    """A text with each `${NAME:-default}` replaced by the variable or its default."""
     return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda match: str(variables.get(match[1], match[2])), text)
 
 
 @pytest.fixture(scope="session")
 def kafka_image() -> str:
-    """The image to run, here or to be pulled: SOWSTREAM_TEST_KAFKA_IMAGE, or the compose file's."""
+    """The image to run, local or pulled: SOWSTREAM_TEST_KAFKA_IMAGE, or the compose file's."""
     import docker
 
     image = os.environ.get("SOWSTREAM_TEST_KAFKA_IMAGE") or filled_in(SERVICE["image"])
@@ -50,7 +50,7 @@ def kafka_image() -> str:
 
 @pytest.fixture(scope="session")
 def container_bootstrap(kafka_image: str) -> Iterator[str]:
-    """The address of a broker in a container; it is gone, with its volumes, when the tests end."""
+    """The address of a broker in a container, which is removed with its volumes after the tests."""
     from testcontainers.core.config import testcontainers_config
     from testcontainers.core.container import DockerContainer
 
@@ -60,19 +60,19 @@ def container_bootstrap(kafka_image: str) -> Iterator[str]:
     container = DockerContainer(kafka_image).with_kwargs(hostname=SERVICE["hostname"])
     for name, value in SERVICE["environment"].items():
         container.with_env(name, filled_in(value, KAFKA_PORT=port))
-    # The tests' workers are missed sooner than a broker allows unless told.
+    # The tests' workers have shorter session timeouts than a broker allows by default.
     container.with_env("KAFKA_GROUP_MIN_SESSION_TIMEOUT_MS", "1000")
     container.ports["9092/tcp"] = ("127.0.0.1", port)
     with container:
         deadline_s = time.monotonic() + READY_S
         while not is_ready("127.0.0.1", port):
             assert time.monotonic() < deadline_s, container.get_logs()
-            time.sleep(0.2)  # Between two looks; the fact decides.
+            time.sleep(0.2)  # Between two polls of the condition.
         yield f"localhost:{port}"
 
 
 def test_worker_merges_on_a_broker_in_a_container(container_bootstrap: str, tmp_path: Path, unique: str) -> None:
-    """Exactly once on the compose file's broker too: SOW, delta and input agree."""
+    """A worker merges exactly once on the compose file's broker: SOW, delta and input agree."""
     world = World(container_bootstrap, tmp_path, unique)
     try:
         world.publish(random_commands(71, 2_000, 100))

@@ -1,4 +1,4 @@
-"""The Helm chart: its files by themselves, and what Helm renders from them."""
+"""The Helm chart is consistent in its files and in the manifests that Helm renders from them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ needs_helm = pytest.mark.skipif(shutil.which("helm") is None, reason="helm is no
 
 
 def render(*arguments: str) -> list[dict[str, Any]]:
-    """The manifests of a release `desk`; a helm built from source believes in an old Kubernetes unless told."""
+    """Render the manifests of a release `desk`; a helm built from source assumes an old Kubernetes by default."""
     command = ["helm", "template", "desk", str(CHART), "--kube-version", "1.31.0", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     if done.returncode != 0:
@@ -35,18 +35,18 @@ def render(*arguments: str) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def full() -> list[dict[str, Any]]:
-    """Everything switched on."""
+    """The manifests with everything switched on."""
     return render("-f", str(FULL))
 
 
 def one(manifests: list[dict[str, Any]], kind: str, suffix: str = "") -> dict[str, Any]:
-    """The one manifest of a kind whose name ends so."""
-    (found,) = [m for m in manifests if m["kind"] == kind and m["metadata"]["name"].endswith(suffix)]
-    return found
+    """Return the one manifest of a kind whose name has this suffix."""
+    (manifest,) = [m for m in manifests if m["kind"] == kind and m["metadata"]["name"].endswith(suffix)]
+    return manifest
 
 
 def pods(manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The specification of every pod, whatever makes it."""
+    """The specification of every pod, from any owner."""
     owners = [m for m in manifests if m["kind"] in {"StatefulSet", "Deployment", "Job"}]
     bare = [m["spec"] for m in manifests if m["kind"] == "Pod"]
     return [owner["spec"]["template"]["spec"] for owner in owners] + bare
@@ -60,14 +60,14 @@ def settings(manifest: dict[str, Any], directory: Path) -> Config:
 
 
 def test_app_version_is_the_projects() -> None:
-    """The chart installs the version it lies beside."""
+    """The chart installs the project's own version."""
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert chart["appVersion"] == project["version"]
 
 
 def test_every_value_is_explained_by_name() -> None:
-    """Above each value, save inside Kubernetes' own structures, stands a comment that begins with its name."""
+    """Each value has a comment that begins with its name, except for Kubernetes' own structures."""
     lines = (CHART / "values.yaml").read_text(encoding="utf-8").splitlines()
     kubernetes_own = re.compile(
         r"^ *(requests|limits|run\w+|fsGroup\w*|seccompProfile|allow\w+|readOnly\w+|capabilities):"
@@ -86,7 +86,7 @@ def test_every_value_is_explained_by_name() -> None:
 
 
 def test_value_schema_knows_exactly_the_values() -> None:
-    """A value that the schema does not know would be refused; one that only the schema knows does nothing."""
+    """The values schema has exactly the chart's values: others would be refused or have no effect."""
     values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     assert set(schema["properties"]) - {"global"} == set(values)
@@ -95,7 +95,7 @@ def test_value_schema_knows_exactly_the_values() -> None:
 
 
 def test_no_template_names_a_namespace() -> None:
-    """Where a release goes is said when it is installed."""
+    """No template names a namespace, which is chosen at the installation."""
     templates = {path.name: path.read_text(encoding="utf-8") for path in (CHART / "templates").rglob("*.yaml")}
     assert templates
     assert not [name for name, text in templates.items() if re.search(r"^\s*namespace:", text, re.MULTILINE)]
@@ -103,7 +103,7 @@ def test_no_template_names_a_namespace() -> None:
 
 @needs_helm
 def test_settings_in_the_config_map_are_the_programs(full, tmp_path) -> None:
-    """The rendered sowstream.yaml loads: no unknown key, no number turned into another type."""
+    """The rendered sowstream.yaml loads without an unknown key or a number of another type."""
     config = settings(one(full, "ConfigMap", "sowstream"), tmp_path)
     assert config.topics["prices"].max_record_bytes == 8_388_608
     assert config.conflated["orders_large"].interval_range_ms == (200, 10_000)
@@ -114,8 +114,8 @@ def test_settings_in_the_config_map_are_the_programs(full, tmp_path) -> None:
 
 
 @needs_helm
-def test_state_and_metrics_are_where_the_pods_have_them(full, tmp_path) -> None:
-    """The settings' state directory is a mounted volume, their metrics port the one the probes ask."""
+def test_state_and_metrics_agree_with_the_pods(full, tmp_path) -> None:
+    """The settings' state directory is a mounted volume, and their metrics port is the one of the probes."""
     config = settings(one(full, "ConfigMap", "sowstream"), tmp_path)
     for kind in ("StatefulSet", "Deployment"):
         (container,) = one(full, kind)["spec"]["template"]["spec"]["containers"]
@@ -127,7 +127,7 @@ def test_state_and_metrics_are_where_the_pods_have_them(full, tmp_path) -> None:
 
 @needs_helm
 def test_pods_have_least_privilege(full) -> None:
-    """Every pod: not root, nothing writable in the image, no capability, no token, no variables of other services."""
+    """Every pod runs without root, writable image, capabilities, token and variables of other services."""
     assert len(pods(full)) == 4
     for pod in pods(full):
         assert pod["automountServiceAccountToken"] is False
@@ -147,8 +147,8 @@ def test_pods_have_least_privilege(full) -> None:
 @pytest.mark.parametrize(
     ("interval", "grace_s"), [("20", 30), ("1m", 70), ("2500ms", 13), ("0.5h", 1810), ("90s", 100)]
 )
-def test_pods_are_given_longer_than_the_process_takes(interval: str, grace_s: int) -> None:
-    """However the deadline is written, Kubernetes waits ten seconds longer."""
+def test_pods_get_more_time_than_the_shutdown_takes(interval: str, grace_s: int) -> None:
+    """Kubernetes waits ten seconds longer than the shutdown deadline, in any notation of it."""
     manifests = render("-f", str(FULL), "--set", f"config.runtime.shutdown_timeout_s={interval}")
     for kind in ("StatefulSet", "Deployment"):
         assert one(manifests, kind)["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == grace_s
@@ -156,7 +156,7 @@ def test_pods_are_given_longer_than_the_process_takes(interval: str, grace_s: in
 
 @needs_helm
 def test_worker_keeps_its_name_and_its_state(full) -> None:
-    """Workers are a StatefulSet, as the pod's name goes into the transactional id, with a claim for each."""
+    """Workers are a StatefulSet with a volume claim each, since the pod's name is part of the transactional id."""
     spec = one(full, "StatefulSet")["spec"]
     assert spec["podManagementPolicy"] == "Parallel"
     assert spec["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Delete", "whenScaled": "Retain"}
@@ -168,7 +168,7 @@ def test_worker_keeps_its_name_and_its_state(full) -> None:
 
 @needs_helm
 def test_without_persistence_the_name_stays() -> None:
-    """Switched off, the state goes to the pod's own directory; the StatefulSet, and so the name, stays."""
+    """Without persistence the state is in the pod's own directory, and the StatefulSet with its names stays."""
     spec = one(render("-f", str(FULL), "--set", "persistence.enabled=false"), "StatefulSet")["spec"]
     assert "volumeClaimTemplates" not in spec
     assert {"name": "state", "emptyDir": {}} in spec["template"]["spec"]["volumes"]
@@ -188,7 +188,7 @@ def test_secret_reaches_the_settings(full, tmp_path, monkeypatch) -> None:
 
 
 @needs_helm
-def test_topics_are_made_before_the_release() -> None:
+def test_topics_are_created_before_the_release() -> None:
     """The job and its settings are hooks before install and upgrade, settings first; switched off, both are gone."""
     manifests = render("-f", str(FULL))
     job, config = one(manifests, "Job"), one(manifests, "ConfigMap", "topics")
@@ -203,7 +203,7 @@ def test_topics_are_made_before_the_release() -> None:
 
 @needs_helm
 def test_one_pod_of_a_kind_is_drained_at_a_time(full) -> None:
-    """Workers and conflation each have a disruption budget that picks their own pods."""
+    """Workers and conflation each have a disruption budget that selects their own pods."""
     for kind, suffix in (("StatefulSet", "worker"), ("Deployment", "conflate")):
         budget = one(full, "PodDisruptionBudget", suffix)["spec"]
         assert budget["maxUnavailable"] == 1
@@ -213,7 +213,7 @@ def test_one_pod_of_a_kind_is_drained_at_a_time(full) -> None:
 
 @needs_helm
 def test_changed_settings_restart_the_pods() -> None:
-    """A pod reads its settings once, so their checksum is part of the pod."""
+    """Changed settings restart the pods, since their checksum is part of the pod."""
     before, after = render("-f", str(FULL)), render("-f", str(FULL), "--set", "config.runtime.commit_records_max=10")
     for kind in ("StatefulSet", "Deployment"):
         annotations = [one(m, kind)["spec"]["template"]["metadata"]["annotations"] for m in (before, after)]
@@ -222,13 +222,13 @@ def test_changed_settings_restart_the_pods() -> None:
 
 @needs_helm
 def test_without_topics_nothing_runs() -> None:
-    """The bare chart renders, but starts no worker, no conflation and no job."""
+    """The chart without topics renders, but starts no worker, no conflation and no job."""
     assert not {"StatefulSet", "Deployment", "Job"} & {manifest["kind"] for manifest in render()}
 
 
 @needs_helm
 @pytest.mark.parametrize(
-    ("setting", "complaint"),
+    ("setting", "problem"),
     [
         ("image.tag=latest", "image.tag"),
         ("worker.replica=3", "replica"),
@@ -237,16 +237,16 @@ def test_without_topics_nothing_runs() -> None:
         ("config.runtime.shutdown_timeout_s=soon", "not an interval"),
     ],
 )
-def test_wrong_value_is_refused(setting: str, complaint: str) -> None:
-    """A floating tag, a mistyped name, what belongs to the chart and what makes no sense stop Helm, by name."""
-    with pytest.raises(ValueError, match=complaint):
+def test_wrong_value_is_refused(setting: str, problem: str) -> None:
+    """A floating tag, a misspelt name, a value that the chart sets itself and a bad value stop Helm with the name."""
+    with pytest.raises(ValueError, match=problem):
         render("-f", str(FULL), "--set", setting)
 
 
 @needs_helm
 @pytest.mark.parametrize("values", [["-f", str(FULL)], []], ids=["full", "bare"])
 def test_chart_lints(values: list[str]) -> None:
-    """Helm's own linter has nothing to say."""
+    """The chart passes Helm's own linter."""
     command = ["helm", "lint", "--strict", str(CHART), *values]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -258,7 +258,7 @@ def test_chart_lints(values: list[str]) -> None:
 )
 @pytest.mark.parametrize("version", ["1.28", "1.31", "1.34"])
 def test_manifests_are_valid_kubernetes(full, version: str) -> None:
-    """Every manifest passes the API's schema, unknown fields forbidden, of an old and a new Kubernetes."""
+    """Every manifest is valid for an old and a new Kubernetes, with unknown fields forbidden."""
     import kubernetes_validate
 
     for manifest in full:

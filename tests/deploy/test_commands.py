@@ -1,4 +1,4 @@
-"""Every command line in the compose file and the chart is one that `sowstream` takes."""
+"""Every command line in the compose file and the chart is accepted by `sowstream`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHART = ROOT / "deploy" / "helm" / "sowstream"
 
 
 def accepted(words: list[str]) -> dict[str, Any]:
-    """What the command line makes of these words, without doing it; words it does not know are an error."""
+    """The parameters that the command line parses from these words, without running the command."""
     command: Any = typer.main.get_command(app)
     rest = list(words)
     while rest and hasattr(command, "commands"):
@@ -36,13 +36,13 @@ def compose_commands() -> list[list[str]]:
 
 @pytest.mark.parametrize("words", compose_commands(), ids=" ".join)
 def test_compose_command_is_accepted(words: list[str]) -> None:
-    """It parses, and reads the settings file that is mounted."""
+    """A compose command parses and reads the mounted settings file."""
     assert accepted(words)["config"] == Path("/etc/sowstream/sowstream.yaml")
 
 
 @pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not installed")
 def test_chart_commands_are_accepted() -> None:
-    """They parse, name the topics of the values, and read the settings file that is mounted."""
+    """The chart's commands parse, name the topics of the values, and read the mounted settings file."""
     command = [
         "helm",
         "template",
@@ -66,8 +66,8 @@ def test_chart_commands_are_accepted() -> None:
         assert accepted(list(line))["config"] == Path("/etc/sowstream/sowstream.yaml")
 
 
-def test_what_is_to_be_watched_is_there() -> None:
-    """The expressions name metrics, gauges, timings and events that a worker has."""
+def test_the_monitoring_expressions_name_existing_metrics() -> None:
+    """The monitoring expressions of the README name metrics, gauges, timings and events that a worker has."""
     text = (ROOT / "deploy" / "README.md").read_text(encoding="utf-8")
     expressions = text.split("### What to watch of conflated topics")[1].split("###")[0]
     listed = (ROOT / "processor" / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
@@ -78,7 +78,7 @@ def test_what_is_to_be_watched_is_there() -> None:
     assert all(f"`{metric}{{" in listed for metric in metrics)
 
 
-def test_every_topic_of_a_family_is_told_to_whoever_sets_acls() -> None:
-    """The table of rights has each role, and no other."""
+def test_the_table_of_rights_has_every_role() -> None:
+    """The README's table of rights has each role of a topic family, and no other."""
     text = (ROOT / "deploy" / "README.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `orders\.(\w+)` \|", text, re.MULTILINE)) == set(get_args(Role))

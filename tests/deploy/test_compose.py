@@ -1,4 +1,4 @@
-"""docker-compose.yml keeps its promises and agrees with the settings that its services read."""
+"""The file docker-compose.yml is safe by default and agrees with the settings that its services read."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ def default_of(text: str) -> str:
 
 
 def test_no_version_key_and_a_fixed_project_name() -> None:
-    """Compose calls the version key obsolete; the project's name does not hang on the directory's."""
+    """The compose file has no obsolete version key, and a project name that does not depend on the directory."""
     assert "version" not in COMPOSE
     assert COMPOSE["name"] == "sowstream"
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
 def test_image_has_a_fixed_tag_that_can_be_overridden(name: str) -> None:
-    """No image floats, and each can be replaced by a variable."""
+    """Each image has a fixed tag, and can be replaced by a variable."""
     image = SERVICES[name]["image"]
     assert image.startswith("${")
     assert re.fullmatch(r"[\w./-]+:\d+\.\d+\.\d+", default_of(image))
 
 
 @pytest.mark.parametrize("name", SCALABLE)
-def test_any_number_of_containers_run_side_by_side(name: str) -> None:
+def test_scaled_services_share_no_name_port_or_volume(name: str) -> None:
     """A scaled service has no fixed name, no port of the machine and no volume that its containers share."""
     service = SERVICES[name]
     assert not {"container_name", "hostname", "ports", "network_mode"} & set(service)
@@ -54,7 +54,7 @@ def test_any_number_of_containers_run_side_by_side(name: str) -> None:
 
 
 def test_published_ports_are_for_this_machine_only() -> None:
-    """Nothing listens on the network: every published port is bound to the loopback address."""
+    """Every published port is bound to the loopback address, so nothing listens on the network."""
     published = [port for service in SERVICES.values() for port in service.get("ports", ())]
     assert published
     assert all(port.startswith("127.0.0.1:") for port in published)
@@ -62,7 +62,7 @@ def test_published_ports_are_for_this_machine_only() -> None:
 
 @pytest.mark.parametrize("name", OURS)
 def test_least_privilege(name: str) -> None:
-    """No service of ours writes to its image, holds a capability or can gain one."""
+    """None of Sowstream's services can write to its image, holds a capability or can gain one."""
     service = SERVICES[name]
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
@@ -70,7 +70,7 @@ def test_least_privilege(name: str) -> None:
 
 
 def test_services_start_in_order() -> None:
-    """Kafka is healthy before the topics are made, and they are made before anything reads them."""
+    """Kafka is healthy before the topics are created, and they are created before any service reads them."""
     assert SERVICES["topics"]["depends_on"] == {"kafka": {"condition": "service_healthy"}}
     assert SERVICES["topics"]["command"][:2] == ["topics", "apply"]
     assert "restart" not in SERVICES["topics"]
@@ -79,8 +79,8 @@ def test_services_start_in_order() -> None:
         assert SERVICES[name]["command"][0] == name
 
 
-def test_broker_listens_where_its_readers_look(settings: Config) -> None:
-    """Containers find it under the settings' address, the machine under the published port."""
+def test_broker_listens_at_the_address_of_its_clients(settings: Config) -> None:
+    """Containers reach the broker at the settings' address, and the machine at the published port."""
     environment = SERVICES["kafka"]["environment"]
     advertised = default_of(environment["KAFKA_ADVERTISED_LISTENERS"]).split(",")
     (published,) = SERVICES["kafka"]["ports"]
@@ -95,7 +95,7 @@ def test_broker_listens_where_its_readers_look(settings: Config) -> None:
 
 
 def test_one_broker_can_commit_transactions() -> None:
-    """Replication and minimum of in-sync replicas are 1 everywhere, else no transaction would ever commit."""
+    """Replication and minimum in-sync replicas are 1 everywhere, since no transaction could commit otherwise."""
     environment = SERVICES["kafka"]["environment"]
     replication = {
         name: value for name, value in environment.items() if re.search("REPLICATION_FACTOR|_ISR|INSYNC", name)
@@ -110,19 +110,19 @@ def test_one_broker_can_commit_transactions() -> None:
 
 
 @pytest.mark.parametrize("name", SCALABLE)
-def test_a_stop_is_given_longer_than_it_may_take(name: str, settings: Config) -> None:
-    """Compose kills only after the process's own deadline has passed."""
+def test_a_stop_gets_more_time_than_it_may_take(name: str, settings: Config) -> None:
+    """Compose kills a service only after the process's own deadline has passed."""
     assert float(SERVICES[name]["stop_grace_period"].removesuffix("s")) > settings.runtime.shutdown_timeout_s
 
 
 @pytest.mark.parametrize("name", SCALABLE)
-def test_health_is_asked_where_metrics_are_served(name: str, settings: Config) -> None:
-    """The health check goes to the port of the settings, and not to Kafka."""
+def test_health_is_checked_at_the_metrics_port(name: str, settings: Config) -> None:
+    """The health check requests the metrics port of the settings, and not Kafka."""
     check = " ".join(SERVICES[name]["healthcheck"]["test"])
     assert f"http://127.0.0.1:{settings.runtime.metrics_port}/metrics" in check
 
 
 def test_state_goes_to_the_images_volume(settings: Config) -> None:
-    """The one place that a container may write to is where the settings put the state."""
+    """The settings put the state into the image's volume, the only place that a container may write to."""
     dockerfile = (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8")
     assert f"\nVOLUME {settings.state_dir}\n" in dockerfile

@@ -1,4 +1,4 @@
-"""The image: what goes into it, who runs in it, and that its lock is the project's."""
+"""The image has the right contents, user and signals, and its lock is the project's."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ def instructions() -> list[tuple[str, str]]:
 
 
 def arguments(name: str) -> list[str]:
-    """What every instruction of a name is given."""
+    """The arguments of every instruction with a name."""
     return [argument for instruction, argument in instructions() if instruction == name]
 
 
 def locked(file: str) -> dict[str, str]:
-    """Package → version of a lock file."""
+    """The version of each package in a lock file."""
     text = (ROOT / ".locks" / file).read_text(encoding="utf-8")
     return dict(re.findall(r"^([a-z0-9._-]+)==(\S+)", text, flags=re.MULTILINE))
 
 
 def test_base_image_is_an_argument_with_a_fixed_tag() -> None:
-    """Every stage starts from BASE_IMAGE, so that one argument puts the image on another base."""
+    """Every stage starts from BASE_IMAGE, so one argument changes the base of the image."""
     assert arguments("ARG") == ["BASE_IMAGE=python:3.11-slim"]
     assert [stage.split()[0] for stage in arguments("FROM")] == ["${BASE_IMAGE}", "${BASE_IMAGE}"]
 
 
 def test_process_is_not_root_and_gets_the_signals() -> None:
-    """The last user is a number other than 0, and the entry point is a program, not a shell."""
+    """The process runs as a user other than root, and its entry point is a program and not a shell."""
     assert arguments("USER") == ["10001:10001"]
     assert arguments("ENTRYPOINT") == ['["sowstream"]']
 
 
-def test_health_is_nobody_elses() -> None:
-    """The image has no health check of its own: which process runs, and where it answers, its user knows."""
+def test_the_image_has_no_health_check() -> None:
+    """The image has no health check of its own, since its user knows which process runs and where it answers."""
     assert arguments("HEALTHCHECK") == []
 
 
 def test_jemalloc_is_installed_and_loaded() -> None:
-    """What the loader is told of is what the package brings: a wrong name would be ignored with a line on stderr."""
+    """The library in LD_PRELOAD is the one that the package installs; a wrong name would only be a line on stderr."""
     installed = re.findall(r"apt-get install (?:--\S+ )*([^&]*?) &&", arguments("RUN")[-2])
     assert installed == ["libjemalloc2"]
     assert "LD_PRELOAD=libjemalloc.so.2" in arguments("ENV")
@@ -61,7 +61,7 @@ def test_nothing_unlocked_is_installed() -> None:
 
 
 def test_build_context_is_an_allow_list_with_all_that_is_copied() -> None:
-    """What the Dockerfile copies is let through by .dockerignore; the rest of the tree stays out."""
+    """The build context contains exactly the files that the Dockerfile copies."""
     ignore = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     rules = [line for line in ignore if line and not line.startswith("#")]
     allowed = {line.removeprefix("!") for line in rules if line.startswith("!")}
@@ -76,7 +76,7 @@ def test_build_context_is_an_allow_list_with_all_that_is_copied() -> None:
 
 
 def test_image_lock_is_the_projects_without_the_embedded_broker() -> None:
-    """The image runs the versions that were tested, and carries no Java and no Maven client."""
+    """The image has the tested versions of the project's packages, and no Java and no Maven client."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     image, runtime = locked("image.txt"), locked("runtime.txt")
     needed = {re.split(r"[\[<>=!~]", requirement)[0] for requirement in project["dependencies"]}

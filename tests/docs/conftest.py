@@ -1,4 +1,4 @@
-"""A world of its own for each test that asks for one."""
+"""A topic family with its workers for each test that requests one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def world(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[World]:
-    """A family of topics, and whatever workers a test starts on it."""
+    """A topic family, and the workers that a test starts on it."""
     world = World(bootstrap, tmp_path, unique)
     yield world
     world.close()

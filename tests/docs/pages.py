@@ -1,4 +1,4 @@
-"""The pages of processor/docs, in pieces that tests can run."""
+"""Reads the pages of processor/docs in pieces that tests can run."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Block(NamedTuple):
     """A block of code."""
 
     section: str
-    """The heading that it stands under."""
+    """The heading above the block."""
     language: str
-    """What follows its opening fence."""
+    """The language after its opening fence."""
     text: str
     """The code."""
 
@@ -40,5 +40,5 @@ def blocks(name: str) -> list[Block]:
 
 
 def block(name: str, section: str, language: str, number: int = 0) -> str:
-    """The code of one block: under a heading, of a language, the first or a later one."""
+    """The code of a block under a heading and in a language, the first one or a later one."""
     return [block.text for block in blocks(name) if (block.section, block.language) == (section, language)][number]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 120.0
 BUILD_PATIENCE_S = 500.0
-"""A first build compiles much of Go's own library, on however few processors."""
+"""Limit for a first build, which compiles much of Go's own library, also on few processors."""
 
 _TOOLS = {
     "kafka-console-producer.sh": "org.apache.kafka.tools.ConsoleProducer",
@@ -34,13 +34,13 @@ _GO_MODULE = "module page\n\ngo 1.24\n\nrequire github.com/twmb/franz-go v1.19.5
 
 
 def on_topics_of(world: World, text: str) -> str:
-    """A program that names the test's broker and topics in place of the page's."""
+    """A program with the test's broker and topics in place of the page's."""
     text = text.replace("localhost:9092", world.bootstrap)
     return re.sub(r"\borders\.(?=publish|sow|delta)", f"{world.name}.", text)
 
 
 def command(language: str, text: str, folder: Path) -> list[str]:
-    """The command that runs a program, which is written to the folder; skips what this machine cannot run."""
+    """Write a program to the folder and return the command that runs it; skip the test if the machine lacks a tool."""
     folder.mkdir(exist_ok=True)
     if language == "python":
         (folder / "program.py").write_text(text)
@@ -82,7 +82,7 @@ def _go_program(text: str, folder: Path) -> list[str]:
 
 
 def run(world: World, language: str, text: str) -> str:
-    """What a program that ends by itself prints."""
+    """The output of a program that ends by itself."""
     program = command(language, on_topics_of(world, text), world.directory / "program")
     done = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -90,7 +90,7 @@ def run(world: World, language: str, text: str) -> str:
 
 
 class Running:
-    """A program that goes on until it is closed, and the lines that it prints."""
+    """A program that runs until it is closed, and the lines that it prints."""
 
     def __init__(self, world: World, language: str, text: str) -> None:
         program = command(language, on_topics_of(world, text), world.directory / "program")
@@ -103,7 +103,7 @@ class Running:
         self._reader.start()
 
     def lines(self) -> Iterator[str]:
-        """The lines as they come; an error if none comes, or the program has ended."""
+        """The lines as they arrive; an error if none arrives or the program has ended."""
         while True:
             line = self._lines.get(timeout=PATIENCE_S)
             if line is None:
@@ -112,7 +112,7 @@ class Running:
             yield line
 
     def close(self) -> None:
-        """End it."""
+        """Kill the program."""
         self._process.kill()
         self._process.wait()
         self._reader.join()

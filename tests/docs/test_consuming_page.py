@@ -1,4 +1,4 @@
-"""processor/docs/how-to/consuming.md: each of its programs holds the table that the page says."""
+"""Each program in processor/docs/how-to/consuming.md holds the table that the page describes."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ CONSOLE = ("Kafka's console consumer", "sh")
 
 
 def follow(program, table):
-    """Take one line of a program; the key that it is about."""
+    """Apply one line of a program to the table; return the line's key."""
     key, _, text = next(program.lines()).partition(" ")
     if text == "-":
         table.pop(key, None)
@@ -30,7 +30,7 @@ def follow(program, table):
 
 
 def strict(table):
-    """Records as texts: `1`, `1.0` and `true` are three values."""
+    """Records as texts, in which `1`, `1.0` and `true` differ."""
     return {key: json.dumps(record, sort_keys=True) for key, record in table.items()}
 
 
@@ -48,7 +48,7 @@ def roll_back(world):
 
 
 def check(world, section, language):
-    """Let a program begin in the middle of a feed, and compare its table with the SOW topic when the feed is over."""
+    """Start a program in the middle of a feed, and compare its table with the SOW topic at the end of the feed."""
     world.publish(random_commands(17, 1_000, 40))
     world.start()
     world.settle()
@@ -95,7 +95,7 @@ def test_a_program_that_is_built_first_holds_the_same_table(world, section, lang
 @pytest.mark.broker
 @pytest.mark.long
 def test_kafkas_console_consumer_prints_full_records_with_their_headers(world):
-    """Each line has the headers, the key and the record; what was rolled back is not printed."""
+    """Each line has the headers, the key and the record; records of an aborted transaction are not printed."""
     world.publish([(b"7", {"id": 7, "qty": 1}, {}), (b"7", {"qty": 2}, {}), (b"8", {"id": 8}, {}), (b"8", None, {})])
     world.start()
     world.settle()
@@ -115,12 +115,12 @@ def test_kafkas_console_consumer_prints_full_records_with_their_headers(world):
     assert printed == expected
 
 
-def test_the_table_of_headers_names_headers_of_ours():
-    """The headers of the page are written by workers under these names."""
+def test_the_table_of_headers_names_the_workers_headers():
+    """The headers in the page's table are those that workers write."""
     names = re.findall(r"^\| `(\w+)` \| (?:both|delta) \|", page(PAGE), re.MULTILINE)
     assert names == [Name.VERSION, Name.KIND, Name.DELTA_BASE, Name.REMOVED, Name.EMPTY]
 
 
 def test_every_program_of_the_page_is_run():
-    """A program that is added to the page is added to these tests."""
+    """Every program of the page has a test here."""
     assert [(block.section, block.language) for block in blocks(PAGE)] == [*PROGRAMS, *LONG, CONSOLE]

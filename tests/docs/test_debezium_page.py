@@ -1,4 +1,4 @@
-"""processor/docs/how-to/debezium.md: each of its settings and connector configurations does what the page says."""
+"""Each setting and connector configuration in processor/docs/how-to/debezium.md has the documented effect."""
 
 import contextlib
 import json
@@ -34,7 +34,7 @@ class Connect:
         self.transforms = [name for name in config.get("transforms", "").split(",") if name]
 
     def write(self, row_key, event):
-        """Topic, Kafka key and value of an event; None as a value is a tombstone."""
+        """The topic, Kafka key and value of an event; None as a value is a tombstone."""
         topic, key, value = "shop.public.orders", {"id": row_key}, event
         for name in self.transforms:
             topic, key, value = self._transformed(name, topic, key, value)
@@ -67,7 +67,7 @@ class Connect:
 
 
 def _row(event, mode):
-    """What `ExtractNewRecordState` makes of an event."""
+    """The row that `ExtractNewRecordState` returns for an event."""
     if event is None:
         return None
     is_delete = event["op"] == "d"
@@ -77,7 +77,7 @@ def _row(event, mode):
 
 
 def events(*, has_partial):
-    """The life of row 7."""
+    """The events of row 7, from its creation to its tombstone."""
     yield envelope("r", None, FIRST)
     yield envelope("u", None, PARTIAL if has_partial else MERGED)
     yield envelope("d", {"id": 7, "name": None, "notes": None}, None)
@@ -86,7 +86,7 @@ def events(*, has_partial):
 
 @pytest.mark.broker
 def test_events_of_a_connector_end_in_the_partitions_of_their_text_keys(bootstrap, tmp_path, unique):
-    """Connect hashes the JSON key; each row has one record, in the partition of its text, also after updates."""
+    """Each row has one record in the partition of its text key, although Connect hashes the JSON key."""
     settings = yaml.safe_load(block(PAGE, "A table", "yaml"))["topics"]["orders"]
     with contextlib.closing(Family(bootstrap, tmp_path, unique, **settings)) as world:
         rows = range(40)
@@ -111,7 +111,7 @@ SECTIONS = ["A table", "Text keys", "Rows without their events"]
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_a_topic_follows_its_table(section):
-    """With the connector and the settings of a section, the record is the row, also after an update in part."""
+    """With the connector and the settings of a section the record equals the row, also after a partial update."""
     connect = Connect(json.loads(block(PAGE, section, "json")))
     config = Config.model_validate(yaml.safe_load(block(PAGE, section, "yaml")))
     driver = ProcessorTestDriver(DeltaMerge, config.topics["orders"], name="orders", topic=config.topics["orders"])
@@ -135,7 +135,7 @@ def test_events_with_all_values_need_fewer_settings():
 
 
 def test_an_avro_topic_follows_its_table():
-    """Rows of the registered schema are merged, a value that is not available is kept, and a tombstone deletes."""
+    """Rows of the registered schema are merged, an unavailable value keeps the old one, and a tombstone deletes."""
     connect = Connect(json.loads(block(PAGE, "Avro", "json")))
     config = Config.model_validate(yaml.safe_load(block(PAGE, "Avro", "yaml")))
     topic = config.topics["orders"]
@@ -152,7 +152,7 @@ def test_an_avro_topic_follows_its_table():
 
 
 def test_records_of_other_connectors_are_published():
-    """A record with a schema beside it replaces the record of its key."""
+    """A record with its schema in the message replaces the record of its key."""
     config = Config.model_validate(yaml.safe_load(block(PAGE, "Other sources of Connect", "yaml")))
     driver = ProcessorTestDriver(DeltaMerge, config.topics["orders"], name="orders", topic=config.topics["orders"])
     for body in (FIRST, {"id": 7, "name": "x"}):
@@ -160,8 +160,8 @@ def test_records_of_other_connectors_are_published():
     assert bodies(driver.pending_output("sow")) == [FIRST, {"id": 7, "name": "x"}]
 
 
-def test_the_table_of_events_says_what_becomes_of_them():
-    """Each op of the page's table has the outcome of its row."""
+def test_the_table_of_events_has_their_outcomes():
+    """Each op in the page's table has the outcome of its row."""
     rows = re.findall(r"^\| (`\w`[^|]*) \| (.*) \|$", page(PAGE), re.MULTILINE)
     outcomes = {op: outcome for ops, outcome in rows for op in re.findall(r"`(\w)`", ops)}
     assert set(outcomes) == {"c", "r", "u", "d", "t", "m"}
@@ -185,8 +185,8 @@ def test_the_table_of_settings_has_the_preprocessors_settings():
     assert rows == [(name, str(default).lower()) for name, default in zip(names, defaults, strict=True)]
 
 
-def test_every_block_of_the_page_is_tried():
-    """A block that is added to the page is added to these tests."""
+def test_every_block_of_the_page_is_tested():
+    """Every block of the page has a test here."""
     tried = [*SECTIONS, "Avro"]
     assert [b.section for b in blocks(PAGE) if b.language == "json"] == tried
     assert [b.section for b in blocks(PAGE) if b.language == "yaml"] == [

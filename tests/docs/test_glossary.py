@@ -20,5 +20,5 @@ def test_every_bold_term_of_the_pages_is_explained():
 
 
 def test_the_terms_are_in_alphabetical_order():
-    """Each term stands once, where a reader looks for it."""
+    """Each term occurs once, in alphabetical order."""
     assert sorted(set(TERMS), key=str.lower) == TERMS

@@ -14,7 +14,7 @@ PAGES = sorted(
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as GitHub makes them."""
+    """The anchors of a page's headings, by GitHub's rules."""
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     plain = [re.sub(r"[^\w\- ]", "", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading)).lower() for heading in headings]

@@ -1,4 +1,4 @@
-"""processor/docs/how-to/write-a-plug-in.md: its programs work, and its tables agree with the code."""
+"""In processor/docs/how-to/write-a-plug-in.md the programs work, and the tables agree with the code."""
 
 import re
 from typing import Any
@@ -12,7 +12,7 @@ PAGE = "how-to/write-a-plug-in.md"
 
 
 def test_the_processor_of_the_page_passes_the_test_of_the_page():
-    """The test that the page shows is executed with the processor that it shows."""
+    """The test in the page passes with the processor in the page."""
     names: dict[str, Any] = {}
     exec(block(PAGE, "1. Write it", "python") + block(PAGE, "2. Test it", "python"), names)
     names["test_a_visit_is_counted"]()

@@ -20,7 +20,7 @@ def test_the_hooks_run_the_tools_of_make_lint():
 
 
 def test_the_workflow_runs_the_gate_on_every_supported_python():
-    """The workflow calls .ci/run with each Python of the classifiers, and one newer that may fail."""
+    """The workflow calls .ci/run with each Python of the classifiers, and with a newer one that may fail."""
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
     job = workflow["jobs"]["all"]
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")

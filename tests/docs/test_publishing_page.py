@@ -1,4 +1,4 @@
-"""processor/docs/how-to/publishing.md: each of its programs publishes what the page says."""
+"""Each program in processor/docs/how-to/publishing.md publishes the records that the page describes."""
 
 import pytest
 
@@ -12,7 +12,7 @@ LONG = [("Go", "go")]
 
 
 def check(world, section, language):
-    """Run a program before a worker starts, and look at the records and at what the worker did for them."""
+    """Run a program before a worker starts, and check the records and the worker's outputs."""
     run(world, language, block(PAGE, section, language))
     world.start()
     world.settle()
@@ -20,14 +20,14 @@ def check(world, section, language):
     assert last_per_key(world.read("sow")) == {"7": {"id": 7, "item": "tea", "qty": 4}}
     deltas = [(record.key, record.headers.get("kind", "update")) for record in world.read("delta")]
     assert sorted(deltas) == [(b"7", "insert"), (b"7", "update"), (b"8", "delete"), (b"8", "insert")]
-    # Each came to its own partition: none was published again.
+    # Each record was sent to the partition of its key: none was re-keyed.
     assert len(world.read("publish")) == 4
 
 
 @pytest.mark.broker
 @pytest.mark.parametrize(("section", "language"), PROGRAMS)
 def test_a_program_publishes_an_order_changes_it_and_deletes_another(world, section, language):
-    """Order 7 has its new quantity, order 8 is gone, and every record came to the partition of its key."""
+    """Order 7 has its new quantity, order 8 is deleted, and every record is in the partition of its key."""
     check(world, section, language)
 
 
@@ -35,11 +35,11 @@ def test_a_program_publishes_an_order_changes_it_and_deletes_another(world, sect
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("section", "language"), LONG)
-def test_a_program_that_is_built_first_does_the_same(world, section, language):
+def test_a_program_that_is_built_first_publishes_the_same(world, section, language):
     """The program of a language whose compiler fetches packages publishes the same records."""
     check(world, section, language)
 
 
 def test_every_program_of_the_page_is_run():
-    """A program that is added to the page is added to these tests."""
+    """Every program of the page has a test here."""
     assert [(block.section, block.language) for block in blocks(PAGE)] == PROGRAMS + LONG

@@ -15,7 +15,7 @@ METRICS = page("reference/metrics.md")
 
 
 def first_column(text: str) -> str:
-    """The first cells of all tables of a page."""
+    """The first cells of all tables in a page."""
     return "\n".join(line.split("|")[1] for line in text.splitlines() if line.startswith("|"))
 
 
@@ -54,7 +54,7 @@ def test_every_header_is_listed():
 
 
 def test_every_rule_has_a_test_that_exists():
-    """Each row of the table of proofs names existing tests, and the numbered rules 1 to 11 are all there."""
+    """Each row of the table of proofs names existing tests, and the rules 1 to 11 are complete."""
     table = page("reference/rules.md").split("\n## Rules and their proof\n")[1]
     rows = [line.split("|")[1:3] for line in table.splitlines() if line.startswith("| ")][1:]
     assert {number for rule, _ in rows for number in re.findall(r"^ (\d+) ", rule)} == {str(n) for n in range(1, 12)}

@@ -1,4 +1,4 @@
-"""processor/docs/tutorial.md: its commands, in order, do what the page describes."""
+"""The commands of processor/docs/tutorial.md, in order, have the results that the page describes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def adapted(text: str, bootstrap: str, name: str) -> str:
 
 @pytest.fixture
 def reader(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[Cli]:
-    """A reader of the page, with its settings in a folder of the test."""
+    """A user who follows the page, with settings in a folder of the test."""
     tree = yaml.safe_load(adapted(block(PAGE, "3. Describe a topic", "yaml"), bootstrap, unique))
     cli = Cli(tmp_path, tree | {"application_id": unique})
     yield cli
@@ -42,7 +42,7 @@ def reader(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[Cli]:
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_the_tutorial_leads_to_a_live_filtered_table(reader: Cli, bootstrap: str, unique: str) -> None:
-    """Each command succeeds, and the outputs that the page shows are those of the commands."""
+    """Each command succeeds and prints the output that the page shows."""
 
     def run(section: str) -> str:
         script = adapted(block(PAGE, section, "sh"), bootstrap, unique).replace("sowstream ", f"{program} ")

@@ -1,4 +1,4 @@
-"""Third parties' functions, as an installer leaves them."""
+"""Third parties' filter functions, installed as an installer does it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NUMBER = 7
 
 
 def install(site: Path) -> None:
-    """Write what an installer writes."""
+    """Write the metadata and entry points of an installed distribution."""
     info = site / "functions-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: functions\nVersion: 1.0\n")
@@ -35,22 +35,22 @@ def install(site: Path) -> None:
 
 
 def argument_type(value):
-    """The Python type that a value is given as."""
+    """Return the name of the Python type in which a value is passed."""
     return type(value).__name__
 
 
 def basis_points(price, reference):
-    """How far a price is from another one."""
+    """The difference of a price from a reference, in basis points."""
     return None if price is None or not reference else (price - reference) / reference * 10_000
 
 
 def spread(bid, ask=0):
-    """Between two sides."""
+    """The difference between two sides."""
     return ask - bid
 
 
 def ticks():
-    """A clock."""
+    """A clock that always returns 5."""
     return 5
 
 
@@ -58,29 +58,29 @@ ticks.moves_by_itself = True
 
 
 def fails(value):
-    """Trips."""
+    """Raise an unexpected error."""
     raise OSError(f"no table for {value}")
 
 
 def refuses(value):
-    """Says itself how it rejects."""
+    """Reject the record."""
     raise RecordRejected("schema_mismatch", "not today")
 
 
 def stops(value):
-    """Orders the worker to stop."""
+    """Stop the worker."""
     raise Stop("the reference service is gone; start it")
 
 
 def by_name(*, price):
-    """Cannot be called from a filter."""
+    """A function with a keyword-only argument, which no filter can call."""
 
 
 def largest(*values):
-    """Any number of arguments."""
+    """The largest of any number of arguments."""
     return max(values, default=None)
 
 
 def listed(value):
-    """An array."""
+    """An array with the value in it."""
     return [value, "x"]

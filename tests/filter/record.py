@@ -1,4 +1,4 @@
-"""The record that the tables of rules are about."""
+"""The record to which the tables of rules refer."""
 
 from decimal import Decimal
 
@@ -33,10 +33,10 @@ RECORD = {
 
 
 def matches(text, record=RECORD):
-    """Whether the record above matches."""
+    """Return whether the record above matches."""
     return compile_filter(text).matches(record)
 
 
 def value(text, record=RECORD):
-    """What an expression comes to for the record above."""
+    """The value of an expression for the record above."""
     return compile_expression(text).value(record)

@@ -1,4 +1,4 @@
-"""The rules again, written for reading: a tree is walked for every record, with fractions, and no speed."""
+"""The filter rules in a naive form: a tree is walked for every record, with fractions, and no speed."""
 
 import re
 from decimal import Decimal
@@ -24,7 +24,7 @@ NAN = object()
 
 
 def evaluate(node, record):
-    """The value of a node: True, False or None for NULL, or what stands there."""
+    """The value of a node: True, False, None for NULL, or another value."""
     match node:
         case Constant():
             return node.value
@@ -37,22 +37,22 @@ def evaluate(node, record):
             truths = [truth(evaluate(operand, record)) for operand in node.operands]
             return True if True in truths else (None if None in truths else False)
         case Not():
-            found = truth(evaluate(node.operand, record))
-            return None if found is None else not found
+            argument = truth(evaluate(node.operand, record))
+            return None if argument is None else not argument
         case If():
             return evaluate(node.then if truth(evaluate(node.condition, record)) else node.otherwise, record)
         case Compare():
             left, right = (values(evaluate(side, record)) for side in (node.left, node.right))
             return any(holds(node.operator, one, other) for one in left for other in right)
         case Between():
-            found, low, high = (values(evaluate(part, record)) for part in (node.operand, node.low, node.high))
+            argument, low, high = (values(evaluate(part, record)) for part in (node.operand, node.low, node.high))
             return any(
-                holds("<=", least, one) and holds("<=", one, most) for one in found for least in low for most in high
+                holds("<=", least, one) and holds("<=", one, most) for one in argument for least in low for most in high
             )
         case In():
-            found = values(evaluate(node.operand, record))
+            argument = values(evaluate(node.operand, record))
             choices = [element for choice in node.choices for element in values(evaluate(choice, record))]
-            return any(holds("=", one, other) for one in found for other in choices)
+            return any(holds("=", one, other) for one in argument for other in choices)
         case Like():
             return any(
                 re.search(node.pattern, written(one)) is not None for one in values(evaluate(node.operand, record))
@@ -67,7 +67,7 @@ def evaluate(node, record):
 
 
 def at(value, parts):
-    """What stands at a path."""
+    """The value at a path."""
     for part in parts:
         if isinstance(part, int):
             value = (
@@ -86,26 +86,26 @@ def at(value, parts):
 
 
 def flat(value):
-    """The elements of an array and of those in it."""
+    """The elements of an array and of the arrays in it."""
     return [inner for element in value for inner in (flat(element) if isinstance(element, list) else [element])]
 
 
 def values(value):
-    """Every element that is not NULL."""
+    """Every element of a value that is not NULL."""
     return [
         element for element in flat([value]) if element is not None and element != "" and not isinstance(element, dict)
     ]
 
 
 def first(value):
-    """Element 0; None is NULL."""
+    """Element 0 of a value; None for NULL."""
     while isinstance(value, list):
         value = value[0] if value else None
     return None if value == "" or isinstance(value, dict) else value
 
 
 def fraction(value):
-    """The number that a value is, exactly as it is written; None if it is none."""
+    """The exact number that a value represents; None if it is no number."""
     if isinstance(value, str):
         return (
             Fraction(value)
@@ -116,7 +116,7 @@ def fraction(value):
 
 
 def holds(operator, one, other):
-    """A comparison of two values that are not NULL."""
+    """Return whether a comparison of two values holds that are not NULL."""
     if one is NAN or other is NAN:
         return operator == "!="
     if not (isinstance(one, str) and isinstance(other, str)):
@@ -126,13 +126,13 @@ def holds(operator, one, other):
 
 
 def truth(value):
-    """A value as truth."""
+    """The truth of a value in three-valued logic."""
     truths = [truth_of(element) for element in values(value)]
     return True if True in truths else False if False in truths else None
 
 
 def truth_of(value):
-    """An element as truth."""
+    """The truth of an element in three-valued logic."""
     if value is NAN:
         return None
     if isinstance(value, str) and value.lower() in ("true", "false"):
@@ -149,7 +149,7 @@ def written(value):
 
 
 def computed(operator, one, other):
-    """Arithmetic of integers, and of what counts as one."""
+    """The result of arithmetic on integers and on values that count as integers."""
     if one is None or other is None:
         return None
     if NAN in (one, other) or fraction(one) is None or fraction(other) is None:
@@ -165,4 +165,4 @@ def computed(operator, one, other):
 
 
 NUMBERS = [0, 1, 2, -1, 10, 0.0, 1.0, 0.1, -0.5, 1e20, Decimal("0.1"), Decimal("1.00"), Decimal(2**70), 2**53 + 1]
-"""Numbers that meet: the same value in several kinds, and what a float does not hold."""
+"""Numbers for comparisons: equal values of several types, and values that a float cannot hold."""

@@ -1,4 +1,4 @@
-"""What a writer of a filter is told: the place, what was expected there, a caret under it."""
+"""A filter error has the place, the expected input and a caret under the place."""
 
 import pytest
 
@@ -9,7 +9,7 @@ VALUE = "a value, such as /qty, 10, 'text' or UPPER(/name)"
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "column", "said"),
+    ("text", "line", "column", "problem"),
     [
         ("", 1, 1, f"expected {VALUE}; the filter ends"),
         ("   ", 1, 4, f"expected {VALUE}; the filter ends"),
@@ -59,14 +59,14 @@ VALUE = "a value, such as /qty, 10, 'text' or UPPER(/name)"
         ("REGEXP_REPLACE(/a, /b, '')", 1, 20, "the pattern of REGEXP_REPLACE is a text in quotes, nothing else"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_with_its_place(text, line, column, said):
-    """In the writer's words: no name of a token, and what to write instead."""
+def test_an_error_names_its_place(text, line, column, problem):
+    """A filter error names line, column and the expected input in words that users know, without token names."""
     with pytest.raises(FilterError) as caught:
         compile_filter(text)
     message = str(caught.value)
     assert (caught.value.line, caught.value.column) == (line, column)
     assert message.startswith(f"filter, line {line}, column {column}: ")
-    assert said in message.splitlines()[0]
+    assert problem in message.splitlines()[0]
 
 
 @pytest.mark.parametrize(
@@ -84,19 +84,19 @@ def test_what_is_wrong_is_said_with_its_place(text, line, column, said):
     ],
 )  # fmt: skip
 def test_a_caret_stands_under_the_place(text, shown):
-    """Under its line alone, of a long line the part around it, a tab one column wide."""
+    """The caret stands under its place in a single line or a part of a long one; a tab is one column wide."""
     with pytest.raises(FilterError) as caught:
         compile_filter(text)
     assert str(caught.value).splitlines()[1:] == shown
 
 
-def test_it_is_an_error_of_configuration():
-    """In a file of settings it ends the process with 2, as all of its family."""
+def test_a_filter_error_is_a_configuration_error():
+    """A filter error is a configuration error, which ends the process with code 2."""
     assert issubclass(FilterError, ConfigurationError)
 
 
-def test_no_word_of_it_is_the_parsers():
-    """Nobody is told of LALR, tokens, terminals or Python's own errors, wherever a good filter is cut off or broken."""
+def test_an_error_has_no_words_of_the_parser():
+    """A filter error contains no parser terms and no Python errors, wherever a valid filter is truncated or broken."""
     good = "NOT /a/b[0] IN (1, 'x') AND (SUBSTR(/c, 1) LIKE 'y' OR -/d + 2 % 3 BETWEEN 1 AND 5) OR /e IS NOT NULL"
     for end in range(len(good)):
         for text in (good[:end], good[:end] + ")" + good[end:], good[:end] + " AND " + good[end:]):

@@ -1,4 +1,4 @@
-"""The tables of processor/filter/README.md say what the code does."""
+"""The tables of processor/filter/README.md agree with the code."""
 
 import re
 from importlib import import_module
@@ -22,7 +22,7 @@ FACTS = RecordMetadata(
 
 
 def rows(section):
-    """The rows of the tables under a heading, without their heads."""
+    """The rows of the tables under a heading, without their head rows."""
     text = TEXT.split(f"\n## {section}\n")[1].split("\n## ")[0]
     lines = [line.strip().strip("|") for line in text.splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in line.split(" | ")] for line in lines]
@@ -37,34 +37,34 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize(("example", "result"), EXAMPLES)
-def test_every_example_is_what_it_says(example, result):
-    """Of the record above, and of the same kind."""
+def test_every_example_has_the_documented_value(example, result):
+    """Every example has the documented value and type for the record above."""
     expected = compile_expression(result).value({})
-    found = compile_expression(example).value(RECORD, FACTS)
-    assert found == expected
-    assert type(found) is type(expected)
+    value = compile_expression(example).value(RECORD, FACTS)
+    assert value == expected
+    assert type(value) is type(expected)
 
 
 def test_there_are_examples_of_everything():
-    """The tables were found."""
+    """The README has more than eighty examples."""
     assert len(EXAMPLES) > 80
 
 
 def test_every_function_has_its_row_with_its_arguments():
-    """Those that are built in and no others; the arguments as many as it takes."""
-    told = {}
+    """The README lists exactly the built-in functions with their number of arguments."""
+    documented = {}
     for row in rows("Functions"):
         for name, arguments in re.findall(r"`([A-Z0-9_]+)\((.*?)\)`", row[0]):
-            given = [argument for argument in arguments.split(", ") if argument]
-            least, most = told.get(name, (99, 0))
-            count = len(given) - (given[-1:] == ["…"])
-            told[name] = (min(least, count), None if given[-1:] == ["…"] else max(most, count))
-    assert told.pop("IF") == (3, 3)
-    assert told == {name: (function.least, function.most) for name, function in BUILT_IN.items()}
+            parameters = [argument for argument in arguments.split(", ") if argument]
+            least, most = documented.get(name, (99, 0))
+            count = len(parameters) - (parameters[-1:] == ["…"])
+            documented[name] = (min(least, count), None if parameters[-1:] == ["…"] else max(most, count))
+    assert documented.pop("IF") == (3, 3)
+    assert documented == {name: (function.least, function.most) for name, function in BUILT_IN.items()}
 
 
-def test_every_keyword_of_the_grammar_is_told():
-    """Operators and words."""
+def test_every_keyword_of_the_grammar_is_documented():
+    """Every keyword and operator of the grammar occurs in the README."""
     keywords = set(re.findall(r"/(?:%\|)?(\w+)\\b/i", GRAMMAR))
     assert len(keywords) > 12
     assert {word.upper() for word in keywords} <= set(re.findall(r"[A-Z]+", TEXT))
@@ -73,7 +73,7 @@ def test_every_keyword_of_the_grammar_is_told():
 
 
 def test_the_limits_are_those_of_the_code():
-    """Each of them."""
+    """The limits in the README equal those in the code."""
     assert [int(row[1].replace(",", "")) for row in rows("Errors and limits")] == [
         limits.CHARACTERS_MAX,
         limits.DEPTH_MAX,
@@ -85,13 +85,13 @@ def test_the_limits_are_those_of_the_code():
 
 
 def test_the_filters_at_the_top_are_filters():
-    """What somebody copies first."""
+    """The filters at the top of the README compile."""
     [block] = re.findall(r"```\n(/state.*?)```", TEXT, re.DOTALL)
     assert [compile_filter(line).text for line in block.splitlines()] == block.splitlines()
 
 
-def test_the_error_that_is_shown_is_what_is_said():
-    """Word for word."""
+def test_the_error_in_the_readme_is_the_actual_one():
+    """The error message in the README is the actual one, word for word."""
     [block] = re.findall(r"```\n(filter, line.*?)```", TEXT, re.DOTALL)
     with pytest.raises(FilterError) as caught:
         compile_filter("/qty > > 10")
@@ -99,17 +99,17 @@ def test_the_error_that_is_shown_is_what_is_said():
 
 
 def test_the_function_that_an_author_would_copy_runs():
-    """And the group it goes to is the one that is looked at."""
+    """The example function of the README runs, and its entry point group is the one that is loaded."""
     [code] = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    found = {}
-    exec(code, found)
-    assert found["basis_points"](101, 100) == 100
-    assert found["basis_points"](101, None) is None
+    value = {}
+    exec(code, value)
+    assert value["basis_points"](101, 100) == 100
+    assert value["basis_points"](101, None) is None
     assert f"`{GROUP}`" in TEXT
 
 
-def test_every_file_and_name_it_tells_of_exists():
-    """A newcomer is sent to no room that is not there."""
+def test_every_file_and_name_in_the_readme_exists():
+    """Every file and name in the README exists."""
     named = re.findall(r"`(\w+\.py|\w+/)`", TEXT)
     assert named
     assert [name for name in named if not (FOLDER / name).exists()] == []

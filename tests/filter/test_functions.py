@@ -1,4 +1,4 @@
-"""Each function of the language: what it gives, and what of NULL."""
+"""Each function of the filter language has the documented value, also for NULL."""
 
 import math
 from decimal import Decimal
@@ -177,45 +177,45 @@ FACTS = RecordMetadata(
 )
 
 NOT_OF_NULL = {"CONCAT", "COALESCE", "ARRAY_COUNT", "REPLACE", "REGEXP_REPLACE"}
-"""Functions that have a value although an argument is NULL."""
+"""Functions that have a value even if an argument is NULL."""
 
 
 def test_every_function_has_its_lines():
-    """The table below is complete."""
+    """The table below has lines for every function."""
     assert set(TABLE) == set(BUILT_IN)
 
 
 @pytest.mark.parametrize(("text", "expected"), [line for lines in TABLE.values() for line in lines], ids=str)
-def test_a_function_gives(text, expected):
-    """The value, and of that kind."""
-    found = compile_expression(text).value(RECORD, FACTS)
-    assert found == expected
-    assert type(found) is type(expected)
+def test_a_function_returns_its_value(text, expected):
+    """A function returns the expected value and type."""
+    result = compile_expression(text).value(RECORD, FACTS)
+    assert result == expected
+    assert type(result) is type(expected)
 
 
 @pytest.mark.parametrize("name", sorted(set(BUILT_IN) - NOT_OF_NULL))
 def test_a_function_of_null_is_null(name):
-    """Whichever argument it is; what is said of a record is NULL where nobody said it."""
+    """A function with a NULL argument is NULL, in any position; a missing fact of a record is NULL as well."""
     function = BUILT_IN[name]
     for null in range(max(1, function.least)):
-        given = ["/missing" if index == null else "1" for index in range(function.least)]
-        text = f"{name}({', '.join(given)})"
+        arguments = ["/missing" if index == null else "1" for index in range(function.least)]
+        text = f"{name}({', '.join(arguments)})"
         if name == "UNIX_TIMESTAMP":
             continue
         assert compile_filter(f"{text} IS NULL").matches(RECORD), text
 
 
 @pytest.mark.parametrize("name", ["if", "If", "IF"])
-def test_if_takes_the_first_where_its_condition_is_true(name):
-    """Where it is false or NULL the second, and the other one is not looked at."""
+def test_if_returns_the_first_value_where_its_condition_is_true(name):
+    """`IF` returns the first value if its condition is true, otherwise the second, and evaluates no other."""
     assert compile_expression(f"{name}(/n > 4, 'more', 'less')").value(RECORD) == "more"
     assert compile_expression(f"{name}(/n > 5, 'more', 'less')").value(RECORD) == "less"
     assert compile_expression(f"{name}(/missing, 'more', 'less')").value(RECORD) == "less"
     assert compile_expression(f"{name}(1, /words, 'less')").value(RECORD) == ["b", "a", 3]
 
 
-def test_without_a_given_time_unix_timestamp_looks_at_the_clock():
-    """Seconds with their fraction."""
+def test_without_an_argument_unix_timestamp_reads_the_clock():
+    """`UNIX_TIMESTAMP` without an argument returns the clock's seconds with their fraction."""
     assert abs(compile_expression("UNIX_TIMESTAMP()").value({}) - time()) < 5
 
 
@@ -229,6 +229,6 @@ def test_without_a_given_time_unix_timestamp_looks_at_the_clock():
     ],
 )
 def test_a_text_that_would_be_too_long_is_null(text):
-    """Sixteen million characters are enough for anybody: nothing asks for a terabyte."""
+    """A text that would be too long is NULL: the limit is sixteen million characters."""
     assert compile_filter(f"{text} IS NULL").matches({"a": "x" * 9_000_000})
     assert compile_filter(f"LENGTH({text}) > 5").matches({"a": "x" * 50})

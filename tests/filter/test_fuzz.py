@@ -1,4 +1,4 @@
-"""Rubbish as a filter is told from a filter, and rubbish as a record is filtered: nothing else ever happens."""
+"""Random text either compiles or is a filter error, and random records are filtered without any other error."""
 
 import random
 from datetime import UTC, datetime
@@ -80,17 +80,17 @@ VALUES = st.recursive(
 @settings(max_examples=400, deadline=None, print_blob=True)
 @given(st.text() | st.text(alphabet="/ab'\"\\()[]0.1eE=<>!+-*% \nrANDORINLKE_,"))
 def test_any_text_is_a_filter_or_a_filter_error(text):
-    """With a place inside of the text, and three lines to show it."""
-    told = complaint_of(text)
-    if told is not None:
+    """Any text compiles or is a filter error with a place inside the text and three lines."""
+    problem = error_of(text)
+    if problem is not None:
         lines = text.split("\n")
-        assert 1 <= told.line <= len(lines)
-        assert 1 <= told.column <= len(lines[told.line - 1]) + 1
-        assert len(str(told).split("\n")) == 3
+        assert 1 <= problem.line <= len(lines)
+        assert 1 <= problem.column <= len(lines[problem.line - 1]) + 1
+        assert len(str(problem).split("\n")) == 3
 
 
-def complaint_of(text):
-    """What is said of a text; None where it is a filter, which is evaluated."""
+def error_of(text):
+    """The filter error of a text; None if it compiles and can be evaluated."""
     try:
         compile_filter(text).matches({"a": [{"b": 1}, "x"], "b": "1", "55": None})
     except FilterError as error:
@@ -99,25 +99,25 @@ def complaint_of(text):
 
 
 def test_any_row_of_words_is_a_filter_or_a_filter_error(random_seed):
-    """Six thousand of them; some are filters, and are evaluated."""
+    """Six thousand random rows of words compile or are filter errors; those that compile are evaluated."""
     rng = random.Random(random_seed)
     filters = 0
     for _ in range(6_000):
         text = " ".join(rng.choice(WORDS) for _ in range(rng.randint(1, 12)))
-        filters += complaint_of(text) is None
+        filters += error_of(text) is None
     assert filters > 20
 
 
 def argument(rng, depth):
-    """An argument of a function, which may be another call."""
+    """A random argument of a function, which may be another call."""
     if depth and rng.random() < 0.4:
         name = rng.choice(sorted(BUILT_IN))
         function = BUILT_IN[name]
         count = rng.randint(function.least, function.most if function.most is not None else 4)
-        given = [argument(rng, depth - 1) for _ in range(count)]
+        arguments = [argument(rng, depth - 1) for _ in range(count)]
         if name == "REGEXP_REPLACE":
-            given[1] = rng.choice(["'a'", "''", "'(.)(.)'", "'x*'", "'(?i)Ä'"])
-        return f"{name}({', '.join(given)})"
+            arguments[1] = rng.choice(["'a'", "''", "'(.)(.)'", "'x*'", "'(?i)Ä'"])
+        return f"{name}({', '.join(arguments)})"
     if depth and rng.random() < 0.4:
         operator = rng.choice(["+", "-", "*", "/", "%", "=", "<", "AND", "OR", "IN"])
         if operator == "IN":
@@ -128,8 +128,8 @@ def argument(rng, depth):
 
 @settings(max_examples=400, deadline=None, print_blob=True)
 @given(st.dictionaries(st.sampled_from(["a", "b"]), VALUES), st.integers(0, 2**32))
-def test_no_function_raises_whatever_it_is_given(record, seed):
-    """Of any arguments, whatever the record has there: a filter that compiles has an answer."""
+def test_no_function_raises_for_any_arguments(record, seed):
+    """A compiled filter has an answer for any arguments and any record."""
     text = argument(random.Random(seed), 3)
     compile_expression(text).value(record)
     assert compile_filter(f"({text}) LIKE '.' OR ({text}) BETWEEN 1 AND 'x'").matches(record) in (True, False)

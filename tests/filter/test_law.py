@@ -1,4 +1,4 @@
-"""Compiled filters say what the rules say, of random trees and random records."""
+"""Compiled filters agree with the naive rules for random trees and random records."""
 
 from decimal import Decimal
 
@@ -63,22 +63,25 @@ TREES = st.recursive(
 
 
 def compiled(tree):
-    """The truth of a tree, by its functions."""
+    """The truth of a tree, computed by its compiled functions."""
     return Compiler("").truth(tree)
 
 
 @PROVED
 @given(PREDICATES, RECORDS)
-def test_a_predicate_is_true_or_false_as_the_rules_say(tree, record):
-    """Of constants, fields at the top, paths and arrays, each of which has closures of its own."""
-    found = compiled(tree)(record, NO_METADATA)
-    assert found is evaluate(tree, record)
+def test_a_predicate_agrees_with_the_naive_rules(tree, record):
+    """A predicate on constants, top-level fields, paths and arrays agrees with the naive rules.
+
+    Each of these operands is compiled to functions of its own.
+    """
+    result = compiled(tree)(record, NO_METADATA)
+    assert result is evaluate(tree, record)
 
 
 @PROVED
 @given(TREES, RECORDS)
-def test_a_tree_is_true_false_or_null_as_the_rules_say(tree, record):
-    """With AND, OR, NOT and IF over them, in three values."""
+def test_a_tree_agrees_with_the_naive_rules(tree, record):
+    """Trees of AND, OR, NOT and IF agree with the naive rules in three-valued logic."""
     assert compiled(tree)(record, NO_METADATA) is truth(evaluate(tree, record))
 
 
@@ -87,21 +90,21 @@ def test_a_tree_is_true_false_or_null_as_the_rules_say(tree, record):
     st.sampled_from(["+", "-", "*", "/", "%"]),
     *[st.integers(-20, 20) | st.sampled_from(["", "a", "7", "-3", True])] * 2,
 )
-def test_arithmetic_of_integers_is_as_the_rules_say(operator, one, other):
-    """Beside a path, so that NULL, NAN and texts come in."""
+def test_arithmetic_of_integers_agrees_with_the_naive_rules(operator, one, other):
+    """Arithmetic of integers with a path, NULL, NAN and texts agrees with the naive rules."""
     tree = Arithmetic(operator, Path(("a",)), Constant(other))
     record = {"a": one}
     expected = evaluate(tree, record)
-    found = Compiler("").value(tree)(record, NO_METADATA)
+    result = Compiler("").value(tree)(record, NO_METADATA)
     if expected is None or isinstance(expected, int):
-        assert found == expected
-        assert type(found) is type(expected)
+        assert result == expected
+        assert type(result) is type(expected)
     else:
-        assert found != found  # noqa: PLR0124 - it is how NaN is told
+        assert result != result  # noqa: PLR0124 - the test for NaN
 
 
 def spelled(value):
-    """A scalar as it stands in a filter."""
+    """A scalar in the spelling of a filter."""
     if value is None or isinstance(value, bool):
         return str(value).upper().replace("NONE", "NULL")
     return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value)
@@ -109,8 +112,8 @@ def spelled(value):
 
 @PROVED
 @given(OPERATORS, SCALARS, SCALARS)
-def test_it_does_not_matter_where_a_value_stands(operator, one, other):
-    """In the text, at the top of the record, deeper, in an array, alone or with NULLs: the comparison is the same."""
+def test_a_comparison_does_not_depend_on_the_place_of_a_value(operator, one, other):
+    """A comparison has the same result for a value in the filter's text, in a field, at depth and in an array."""
     expected = evaluate(Compare(operator, Constant(one), Constant(other)), {})
     record = {"a": one, "b": {"a": one}, "c": [{"a": None}, {"a": one}], "d": other, "e": [["", other]]}
     for left in (spelled(one), "/a", "/b/a", "/c/a", "/c[1]/a", "IF(TRUE, /a, 0)"):
@@ -121,7 +124,7 @@ def test_it_does_not_matter_where_a_value_stands(operator, one, other):
 @PROVED
 @given(st.lists(SCALARS, min_size=1, max_size=5), SCALARS)
 def test_in_is_a_row_of_equalities(choices, one):
-    """Looked up or compared one by one."""
+    """`IN` equals a row of equalities, by look-up and by comparison one by one."""
     record = {"a": one}
     row = " OR ".join(f"/a = {spelled(choice)}" for choice in choices)
     listed = ", ".join(map(spelled, choices))
@@ -132,7 +135,7 @@ def test_in_is_a_row_of_equalities(choices, one):
 
 
 def test_the_reference_knows_the_examples_of_the_rules():
-    """So that both are not wrong in the same way."""
+    """The naive rules give the results of the specification's examples, so both cannot be wrong in the same way."""
     for operator, one, other, expected in [
         ("=", 2, 2.0, True),
         ("=", "2.000", "2.0", False),

@@ -1,4 +1,4 @@
-"""What a filter cannot do to whoever evaluates it: run away with its time, its stack or its memory."""
+"""A filter cannot use unbounded time, stack or memory."""
 
 from time import perf_counter
 
@@ -17,12 +17,12 @@ CATASTROPHIC = [
     r"(x+x+)+y",
     r"(a*)*b",
 ]
-"""Patterns that keep an engine with back-tracking busy for longer than anybody lives."""
+"""Patterns that keep an engine with back-tracking busy for years."""
 
 
 @pytest.mark.parametrize("pattern", CATASTROPHIC)
 def test_a_catastrophic_pattern_takes_no_longer_than_others(pattern):
-    """A hundred thousand characters that nearly match are decided at once, searched or replaced."""
+    """A catastrophic pattern searches or replaces in a text of a hundred thousand characters within seconds."""
     record = {"a": "a" * 100_000 + "!", "x": "x" * 100_000}
     search = compile_filter(f"/a LIKE r'{pattern}' AND /x LIKE r'{pattern}'")
     started = perf_counter()
@@ -36,13 +36,13 @@ def test_a_catastrophic_pattern_takes_no_longer_than_others(pattern):
 
 @pytest.mark.parametrize("pattern", ["(a{1000}){1000}", "(((a{100}){100}){100}){100}", r"\pL{200}"])
 def test_a_pattern_whose_program_would_be_large_is_refused(pattern):
-    """Memory is bounded, too."""
+    """A pattern with a large program is refused, so memory is bounded."""
     with pytest.raises(FilterError, match=r"no regular expression: .*; make it smaller"):
         compile_filter(f"/a LIKE r'{pattern}'")
 
 
-def test_a_filter_may_be_so_long():
-    """And not by one character more."""
+def test_the_length_of_a_filter_is_limited():
+    """A filter of the maximum length compiles, and one more character is an error."""
     longest = "/a = '" + "x" * (CHARACTERS_MAX - 7) + "'"
     assert len(longest) == CHARACTERS_MAX
     assert not compile_filter(longest).matches({"a": "x"})
@@ -51,7 +51,7 @@ def test_a_filter_may_be_so_long():
 
 
 def nested(kind, depth):
-    """A filter with so many operators or calls in one another."""
+    """A filter with operators or calls nested to a depth."""
     return {
         "not": "NOT " * (depth - 1) + "/a",
         "minus": "- " * (depth - 1) + "/a",
@@ -71,8 +71,8 @@ KINDS = ["not", "minus", "sum", "call", "if", "compare", "in", "between", "like"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_filter_may_be_so_deep(kind):
-    """As deep as it may be it is evaluated, on a stack that is in use already; deeper it is refused."""
+def test_the_depth_of_a_filter_is_limited(kind):
+    """A filter of the maximum depth is evaluated on a stack already in use, and a deeper one is refused."""
     deepest = compile_filter(nested(kind, DEPTH_MAX))
 
     def lower(levels):
@@ -85,13 +85,13 @@ def test_a_filter_may_be_so_deep(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_far_too_deep_is_refused_as_well(kind):
-    """Parsing, and looking at what was parsed, uses no stack."""
+    """A filter nested far too deep is refused without a stack overflow."""
     with pytest.raises(FilterError):
         compile_filter(nested(kind, CHARACTERS_MAX // 30))
 
 
 def test_brackets_alone_are_no_depth():
-    """Nor are any number of operands of one AND or OR."""
+    """Neither brackets nor the operands of one AND or OR count as depth."""
     assert compile_filter("(" * 5000 + "/a = 1" + ")" * 5000).matches({"a": 1})
     many = " OR ".join(f"/a = {number}" for number in range(4000))
     assert compile_filter(many).matches({"a": 3999})
@@ -99,7 +99,7 @@ def test_brackets_alone_are_no_depth():
 
 
 def test_a_record_may_be_deep():
-    """Arrays in arrays are gone through without the stack."""
+    """Deeply nested arrays in a record are searched without recursion."""
     record = {"a": 1}
     for _ in range(50_000):
         record = {"a": [record["a"]]}

@@ -1,4 +1,4 @@
-"""Functions of installed packages: found, called, and what becomes of their mistakes."""
+"""Functions of installed packages are loaded and called, and their errors are handled."""
 
 import pytest
 
@@ -28,24 +28,27 @@ def functions(tmp_path, monkeypatch):
         ("LISTED('y') = 'x'", True),
     ],
 )
-def test_it_is_called_by_its_name_in_any_case(text, expected):
-    """With NULL as None, of an array the element 0; what it returns is the value."""
+def test_a_function_is_called_by_its_name_in_any_case(text, expected):
+    """A function is called by its name in any case, with None for NULL and element 0 of an array."""
     assert compile_expression(text).value({"px": 101, "close": 100, "array": [101, 5]}) == expected
 
 
-def test_a_built_in_function_stays_what_it_is():
-    """A package cannot change what a filter means."""
+def test_a_built_in_function_cannot_be_replaced():
+    """A package cannot replace a built-in function."""
     assert compile_expression("UPPER('a')").value({}) == "A"
 
 
-def test_one_that_moves_by_itself_is_told():
-    """As UNIX_TIMESTAMP is."""
+def test_a_filter_with_a_clock_function_is_marked():
+    """A filter with a function that changes by itself is marked, as with UNIX_TIMESTAMP."""
     assert compile_filter("TICKS() > 4").moves_by_itself
     assert not compile_filter("SPREAD(1, 2) > 4").moves_by_itself
 
 
-def test_one_that_raises_costs_the_record():
-    """As `plugin_failed`, with its name; a rejection or an order to stop of its own goes through."""
+def test_a_function_that_raises_rejects_the_record():
+    """A function that raises rejects the record as `plugin_failed` with its name.
+
+    A rejection or a Stop that the function raises itself is passed on.
+    """
     with pytest.raises(RecordRejected, match=r"plugin_failed: function FAILS: OSError: no table for 5"):
         compile_filter("FAILS(/a) = 1").matches({"a": 5})
     with pytest.raises(RecordRejected, match=r"schema_mismatch: not today"):
@@ -65,8 +68,8 @@ def test_one_that_raises_costs_the_record():
         ("BASIS_POINT(1)", "there is no function 'BASIS_POINT'; did you mean 'BASIS_POINTS'"),
     ],
 )
-def test_what_cannot_be_called_is_said_with_its_place(text, message):
-    """When the filter is compiled, not when the first record comes."""
+def test_a_function_that_cannot_be_called_is_an_error_with_its_place(text, message):
+    """A function that cannot be called is a filter error with its place when the filter is compiled."""
     with pytest.raises(FilterError, match=message) as caught:
         compile_filter(f"/a = {text}")
     assert caught.value.column == 6

@@ -1,4 +1,4 @@
-"""Rules 1 to 4, 9 and 10: NULL, three-valued logic, what is told of a filter; and how it is written."""
+"""Rules 1 to 4, 9 and 10: NULL, three-valued logic, properties of a filter, and its spelling."""
 
 import pytest
 
@@ -21,15 +21,15 @@ NULLS = [
 
 
 @pytest.mark.parametrize("null", NULLS)
-def test_rule_1_what_is_null(null):
-    """A missing field, a null, an empty text, an empty array, an object, an array of nothing else."""
+def test_rule_1_null_values(null):
+    """NULL is a missing field, a null, an empty text, an empty array, an object, or an array of only these."""
     assert matches(f"{null} IS NULL")
     assert not matches(f"{null} IS NOT NULL")
 
 
 @pytest.mark.parametrize("known", ["/id", "/no", "/tags", "'x'", "0", "FALSE", "/legs/px", "1 / 0"])
-def test_rule_1_what_is_not_null(known):
-    """Zero, false and NAN are values."""
+def test_rule_1_values_that_are_not_null(known):
+    """Zero, false and NAN are values and not NULL."""
     assert matches(f"{known} IS NOT NULL")
     assert not matches(f"{known} IS NULL")
 
@@ -37,7 +37,7 @@ def test_rule_1_what_is_not_null(known):
 @pytest.mark.parametrize("null", NULLS)
 @pytest.mark.parametrize("operator", ["=", "==", "!=", "<>", "<", "<=", ">", ">="])
 def test_rule_2_a_comparison_with_null_is_false(operator, null):
-    """On either side, beside a constant or a path; `!=` too."""
+    """A comparison with NULL is false on either side, also for `!=`."""
     for other in ("1", "'abc'", "/id", "/name", null):
         assert not matches(f"{null} {operator} {other}")
         assert not matches(f"{other} {operator} {null}")
@@ -61,7 +61,7 @@ def test_rule_2_a_comparison_with_null_is_false(operator, null):
     ],
 )
 def test_rule_3_predicates_of_null_are_false_and_their_negations_true(predicate, null):
-    """`/x NOT IN (1,2)` matches records without `/x`; so does NOT before it."""
+    """A predicate of NULL is false and its negation true: `/x NOT IN (1,2)` matches records without `/x`."""
     assert not matches(f"{null} {predicate}")
     assert matches(f"NOT ({null} {predicate})")
     negated = predicate.replace("IS ", "IS NOT ") if predicate.startswith("IS") else f"NOT {predicate}"
@@ -70,7 +70,7 @@ def test_rule_3_predicates_of_null_are_false_and_their_negations_true(predicate,
 
 @pytest.mark.parametrize(("low", "high"), [("NULL", "9"), ("0", "NULL"), ("/missing", "/qty"), ("''", "9")])
 def test_rule_3_between_needs_both_ends(low, high):
-    """A missing end is no end that is open."""
+    """`BETWEEN` with a missing bound is false; a missing bound does not leave the range open."""
     assert not matches(f"/id BETWEEN {low} AND {high}")
     assert matches(f"/id NOT BETWEEN {low} AND {high}")
 
@@ -79,7 +79,7 @@ def test_rule_3_between_needs_both_ends(low, high):
     "predicate", ["BEGINS WITH ('')", "ENDS WITH ('')", "BEGINS WITH ('x', '')", "IN ('')", "= ''"]
 )
 def test_rule_3_an_empty_text_is_no_value_to_look_for(predicate):
-    """It is NULL: nothing equals it, nothing begins or ends with it."""
+    """An empty text is NULL: nothing equals it, and nothing begins or ends with it."""
     assert not matches(f"/name {predicate}")
     assert matches(f"NOT /name {predicate}")
 
@@ -94,7 +94,10 @@ OR = [[True, True, True], [True, False, None], [True, None, None]]
     [{"TRUE": "TRUE", "FALSE": "FALSE", "NULL": "NULL"}, {"TRUE": "/yes", "FALSE": "/no", "NULL": "/missing"}],
 )
 def test_rule_4_and_or_not_follow_sql_92(spelling):
-    """Symmetric tables, unlike those of AMPS: FALSE AND NULL is FALSE, TRUE OR NULL is TRUE, else NULL stays."""
+    """AND, OR and NOT follow the symmetric tables of SQL-92, unlike AMPS.
+
+    FALSE AND NULL is FALSE, TRUE OR NULL is TRUE; other combinations with NULL are NULL.
+    """
     for row, (one, of_one) in enumerate(TRUTHS.items()):
         for column, other in enumerate(TRUTHS):
             left, right = spelling[one], spelling[other]
@@ -108,8 +111,8 @@ def test_rule_4_and_or_not_follow_sql_92(spelling):
 @pytest.mark.parametrize(
     "text", ["NULL", "NOT NULL", "/missing", "NOT /missing", "/missing AND 1 = 1", "/missing OR 1 = 2"]
 )
-def test_rule_4_what_is_null_matches_nothing(text):
-    """A record matches only a filter that is true of it."""
+def test_rule_4_a_null_filter_matches_nothing(text):
+    """A filter that is NULL for a record does not match it."""
     assert not matches(text)
 
 
@@ -131,20 +134,20 @@ def test_rule_4_what_is_null_matches_nothing(text):
         ("/decimal", True),
     ],
 )
-def test_rule_4_what_other_values_are_as_truth(text, expected):
-    """A number is true unless it is 0, so is a text of one; `true` and `false` are words; all else is NULL."""
+def test_rule_4_the_truth_of_other_values(text, expected):
+    """A number or numeric text is true unless it is 0, the words `true` and `false` count, and all else is NULL."""
     assert value(f"NOT {text}") is (None if expected is None else not expected)
 
 
-def test_rule_9_a_function_that_moves_by_itself_is_told():
-    """So that who must not use it can refuse it; wherever in the filter it stands."""
+def test_rule_9_a_function_that_moves_by_itself_is_marked():
+    """A filter with a function that changes by itself is marked at any depth, so callers can refuse it."""
     assert compile_filter("/at < 5 OR NOT (1 + UNIX_TIMESTAMP() > 3)").moves_by_itself
     assert compile_expression("IF(/a, UNIX_TIMESTAMP(), 1)").moves_by_itself
     assert not compile_filter("LAST_UPDATED() > 5").moves_by_itself
 
 
-def test_rule_9_who_asks_for_facts_is_told():
-    """So that they need not be made for filters that ask for none."""
+def test_rule_9_the_use_of_metadata_is_marked():
+    """A filter that uses metadata is marked, so metadata need not be computed for others."""
     assert compile_filter("SOW_KEY() = '7'").uses_metadata
     assert not compile_filter("/id = 7").uses_metadata
     assert compile_filter("SOW_KEY() = '7'").matches({}, RecordMetadata(sow_key="7"))
@@ -152,7 +155,7 @@ def test_rule_9_who_asks_for_facts_is_told():
 
 @pytest.mark.parametrize("text", ["/no/such/path = 1", "/no[3]/path IS NOT NULL", "UPPER(/nowhere) LIKE 'x'"])
 def test_rule_10_a_path_that_no_record_has_is_no_error(text):
-    """It is NULL."""
+    """A path that no record has is NULL and no error."""
     assert not matches(text)
 
 
@@ -176,7 +179,7 @@ def test_rule_10_a_path_that_no_record_has_is_no_error(text):
     ],
 )  # fmt: skip
 def test_the_steps_of_a_path(text, expected):
-    """Quoted or plain, an attribute, a tag, a part of a composite; the value is what stands there."""
+    """A path leads through quoted and plain names, attributes, tags and parts of a composite."""
     assert value(text) == expected
 
 
@@ -202,19 +205,19 @@ def test_the_steps_of_a_path(text, expected):
         ("/a / /b", "(/a) / (/b)"),
     ],
 )  # fmt: skip
-def test_two_texts_that_say_the_same_are_one_tree(one, other):
-    """Precedence, spelling, case and white space; places do not count."""
+def test_equivalent_texts_are_one_tree(one, other):
+    """Two filters that differ in brackets, spelling, case or white space only have the same tree."""
     assert compile_expression(one).tree == compile_expression(other).tree
 
 
 def test_a_record_that_is_no_object_has_no_fields():
-    """The bytes of a binary message; metadata are there all the same."""
+    """A record that is no object, such as binary bytes, has no fields but has metadata."""
     assert not matches("/a = 1", b"bytes")
     assert compile_filter("MESSAGE_SIZE() = 5").matches(b"bytes", RecordMetadata(message_bytes=5))
 
 
-def test_a_filter_only_looks():
-    """The record is as it was."""
+def test_a_filter_does_not_change_the_record():
+    """A filter does not change the record."""
     record = {"legs": [{"px": [1, 2]}, {"px": 3}], "s": "x"}
     for text in ("/legs/px = 3", "ARRAY_SUM(/legs/px) = 6", "REVERSE(/s) = 'x'", "/legs[0]/px[1] = 2"):
         assert compile_filter(text).matches(record)

@@ -1,4 +1,4 @@
-"""Rules 5 to 8: numbers and texts, arithmetic, arrays, regular expressions; tables of what holds and what does not."""
+"""Rules 5 to 8: numbers and texts, arithmetic, arrays and regular expressions, each as a table of results."""
 
 from decimal import Decimal
 
@@ -71,7 +71,7 @@ from tests.filter.record import matches, value
     ],
 )  # fmt: skip
 def test_rule_5_numbers_and_texts(text, expected):
-    """A number and a numeric text are compared as numbers, by what is written; other texts are above."""
+    """A number and a numeric text are compared as exact numbers; other texts are greater than any number."""
     assert matches(text) is expected
 
 
@@ -112,33 +112,36 @@ def test_rule_5_numbers_and_texts(text, expected):
     ],
 )  # fmt: skip
 def test_rule_6_arithmetic(text, expected):
-    """Integers stay integers, towards 0; a float makes a float; `%` has the sign of its left side; NULL stays NULL."""
-    found = value(text)
+    """Integer arithmetic truncates towards 0, a float makes the result a float, `%` has the sign of its left side.
+
+    NULL in an operand makes the result NULL.
+    """
+    result = value(text)
     if isinstance(expected, Decimal):
-        assert abs(found - expected) < Decimal("1e-20")
+        assert abs(result - expected) < Decimal("1e-20")
     else:
-        assert found == expected
-        assert type(found) is type(expected)
+        assert result == expected
+        assert type(result) is type(expected)
 
 
 @pytest.mark.parametrize(
     "text", ["'abc' + 1", "1 * 'x'", "- /name", "1 / 0", "1.0 / 0", "5 % 0", "5.0 % 0", "/decimal / 0"]
 )
-def test_rule_6_what_is_no_number_is_nan(text):
-    """A text that is none; division by 0."""
+def test_rule_6_arithmetic_without_numbers_is_nan(text):
+    """Arithmetic with a text that is no number, and division by 0, are NAN."""
     assert matches(f"{text} IS NAN")
     assert not matches(f"{text} IS NOT NAN")
     assert matches(f"{text} + 1 IS NAN")
 
 
 def test_rule_6_a_text_is_no_nan_by_itself():
-    """NAN comes of counting with it."""
+    """A text is NAN only as a result of arithmetic."""
     assert matches("/name IS NOT NAN")
     assert matches("/name + 0 IS NAN")
 
 
 def test_rule_6_integers_that_grow_become_floats():
-    """Beyond forty digits a float says how large it is; so nothing takes for ever."""
+    """Integers of more than forty digits become floats, so no operation takes unbounded time."""
     record = {"a": 10**30}
     assert value("/a * 10", record) == 10**31
     assert type(value("/a * /a", record)) is float
@@ -195,7 +198,7 @@ def test_rule_6_integers_that_grow_become_floats():
     ],
 )  # fmt: skip
 def test_rule_7_arrays(text, expected):
-    """A comparison is of any element, a function of element 0; objects in arrays flatten by path."""
+    """A comparison applies to any element, a function to element 0; a path flattens objects in arrays."""
     assert matches(text) is expected
 
 
@@ -223,19 +226,19 @@ def test_rule_7_arrays(text, expected):
     ],
 )  # fmt: skip
 def test_rule_8_like(text, expected):
-    """An unanchored, case-sensitive search by a regular expression; a number is searched as its text."""
+    """`LIKE` is an unanchored, case-sensitive search by a regular expression; a number is searched as its text."""
     assert matches(text) is expected
 
 
 def test_rule_8_a_dollar_is_the_end_of_the_text():
-    """Also where the text ends with a line: the engine's way, and that of what goes without it."""
+    """A dollar is the end of the text, also before a final line break, with and without the engine."""
     for pattern in ("b$", "[b]$"):
         assert not matches(f"/a LIKE '{pattern}'", {"a": "ab\n"})
         assert matches(f"/a LIKE '{pattern}'", {"a": "ab"})
 
 
 def test_rule_8_the_pattern_is_a_literal():
-    """No path, no function: it is compiled once."""
+    """A pattern is a literal text and neither a path nor a function, so it is compiled once."""
     for text in ("/name LIKE /tags", "/name LIKE UPPER('x')", "/name LIKE 5"):
         with pytest.raises(FilterError, match="expected a text in quotes"):
             compile_filter(text)

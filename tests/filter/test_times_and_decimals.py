@@ -50,7 +50,7 @@ RECORD = {
     "/unsigned = 18446744073709551615", "/unsigned IN (18446744073709551615)", "ROUND(/bid) = 10", "SIGN(/bid) = 1",
 ])  # fmt: skip
 def test_numbers_of_message_types_compare_by_value(text):
-    """Decimal128, Avro's decimal, 64-bit and unsigned integers take part in everything as exact numbers."""
+    """Decimal128, Avro's decimal, 64-bit and unsigned integers act as exact numbers in every operation."""
     assert compile_filter(text).matches(RECORD)
 
 
@@ -69,19 +69,19 @@ def test_numbers_of_message_types_compare_by_value(text):
     "LENGTH(/day) = 10", "/u LIKE '[.]5'",
 ])  # fmt: skip
 def test_times_of_message_types_compare_as_instants(text):
-    """Fields against fields, and against ISO 8601 texts of any precision and zone; as texts they are what is shown."""
+    """Times are compared as instants with fields and with ISO 8601 texts of any precision and zone."""
     assert compile_filter(text).matches(RECORD)
 
 
-def test_a_plug_in_is_given_the_text_of_a_time(tmp_path, monkeypatch):
-    """A function of a third party knows None, bools, numbers and texts, and nothing else."""
+def test_a_plug_in_gets_a_time_as_text(tmp_path, monkeypatch):
+    """A third party's function gets a time as text; it only ever gets None, bools, numbers and texts."""
     install(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     assert compile_expression("ARGUMENT_TYPE(/t)").value(RECORD) == "str"
 
 
 def test_an_expression_has_the_time_of_the_record():
-    """What a function chose of a record's times is the value that the record has."""
+    """A function that selects one of a record's times returns the record's own value."""
     assert compile_expression("GREATEST(/t, /u)").value(RECORD) is RECORD["u"]
 
 
@@ -95,7 +95,7 @@ TIMES = st.one_of(
 
 
 def nanos(value):
-    """The instant of a time, in nanoseconds since 1970, by arithmetic alone."""
+    """The instant of a time in nanoseconds since 1970, computed by arithmetic alone."""
     if isinstance(value, Timestamp):
         return value.seconds * 10**9 + value.nanoseconds
     if isinstance(value, DatetimeMS):
@@ -106,7 +106,7 @@ def nanos(value):
 
 
 def iso(value, zone, mark):
-    """An ISO 8601 text of a time, in some zone, with as many digits as it needs."""
+    """The ISO 8601 text of a time in a zone, with the digits that it needs."""
     whole, rest = divmod(nanos(value), 10**9)
     moment = datetime.fromtimestamp(whole, UTC).astimezone(zone)
     fraction = f"{rest:09d}".rstrip("0")
@@ -117,7 +117,7 @@ def iso(value, zone, mark):
 @settings(max_examples=400, deadline=None, derandomize=True)
 @given(TIMES, TIMES, ZONES, st.sampled_from(["T", " "]))
 def test_every_comparison_of_times_is_that_of_their_nanoseconds(one, other, zone, mark):
-    """Whatever their types, and whether one of them is a field or a text."""
+    """Times of any types, as fields and as texts, are compared by their nanoseconds."""
     record = {"a": one, "b": other, "c": iso(other, zone, mark)}
     left, right = nanos(one), nanos(other)
     answers = {"=": left == right, "!=": left != right, "<": left < right, ">=": left >= right}
@@ -136,7 +136,7 @@ NUMBERS = st.one_of(
 
 
 def fraction(value):
-    """A number as it is written."""
+    """The exact fraction of a number as it is written."""
     if isinstance(value, Decimal128):
         return Fraction(value.to_decimal())
     return Fraction(repr(value)) if isinstance(value, float) else Fraction(value)
@@ -145,7 +145,7 @@ def fraction(value):
 @settings(max_examples=400, deadline=None, derandomize=True)
 @given(NUMBERS, NUMBERS)
 def test_every_comparison_of_numbers_is_that_of_their_values(one, other):
-    """Whatever their types, they are compared as the fractions that they are written as."""
+    """Numbers of any types are compared as the fractions of their spelling."""
     left, right = fraction(one), fraction(other)
     answers = {"=": left == right, "!=": left != right, "<": left < right, ">=": left >= right}
     record = {"a": one, "b": other}

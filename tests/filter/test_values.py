@@ -1,4 +1,4 @@
-"""What the kinds of values that codecs bring are to a filter."""
+"""Filters handle every kind of value that a codec returns."""
 
 import uuid
 from datetime import UTC, date, datetime, time, timedelta
@@ -34,8 +34,8 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("value", OTHERS, ids=repr)
-def test_a_value_of_another_kind_is_the_text_that_is_shown(value):
-    """What `sowstream sow` prints can be asked for, searched and taken apart; an empty one is NULL."""
+def test_a_value_of_another_kind_is_its_displayed_text(value):
+    """A value of a type that filters lack is its displayed text, as `sowstream sow` prints it; an empty one is NULL."""
     text = to_json_line(value).removeprefix('"').removesuffix('"')
     assert compile_filter("/a = /text").matches({"a": value, "text": text}) is bool(text)
     assert compile_expression("CONCAT(/a)").value({"a": value}) == text
@@ -69,10 +69,10 @@ def test_a_value_of_another_kind_is_the_text_that_is_shown(value):
     ],
 )
 def test_a_value_of_another_kind_is_compared(value, text, expected):
-    """Times are compared as instants and numbers by their value, of any type, and no comparison raises."""
+    """Times of any type are compared as instants, numbers by value, and no comparison raises."""
     assert compile_filter(text).matches({"a": value}) is expected
 
 
 def test_an_integer_longer_than_python_writes_is_a_value():
-    """It is compared, and searched as its text."""
+    """An integer longer than Python's limit for texts is compared and searched like any other."""
     assert compile_filter("/a > 1 AND /a LIKE '^10*$' AND /a + 1 > 1e300").matches({"a": 10**5000})

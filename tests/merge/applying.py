@@ -7,5 +7,5 @@ from processor.record import Value
 
 
 def change(rules: Rules, record: Value | None, delta: Value) -> int:
-    """Change a delta in place as the rules say; how many groups were stale."""
+    """Change a delta in place by the rules; return the number of stale groups."""
     return len(rules.change(record, delta, rules.late(record, delta)))

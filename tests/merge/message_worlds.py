@@ -1,6 +1,6 @@
-"""Every message type that can do deltas, written and read with the libraries of its field and nothing of ours.
+"""Messages of every type that can do deltas, written and read with common libraries and without Sowstream's codecs.
 
-A record has a key, a field `v` that a rule is on, and a field `x` beside it.
+A record has a key, a field `v` with a rule, and a field `x` next to it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import msgpack
 from bson.codec_options import CodecOptions, DatetimeConversion
 
 Body = dict[str, Any]
-"""The fields of a message: `id`, `v` and `x`, as far as they are there."""
+"""The fields of a message: `id`, `v` and `x`, each of which may be missing."""
 
 SOH = "\x01"
 BSON_OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(
@@ -32,12 +32,12 @@ BSON_OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(
 
 @dataclass(frozen=True)
 class World:
-    """One message type."""
+    """A message type with functions that write and read its messages."""
 
     write: Callable[[Body], bytes]
     read: Callable[[bytes], Body]
     settings: dict[str, Any]
-    """The topic's."""
+    """The topic's settings."""
     paths: dict[str, str] = field(default_factory=lambda: {"v": "/v", "x": "/x"})
     """The JSON Pointer of each field."""
     x: tuple[Any, Any] = (1, 2)
@@ -45,11 +45,11 @@ class World:
     headers: Callable[[Body], dict[str, str]] = lambda _body: {}
     """The headers of a delta."""
     write_whole: Callable[[Body], bytes] | None = None
-    """Writes a whole record, if it is written in another way than a delta."""
+    """The function that writes a full record, if it differs from the one for deltas."""
 
 
 def json_text(value: Any) -> str:
-    """JSON, with every digit of a Decimal."""
+    """JSON text with every digit of a Decimal."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{json.dumps(name)}:{json_text(member)}" for name, member in value.items()) + "}"
     if isinstance(value, list):
@@ -58,13 +58,13 @@ def json_text(value: Any) -> str:
 
 
 def read_json(data: bytes) -> Body:
-    """JSON, its fractions as Decimals."""
+    """The value of a JSON text, its fractions as Decimals."""
     body: Body = json.loads(data, parse_float=Decimal)
     return body
 
 
 def fields_text(body: Body, tags: dict[str, str]) -> bytes:
-    """`name=value` fields; an array repeats its name."""
+    """The text of `name=value` fields; an array repeats its name."""
     pairs = [
         f"{tags.get(name, name)}={one}{SOH}"
         for name, value in body.items()
@@ -74,17 +74,17 @@ def fields_text(body: Body, tags: dict[str, str]) -> bytes:
 
 
 def read_fields(data: bytes, tags: dict[str, str]) -> Body:
-    """The same, read."""
+    """The body in a text of `name=value` fields."""
     names = {tag: name for name, tag in tags.items()}
-    found: dict[str, list[str]] = {}
+    values_by_name: dict[str, list[str]] = {}
     for pair in data.decode().split(SOH)[:-1]:
         tag, _, value = pair.partition("=")
-        found.setdefault(names.get(tag, tag), []).append(value)
-    return {name: values if len(values) > 1 else values[0] for name, values in found.items()}
+        values_by_name.setdefault(names.get(tag, tag), []).append(value)
+    return {name: values if len(values) > 1 else values[0] for name, values in values_by_name.items()}
 
 
 def xml_text(body: Body) -> bytes:
-    """An order with its key as attribute."""
+    """The XML text of an order with its key as an attribute."""
 
     def element(name: str, value: Any) -> str:
         if isinstance(value, list):
@@ -97,15 +97,15 @@ def xml_text(body: Body) -> bytes:
 
 
 def read_xml(data: bytes) -> Body:
-    """The same, read."""
+    """The body in the XML text of an order."""
 
     def value(element: ET.Element) -> Any:
         return {child.tag: value(child) for child in element} if len(element) else element.text
 
-    found: dict[str, list[Any]] = {}
+    values_by_name: dict[str, list[Any]] = {}
     for child in ET.fromstring(data):
-        found.setdefault(child.tag, []).append(value(child))
-    return {name: values if len(values) > 1 else values[0] for name, values in found.items()}
+        values_by_name.setdefault(child.tag, []).append(value(child))
+    return {name: values if len(values) > 1 else values[0] for name, values in values_by_name.items()}
 
 
 def _framed(*parts: bytes) -> bytes:
@@ -113,7 +113,7 @@ def _framed(*parts: bytes) -> bytes:
 
 
 def composite(world: World, part: str) -> World:
-    """The same fields in the second part of a composite, whose first part has the key; a part is never empty."""
+    """A composite message type: the first part has the key, the second one these fields and is never empty."""
 
     def read(data: bytes) -> Body:
         size = int.from_bytes(data[:4], "big")
@@ -129,7 +129,7 @@ def composite(world: World, part: str) -> World:
 
 
 def avro(type_of_v: Any, folder: Path) -> World:
-    """Messages of a schema without a registry: a delta is of the schema in which every field may be null."""
+    """Avro messages without a registry; the schema of a delta allows null for every field."""
     fields = [("id", "string"), ("v", type_of_v), ("x", "int")]
     schema = {
         "type": "record",
@@ -199,4 +199,4 @@ WORLDS = {
     "composite-local of nvfix": composite(NVFIX, "nvfix"),
     "composite-local of msgpack": composite(MSGPACK, "msgpack"),
 }
-"""Those without a schema, by their names; `avro` makes one for a schema."""
+"""The message types without a schema, by name; `avro` returns one for a schema."""

@@ -1,4 +1,4 @@
-"""Exact addition."""
+"""The merge rule `sum` adds exactly."""
 
 import json
 from decimal import Decimal, localcontext
@@ -40,17 +40,17 @@ DECIMALS = st.decimals(allow_nan=False, allow_infinity=False, places=5)
     ids=repr,
 )
 def test_a_sum_is_exact_and_keeps_its_kind(one, other, result):
-    """Ints, floats, Decimals and texts give their own kind, and a Decimal where that kind does not hold the sum."""
-    for found in (exact_sum(one, other), exact_sum(other, one)):
-        assert (type(found), str(found)) == (type(result), str(result))
+    """A sum has the type of its operands, and is a Decimal where that type cannot hold it."""
+    for total in (exact_sum(one, other), exact_sum(other, one)):
+        assert (type(total), str(total)) == (type(result), str(result))
 
 
 @given(INTS | FLOATS | DECIMALS, INTS | FLOATS | DECIMALS)
 def test_no_digit_is_lost(one, other):
-    """A sum is that of the numbers as they are written, whatever the precision of the thread's decimals."""
+    """A sum equals that of the numbers as they are written, at any precision of the thread's decimals."""
     with localcontext(prec=3):
-        found = exact_sum(one, other)
-    assert Fraction(str(found)) == Fraction(str(one)) + Fraction(str(other))
+        total = exact_sum(one, other)
+    assert Fraction(str(total)) == Fraction(str(one)) + Fraction(str(other))
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,9 @@ def test_no_digit_is_lost(one, other):
     ids=repr,
 )
 def test_a_sum_in_its_own_kind_keeps_type_and_class(one, other, result):
-    """Where a type cannot write any number, a sum has the wider of the two types, and the class that a value has."""
-    for found in (exact_sum_in_kind(one, other), exact_sum_in_kind(other, one)):
-        assert (type(found), repr(found)) == (type(result), repr(result))
+    """In a message type that limits numbers, a sum has the wider of the two types and the class of its operand."""
+    for total in (exact_sum_in_kind(one, other), exact_sum_in_kind(other, one)):
+        assert (type(total), repr(total)) == (type(result), repr(result))
 
 
 @settings(derandomize=True)
@@ -106,14 +106,17 @@ def test_a_sum_of_doubles_is_the_nearest_double(one, other):
     ids=repr,
 )
 def test_a_sum_that_its_kind_does_not_hold_is_rejected(one, other, room):
-    """`schema_mismatch` names both values and the room there is; nothing is rounded away or written as infinity."""
+    """A sum that its type cannot hold is rejected as `schema_mismatch` with both values and the limit.
+
+    It is neither rounded nor written as infinity.
+    """
     with pytest.raises(RecordRejected, match=f"schema_mismatch: .*their sum does not fit in {room}"):
         exact_sum_in_kind(one, other)
 
 
 @given(st.lists(st.integers(-10_000, 10_000), max_size=30))
 def test_money_does_not_drift(cents):
-    """Amounts of two decimals, added one by one as JSON has them, come out to the cent."""
+    """Amounts with two decimals, added one by one as JSON stores them, give the exact total."""
     amount = 0.0
     for cent in cents:
         amount = json.loads(json.dumps(exact_sum(amount, cent / 100)))
@@ -139,8 +142,8 @@ def test_money_does_not_drift(cents):
     ],
     ids=repr,
 )
-def test_what_is_no_number_is_rejected(one, other):
-    """`schema_mismatch` with the value; a text is a number only where both are."""
+def test_a_sum_of_no_number_is_rejected(one, other):
+    """A sum with a value that is no number is rejected as `schema_mismatch`; a text is a number only next to a text."""
     for pair in ((one, other), (other, one)):
         with pytest.raises(RecordRejected) as caught:
             exact_sum(*pair)
@@ -150,6 +153,6 @@ def test_what_is_no_number_is_rejected(one, other):
 
 @pytest.mark.parametrize("huge", [Decimal("1E+999999999999"), Decimal("1E-999999999999"), "0." + "0" * 1000 + "1"])
 def test_a_sum_too_long_to_write_is_rejected(huge):
-    """Two short numbers cannot make a message of gigabytes."""
+    """A sum of more than 1000 digits is rejected, so two short numbers cannot make a message of gigabytes."""
     with pytest.raises(RecordRejected, match="does not fit in 1000 digits"):
         exact_sum(huge, "1" if type(huge) is str else 1)

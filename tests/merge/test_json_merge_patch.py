@@ -1,7 +1,7 @@
-"""JSON Merge Patch against another's implementation, the package json-merge-patch, on random records and patches.
+"""JSON Merge Patch is compared with the package json-merge-patch on random records and patches.
 
-Results are compared strictly, as text. Of the other's two functions only `create_patch` compares values, with Python's
-`==`: to it 1, 1.0 and true are one value, so a patch of its making may leave such a change out, and ours may not.
+Results are compared strictly, as text. Of that package's functions only `create_patch` compares values, with Python's
+`==`: it takes 1, 1.0 and true for one value, so its patches may omit such a change, and Sowstream's deltas may not.
 """
 
 from copy import deepcopy
@@ -17,7 +17,7 @@ REMOVE = MergePolicy("remove")
 
 
 def without_nulls(value):
-    """A value as a merge patch can make it: no member is null. Arrays stay as they are."""
+    """A value as a merge patch can create it: no member is null, and arrays stay as they are."""
     if type(value) is not dict:
         return value
     return {name: without_nulls(member) for name, member in value.items() if member is not None}
@@ -25,8 +25,8 @@ def without_nulls(value):
 
 @PROVED
 @given(RECORDS, RECORDS)
-def test_null_policy_remove_does_what_another_merge_patch_does(record, patch):
-    """The same record, in the same order of members; onto nothing too."""
+def test_null_policy_remove_agrees_with_another_merge_patch(record, patch):
+    """Under `remove`, a merge gives the same record and member order as the other package, also onto no record."""
     expected = json_merge_patch.merge(deepcopy(record), deepcopy(patch))
     merged = merge(deepcopy(record), deepcopy(patch), REMOVE).record
     assert written(merged) == written(expected)
@@ -37,7 +37,7 @@ def test_null_policy_remove_does_what_another_merge_patch_does(record, patch):
 @PROVED
 @given(TWO_RECORDS)
 def test_a_diff_is_a_merge_patch_where_no_null_is_stored(records):
-    """Its delta, with a null at each removed path, makes another implementation's old record the new one, strictly."""
+    """A diff with a null at each removed path is a merge patch by which the other package gets the new record."""
     old, new = records[0], without_nulls(records[1])
     change = diff(old, new)
     patch = deepcopy(change.delta)
@@ -52,8 +52,8 @@ def test_a_diff_is_a_merge_patch_where_no_null_is_stored(records):
 
 @PROVED
 @given(TWO_RECORDS)
-def test_another_ones_patch_brings_the_record_to_the_new_one(records):
-    """As far as that one looked: equal by Python's `==`, no closer."""
+def test_a_patch_of_another_package_gives_the_new_record(records):
+    """A patch from the other package changes the old record into the new one, compared by Python's `==`."""
     old, new = map(without_nulls, records)
     patch = json_merge_patch.create_patch(deepcopy(old), deepcopy(new))
     assert merge(deepcopy(old), patch, REMOVE).record == new

@@ -1,4 +1,4 @@
-"""The key of a record: its text, and bodies that disagree with it."""
+"""The text of a record's key, and bodies that disagree with their key."""
 
 import json
 from decimal import Decimal
@@ -33,7 +33,10 @@ SEVERAL = KeyFields(("/id", "/order/line"))
     ],
 )
 def test_a_scalar_is_its_text(value, text):
-    """A string is itself, an integer of any type its digits, a boolean its JSON word; nested, and in a check too."""
+    """The key of a scalar is its text: a string itself, an integer its digits, a boolean its JSON word.
+
+    This holds for nested fields, for several fields and in a check.
+    """
     assert ONE.text({"x": 0, "id": value}) == text
     assert NESTED.text({"order": {"a/b": value}}) == text
     assert SEVERAL.text({"id": value, "order": {"line": 1}}) == json.dumps([text, "1"], ensure_ascii=False).replace(
@@ -46,7 +49,7 @@ def test_a_scalar_is_its_text(value, text):
 @pytest.mark.parametrize("keys", [ONE, NESTED, SEVERAL], ids=lambda keys: str(keys.pointers))
 @pytest.mark.parametrize("value", [None, 1.5, 1.0, [], {}, Decimal("1.5")], ids=repr)
 def test_another_value_is_no_key(keys, value):
-    """Null, decimals, objects and arrays are rejected as `missing_key`, naming the field."""
+    """Null, decimals, objects and arrays are rejected as `missing_key` with the field."""
     with pytest.raises(RecordRejected) as caught:
         keys.text({"id": value, "order": {"a/b": value, "line": value}})
     assert caught.value.reason == "missing_key"
@@ -56,18 +59,18 @@ def test_another_value_is_no_key(keys, value):
 @pytest.mark.parametrize("keys", [ONE, NESTED, SEVERAL], ids=lambda keys: str(keys.pointers))
 @pytest.mark.parametrize("record", [{}, {"order": 5}, {"order": {}}, {"order": [{"line": 1}]}], ids=repr)
 def test_a_missing_field_is_no_text(keys, record):
-    """Without the field, or one of several, or an object on the way to it, there is no key in the body."""
+    """A body has no key if a key field, or an object on the way to it, is missing."""
     assert keys.text(record) is None
 
 
 def test_several_fields_are_a_compact_array_of_texts():
-    """Every text is a JSON string, unescaped beyond what JSON asks for."""
+    """The key of several fields is a compact JSON array of their texts, with no more escapes than JSON requires."""
     assert SEVERAL.text({"id": 7, "order": {"line": 'é"'}}) == '["7","é\\""]'
     assert SEVERAL.text({"id": 7}) is None
 
 
 def test_only_keeps_the_key_fields_where_they_are():
-    """The object of the key fields alone, nested as in the record; those that are missing stay missing."""
+    """`only` returns the object of the key fields, nested as in the record; missing fields stay missing."""
     record = {"id": 7, "order": {"line": 1, "x": 2}, "y": 3}
     assert SEVERAL.only(record) == {"id": 7, "order": {"line": 1}}
     assert ONE.only(record) == {"id": 7}
@@ -76,7 +79,7 @@ def test_only_keeps_the_key_fields_where_they_are():
 
 
 def test_a_delta_record_has_its_key_fields_first():
-    """Key fields, then changed paths; a nested key merges with its object, and the delta is not touched."""
+    """A delta record has its key fields first, then the changed paths; the delta itself is not changed."""
     record, delta = {"y": 0, "id": 7, "order": {"line": 1, "x": 2}}, {"y": 3, "order": {"x": 2}}
     assert list(ONE.with_delta(record, delta)) == ["id", "y", "order"]
     assert SEVERAL.with_delta(record, delta) == {"id": 7, "order": {"line": 1, "x": 2}, "y": 3}
@@ -98,7 +101,7 @@ def test_a_delta_record_has_its_key_fields_first():
     ],
 )
 def test_a_body_that_agrees_with_its_key_passes(keys, key, body):
-    """Key fields that say what the key says, and any that are left out."""
+    """A body passes if its key fields agree with the key or are missing."""
     keys.check(key, body)
 
 
@@ -116,7 +119,7 @@ def test_a_body_that_agrees_with_its_key_passes(keys, key, body):
     ],
 )
 def test_a_body_that_disagrees_with_its_key_is_rejected(keys, key, body, detail):
-    """`key_mismatch`, with the field and both texts."""
+    """A body that disagrees with its key is rejected as `key_mismatch` with the field and both texts."""
     with pytest.raises(RecordRejected) as caught:
         keys.check(key, body)
     assert caught.value.reason == "key_mismatch"
@@ -124,7 +127,7 @@ def test_a_body_that_disagrees_with_its_key_is_rejected(keys, key, body, detail)
 
 
 def test_a_null_key_field_counts_as_left_out_only_where_nulls_do():
-    """Under the null policy `ignore` a delta's null is as if missing; anywhere else it is no key."""
+    """A null key field counts as missing only under the null policy `ignore`; elsewhere it is rejected."""
     ONE.check(b"7", {"id": None}, nulls_missing=True)
     with pytest.raises(RecordRejected, match="missing_key: /id is null"):
         ONE.check(b"7", {"id": None})
@@ -132,13 +135,13 @@ def test_a_null_key_field_counts_as_left_out_only_where_nulls_do():
 
 @pytest.mark.parametrize("pointers", [("",), ("id",), ("/id", "/~")], ids=str)
 def test_a_key_that_is_no_list_of_pointers_is_a_configuration_error(pointers):
-    """Found before anything is started."""
+    """Key fields that are no JSON Pointers are a configuration error at the start."""
     with pytest.raises(ConfigurationError):
         KeyFields(pointers)
 
 
-def test_without_key_fields_a_body_says_nothing_about_its_key():
-    """Where the key is explicit there is no text, nothing disagrees, and nothing is kept or taken out."""
+def test_without_key_fields_a_body_agrees_with_every_key():
+    """Without key fields a body has no key text, agrees with every key, and its delta is not changed."""
     keys, record, delta = KeyFields(()), {"id": 7}, {"id": 8}
     assert keys.text(record) is None
     keys.check(b"x", record)
@@ -147,7 +150,7 @@ def test_without_key_fields_a_body_says_nothing_about_its_key():
 
 
 def test_a_key_field_at_the_top_never_changes_through_a_delta():
-    """What a delta says of it is taken out, even if only the type is another one."""
+    """A delta never changes a key field at the top level, not even its type."""
     for keys in (ONE, KeyFields(("/id", "/b"))):
         delta = {"id": "7", "x": 1}
         keys.protect({"id": 7}, delta)
@@ -157,7 +160,7 @@ def test_a_key_field_at_the_top_never_changes_through_a_delta():
 @pytest.mark.parametrize("policy", [MergePolicy(nulls, depth) for nulls in ("ignore", "set") for depth in (None, 1, 2)])
 @pytest.mark.parametrize("order", [{"x": 3}, {"line": 1, "x": 3}, {"line": "1", "x": 3}, {}], ids=str)
 def test_a_nested_key_field_stays_when_its_object_merges_or_is_replaced(policy, order):
-    """Whatever the policy, with or without it in the delta: the record's own value, and no change of it."""
+    """A nested key field keeps its value under every policy, with and without it in the delta."""
     record, delta = {"id": 7, "order": {"line": 1, "y": 2}}, {"order": dict(order)}
     SEVERAL.protect(record, delta, nulls_missing=policy.null_policy == "ignore", merge_depth=policy.merge_depth)
     change = merge(record, delta, policy)
@@ -172,7 +175,7 @@ def test_a_nested_key_field_stays_when_its_object_merges_or_is_replaced(policy, 
     "keys", [NESTED, SEVERAL, KeyFields(("/deep/order/line",))], ids=lambda keys: str(keys.pointers)
 )
 def test_a_delta_that_would_take_a_nested_key_field_away_is_rejected(keys, value):
-    """`key_mismatch`, naming the key field: something else in place of its object, or a null that removes or is set."""
+    """A delta that would remove or replace a nested key field is rejected as `key_mismatch` with the field."""
     record = {"id": 7, "order": {"a/b": 1, "line": 1}, "deep": {"order": {"line": 1}}}
     with pytest.raises(RecordRejected, match=f"key_mismatch: .*{keys.pointers[-1]}") as caught:
         keys.protect(record, {"order": value, "deep": {"order": value}}, nulls_missing=False)
@@ -180,21 +183,21 @@ def test_a_delta_that_would_take_a_nested_key_field_away_is_rejected(keys, value
 
 
 def test_a_null_over_the_object_of_a_key_field_is_left_out_where_nulls_are():
-    """Under `ignore` it is as if missing; nothing is rejected."""
+    """A null over the object of a key field is dropped under the null policy `ignore`."""
     delta = {"order": None, "x": 1}
     SEVERAL.protect({"id": 7, "order": {"line": 1}}, delta, nulls_missing=True)
     assert delta == {"x": 1}
 
 
 def test_a_delta_may_replace_an_object_that_holds_no_key_field_yet():
-    """A record keyed by Kafka only has nothing to lose."""
+    """A delta may replace an object without a key field in it, as in a record that is keyed by Kafka only."""
     delta = {"order": 5}
     SEVERAL.protect({"id": 7, "order": {"x": 1}}, delta, nulls_missing=False)
     assert delta == {"order": 5}
 
 
 def test_an_object_id_is_a_key_by_its_text():
-    """BSON's usual key, `_id`."""
+    """A BSON object id, the usual `_id`, is a key by its text."""
     identifier = ObjectId("507f1f77bcf86cd799439011")
     assert KeyFields(("/_id",)).text({"_id": identifier}) == "507f1f77bcf86cd799439011"
     KeyFields(("/_id",)).check(b"507f1f77bcf86cd799439011", {"_id": identifier})

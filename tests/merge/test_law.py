@@ -1,4 +1,4 @@
-"""What holds for any sequence of commands: the law of delta replay, and the rest that only random records find."""
+"""The law of delta replay and other properties hold for any sequence of commands."""
 
 import json
 from copy import deepcopy
@@ -37,7 +37,7 @@ ALIKE = [[True, 1, 1.0, "1", Decimal(1), Decimal("1.0")], [False, 0, 0.0, -0.0, 
 
 
 def confused(value, random):
-    """A copy with some scalars replaced by others that Python takes for the same, and some members in another order."""
+    """A copy in which some scalars are replaced by others that Python calls equal, and some members are reordered."""
     if type(value) is dict:
         members = [(name, confused(member, random)) for name, member in value.items()]
         if random.random() < 0.3:
@@ -52,9 +52,9 @@ def confused(value, random):
 
 
 def written(value):
-    """A value as text that tells 1 from 1.0 from true and 0.0 from -0.0.
+    """A value as text in which 1, 1.0 and true differ, and 0.0 and -0.0.
 
-    The order of members counts inside arrays, which a delta carries whole, and not outside of them.
+    The order of members counts inside arrays, which a delta carries in full, and not outside of them.
     """
     return json.dumps(_sorted(value), default=repr)
 
@@ -84,7 +84,7 @@ COMMANDS = st.lists(
 
 
 def execute(record, command, body, policy):
-    """What the delta merge does with one command, by the public functions only."""
+    """Apply a command as the delta merge does, by public functions only."""
     old, body = deepcopy(record), deepcopy(body)
     if command == "publish":
         return diff(old, body)
@@ -97,7 +97,7 @@ def execute(record, command, body, policy):
 
 
 def expected(record, delta, nulls, depth):
-    """The rules again, written for reading: a new record, nothing shared, no speed."""
+    """The merge rules in a naive form: a new record, no shared values, no speed."""
     result = deepcopy(record)
     for name, new in delta.items():
         old = result.get(name)
@@ -116,7 +116,7 @@ def expected(record, delta, nulls, depth):
 @PROVED
 @given(COMMANDS, POLICIES)
 def test_delta_replay_equals_the_record_after_every_command(commands, policy):
-    """The law: from nothing, a key's deltas in order give the record at every step, whatever was commanded."""
+    """The law: replayed from nothing, a key's deltas in order give the record after every command."""
     record = replayed = None
     for command, body in commands:
         if command == "sow_delete":
@@ -132,8 +132,8 @@ def test_delta_replay_equals_the_record_after_every_command(commands, policy):
 
 @PROVED
 @given(TWO_RECORDS, POLICIES)
-def test_merging_does_what_the_rules_say(records, policy):
-    """The fast merge and the plain reading of the rules agree, in the order of members too."""
+def test_the_merge_agrees_with_the_naive_rules(records, policy):
+    """The fast merge gives the result of the naive rules, with the members in the same order."""
     record, delta = records
     wanted = expected(record, delta, policy.null_policy, policy.merge_depth)
     change = merge(deepcopy(record), deepcopy(delta), policy)
@@ -147,7 +147,7 @@ def test_merging_does_what_the_rules_say(records, policy):
 @PROVED
 @given(TWO_RECORDS, POLICIES)
 def test_the_change_of_a_merge_is_the_diff(records, policy):
-    """The change found while merging is the exact difference between the record before and after."""
+    """The change that a merge returns is the exact difference between the record before and after it."""
     record, delta = records
     change = merge(deepcopy(record), deepcopy(delta), policy)
     exact = diff(record, change.record)
@@ -158,7 +158,7 @@ def test_the_change_of_a_merge_is_the_diff(records, policy):
 @PROVED
 @given(RECORDS, RECORDS, POLICIES)
 def test_a_delta_twice_is_a_delta_once(record, delta, policy):
-    """The second time nothing changes."""
+    """Merging the same delta a second time changes nothing."""
     once = merge(deepcopy(record), deepcopy(delta), policy).record
     again = merge(deepcopy(once), deepcopy(delta), policy)
     assert written(again.record) == written(once)
@@ -167,15 +167,15 @@ def test_a_delta_twice_is_a_delta_once(record, delta, policy):
 
 @PROVED
 @given(RECORDS, RECORDS, POLICIES)
-def test_a_merge_leaves_alone_what_the_delta_does_not_name(record, delta, policy):
-    """Every other member, at any depth that merges, stays the same object in its place; no name is added or moved."""
+def test_a_merge_keeps_members_that_the_delta_does_not_name(record, delta, policy):
+    """Members that a delta does not name stay the same objects in the same order, at any depth that merges."""
     members = dict(unnamed(record, delta, policy.merge_depth))
     order = list(record)
     merged = merge(record, delta, policy).record
     assert merged is record
     for path, value in members.items():
-        [found] = find(merged, path)
-        assert found is value
+        [merged_value] = find(merged, path)
+        assert merged_value is value
     kept = [name for name in merged if name in order]
     assert kept == [name for name in order if name in merged]
     assert set(merged) <= {*order, *delta}
@@ -183,7 +183,7 @@ def test_a_merge_leaves_alone_what_the_delta_does_not_name(record, delta, policy
 
 
 def unnamed(record, delta, depth, path=()):
-    """The members of a record that a delta does not name: their paths, and the very objects."""
+    """The members of a record that a delta does not name: their paths, and the objects themselves."""
     for name, value in record.items():
         if name not in delta:
             yield (*path, name), value
@@ -193,8 +193,8 @@ def unnamed(record, delta, depth, path=()):
 
 @PROVED
 @given(TWO_RECORDS)
-def test_a_publish_after_anything_is_the_published_record(records):
-    """A full publish leaves nothing of the record before, and neither record is touched by comparing."""
+def test_a_full_publish_replaces_any_record(records):
+    """A full publish keeps nothing of the previous record, and comparing changes neither record."""
     old, new = records
     before = written(old), written(new)
     change = diff(old, new)
@@ -206,7 +206,10 @@ def test_a_publish_after_anything_is_the_published_record(records):
 @PROVED
 @given(TWO_VALUES)
 def test_a_diff_is_empty_only_where_both_would_be_written_alike(values):
-    """1, 1.0, true, "1" and each spelling of a Decimal are different values, wherever they are; so are 0.0 and -0.0."""
+    """A diff is empty exactly if both values are written alike.
+
+    Different are 1, 1.0, true, "1", each spelling of a Decimal, 0.0 and -0.0, at any depth.
+    """
     old, new = values
     change = diff({"a": old}, {"a": new})
     assert (change.delta == {} and change.removed == []) == (written(old) == written(new)) == strictly_equal(old, new)
@@ -214,16 +217,16 @@ def test_a_diff_is_empty_only_where_both_would_be_written_alike(values):
 
 @PROVED
 @given(RECORDS)
-def test_no_difference_is_an_empty_change(record):
-    """A record against its own copy: no delta, nothing removed."""
+def test_the_diff_of_equal_records_is_empty(record):
+    """The diff of a record and its copy is empty."""
     change = diff(record, deepcopy(record))
     assert (change.delta, change.removed) == ({}, [])
 
 
 @PROVED
 @given(st.none() | RECORDS, COMMANDS, POLICIES)
-def test_a_conflated_delta_brings_the_delivered_record_to_the_final_one(delivered, commands, policy):
-    """The law for conflation: however many updates an interval folds, its one delta ends at the last of them."""
+def test_a_conflated_delta_changes_the_delivered_record_into_the_final_one(delivered, commands, policy):
+    """The law of conflation: the one delta of an interval changes the delivered record into the last update's."""
     record, touched = deepcopy(delivered), {}
     for command, body in commands:
         if command != "sow_delete":
@@ -240,7 +243,7 @@ def test_a_conflated_delta_brings_the_delivered_record_to_the_final_one(delivere
 
 
 def leaves(delta, path=()):
-    """The paths a change names: down to what is not an object, or an empty one."""
+    """The paths that a change names, down to values that are no objects or empty ones."""
     for name, value in delta.items():
         if type(value) is dict and value:
             yield from leaves(value, (*path, name))
@@ -249,7 +252,7 @@ def leaves(delta, path=()):
 
 
 def find(record, path):
-    """The value at a path in a list, or an empty list where there is none."""
+    """The value at a path as a list of one, or an empty list if the path does not exist."""
     for name in path:
         if type(record) is not dict or name not in record:
             return []
@@ -259,8 +262,8 @@ def find(record, path):
 
 @PROVED
 @given(RECORDS, st.lists(RECORDS, max_size=4))
-def test_a_conflated_delta_tells_every_touched_path_that_is_left(delivered, updates):
-    """A path that any update of the interval changed is told with its last value, also if that is the first again."""
+def test_a_conflated_delta_contains_every_touched_path_that_is_left(delivered, updates):
+    """A conflated delta contains every touched path that still exists, also one that changed back."""
     record, touched, changed = delivered, {}, set()
     for update in [*updates, delivered]:
         change = diff(record, update)

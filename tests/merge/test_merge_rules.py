@@ -1,4 +1,4 @@
-"""Merge rules by path: what each does with the record's value and the delta's."""
+"""Merge rules by path combine the record's value with the delta's."""
 
 from copy import deepcopy
 from decimal import Decimal
@@ -15,8 +15,8 @@ from tests.merge.applying import change
 BUILT_IN = ["append", "first", "max", "min", "replace", "sum", "union"]
 
 
-def meet(name, old, new):
-    """What a field with a rule holds after a delta; `...` where there is no record."""
+def merged_value(name, old, new):
+    """The value of a field with a rule after a delta; `...` as the old value stands for no record."""
     record, delta = (None if old is ... else {"o": {"v": old}}), {"o": {"v": deepcopy(new)}}
     change(compile_rules([], {"/o/v": name}), record, delta)
     merged = insert(delta, MergePolicy()) if record is None else merge(deepcopy(record), delta, MergePolicy())
@@ -24,7 +24,7 @@ def meet(name, old, new):
 
 
 def test_the_rules_of_the_specification_are_installed():
-    """All seven are entry points, as anybody's are."""
+    """The seven rules of the specification are installed as entry points."""
     assert set(BUILT_IN) <= set(rule_names())
 
 
@@ -60,9 +60,9 @@ def test_the_rules_of_the_specification_are_installed():
         ("first", [1], 2, [1]),
     ],
 )  # fmt: skip
-def test_a_rule_makes_the_new_value_of_both(name, old, new, result):
-    """The record's value and the delta's give the field's, compared strictly."""
-    assert repr(meet(name, old, new)) == repr(result)
+def test_a_rule_computes_the_new_value_from_both(name, old, new, result):
+    """A rule computes the new value from the record's value and the delta's, compared strictly."""
+    assert repr(merged_value(name, old, new)) == repr(result)
 
 
 @pytest.mark.parametrize(
@@ -76,14 +76,14 @@ def test_a_rule_makes_the_new_value_of_both(name, old, new, result):
     ],
 )
 @pytest.mark.parametrize("old", [..., None], ids=["no record", "null"])
-def test_where_the_record_has_no_value_the_deltas_begins(name, old, new, result):
-    """It stands as it is; what collects begins as an array, `union` without repetitions."""
-    assert repr(meet(name, old, new)) == repr(result)
+def test_without_an_old_value_the_deltas_value_is_kept(name, old, new, result):
+    """Without an old value the delta's value is kept; `append` and `union` begin an array."""
+    assert repr(merged_value(name, old, new)) == repr(result)
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_a_null_is_left_to_the_null_policy(name):
-    """Ignored, set or removed: no rule is asked."""
+    """A null in a delta is handled by the null policy and never reaches a rule."""
     for policy, after in ((MergePolicy(), {"v": [1]}), (MergePolicy("set"), {"v": None}), (MergePolicy("remove"), {})):
         delta = {"v": None}
         change(compile_rules([], {"/v": name}, policy=policy), {"v": [1]}, delta)
@@ -92,7 +92,7 @@ def test_a_null_is_left_to_the_null_policy(name):
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_a_delta_that_does_not_name_the_field_is_left_alone(name):
-    """Nothing to do for the field, missing or under something that takes its object's place."""
+    """A delta without the field of a rule, or with another value in place of its object, is not changed."""
     for delta in ({"x": 1}, {"o": {"x": 1}}, {"o": 5}, {"o": None}, {}):
         before = deepcopy(delta)
         assert change(compile_rules([], {"/o/v": name}), {"o": {"v": 1}}, delta) == 0
@@ -101,7 +101,7 @@ def test_a_delta_that_does_not_name_the_field_is_left_alone(name):
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_a_rule_changes_the_delta_only(name):
-    """The record stays as it was, so that the merge finds what changes."""
+    """A rule changes the delta and never the record, so that the merge finds the change."""
     for old, new in (([1], [2]), (1, 2)):
         if name == "sum" and type(old) is list:
             continue
@@ -125,17 +125,20 @@ def test_a_rule_changes_the_delta_only(name):
     ],
 )
 def test_a_value_the_rule_is_not_for_rejects_the_delta(name, old, new, detail):
-    """`schema_mismatch`, with the path, the rule and the value; also before it could poison a new record."""
+    """A value of the wrong kind for a rule is rejected as `schema_mismatch` with path, rule and value.
+
+    This holds for a new record too, which the value would otherwise enter.
+    """
     with pytest.raises(RecordRejected) as caught:
-        meet(name, old, new)
+        merged_value(name, old, new)
     assert caught.value.reason == "schema_mismatch"
     assert detail in caught.value.detail
 
 
 def test_union_is_not_quadratic():
-    """Ten times the elements take about ten times the time, not a hundred: 50,000 meet 50,000 at once."""
+    """The time of `union` grows linearly: two arrays of 50,000 elements are united within seconds."""
     started = perf_counter()
-    assert len(meet("union", list(range(50_000)), list(range(25_000, 75_000)))) == 75_000
+    assert len(merged_value("union", list(range(50_000)), list(range(25_000, 75_000)))) == 75_000
     assert perf_counter() - started < 5
 
 
@@ -156,15 +159,15 @@ def test_union_is_not_quadratic():
     ],
     ids=str,
 )
-def test_rules_that_cannot_be_meant_are_a_configuration_error(groups, rules, settings, detail):
-    """Found before anything is started, naming what overlaps; an unknown rule with the one that was meant."""
+def test_invalid_rules_are_a_configuration_error(groups, rules, settings, detail):
+    """Invalid or overlapping rules are a configuration error at the start, with a suggestion for an unknown name."""
     with pytest.raises(ConfigurationError) as caught:
         compile_rules(groups, rules, **settings)
     assert detail in str(caught.value)
 
 
 def test_a_group_decides_before_a_rule():
-    """A late delta adds nothing to a sum inside a group; a timely one does, whether the rule is on it or inside it."""
+    """A sequence group is applied before a rule: a late delta adds nothing to a sum inside the group."""
     rules = compile_rules([("/ts", ["/n", "/q"])], {"/n": "sum", "/q/v": "max"})
     record = {"ts": 5, "n": 1, "q": {"v": 7}}
     late, timely = {"ts": 4, "n": 1, "q": {"v": 9}}, {"ts": 5, "n": 1, "q": {"v": 6}}
@@ -173,23 +176,23 @@ def test_a_group_decides_before_a_rule():
 
 
 def longest(old, new):
-    """A plug-in."""
+    """Return the longer value; an example plug-in."""
     return max(old, new, key=len)
 
 
 def grow(old, new):
-    """A plug-in that changes what it is given."""
+    """Add the new value to the old one in place; an example plug-in."""
     old[new] = new
     return old
 
 
 def fail(old, new):
-    """A plug-in that fails."""
+    """Raise an unexpected error; an example plug-in."""
     raise ZeroDivisionError("by zero")
 
 
 def refuse(old, new):
-    """A plug-in that rejects."""
+    """Reject the record; an example plug-in."""
     raise RecordRejected("schema_mismatch", "not today")
 
 
@@ -197,12 +200,12 @@ CONSTANT = {"a": 1, "n": None}
 
 
 def constant(old, new):
-    """A plug-in that always returns one and the same object."""
+    """Return the same object each time; an example plug-in."""
     return CONSTANT
 
 
 def halt(old, new):
-    """A rule that cannot go on."""
+    """Raise Stop; an example plug-in."""
     raise Stop("the price list does not answer")
 
 
@@ -211,57 +214,60 @@ NO_FUNCTION = 5
 
 @pytest.fixture
 def plug_in(monkeypatch):
-    """This file's functions as installed plug-ins, by their names."""
+    """The functions of this file, installed as plug-ins under their names."""
 
-    def found(*, group, name=None):
+    def installed(*, group, name=None):
         assert group == "sowstream.merge_rules"
         names = [name] if name else ["longest"]
         point = f"{__name__}:" if name != "gone" else "no.such.module:"
         return [EntryPoint(one, point + one, group) for one in names]
 
-    monkeypatch.setattr(entry_points, "entry_points", found)
+    monkeypatch.setattr(entry_points, "entry_points", installed)
 
 
 def test_a_plug_in_is_a_rule(plug_in):
-    """It is asked where both have a value, and not where the delta's is the first."""
-    assert meet("longest", "aaa", "bb") == "aaa"
-    assert meet("longest", "a", "bb") == "bb"
-    assert meet("longest", ..., 5) == 5
+    """A plug-in is called where both sides have a value, and not for the first value of a field."""
+    assert merged_value("longest", "aaa", "bb") == "aaa"
+    assert merged_value("longest", "a", "bb") == "bb"
+    assert merged_value("longest", ..., 5) == 5
 
 
 def test_a_plug_in_that_fails_rejects_the_delta(plug_in):
-    """`plugin_failed` names it, its path and its error; its own rejection stands, with rule and path."""
+    """A plug-in that fails rejects the delta as `plugin_failed` with its name, path and error.
+
+    A rejection that it raises itself is kept, with rule and path added.
+    """
     with pytest.raises(
         RecordRejected, match="plugin_failed: merge rule fail at /o/v: ZeroDivisionError: by zero"
     ) as caught:
-        meet("fail", 1, 2)
+        merged_value("fail", 1, 2)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     with pytest.raises(RecordRejected, match="schema_mismatch: /o/v, merge rule refuse: not today"):
-        meet("refuse", 1, 2)
+        merged_value("refuse", 1, 2)
 
 
-def test_a_plug_in_that_orders_to_stop_is_obeyed(plug_in):
-    """Its order is not the fault of the record."""
+def test_a_plug_in_that_raises_stop_stops_the_worker(plug_in):
+    """A plug-in that raises Stop stops the worker; the record is not rejected."""
     with pytest.raises(Stop, match="the price list does not answer"):
-        meet("halt", 1, 2)
+        merged_value("halt", 1, 2)
 
 
 def test_a_plug_in_that_changes_the_old_value_changes_a_copy(plug_in):
-    """What it did reaches the record by the delta, so that readers hear of it."""
+    """A plug-in that changes the old value in place changes a copy, so that the change appears in the delta."""
     record, delta = {"v": {"a": "a"}}, {"v": "b"}
     change(compile_rules([], {"/v": "grow"}), record, delta)
     assert record == {"v": {"a": "a"}}
     assert merge(record, delta, MergePolicy()).delta == {"v": {"b": "b"}}
 
 
-def test_a_plug_in_keeps_what_it_returns(plug_in):
-    """The merge works on a copy: nulls that it drops are not missing the next time."""
-    assert meet("constant", 5, 1) == {"a": 1}
+def test_a_value_that_a_plug_in_returns_is_copied(plug_in):
+    """The merge copies the value that a plug-in returns, so dropped nulls are still in the plug-in's own object."""
+    assert merged_value("constant", 5, 1) == {"a": 1}
     assert CONSTANT == {"a": 1, "n": None}
 
 
 @pytest.mark.parametrize(("name", "detail"), [("gone", "cannot be loaded"), ("NO_FUNCTION", "is no function")])
 def test_a_plug_in_that_cannot_be_used_is_a_configuration_error(plug_in, name, detail):
-    """It names the plug-in and what stands in its entry point."""
+    """A plug-in that cannot be loaded or is no function is a configuration error with its name."""
     with pytest.raises(ConfigurationError, match=f"merge rule '{name}': .*{detail}"):
         compile_rules([], {"/v": name})

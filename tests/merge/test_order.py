@@ -1,4 +1,4 @@
-"""Which of two values comes first."""
+"""Values of one kind have an order; other pairs are rejected."""
 
 from datetime import UTC, datetime, time
 from decimal import Decimal
@@ -37,7 +37,7 @@ ORDERED = [
 
 @pytest.mark.parametrize("values", ORDERED, ids=str)
 def test_values_of_one_kind_have_an_order(values):
-    """Numbers compare by their written value, times as instants, other texts by characters, the rest as in Python."""
+    """Values of a kind are ordered: numbers by their written value, times as instants, texts by characters."""
     for one, other in pairwise(values):
         assert compare(one, other) < 0
         assert compare(other, one) > 0
@@ -61,7 +61,7 @@ def test_values_of_one_kind_have_an_order(values):
     ],
 )
 def test_one_number_or_instant_in_two_forms_is_neither_before_nor_after(one, other):
-    """A number compares as it was written, the float 0.1 as 0.1, and an instant whatever its type and zone."""
+    """Equal numbers or instants of different types compare as equal, times in any zone."""
     assert compare(one, other) == compare(other, one) == 0
 
 
@@ -88,15 +88,15 @@ def test_one_number_or_instant_in_two_forms_is_neither_before_nor_after(one, oth
     ],
     ids=repr,
 )
-def test_what_has_no_order_is_rejected(one, other):
-    """Different kinds, and kinds that have none, are `schema_mismatch`, never an exception of Python's."""
+def test_values_without_an_order_are_rejected(one, other):
+    """Two values without an order are rejected as `schema_mismatch`, never with an exception of Python's."""
     for pair in ((one, other), (other, one)):
         with pytest.raises(RecordRejected, match=r"schema_mismatch: .* have no order"):
             compare(*pair)
 
 
-def test_a_value_that_could_meet_none_is_found_before_it_is_stored():
-    """`check_order` says at once what a later comparison would."""
+def test_a_value_without_an_order_is_rejected_before_it_is_stored():
+    """`check_order` rejects a value that cannot be compared before it is stored."""
     check_order("x")
     with pytest.raises(RecordRejected, match="have no order"):
         check_order(float("nan"))

@@ -1,4 +1,4 @@
-"""JSON Pointers: RFC 6901's spelling, and applying what they name."""
+"""JSON Pointers follow RFC 6901, and deltas are applied by them."""
 
 import pytest
 
@@ -20,8 +20,8 @@ from processor.values.pointer import child, names
         ("/a//b", ("a", "", "b")),
     ],
 )
-def test_a_pointer_is_read_and_written_as_the_rfc_says(pointer, path):
-    """The RFC's examples, both ways."""
+def test_a_pointer_is_read_and_written_as_in_the_rfc(pointer, path):
+    """The examples of RFC 6901 are read and written."""
     assert names(pointer) == path
     built = ""
     for name in path:
@@ -30,19 +30,19 @@ def test_a_pointer_is_read_and_written_as_the_rfc_says(pointer, path):
 
 
 @pytest.mark.parametrize("pointer", ["a", "a/b", "#/a", "/~", "/a~2b", "/~~1"])
-def test_what_is_no_pointer_is_refused(pointer):
-    """A pointer starts with / and escapes with ~0 and ~1 only."""
+def test_an_invalid_pointer_is_refused(pointer):
+    """A text that does not start with / or has escapes other than ~0 and ~1 is refused."""
     with pytest.raises(ValueError, match="is not a JSON Pointer"):
         names(pointer)
 
 
 def test_applying_ignores_removed_paths_that_are_not_there():
-    """A reader that missed something is not stopped by it."""
+    """Removed paths that do not exist are ignored, so a reader that missed an update can go on."""
     assert apply_delta({"a": 1, "s": "x"}, {}, ["/b", "/s/t", "/b/c"]) == {"a": 1, "s": "x"}
 
 
 def test_applying_copies_the_objects_of_a_delta():
-    """The record grows on its own: a delta that a caller holds does not change with the next one."""
+    """Applying a delta copies its objects, so a later delta does not change the one that a caller holds."""
     delta = {"a": {"b": {"c": 1}}}
     record = apply_delta(None, delta)
     apply_delta(record, {"a": {"b": {"c": 2}}})

@@ -1,4 +1,4 @@
-"""JSON Merge Patch (RFC 7396): its own examples, which hold under `null_policy: remove`."""
+"""The examples of JSON Merge Patch (RFC 7396) hold under `null_policy: remove`."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ SUITE = Path(__file__).parents[3] / "shared" / "suites" / "merge-patch.json"
 
 
 def cases():
-    """The vectors whose patch is an object: a delta always is one."""
+    """The test vectors whose patch is an object, as a delta always is."""
     if not SUITE.exists():
         return [pytest.param(None, id="absent", marks=pytest.mark.skip(reason=f"no test data at {SUITE.name}"))]
     vectors = json.loads(SUITE.read_text(encoding="utf-8"))
@@ -24,7 +24,7 @@ def cases():
 
 @pytest.mark.parametrize("vector", cases())
 def test_null_policy_remove_is_json_merge_patch(vector):
-    """Original and patch give the RFC's result; an original that is no object counts as none."""
+    """Original and patch give the RFC's result; an original that is no object counts as no record."""
     policy = MergePolicy("remove")
     original, patch = vector["original"], vector["patch"]
     change = merge(original, patch, policy) if isinstance(original, dict) else insert(patch, policy)

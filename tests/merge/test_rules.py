@@ -1,4 +1,4 @@
-"""The rules of merging a delta, one test a rule, in the spec's order and words."""
+"""The merge rules, each proved by a test in the order of the specification."""
 
 import json
 from copy import deepcopy
@@ -16,7 +16,7 @@ POLICIES = [MergePolicy(nulls, depth) for nulls in ("ignore", "set", "remove") f
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 def test_rule_1_a_field_replaces_and_a_new_one_is_appended(policy):
-    """A delta's field takes the record's place, a new one comes last, and the order of the others stays."""
+    """A field of a delta replaces the record's in its place, and a new field comes last."""
     change = merge({"a": 1, "b": 2, "c": 3}, {"d": 4, "b": 5}, policy)
     assert list(change.record.items()) == [("a", 1), ("b", 5), ("c", 3), ("d", 4)]
     assert change.delta == {"d": 4, "b": 5}
@@ -25,7 +25,7 @@ def test_rule_1_a_field_replaces_and_a_new_one_is_appended(policy):
 
 @pytest.mark.parametrize("nulls", ["ignore", "set", "remove"])
 def test_rule_2_an_object_merges_into_an_object_to_any_depth(nulls):
-    """Under every null policy objects meet field by field, and the computed delta names only what differs."""
+    """Objects merge field by field to any depth under every null policy, and the delta has only the differences."""
     record = {"a": {"b": {"c": {"x": 1, "y": 2}}, "k": 0}}
     change = merge(record, {"a": {"b": {"c": {"y": 3, "z": 4}}}}, MergePolicy(nulls))
     assert change.record == {"a": {"b": {"c": {"x": 1, "y": 3, "z": 4}}, "k": 0}}
@@ -33,20 +33,20 @@ def test_rule_2_an_object_merges_into_an_object_to_any_depth(nulls):
 
 
 def test_rule_2_merge_depth_1_replaces_nested_objects_as_they_are():
-    """With `merge_depth: 1` a nested object replaces whole, nulls inside it too; what it lost is in `removed`."""
+    """With `merge_depth: 1` a nested object is replaced in full with its nulls; `removed` names its lost fields."""
     record = {"id": 1, "a": {"x": 1, "y": {"z": 2}}, "gone": 1}
     change = merge(record, {"a": {"x": 1, "n": None}, "gone": None}, MergePolicy("remove", 1))
     assert change == Change({"id": 1, "a": {"x": 1, "n": None}}, {"a": {"n": None}}, ["/a/y", "/gone"])
 
 
 def test_rule_2_merge_depth_2_merges_one_nested_level():
-    """With `merge_depth: 2` objects in the record merge, those inside them are replaced."""
+    """With `merge_depth: 2` objects in the record merge, and objects inside them are replaced."""
     change = merge({"a": {"x": 1, "b": {"y": 1}}}, {"a": {"b": {"z": 2}}}, MergePolicy(merge_depth=2))
     assert change == Change({"a": {"x": 1, "b": {"z": 2}}}, {"a": {"b": {"z": 2}}}, ["/a/b/y"])
 
 
-def test_rule_3_arrays_replace_whole():
-    """Nothing merges inside an array: the spec's own example."""
+def test_rule_3_arrays_are_replaced_in_full():
+    """Arrays are replaced in full, as in the specification's example."""
     record = {"contents": {"packages": [{"n": "A"}, {"n": "B"}], "kept": 1}}
     change = merge(record, {"contents": {"packages": [{"n": "C"}]}}, DEFAULT)
     assert change.record == {"contents": {"packages": [{"n": "C"}], "kept": 1}}
@@ -56,8 +56,8 @@ def test_rule_3_arrays_replace_whole():
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 @pytest.mark.parametrize("old", [1, "s", [1], {"x": 1}, None, True])
 @pytest.mark.parametrize("new", [2, "t", [2], {"y": 2}, False])
-def test_rule_3_a_value_of_another_kind_replaces_whole(policy, old, new):
-    """Scalar, object and array replace one another, and the computed delta holds the whole new value."""
+def test_rule_3_a_value_of_another_kind_is_replaced_in_full(policy, old, new):
+    """Scalars, objects and arrays replace one another, and the computed delta holds the full new value."""
     if type(old) is dict and type(new) is dict:
         return
     change = merge({"a": old}, {"a": new}, policy)
@@ -66,7 +66,7 @@ def test_rule_3_a_value_of_another_kind_replaces_whole(policy, old, new):
 
 @pytest.mark.parametrize("nulls", ["ignore", "set", "remove"])
 def test_rule_4_an_empty_object_merges_into_an_object_as_nothing(nulls):
-    """`{}` onto an object changes nothing."""
+    """An empty object `{}` that is merged into an object changes nothing."""
     assert merge({"a": {"x": 1}}, {"a": {}}, MergePolicy(nulls)) == Change({"a": {"x": 1}}, {}, [])
 
 
@@ -75,18 +75,18 @@ def test_rule_4_an_empty_object_merges_into_an_object_as_nothing(nulls):
     ("old", "empty"), [(5, {}), ([1], {}), (None, {}), ([1], []), ({"x": 1}, []), ("s", ""), ({"x": 1}, "")]
 )
 def test_rule_4_an_empty_value_replaces_anything_else(policy, old, empty):
-    """`{}` onto what is no object, `[]` and the empty string onto anything: they replace it."""
+    """`{}` replaces a value that is no object; `[]` and the empty string replace any value."""
     assert merge({"a": old}, {"a": empty}, policy) == Change({"a": empty}, {"a": empty}, [])
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 def test_rule_5_a_missing_field_is_unchanged(policy):
-    """What the delta does not name stays, and an empty delta changes nothing."""
+    """A field that the delta does not name is unchanged, and an empty delta changes nothing."""
     assert merge({"a": 1, "b": None}, {}, policy) == Change({"a": 1, "b": None}, {}, [])
 
 
 def test_rule_6_null_is_ignored_by_default():
-    """Under `ignore` a null is as if missing, at any depth of an existing or of a new object, but not in an array."""
+    """Under `ignore` a null counts as missing at any depth of an old or a new object, but not in an array."""
     change = merge(
         {"a": 1, "o": {"x": 1}}, {"a": None, "o": {"x": None, "y": 2}, "n": {"p": None, "q": [None]}}, DEFAULT
     )
@@ -97,7 +97,7 @@ def test_rule_6_null_is_ignored_by_default():
 @pytest.mark.parametrize("nulls", ["ignore", "remove"])
 @pytest.mark.parametrize("old", [{}, {"a": 1}, {"a": {}}], ids=str)
 def test_rule_6_nulls_below_the_levels_that_merge_are_values(nulls, old):
-    """Wherever the objects come to: as a new field, in the place of a scalar, or into an object."""
+    """Nulls below the levels that merge are values, in a new field, in place of a scalar or in an object."""
     delta = {"a": {"gone": None, "kept": {"n": None}}}
     assert merge(old, delta, MergePolicy(nulls, merge_depth=2)).record == {"a": {"kept": {"n": None}}}
 
@@ -111,7 +111,7 @@ def test_rule_6_null_is_a_value_under_set():
 
 
 def test_rule_6_null_removes_under_remove():
-    """Under `remove` a null takes the field away, and says so with an escaped pointer; where there is none, nothing."""
+    """Under `remove` a null removes the field and is reported as an escaped pointer, if the field existed."""
     delta = {"a/b": None, "o": {"~x": None, "none": None}, "n": {"p": None}}
     change = merge({"a/b": 1, "o": {"~x": 1, "y": 2}}, delta, MergePolicy("remove"))
     assert change == Change({"o": {"y": 2}, "n": {}}, {"n": {}}, ["/a~1b", "/o/~0x"])
@@ -128,13 +128,13 @@ def test_rule_6_null_removes_under_remove():
     ids=str,
 )
 def test_rule_6_the_first_delta_of_a_key_loses_its_nulls_by_policy(policy, record):
-    """Merged into no record, a delta is itself, less the nulls at the levels that merge; all of it is the change."""
+    """The first delta of a key is stored without its nulls at the levels that merge, by policy, and is the change."""
     change = insert({"a": None, "b": {"c": None, "d": [None]}}, policy)
     assert change == Change(record, record, [])
 
 
-def test_rule_6_header_remove_takes_fields_after_the_merge():
-    """Removed paths leave the merged record, those that were not there are not reported, and the diff is exact."""
+def test_rule_6_header_remove_removes_fields_after_the_merge():
+    """Header `remove` removes paths after the merge; missing paths are not reported, and the diff is exact."""
     old = {"id": 1, "a": 1, "o": {"x/y": 1, "z": 2}, "s": 5}
     record = merge({"id": 1, "a": 1, "o": {"x/y": 1, "z": 2}, "s": 5}, {"a": 2, "new": 3}, DEFAULT).record
     assert remove_paths(record, ["/a", "/new", "/o/x~1y", "/nope", "/s/deeper"], ["/id"]) == ["/a", "/new", "/o/x~1y"]
@@ -145,7 +145,7 @@ def test_rule_6_header_remove_takes_fields_after_the_merge():
     "pointers", ["/a", {"a": 1}, None, [1], ["a"], ["/a", "/~2"], [""], ["/id"], ["/o"], ["/o/key"]], ids=str
 )
 def test_rule_6_a_bad_header_remove_is_rejected_and_removes_nothing(pointers):
-    """Anything but a list of pointers, and any pointer that would take a key field along, is `bad_header`."""
+    """A header `remove` that is no list of pointers, or would remove a key field, is rejected as `bad_header`."""
     record = {"id": 1, "a": 1, "o": {"key": 2}}
     with pytest.raises(RecordRejected) as caught:
         remove_paths(record, pointers, ["/id", "/o/key"])
@@ -153,8 +153,8 @@ def test_rule_6_a_bad_header_remove_is_rejected_and_removes_nothing(pointers):
     assert record == {"id": 1, "a": 1, "o": {"key": 2}}
 
 
-def test_rule_6_the_whole_record_is_no_field_to_remove():
-    """Also where no key field is in it."""
+def test_rule_6_the_full_record_is_no_field_to_remove():
+    """The pointer of the full record in header `remove` is rejected, also for a record without key fields."""
     record = {"a": 1}
     with pytest.raises(RecordRejected, match="bad_header: header remove: '' is the whole record"):
         remove_paths(record, ["/a", ""], ())
@@ -162,12 +162,12 @@ def test_rule_6_the_whole_record_is_no_field_to_remove():
 
 
 def test_rule_6_nulls_in_a_full_publish_are_stored():
-    """A publish keeps its nulls, and a null that appears is a change."""
+    """A full publish keeps its nulls, and a new null is a change."""
     assert diff({"a": 1}, {"a": None, "b": None}) == Change({"a": None, "b": None}, {"a": None, "b": None}, [])
 
 
 def test_rule_7_a_delta_that_disagrees_with_its_key_is_rejected():
-    """`key_mismatch` names the field and both texts."""
+    """A delta that disagrees with its key is rejected as `key_mismatch` with the field and both texts."""
     with pytest.raises(RecordRejected, match=r"key_mismatch: /id is '8', but the record's key says '7'"):
         KeyFields(("/id",)).check(b"7", {"id": 8, "a": 1})
 
@@ -178,7 +178,7 @@ def test_rule_7_a_delta_that_disagrees_with_its_key_is_rejected():
     [(("/id",), {"id": "7", "x": 1}), (("/o/id",), {"o": {"x": 1}}), (("/o/id", "/id"), {"id": "7", "o": {"id": "7"}})],
 )
 def test_rule_7_key_fields_never_change_through_a_delta(policy, pointers, delta):
-    """They keep value and type, at the top and nested, also where the delta replaces the object they are in."""
+    """Key fields keep value and type, at the top and nested, also where the delta replaces their object."""
     record, keys = {"id": 7, "o": {"id": 7, "y": 1}}, KeyFields(pointers)
     delta = deepcopy(delta)
     keys.protect(record, delta, nulls_missing=policy.null_policy == "ignore", merge_depth=policy.merge_depth)
@@ -189,7 +189,7 @@ def test_rule_7_key_fields_never_change_through_a_delta(policy, pointers, delta)
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 def test_rule_7_a_delta_cannot_take_the_object_of_a_key_field_away(policy):
-    """A scalar, an array, and a null that is not ignored in its place are `key_mismatch`."""
+    """A scalar, an array or an effective null in place of a key field's object is rejected as `key_mismatch`."""
     keys, nulls_missing = KeyFields(("/o/id",)), policy.null_policy == "ignore"
     for value in (5, "s", [], *([] if nulls_missing else [None])):
         with pytest.raises(RecordRejected, match=r"key_mismatch: o is .*; the key field /o/id is inside it"):
@@ -198,14 +198,14 @@ def test_rule_7_a_delta_cannot_take_the_object_of_a_key_field_away(policy):
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 def test_rule_8_a_repeated_value_is_no_change(policy):
-    """Values that are there already give an empty change: the update itself is the caller's to count."""
+    """A delta that repeats the record's values gives an empty change; counting the update is up to the caller."""
     record = {"a": 1, "o": {"y": 2, "x": [1, {"p": 1, "q": 2}]}}
     assert merge(record, {"a": 1, "o": {"x": [1, {"p": 1, "q": 2}], "y": 2}}, policy).delta == {}
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 def test_an_array_whose_objects_have_another_order_of_members_is_a_change(policy):
-    """An array is sent whole, so the record and its readers get the array in the order in which it was published."""
+    """An array whose objects have their members in another order is a change, since arrays are sent in full."""
     record, delta = {"o": {"x": [[{"p": 1, "q": 2}]]}}, {"o": {"x": [[{"q": 2, "p": 1}]]}}
     for change in (diff(deepcopy(record), deepcopy(delta)), merge(deepcopy(record), deepcopy(delta), policy)):
         assert json.dumps(change.delta) == json.dumps(change.record) == json.dumps(delta)
@@ -224,15 +224,15 @@ STRICTLY_DIFFERENT = [
 @pytest.mark.parametrize("wrap", [lambda v: v, lambda v: [v], lambda v: [{"p": [v]}], lambda v: {"q": v}])
 @pytest.mark.parametrize(("old", "new"), STRICTLY_DIFFERENT)
 def test_rule_9_type_matters(policy, wrap, old, new):
-    """What Python calls equal but JSON writes differently is a change, at the top, in objects and in arrays."""
+    """Values that Python calls equal but JSON writes differently are a change, at the top, in objects and in arrays."""
     change = merge({"a": wrap(old)}, {"a": wrap(new)}, policy)
     assert repr(change.record) == repr(change.delta) == repr({"a": wrap(new)})
     assert repr(diff({"a": wrap(old)}, {"a": wrap(new)}).delta) == repr({"a": wrap(new)})
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
-def test_rule_10_what_a_delta_does_not_touch_is_the_very_same_value(policy):
-    """Integers beyond 64 bits and long decimals stay the objects they were, next to what changes."""
+def test_rule_10_a_value_that_a_delta_does_not_touch_is_the_same_object(policy):
+    """Values that a delta does not touch, such as integers beyond 64 bits and long decimals, stay the same objects."""
     exact = {"big": Decimal(2**70), "fine": Decimal("0.12345678901234567890"), "in": [Decimal("1.10")]}
     record = {"a": 1, "o": {"a": 1}, **exact}
     merged = merge(record, {"a": 2}, policy).record
@@ -240,20 +240,20 @@ def test_rule_10_what_a_delta_does_not_touch_is_the_very_same_value(policy):
 
 
 def test_deltas_meet_the_record_one_after_another():
-    """Merging does not compose: a scalar between two objects forgets the first, as the spec's example says."""
+    """Merging does not compose: a scalar between two objects discards the first, as in the specification's example."""
     fold = compile_merge(DEFAULT)
     record = {"a": {"y": 2}}
     fold(record, {"a": 5})
     assert fold(record, {"a": {"x": 1}}) == Change({"a": {"x": 1}}, {"a": {"x": 1}}, [])
 
 
-def test_a_publish_that_empties_an_object_tells_what_is_gone():
-    """`{"a": {"y": 2}}` → `{"a": {}}` is the pointer /a/y and nothing else."""
+def test_a_publish_that_empties_an_object_names_the_removed_path():
+    """A publish that empties an object reports only the removed path: `{"a": {"y": 2}}` → `{"a": {}}` removes /a/y."""
     assert diff({"a": {"y": 2}}, {"a": {}}) == Change({"a": {}}, {}, ["/a/y"])
 
 
 def test_the_first_record_of_a_key_is_all_delta():
-    """Without an old record the change is the record itself, the same object: it is encoded once."""
+    """The change of a key's first record is the record itself, the same object, so it is encoded once."""
     record = {"id": 1, "a": None}
     change = diff(None, record)
     assert change.delta is change.record is record
@@ -261,6 +261,6 @@ def test_the_first_record_of_a_key_is_all_delta():
 
 
 def test_a_merge_depth_of_nothing_is_refused():
-    """At depth 0 not even the record would merge."""
+    """A `merge_depth` of 0 is refused, since not even the record would merge."""
     with pytest.raises(ValueError, match="at least 1"):
         MergePolicy(merge_depth=0)

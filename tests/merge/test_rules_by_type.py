@@ -1,6 +1,6 @@
-"""Every rule on every kind of value of every message type: the result that the rules say, or a refusal with a reason.
+"""Every rule on every kind of value of every message type gives the specified result or a rejection with a reason.
 
-Everything goes through a worker; the expected results come from the table of pairs and from `expected`.
+Everything passes through a worker; the expected results come from the table of pairs and from `expected`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ RULES = ["replace", "first", "sum", "min", "max", "append", "union", "by"]
 """The merge rules, and a sequence group by the field."""
 
 REFUSED: Final = object()
-"""The topic is refused at the start."""
+"""The result of a topic that is refused at the start."""
 REJECTED: Final = object()
-"""No value of the kind gets into a record."""
+"""The result of values that are never stored in a record."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -44,13 +44,13 @@ def _entry_points_once() -> Iterator[None]:
 
 
 def union(old: list[Any], new: list[Any]) -> list[Any]:
-    """The elements of both, each new one once."""
+    """The elements of both arrays, each new one once."""
     seen = list(map(repr, old))
     return old + [element for element in new if repr(element) not in seen]
 
 
 def expected(rule: str, pair: Pair, old: Any, new: Any, *, has_schema: bool) -> Any:
-    """The field's value after `old` and `new`: the rules of the specification on the truth about a pair."""
+    """The expected value of the field after `old` and `new`, by the rules of the specification."""
     is_array = pair.kind == "array"
     if has_schema:
         takes = {"sum": {"number", "text"}, "append": {"array"}, "union": {"array"}}
@@ -83,20 +83,20 @@ def world_of(name: str, avro_type: Any, folder: Path) -> World:
 
 
 def driver_of(world: World, **settings: Any) -> ProcessorTestDriver:
-    """A worker of a topic of this world."""
+    """A driver of a topic of this message type."""
     topic = TopicConfig.model_validate({**world.settings, **settings})
     return ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
 
 
 def settings_of(world: World, rule: str) -> dict[str, Any]:
-    """A topic with this rule on the field."""
+    """The settings of a topic with this rule on the field."""
     if rule == "by":
         return {"sequence_groups": [{"by": world.paths["v"], "fields": [world.paths["x"]]}]}
     return {"merge_rules": {world.paths["v"]: rule}}
 
 
 def publish(driver: ProcessorTestDriver, world: World, *bodies: Body) -> None:
-    """Delta publishes, in order."""
+    """Send delta publishes in order and commit."""
     for body in bodies:
         message = {"id": "1", **body}
         driver.pipe_input("1", world.write(message), world.headers(message))
@@ -104,13 +104,13 @@ def publish(driver: ProcessorTestDriver, world: World, *bodies: Body) -> None:
 
 
 def record_of(driver: ProcessorTestDriver, world: World) -> Body | None:
-    """The record at last; None if there is none."""
+    """The last committed record; None if there is none."""
     sow = driver.read_output("sow")
     return world.read(sow[-1].value or b"") if sow else None
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Whether two values are of one class and one value; a Decimal may have other zeros."""
+    """Return whether two values have the same class and value; the zeros of a Decimal may differ."""
     if type(one) is not type(other):
         return False
     if isinstance(one, Decimal128):
@@ -128,14 +128,14 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "pair", "rule"), CASES)
 def test_every_rule_gives_the_value_of_the_rules_or_refuses(name: str, pair: Pair, rule: str, tmp_path: Path) -> None:
-    """A rule on two values gives the exact result in the field's own kind, or the topic or the delta is refused."""
+    """A rule on two values gives the exact result in the field's type, or the topic or the delta is rejected."""
     world = world_of(name, pair.avro, tmp_path)
     for rises in (True, False):
         check(world, pair, rule, rises=rises)
 
 
 def check(world: World, pair: Pair, rule: str, *, rises: bool) -> None:
-    """Publish the two values of a pair, the lower one first if `rises`, and compare with what is expected."""
+    """Publish the two values of a pair, the lower one first if `rises`, and compare the record with `expected`."""
     old, new = (pair.low, pair.high) if rises else (pair.high, pair.low)
     result = expected(rule, pair, old, new, has_schema=pair.avro is not None)
     path, settings = world.paths["v"], settings_of(world, rule)
@@ -169,7 +169,7 @@ NULLABLE = ["json", "msgpack", "bson", "composite-local of json", "avro"]
 @pytest.mark.parametrize("name", NULLABLE)
 @pytest.mark.parametrize("rule", RULES)
 def test_a_null_meets_no_rule(name: str, rule: str, tmp_path: Path) -> None:
-    """A null leaves the record's value, a value after a null begins the field, and a group's `by` of null is older."""
+    """A null keeps the record's value, a value after a null begins the field, and a null `by` counts as older."""
     is_array = rule in ("append", "union")
     world = world_of(name, {"type": "array", "items": "int"} if is_array else "int", tmp_path)
     value = [7] if is_array else 7
@@ -185,7 +185,7 @@ def test_a_null_meets_no_rule(name: str, rule: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", TYPES)
 def test_a_thousand_doubles_are_summed_and_none_is_rejected(name: str, tmp_path: Path) -> None:
-    """JSON and texts have the exact sum of what was written; types with doubles round after each addition."""
+    """The sum of a thousand doubles is exact in JSON and texts, and rounded after each addition elsewhere."""
     world = world_of(name, "double", tmp_path)
     is_text, is_exact = isinstance(world.x[0], str), "json" in name
     driver = driver_of(world, merge_rules={world.paths["v"]: "sum"}, dlq_max_ratio=1)
@@ -218,7 +218,7 @@ LATE_PAIRS = [
 
 @pytest.mark.parametrize(("name", "pair"), LATE_PAIRS)
 def test_a_late_publish_or_removal_undoes_no_newer_field(name: str, pair: Pair, tmp_path: Path) -> None:
-    """In every message type and for every kind of `by`, a late update neither replaces nor removes a group's field."""
+    """A late update neither replaces nor removes a group's field, in every message type and for every kind of `by`."""
     world = world_of(name, pair.avro, tmp_path)
     settings = settings_of(world, "by")
     newest = {"id": "1", "v": pair.high, "x": world.x[1]}
@@ -250,7 +250,7 @@ def test_a_late_publish_or_removal_undoes_no_newer_field(name: str, pair: Pair, 
 
 
 def _message(world: World, body: Body, headers: dict[str, str]) -> tuple[bytes, dict[str, str]]:
-    """A message and its headers; of a schema, a whole record is written like a delta of all its fields."""
+    """A message and its headers; with a schema, a full record is written like a delta of all its fields."""
     if headers.get("command") == "publish" and world.write_whole is not None:
         return world.write_whole(body), headers
     return world.write(body), {**world.headers(body), **headers}
@@ -259,7 +259,7 @@ def _message(world: World, body: Body, headers: dict[str, str]) -> tuple[bytes, 
 @pytest.mark.parametrize("name", ["msgpack", "bson", "avro", "composite-local of msgpack"])
 @pytest.mark.parametrize("command", ["publish", "delta_publish"])
 def test_a_nan_that_is_published_again_is_no_change(name: str, command: str, tmp_path: Path) -> None:
-    """The second update has a delta with header `empty`, whether it is a whole record or a delta."""
+    """The second update with the same NaN has a delta with header `empty`, as a full record and as a delta."""
     world = world_of(name, "double", tmp_path)
     driver = driver_of(world)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""The law, and what else holds for any sequence of commands, where a topic has sequence groups and merge rules."""
+"""The law of delta replay and other properties hold with sequence groups and merge rules."""
 
 from copy import deepcopy
 
@@ -18,7 +18,7 @@ REPEATABLE = {"/min": "min", "/max": "max", "/set": "union", "/first": "first", 
 ADDING = {"/sum": "sum", "/all": "append"}
 GROUPS = [("/ts", ["/a", "/first", "/o/w", "/sum"])]
 
-# Names that rules and groups know, with values that mostly fit them.
+# Names of rules and groups, with values that mostly fit them.
 RULED = st.fixed_dictionaries(
     {},
     optional={
@@ -46,14 +46,14 @@ COMMANDS = st.lists(
 
 
 def compiled(rules, policy):
-    """The groups and rules of a topic, less what stands below its `merge_depth`."""
+    """The groups and rules of a topic, without those below its `merge_depth`."""
     if policy.merge_depth == 1:
         return compile_rules([("/ts", ["/a", "/first", "/sum"])], rules, policy=policy)
     return compile_rules(GROUPS, {**rules, "/o/v": "max"}, policy=policy)
 
 
 def execute(record, delta, rules, policy):
-    """A delta publish; None if it is rejected."""
+    """Apply a delta publish; return None if it is rejected."""
     old, delta = deepcopy(record), deepcopy(delta)
     try:
         stale = change_delta(rules, old, delta)
@@ -67,8 +67,8 @@ def execute(record, delta, rules, policy):
 
 @settings(PROVED, max_examples=100)
 @given(COMMANDS, POLICIES)
-def test_delta_replay_equals_the_record_whatever_the_rules(commands, policy):
-    """The law holds with groups and every rule: they change the delta, and the merge finds what changed."""
+def test_delta_replay_equals_the_record_under_any_rules(commands, policy):
+    """The law holds with groups and every rule: they change the delta, and the merge computes the change."""
     rules = compiled(REPEATABLE | ADDING, policy)
     record = replayed = None
     for command, body in commands:
@@ -91,7 +91,7 @@ def test_delta_replay_equals_the_record_whatever_the_rules(commands, policy):
 @settings(PROVED, max_examples=100)
 @given(RULED, RULED, POLICIES)
 def test_a_delta_twice_is_a_delta_once_under_every_rule_but_sum_and_append(record, delta, policy):
-    """`replace`, `min`, `max`, `union`, `first`, a plain field, a sequence group: the second time nothing changes."""
+    """Merging the same delta twice changes nothing under every rule but `sum` and `append`."""
     rules = compiled(REPEATABLE, policy)
     once = execute(record, delta, rules, policy)
     if once is None:
@@ -103,7 +103,7 @@ def test_a_delta_twice_is_a_delta_once_under_every_rule_but_sum_and_append(recor
 
 @pytest.mark.parametrize(("rule", "old", "new", "twice"), [("sum", 1, 2, 5), ("append", [1], [2], [1, 2, 2])])
 def test_sum_and_append_count_a_delta_that_comes_twice(rule, old, new, twice):
-    """They cannot know: that a redelivered record is not merged again is the worker's promise, not theirs."""
+    """`sum` and `append` count a repeated delta twice; the worker prevents a second merge of a redelivered record."""
     rules = compile_rules([], {"/v": rule})
     record = {"v": old}
     for _ in range(2):
@@ -114,7 +114,7 @@ def test_sum_and_append_count_a_delta_that_comes_twice(rule, old, new, twice):
 @settings(PROVED, max_examples=100)
 @given(RULED, st.lists(RULED, max_size=5), POLICIES)
 def test_a_sequence_never_goes_back_through_deltas(record, deltas, policy):
-    """Once a record has its `by`, no delta lowers it or takes it away, whatever it brings and whatever the nulls do."""
+    """No delta lowers or removes the `by` value of a record, with any contents and any null policy."""
     rules = compiled({}, policy)
     for delta in deltas:
         change = execute(record, delta, rules, policy)
@@ -132,8 +132,8 @@ def test_a_sequence_never_goes_back_through_deltas(record, deltas, policy):
 
 @PROVED
 @given(RECORDS, RECORDS, POLICIES, st.lists(st.sampled_from(["/a", "/b", "/a/b", "/a/b/a"]), min_size=1, max_size=2))
-def test_key_fields_that_are_there_stay_whatever_the_delta_says(record, delta, policy, pointers):
-    """Nested or not, of whatever depth objects merge: the same value stays, or the delta is rejected."""
+def test_existing_key_fields_stay_under_any_delta(record, delta, policy, pointers):
+    """Key fields keep their values or the delta is rejected, at any depth and with any `merge_depth`."""
     keys = KeyFields(tuple(pointers))
     before = keys.only(record)
     try:

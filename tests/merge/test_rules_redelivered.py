@@ -1,4 +1,4 @@
-"""Merge rules and sequence groups in the worker's processor: a record that comes again does not add twice."""
+"""A worker merges a redelivered record once under merge rules and sequence groups."""
 
 import pytest
 
@@ -18,8 +18,8 @@ def state(driver):
     return bodies(driver.read_output("sow"))[-1]
 
 
-def test_deltas_add_and_readers_hear_the_sum():
-    """The delta topic tells the new value, not what was added: replaying it adds nothing twice either."""
+def test_deltas_add_and_readers_get_the_sum():
+    """The delta topic carries the new sum and not the added amount, so replaying it adds nothing twice."""
     driver = orders()
     driver.pipe_batch([("7", {"id": 7, "qty": 0.1, "log": ["a"], "low": 5, "owner": "x"}, None)])
     driver.pipe_batch([("7", {"qty": 0.2, "log": "b", "low": 6, "owner": "y"}, None)])
@@ -28,8 +28,8 @@ def test_deltas_add_and_readers_hear_the_sum():
     assert bodies(driver.read_output("delta"))[-1] == {"id": 7, "qty": 0.3, "log": ["a", "b"]}
 
 
-def test_a_publish_replaces_whatever_the_rules():
-    """Rules are for deltas; the next delta adds to what was published."""
+def test_a_publish_replaces_under_any_rules():
+    """A full publish ignores the merge rules and replaces the record; the next delta adds to the published values."""
     driver = orders()
     driver.pipe_batch([("7", {"id": 7, "qty": 1}, None), ("7", {"id": 7, "qty": 5}, {"command": "publish"})])
     driver.pipe_input("7", {"qty": 1})
@@ -37,8 +37,8 @@ def test_a_publish_replaces_whatever_the_rules():
 
 
 @pytest.mark.parametrize("calamity", ["abort", "crash", "crash and keep the disk"])
-def test_a_record_given_again_after_a_calamity_is_added_once(calamity):
-    """A transaction that rolls back takes its sums along; what is committed is not done again."""
+def test_a_record_redelivered_after_a_calamity_is_added_once(calamity):
+    """A record that is redelivered after an abort or a crash is added once: a rollback discards its sums."""
     driver = orders()
     driver.pipe_input("7", {"id": 7, "qty": 10, "log": [0]})
     driver.commit()
@@ -57,7 +57,7 @@ def test_a_record_given_again_after_a_calamity_is_added_once(calamity):
 
 @pytest.mark.parametrize("between", ["nothing", "commit", "crash"])
 def test_a_sequence_that_is_sent_again_is_added_once(between):
-    """A publisher that repeats itself is heard once, in the same transaction, after it, and by another worker."""
+    """A repeated sequence of a publisher is added once, in the same transaction, after it, and on another worker."""
     driver = orders()
     for headers in ({"client": "desk", "sequence": "1"}, {"client": "desk", "sequence": "2"}) * 2:
         driver.pipe_input("7", {"id": 7, "qty": 1, "log": ["x"]}, headers)
@@ -71,7 +71,7 @@ def test_a_sequence_that_is_sent_again_is_added_once(between):
 
 
 def test_a_late_delta_is_merged_without_its_group_and_counted():
-    """It is an update like any other, of what else it brings."""
+    """A late delta is merged without the fields of its group, and counts as an update."""
     driver = orders()
     driver.pipe_batch([("7", {"id": 7, "ts": 2, "price": 1.5}, None), ("7", {"ts": 1, "price": 9, "x": 1}, None)])
     driver.pipe_input("7", {"ts": 1, "price": 9})
@@ -83,7 +83,7 @@ def test_a_late_delta_is_merged_without_its_group_and_counted():
 
 
 def test_a_value_a_rule_is_not_for_rejects_its_record_only():
-    """The others of the batch are merged; the dead letter says path, rule and value."""
+    """A value that a rule does not accept rejects its record only; the dead letter has path, rule and value."""
     driver = orders()
     driver.pipe_batch([("7", {"id": 7, "qty": 1}, None), ("7", {"qty": "many", "x": 1}, None), ("7", {"qty": 1}, None)])
     assert rejected(driver) == [("schema_mismatch", "/qty, merge rule sum: 'many' is not a number")]
@@ -92,7 +92,7 @@ def test_a_value_a_rule_is_not_for_rejects_its_record_only():
 
 
 def test_a_nested_key_field_cannot_be_taken_away():
-    """Rule 7, nested: something else over its object is `key_mismatch`; under `merge_depth` 1 it is carried over."""
+    """A nested key field cannot be removed: a delta that would is a `key_mismatch`; `merge_depth` 1 keeps the field."""
     driver = merging(key=("/order/id",), merge_depth=1, null_policy="remove")
     driver.pipe_input("7", {"order": {"id": 7, "x": 1}})
     driver.pipe_batch([("7", {"order": other}, None) for other in (5, None, [1])])

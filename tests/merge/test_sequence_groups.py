@@ -1,4 +1,4 @@
-"""Late, out-of-order deltas and the fields they must not undo."""
+"""Sequence groups protect fields from late deltas."""
 
 from copy import deepcopy
 from itertools import permutations
@@ -15,7 +15,7 @@ REMOVE = MergePolicy("remove")
 
 
 def publish(record, delta, groups=PRICE, policy=None):
-    """A delta publish: the record after it, and how many groups were stale."""
+    """Apply a delta publish; return the new record and the number of stale groups."""
     policy = policy or MergePolicy()
     delta = deepcopy(delta)
     stale = change(compile_rules(groups, {}, policy=policy), record, delta)
@@ -23,8 +23,8 @@ def publish(record, delta, groups=PRICE, policy=None):
     return merged.record, stale
 
 
-def test_nothing_configured_is_no_function():
-    """The hot path has nothing to call."""
+def test_without_rules_there_is_no_function():
+    """Without groups and rules there is no function, so the hot path has nothing to call."""
     assert compile_rules([], {}) is None
 
 
@@ -40,7 +40,7 @@ def test_nothing_configured_is_no_function():
     ids=str,
 )
 def test_a_delta_that_is_not_older_applies(delta, record):
-    """Newer, or as old: the group's fields and `by`. What touches no group is not asked, nor a null under `ignore`."""
+    """A delta whose `by` is newer or equal applies; one that touches no group is not checked."""
     assert publish({"ts": 5, "price": 1, "book": {"bid": 1, "n": 1}, "x": 1}, delta) == (record, 0)
 
 
@@ -59,23 +59,23 @@ def test_a_delta_that_is_not_older_applies(delta, record):
     ],
     ids=str,
 )
-def test_a_delta_that_is_older_or_does_not_say_leaves_the_group(delta, policy):
-    """Fields and `by` keep their newer values, also where the delta replaces the object they are in."""
+def test_a_delta_that_is_older_or_has_no_by_leaves_the_group(delta, policy):
+    """A delta with an older or missing `by` does not change the group's fields, also where it replaces their object."""
     record = {"ts": 5, "price": 1, "book": {"bid": 1, "n": 1}}
     assert publish(record, {**delta, "x": 2}, policy=policy) == ({**record, "x": 2}, 1)
 
 
 @pytest.mark.parametrize("policy", [MergePolicy("set"), REMOVE], ids=str)
 @pytest.mark.parametrize("delta", [{"ts": None}, {"book": None}, {"price": None}, {"ts": 4, "price": None}], ids=str)
-def test_a_null_takes_nothing_newer_away(delta, policy):
-    """A null that sets or removes is held to the same; so `by` itself cannot be taken away by a delta."""
+def test_a_null_removes_no_newer_field(delta, policy):
+    """A late null neither sets nor removes a newer field, and a delta cannot remove `by` itself."""
     record = {"ts": 5, "price": 1, "book": {"bid": 1}}
     assert publish(record, delta, policy=policy) == (record, 1)
     assert publish(record, {"ts": 6, "price": None}, policy=REMOVE) == ({"ts": 6, "book": {"bid": 1}}, 0)
 
 
 def test_only_the_fields_of_the_group_are_taken_out():
-    """The rest of a late delta applies, inside the same object too; no empty object is left behind."""
+    """Only the group's fields are dropped from a late delta; the rest applies, and no empty object is left."""
     record = {"ts": 5, "book": {"bid": 1, "n": 1}}
     assert publish(record, {"ts": 4, "book": {"bid": 2, "n": 2}}) == ({"ts": 5, "book": {"bid": 1, "n": 2}}, 1)
     assert publish({"ts": 5}, {"ts": 4, "book": {"bid": 2}}) == ({"ts": 5}, 1)
@@ -83,13 +83,13 @@ def test_only_the_fields_of_the_group_are_taken_out():
 
 @pytest.mark.parametrize("old", [None, {}, {"ts": None, "price": 1}, {"price": 1, "book": {"bid": 2}}], ids=str)
 @pytest.mark.parametrize("delta", [{"ts": 4, "price": 3}, {"price": 3}], ids=str)
-def test_where_the_record_has_no_by_everything_applies(old, delta):
-    """The first update of a group, and any to a record that never had its `by`."""
+def test_every_delta_applies_to_a_record_without_by(old, delta):
+    """Every delta applies to a record without the group's `by`, such as the first one of a group."""
     assert publish(old, delta) == ({**(old or {}), **delta}, 0)
 
 
 def test_a_newer_scalar_is_not_undone_by_an_older_object():
-    """What took the object's place is as new as the group: an older object does not come back."""
+    """A newer scalar in place of an object is not replaced by an older object."""
     record = {"ts": 5, "book": "closed"}
     assert publish(record, {"ts": 4, "book": {"bid": 2, "n": 2}}) == (record, 1)
     assert publish(record, {"ts": 6, "book": {"bid": 2}}) == ({"ts": 6, "book": {"bid": 2}}, 0)
@@ -97,15 +97,15 @@ def test_a_newer_scalar_is_not_undone_by_an_older_object():
 
 @pytest.mark.parametrize("policy", [MergePolicy(), MergePolicy("set", 1)], ids=str)
 def test_an_object_may_hold_its_own_sequence(policy):
-    """`by` inside the group's one field: the object applies or not, whether it merges or is replaced."""
+    """A group's only field may be an object that holds `by`: it applies in full or not at all."""
     record = {"quote": {"ts": 5, "bid": 1}}
     assert publish(record, {"quote": {"ts": 4, "bid": 2}}, QUOTE, policy) == (record, 1)
     assert publish(record, {"quote": {"bid": 2}}, QUOTE, policy) == (record, 1)
     assert publish(record, {"quote": {"ts": 5, "bid": 2}}, QUOTE, policy) == ({"quote": {"ts": 5, "bid": 2}}, 0)
 
 
-def test_groups_are_late_each_by_itself():
-    """Two groups of one delta, one of them stale: it is counted once and the other applies."""
+def test_each_group_of_a_delta_is_checked_by_itself():
+    """Each group of a delta is checked by itself: a stale one is counted, and the other applies."""
     groups = [("/a/ts", ["/a/v"]), ("/b/ts", ["/b/v"])]
     record = {"a": {"ts": 5, "v": 1}, "b": {"ts": 5, "v": 1}}
     delta = {"a": {"ts": 4, "v": 2}, "b": {"ts": 6, "v": 2}}
@@ -113,8 +113,8 @@ def test_groups_are_late_each_by_itself():
 
 
 @pytest.mark.parametrize("order", list(permutations(range(4))), ids=str)
-def test_in_whatever_order_deltas_come_the_newest_stands(order):
-    """Deltas that each bring the whole group end alike, however they were shuffled; that is what groups are for."""
+def test_deltas_in_any_order_leave_the_newest(order):
+    """Deltas with all fields of a group give the same record in any order of arrival."""
     deltas = [{"ts": ts, "price": 10 * ts, "book": {"bid": ts}} for ts in range(4)]
     record = None
     for index in order:
@@ -124,7 +124,7 @@ def test_in_whatever_order_deltas_come_the_newest_stands(order):
 
 @pytest.mark.parametrize("bad", [True, {"a": 1}, [1], float("nan"), "x"], ids=repr)
 def test_a_sequence_that_cannot_be_compared_rejects_the_delta(bad):
-    """`schema_mismatch` with the group: for kinds without an order at once, for two kinds when they meet."""
+    """A `by` value without an order, or of another kind than the record's, rejects the delta as `schema_mismatch`."""
     with pytest.raises(RecordRejected, match=r"schema_mismatch: sequence group by /ts: .* have no order"):
         publish({"ts": 5}, {"ts": bad})
     if bad != "x":
@@ -151,8 +151,8 @@ def test_a_sequence_that_cannot_be_compared_rejects_the_delta(bad):
     ],
     ids=str,
 )
-def test_groups_that_cannot_be_meant_are_a_configuration_error(groups, settings, detail):
-    """Found before anything is started, naming what overlaps."""
+def test_invalid_groups_are_a_configuration_error(groups, settings, detail):
+    """Invalid or overlapping groups are a configuration error at the start."""
     with pytest.raises(ConfigurationError) as caught:
         compile_rules(groups, {}, **settings)
     assert detail in str(caught.value)

@@ -1,4 +1,4 @@
-"""Strict equality, for the values of every message type."""
+"""Values of every message type are compared strictly."""
 
 import json
 from copy import deepcopy
@@ -43,7 +43,7 @@ EACH = [value for line in FOREIGN for value in line]
 @pytest.mark.parametrize("wrap", [lambda v: v, lambda v: [v], lambda v: {"p": [v]}], ids=["bare", "array", "object"])
 @pytest.mark.parametrize(("one", "other"), PAIRS, ids=repr)
 def test_values_that_are_written_differently_are_different(one, other, wrap):
-    """Whatever Python says: type, time zone, subtype and trailing zeros count, at any depth."""
+    """Values that are written differently are different at any depth: type, zone, subtype and trailing zeros count."""
     assert not strictly_equal(wrap(one), wrap(other))
     change = merge({"a": wrap(one)}, {"a": wrap(other)}, MergePolicy())
     assert repr(change.delta) == repr({"a": wrap(other)})
@@ -53,14 +53,14 @@ def test_values_that_are_written_differently_are_different(one, other, wrap):
 
 @pytest.mark.parametrize("value", EACH, ids=repr)
 def test_a_value_and_its_copy_are_the_same(value):
-    """Storing it again changes nothing, and it comes through merge, diff and replay as it was."""
+    """A value equals its copy and passes unchanged through merge, diff and replay."""
     assert strictly_equal([value], [deepcopy(value)])
     assert merge({"a": value}, {"a": deepcopy(value)}, MergePolicy()).delta == {}
     assert diff({"a": value}, {"a": deepcopy(value)}).delta == {}
     assert union([value], [deepcopy(value)]) == [value]
     change = insert({"o": {"a": value}}, MergePolicy())
-    [found] = apply_delta(None, change.delta)["o"].values()
-    assert found is value
+    [replayed] = apply_delta(None, change.delta)["o"].values()
+    assert replayed is value
 
 
 @PROVED
@@ -88,7 +88,7 @@ NANS = [
     "wrap", [lambda v: v, lambda v: [v], lambda v: {"p": [{"q": v}]}], ids=["bare", "array", "deep"]
 )
 @pytest.mark.parametrize("policy", [MergePolicy(), MergePolicy("set", 1)], ids=str)
-def test_not_a_number_that_comes_again_is_no_change(nan, wrap, policy):
+def test_a_repeated_nan_is_no_change(nan, wrap, policy):
     """NaN equals NaN of its own kind in a merge, a diff and a conflated interval, at any depth."""
     assert strictly_equal(wrap(nan()), wrap(nan()))
     assert merge({"a": wrap(nan())}, {"a": wrap(nan())}, policy).delta == {}
@@ -101,13 +101,13 @@ def test_not_a_number_that_comes_again_is_no_change(nan, wrap, policy):
 
 
 def test_comparing_never_raises():
-    """Not even for a signalling NaN, which Python compares with nothing."""
+    """Comparing never raises, not even for a signalling NaN, which Python cannot compare."""
     assert not strictly_equal(Decimal("sNaN"), Decimal(1))
     assert strictly_equal([Decimal("sNaN")], [Decimal("sNaN")])
 
 
 def test_deeply_nested_arrays_are_compared_in_one_pass():
-    """A NaN at the bottom of 200 arrays is found at once: the work does not double with each level."""
+    """Deeply nested arrays are compared in one pass: the work does not double with each level."""
 
     def nested():
         value = float("nan")

@@ -1,6 +1,6 @@
-"""Two values of every kind of every message type, with the truth about them: which comes first, and their sum.
+"""Pairs of values of every kind of every message type, with their order and their sum.
 
-The sums are literals, or reckoned with fractions here, by nothing of ours.
+The sums are literals, or computed here with fractions and without Sowstream's code.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bson.timestamp import Timestamp as BsonTimestamp
 NO_SUM: Final = object()
 """The sum of two values that are no numbers: the delta is rejected, and so is the first value."""
 TOO_LARGE: Final = object()
-"""The sum of two numbers that the message type does not hold: the delta is rejected."""
+"""The sum of two numbers that the message type cannot hold: the delta is rejected."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class Pair:
 
     name: str
     kind: str
-    """As `processor.values.field_type.ValueKind`."""
+    """The kind, as in `processor.values.field_type.ValueKind`."""
     low: Any
     high: Any
-    """It comes after `low`, where the kind has an order."""
+    """The value that comes after `low`, if the kind has an order."""
     total: Any = NO_SUM
     ordered: bool = True
     avro: Any = None

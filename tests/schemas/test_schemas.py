@@ -1,4 +1,4 @@
-"""The two languages of `schemas/` agree with each other, with the examples beside them and with the code."""
+"""The JSON Schemas and Avro schemas of `schemas/` agree with each other, with the examples and with the code."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ SCHEMAS = Path(__file__).parents[2] / "schemas"
 RECORDS = sorted(path.name.removesuffix(".schema.json") for path in SCHEMAS.glob("*.schema.json"))
 EXAMPLES = sorted(path.name.removesuffix(".json") for path in (SCHEMAS / "examples").glob("*.json"))
 FULL_EXAMPLES = [name for name in EXAMPLES if not name.endswith(".delta")]
-# How a scalar of one language is called in the other.
+# The Avro type of each scalar type of JSON Schema.
 AVRO_OF_JSON = {"integer": "long", "number": "double", "string": "string", "boolean": "boolean"}
 
 
 def record_of(name: str) -> str:
-    """`order.new` is an example of `order`."""
+    """The record of an example: `order.new` is an example of `order`."""
     return name.partition(".")[0]
 
 
@@ -44,7 +44,7 @@ def example(name: str) -> dict[str, Any]:
 
 
 def faults(record: str, value: object, *, delta: bool = False) -> list[str]:
-    """What JSON Schema has against a value; nothing if it is valid."""
+    """The errors of JSON Schema for a value; none if it is valid."""
     schema = json_schema(record)
     if delta:
         schema = {"$ref": "#/$defs/delta", "$defs": schema["$defs"]}
@@ -71,14 +71,14 @@ def through_avro(schema: dict[str, Any], value: dict[str, Any], read_with: dict[
 
 
 def test_every_record_has_both_schemas_and_an_example() -> None:
-    """No record is described in one language only, or without an example."""
+    """Every record has a JSON Schema, an Avro schema and an example."""
     assert {path.stem for path in SCHEMAS.glob("*.avsc")} == set(RECORDS)
     assert {record_of(name) for name in FULL_EXAMPLES} == set(RECORDS)
 
 
 @pytest.mark.parametrize("record", RECORDS)
 def test_schema_is_json_schema_2020_12(record: str) -> None:
-    """Each file is itself valid against the draft it names."""
+    """Each file is valid by the JSON Schema draft that it names."""
     schema = json_schema(record)
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert schema["$id"] == f"urn:sowstream:schema:{record}"
@@ -87,13 +87,13 @@ def test_schema_is_json_schema_2020_12(record: str) -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_example_is_valid(name: str) -> None:
-    """Every example is what its schema says; a `.delta` one by the schema's delta part."""
+    """Every example is valid by its schema, and a `.delta` example by the schema's delta part."""
     assert faults(record_of(name), example(name), delta=name.endswith(".delta")) == []
 
 
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name.endswith(".delta")])
 def test_delta_is_not_a_full_record(name: str) -> None:
-    """The full schema refuses a delta: the two are told apart."""
+    """The full schema refuses a delta, so the two can be distinguished."""
     assert faults(record_of(name), example(name))
 
 
@@ -129,13 +129,13 @@ def test_delta_is_not_a_full_record(name: str) -> None:
     ],
 )
 def test_wrong_record_is_refused(record: str, value: object) -> None:
-    """A missing field, a wrong type, a value out of range and a broken rule are each found."""
+    """A missing field, a wrong type, a value out of range and a broken rule are each an error."""
     assert faults(record, value)
 
 
 @pytest.mark.parametrize("record", ["order", "price"])
 def test_delta_needs_its_key_only(record: str) -> None:
-    """A delta without its key is refused; nothing else is required of it."""
+    """A delta requires its key and no other field."""
     (key,) = json_schema(record)["$defs"]["delta"]["required"]
     assert faults(record, {}, delta=True)
     assert faults(record, {key: next(example(n)[key] for n in EXAMPLES if n.startswith(record))}, delta=True) == []
@@ -143,7 +143,7 @@ def test_delta_needs_its_key_only(record: str) -> None:
 
 @pytest.mark.parametrize("name", FULL_EXAMPLES)
 def test_avro_round_trip(name: str) -> None:
-    """A full example comes back from Avro as it was, a missing field as null; headers not ours are not its matter."""
+    """A full example is read back from Avro unchanged, with null for a missing field and without foreign headers."""
     record = record_of(name)
     described = set(fields_in_avro(avro_schema(record)))
     value = {field: item for field, item in example(name).items() if field in described}
@@ -152,12 +152,12 @@ def test_avro_round_trip(name: str) -> None:
 
 @pytest.mark.parametrize("record", RECORDS)
 def test_avro_and_json_schema_describe_the_same_fields(record: str) -> None:
-    """Names, order, types and what may be missing are the same in both, at every depth."""
+    """Names, order, types and optional fields are the same in both schemas, at every depth."""
     assert fields_in_json(json_schema(record)) == fields_in_avro(avro_schema(record))
 
 
 def test_dead_letter_reasons_are_the_codes() -> None:
-    """The schema lists Sowstream's own reasons, and accepts every reason that a plug-in may have."""
+    """The schema lists Sowstream's own rejection reasons, and accepts every reason that a plug-in may use."""
     reason = json_schema("dlq")["properties"]["dlq_reason"]
     assert tuple(reason["examples"]) == get_args(RejectReason)
     for text in ("no_price", "x" * 64, "x" * 65, "No", "no price", "", "7"):
@@ -166,7 +166,7 @@ def test_dead_letter_reasons_are_the_codes() -> None:
 
 @pytest.mark.parametrize("record", RECORDS)
 def test_added_optional_field_reads_old_records(record: str) -> None:
-    """The rule of the README holds: a new field with a default is read from records written before it."""
+    """A new field with a default can be read from older records, as the README requires."""
     old = avro_schema(record)
     new = json.loads((SCHEMAS / f"{record}.avsc").read_text(encoding="utf-8"))
     new["fields"].append({"name": "added_later", "type": ["null", "string"], "default": None})
@@ -175,7 +175,7 @@ def test_added_optional_field_reads_old_records(record: str) -> None:
 
 
 def fields_in_json(schema: dict[str, Any], inside: dict[str, Any] | None = None) -> dict[str, Any]:
-    """`{name: (type, required)}`; an object's type is such a table itself, an enumeration's its values."""
+    """`{name: (type, required)}` of a JSON Schema; an object's type is such a table, an enumeration's its values."""
     part = schema if inside is None else inside
     full = part
     if part.get("$ref") == "#/$defs/delta":
@@ -194,7 +194,7 @@ def fields_in_json(schema: dict[str, Any], inside: dict[str, Any] | None = None)
 
 
 def fields_in_avro(schema: dict[str, Any]) -> dict[str, Any]:
-    """The same table from Avro: what may be missing is a union with null, whose default is null."""
+    """The same table of an Avro schema, where an optional field is a union with null and the default null."""
     table = {}
     for field in schema["fields"]:
         kind = field["type"]

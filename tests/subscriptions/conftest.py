@@ -1,4 +1,4 @@
-"""Fixtures: an installed distribution with a third party's filter functions."""
+"""Fixtures for the subscription tests: an installed distribution with a third party's filter functions."""
 
 import sys
 
@@ -22,7 +22,7 @@ tick.moves_by_itself = True
 
 @pytest.fixture
 def functions(monkeypatch, tmp_path):
-    """PICKY(value) raises of 13, and is the value; TICK() is `functions.Clock.now`, which moves by itself."""
+    """Install PICKY(value), which raises for 13 or else returns the value, and TICK(), which returns `Clock.now`."""
     info = tmp_path / "picky-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: picky\nVersion: 1.0\n")

@@ -1,4 +1,4 @@
-"""A test desk: SOW records of a topic, an engine that takes them, and the messages of its subscribers in short form."""
+"""A test desk: an engine, the SOW records that it takes, and its subscribers' messages in short form."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from processor.record import Record
 from processor.subscriptions import Engine, MemoryRecords, SubscriptionSpec, Topic, parse_options
 
 ORDERS = Topic("orders", JsonCodec(CodecOptions()), KeyFields(("/id",)))
-"""JSON, keyed by /id."""
+"""A JSON topic with the key field /id."""
 
 CALLS = {
     "sow": {"snapshot": True, "live": False, "delta": False},
@@ -20,11 +20,11 @@ CALLS = {
     "delta_subscribe": {"snapshot": False, "live": True, "delta": True},
     "sow_and_delta_subscribe": {"snapshot": True, "live": True, "delta": True},
 }
-"""The five calls."""
+"""The five calls with their parameters."""
 
 
 class Desk:
-    """An engine, the topic it reads, and one subscriber, unless more are connected."""
+    """An engine, the topic that it reads, and one connected subscriber."""
 
     def __init__(self, topic=ORDERS, view=None, partitions=2, queue_max=10_000):
         self.topic = topic
@@ -50,11 +50,11 @@ class Desk:
         self.connection_of[subscription].unsubscribe(subscription)
 
     def put(self, key, /, **fields):
-        """A worker wrote a record."""
+        """Write a record, as a worker does."""
         self.take(self.record(key, json.dumps({"id": key, **fields}).encode()))
 
     def delete(self, key, kind=b"delete"):
-        """A worker wrote a tombstone."""
+        """Write a tombstone, as a worker does."""
         self.take(self.record(key, None, kind=kind))
 
     def take(self, *records):
@@ -64,14 +64,14 @@ class Desk:
             self.engine.take(partition, batch, self.now_ms)
 
     def record(self, key, value, **headers):
-        """A record as it is on the SOW topic."""
+        """A record of the SOW topic."""
         name = str(key).encode()
         partition = self.partition(name)
         self.versions[name] = version = self.versions.get(name, 0) + 1
         self.offsets[partition] += 1
-        said = [("version", b"%d" % version), *headers.items()]
+        record_headers = [("version", b"%d" % version), *headers.items()]
         self.written += 1
-        return Record(name, value, said, self.offsets[partition], 1_700_000_000_000 + self.written)
+        return Record(name, value, record_headers, self.offsets[partition], 1_700_000_000_000 + self.written)
 
     def partition(self, name):
         """The partition of a key."""
@@ -82,13 +82,13 @@ class Desk:
         self.now_ms += interval_ms
         self.engine.punctuate(self.now_ms)
 
-    def heard(self, connection=None):
-        """The messages that a subscriber takes now, in the form of `short`."""
+    def take_messages(self, connection=None):
+        """Take the waiting messages of a subscriber, in the form of `short`."""
         return [short(message) for message in (connection or self.subscriber).take(10**9)]
 
 
 def short(message):
-    """`publish {…}`, `delta {…} -/gone`, `oof match {…}`, and `@a,b` where it names its subscriptions."""
+    """The short form of a message: `publish {…}`, `delta {…} -/gone`, `oof match {…}`, and `@a,b` for ids."""
     parts = ["delta" if message.delta else message.command]
     if message.reason is not None:
         parts.append(message.reason)

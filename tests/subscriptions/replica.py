@@ -1,4 +1,4 @@
-"""A naive model: what is true of a topic, what each subscription may be told, and what its subscriber makes of it."""
+"""A naive model of a topic, of the messages that each subscriber may receive, and of the subscriber's records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.subscriptions.desk import CALLS
 
 
 class World:
-    """Every record as it is now and ever was."""
+    """Every current and past record of a topic."""
 
     def __init__(self, topic):
         self.topic = topic
@@ -21,7 +21,7 @@ class World:
         self.replicas = {}
 
     def take(self, record, value):
-        """A worker wrote a record; None is a tombstone."""
+        """Take a record from a worker; the value None is a tombstone."""
         key, version = record.key.decode(), int(dict(record.headers)["version"])
         self.ever[key, version] = value
         if value is None:
@@ -33,7 +33,7 @@ class World:
 
 
 class Replica:
-    """One subscriber's copy, kept by the messages of one subscription, and checked against the world."""
+    """The copy of one subscriber, updated by the messages of one subscription and checked against the world."""
 
     def __init__(self, world, call, request, interval_ms, now_ms):
         self.world, self.request, self.options = world, request, request.options
@@ -44,35 +44,35 @@ class Replica:
         self.interval_ms, self.began_ms = interval_ms, now_ms
         self.may_see = set()
         self.updated = set()
-        self.told_of = {}
+        self.message_counts = {}
         self.versions = {}
         self.received = set()
         self.is_over = False
         self.snapshot = None
         self.was_in_snapshot = [(key, self.select(value)) for key, _, value in self.focus()]
-        # Without a snapshot a delta subscriber is supposed to have what there is.
+        # Without a snapshot a delta subscriber is supposed to have the existing records.
         supposed = self.is_delta and not self.has_snapshot
         self.holds = copy.deepcopy(dict(self.was_in_snapshot)) if supposed else {}
         self.look(None)
 
     def focus(self):
-        """The records in focus: key, version and record, in order."""
+        """The records in focus: key, version, record and value, in order."""
         topic, request = self.world.topic, self.request
-        found = [
+        rows = [
             (key, version, record, value)
             for key, (version, record, value) in self.world.now.items()
             if request.filter is None or request.filter.matches(value, topic.metadata_of(record))
         ]
         if self.options.order_by or self.options.is_window:
             order = SortOrder(self.options.order_by)
-            found.sort(key=lambda row: order.key(row[2].key, row[3], topic.metadata_of(row[2])))
+            rows.sort(key=lambda row: order.key(row[2].key, row[3], topic.metadata_of(row[2])))
             end = None if self.options.top_n is None else self.options.skip_n + self.options.top_n
             if self.options.is_window:
-                found = found[self.options.skip_n : end]
-        return [(key, version, value) for key, version, _, value in found]
+                rows = rows[self.options.skip_n : end]
+        return [(key, version, value) for key, version, _, value in rows]
 
     def look(self, key):
-        """Note the messages that are allowed from now on."""
+        """Add the records in focus to the messages that are allowed from now on."""
         focus = [(name, version) for name, version, _ in self.focus()]
         entered = [name for name, version in focus if (name, version) not in self.may_see]
         self.may_see.update(focus)
@@ -80,7 +80,7 @@ class Replica:
             self.updated.update(entered)
 
     def hear(self, message, now_ms):
-        """Take a message."""
+        """Apply a message and check it."""
         assert not self.is_over
         if message.command in ("group_begin", "group_end"):
             self._mark(message.command)
@@ -106,10 +106,10 @@ class Replica:
         self.is_over = not self.is_live
 
     def _time(self, key, command, now_ms):
-        """An interval passes between two messages of a key, and before the first."""
+        """Check that an interval passes between two messages of a key, and before the first one."""
         if command != "sow" and self.interval_ms is not None:
-            self.told_of[key] = self.told_of.get(key, 0) + 1
-            assert self.told_of[key] <= (now_ms - self.began_ms) // self.interval_ms
+            self.message_counts[key] = self.message_counts.get(key, 0) + 1
+            assert self.message_counts[key] <= (now_ms - self.began_ms) // self.interval_ms
 
     def _sow(self, key, version, message):
         assert isinstance(self.snapshot, list)
@@ -136,7 +136,7 @@ class Replica:
             self.holds[key] = copy.deepcopy(message.data)
         self.versions[key] = version
         self.received.add(key)
-        # A message for several subscriptions has more than this one asked for.
+        # A message for several subscriptions has more fields than this one requested.
         assert strictly_equal(self.select(self.holds[key]), self.select(self.world.ever[key, version]))
 
     def _oof(self, key, version, message):
@@ -152,7 +152,7 @@ class Replica:
         assert strictly_equal(data, held) or (now is not None and strictly_equal(data, self.select(now)))
 
     def settle(self):
-        """Everything was released and taken: the copy holds the records in focus now."""
+        """Check that the copy equals the records in focus, after all messages were released and taken."""
         if self.is_over:
             return
         assert self.snapshot == ("over" if self.has_snapshot else None)
@@ -167,5 +167,5 @@ class Replica:
 
 
 def ended(error):
-    """The subscription that was too slow."""
+    """The id of the subscription that was too slow."""
     return re.match(r"subscription (\S+) to", str(error))[1]

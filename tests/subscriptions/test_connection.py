@@ -1,4 +1,4 @@
-"""Several subscriptions on one connection, the end of one of them, and how messages are taken."""
+"""Several subscriptions share a connection, end one by one, and have their messages taken in pieces."""
 
 import pytest
 
@@ -9,57 +9,57 @@ from tests.subscriptions.desk import CALLS, Desk
 
 @pytest.fixture
 def desk():
-    """One order is there."""
+    """A desk with one order."""
     desk = Desk()
     desk.put(1, qty=20, note="x")
     return desk
 
 
-def test_a_single_subscription_says_no_ids(desk):
-    """A single subscription needs no id in its messages."""
+def test_a_single_subscription_sends_no_ids(desk):
+    """The messages of a single subscription carry no id."""
     desk.subscribe("sow_and_subscribe")
     desk.put(1, qty=21)
     assert {message.sub_ids for message in desk.subscriber.take(9)} == {()}
 
 
-def test_an_update_is_sent_once_with_all_that_it_matches(desk):
-    """In one message."""
+def test_an_update_is_sent_once_with_all_matching_ids(desk):
+    """An update is sent in one message with the ids of all subscriptions that it matches."""
     for sub_id, filtered in (("a", "/qty > 10"), ("b", "/qty < 30"), ("c", "/qty > 100")):
         desk.subscribe("subscribe", filtered, sub_id=sub_id)
     desk.put(1, qty=21)
     desk.put(1, qty=31)
-    assert desk.heard() == ["publish {id:1,qty:21} @a,b", "publish {id:1,qty:31} @a"]
+    assert desk.take_messages() == ["publish {id:1,qty:21} @a,b", "publish {id:1,qty:31} @a"]
 
 
-def test_it_is_full_if_any_of_them_asks_for_full(desk):
-    """A whole record serves those that asked for a delta."""
+def test_a_message_is_full_if_any_subscription_asks_for_full(desk):
+    """A message is a full record if any of its subscriptions asks for one; it serves those that asked for a delta."""
     desk.subscribe("sow_and_delta_subscribe", None, sub_id="delta")
     desk.subscribe("sow_and_delta_subscribe", "/qty < 50", "no_empties", sub_id="none")
     whole = desk.subscribe("sow_and_subscribe", "/qty < 100", sub_id="whole")
-    desk.heard()
+    desk.take_messages()
     desk.put(1, qty=21, note="x")
     desk.put(1, qty=21, note="x")
     desk.close(whole)
     desk.put(1, qty=22, note="x")
-    assert desk.heard() == [
+    assert desk.take_messages() == [
         "publish {id:1,note:x,qty:21} @delta,none",
         "publish {id:1,note:x,qty:21} @delta",
         "delta {id:1,qty:22} @delta,none",
     ]
 
 
-def test_one_that_gets_it_back_makes_it_whole_for_all(desk):
-    """A subscription that a record comes back to needs all of it."""
+def test_a_record_that_returns_to_one_is_sent_in_full_to_all(desk):
+    """A record that comes back into the focus of one subscription is sent in full to all of them."""
     desk.subscribe("sow_and_delta_subscribe", None, sub_id="a")
     desk.subscribe("sow_and_delta_subscribe", "/qty > 20", sub_id="b")
-    desk.heard()
+    desk.take_messages()
     desk.put(1, qty=21, note="x")
-    assert desk.heard() == ["publish {id:1,note:x,qty:21} @a,b"]
+    assert desk.take_messages() == ["publish {id:1,note:x,qty:21} @a,b"]
 
 
 @pytest.mark.parametrize("options", ["select=[-/note]", "timestamp", "no_sowkey", "no_empties"])
-def test_an_update_is_one_message_whatever_the_options(desk, options):
-    """Subscriptions with other select lists, times and keys get one message that has all that any of them asked for."""
+def test_an_update_is_one_message_under_different_options(desk, options):
+    """An update is one message under different options, with everything that any of its subscriptions asked for."""
     desk.subscribe("delta_subscribe", None, sub_id="a")
     desk.subscribe("delta_subscribe", None, options, sub_id="b")
     desk.subscribe("delta_subscribe", "/id = 1", options, sub_id="c")
@@ -70,7 +70,7 @@ def test_an_update_is_one_message_whatever_the_options(desk, options):
 
 
 def test_a_message_for_several_has_the_union_of_their_select_lists(desk):
-    """Each path is sent that one of the lists includes, key fields always, and nothing that none of them includes."""
+    """A message has the union of its subscriptions' select lists, and always the key fields."""
     desk.put(1, qty=20, note="x", at={"a": 1, "b": 1, "c": 1}, legs=[{"a": 1, "b": 1}], more=1)
     desk.subscribe("delta_subscribe", None, "select=[-/,+/qty,+/at,-/at/b],no_sowkey", sub_id="a")
     desk.subscribe("delta_subscribe", "/qty > 10", "select=[-/,+/note,+/at/b,-/at/b/x,+/legs/b],no_sowkey", sub_id="b")
@@ -83,15 +83,15 @@ def test_a_message_for_several_has_the_union_of_their_select_lists(desk):
     assert messages[1].data["more"] == 2, "whole, as it comes into focus for c"
 
 
-def test_what_leaves_several_is_one_message_with_all_they_asked_for(desk):
-    """An `oof` has the union of the select lists, too."""
+def test_an_oof_of_several_subscriptions_is_one_message(desk):
+    """An `oof` for several subscriptions is one message with the union of their select lists."""
     desk.subscribe("sow_and_subscribe", "/qty > 10", "oof,select=[-/,+/qty]", sub_id="a")
     desk.subscribe("sow_and_subscribe", "/qty > 15", "oof,select=[-/,+/note]", sub_id="b")
-    desk.heard()
+    desk.take_messages()
     desk.put(1, qty=3, note="y", more=1)
     desk.put(1, qty=20, note="z", more=1)
     desk.delete(1)
-    assert desk.heard() == [
+    assert desk.take_messages() == [
         "oof match {id:1,note:y,qty:3} @a,b",
         "publish {id:1,note:z,qty:20} @a,b",
         "oof deleted {id:1,note:z,qty:20} @a,b",
@@ -99,7 +99,7 @@ def test_what_leaves_several_is_one_message_with_all_they_asked_for(desk):
 
 
 def test_a_message_for_several_has_the_oldest_of_their_bases(desk):
-    """Where one was not sent an update that left its fields as they were, the delta applies to the version it has."""
+    """A delta for several subscriptions applies to the oldest version that any of them has."""
     desk.subscribe("delta_subscribe", None, sub_id="a")
     desk.subscribe("delta_subscribe", None, "no_empties,select=[-/,+/note]", sub_id="b")
     desk.put(1, qty=21, note="x")
@@ -109,24 +109,28 @@ def test_a_message_for_several_has_the_oldest_of_their_bases(desk):
     assert bases == [(1, 2, ("a",)), (1, 3, ("a", "b")), (3, 4, ("a", "b"))]
 
 
-def test_what_leaves_one_and_stays_in_another_is_sent_apart(desk):
-    """An `oof` is for those whose focus it left; one reason, one message."""
+def test_an_oof_is_sent_only_to_subscriptions_that_the_record_left(desk):
+    """An `oof` is sent only to the subscriptions whose focus the record left, one message for each reason."""
     desk.subscribe("sow_and_subscribe", "/qty > 10", "oof", sub_id="a")
     desk.subscribe("sow_and_subscribe", "/qty > 15", "oof", sub_id="b")
     desk.subscribe("sow_and_subscribe", None, "oof", sub_id="c")
-    desk.heard()
+    desk.take_messages()
     desk.put(1, qty=3)
     desk.delete(1)
-    assert desk.heard() == ["oof match {id:1,qty:3} @a,b", "publish {id:1,qty:3} @c", "oof deleted {id:1,qty:3} @c"]
+    assert desk.take_messages() == [
+        "oof match {id:1,qty:3} @a,b",
+        "publish {id:1,qty:3} @c",
+        "oof deleted {id:1,qty:3} @c",
+    ]
 
 
 def test_each_has_its_own_snapshot(desk):
-    """Whenever it comes; ids are said from the second subscription on, whatever was told before it."""
+    """Each subscription has its own snapshot at any time; messages carry ids from the second subscription on."""
     desk.subscribe("sow_and_subscribe")
     desk.put(1, qty=21)
     desk.subscribe("sow", None, sub_id="late")
     desk.put(1, qty=22)
-    assert desk.heard() == [
+    assert desk.take_messages() == [
         "group_begin",
         "sow {id:1,note:x,qty:20}",
         "group_end",
@@ -138,8 +142,8 @@ def test_each_has_its_own_snapshot(desk):
     ]
 
 
-def test_a_name_is_given_once(desk):
-    """Until the subscription ends; those without one get a number that nobody has."""
+def test_a_subscription_id_is_unique(desk):
+    """A subscription id is unique until its subscription ends; subscriptions without one get a free number."""
     first = desk.subscribe("subscribe", sub_id="1")
     with pytest.raises(ConfigurationError, match="there is a subscription '1' on this connection"):
         desk.subscribe("subscribe", sub_id="1")
@@ -148,27 +152,27 @@ def test_a_name_is_given_once(desk):
     second = desk.subscribe("subscribe", sub_id="1")
     desk.close(first)
     desk.put(1)
-    assert desk.heard() == ["publish {id:1} @2,1"]
+    assert desk.take_messages() == ["publish {id:1} @2,1"]
     desk.close(second)
 
 
-def test_a_snapshots_name_is_free_when_it_was_taken(desk):
-    """Nothing follows it."""
+def test_the_id_of_a_snapshot_is_free_once_it_was_taken(desk):
+    """The id of a snapshot is free once the snapshot was taken."""
     for _ in range(2):
         desk.subscribe("sow", sub_id="a")
-        assert len(desk.heard()) == 3
+        assert len(desk.take_messages()) == 3
 
 
-def test_connections_do_not_know_each_other(desk):
-    """Each has its queue and its names."""
+def test_connections_are_independent(desk):
+    """Each connection has its own queue and its own subscription ids."""
     other = desk.engine.connect()
     desk.subscribe("subscribe", sub_id="a")
     desk.subscribe("subscribe", sub_id="a", connection=other)
     desk.put(1)
-    assert desk.heard() == desk.heard(other) == ["publish {id:1} @a"]
+    assert desk.take_messages() == desk.take_messages(other) == ["publish {id:1} @a"]
 
 
-def test_a_closed_subscription_is_told_nothing_more(desk):
+def test_a_closed_subscription_receives_nothing_more(desk):
     """Closing a subscription drops its messages and snapshot, and takes its name from messages for others."""
     closed = desk.subscribe("sow_and_subscribe", sub_id="a")
     desk.subscribe("subscribe", sub_id="b")
@@ -178,12 +182,12 @@ def test_a_closed_subscription_is_told_nothing_more(desk):
     desk.close(closed)
     desk.close(folded)
     desk.put(1, qty=22)
-    assert desk.heard() == ["publish {id:1,qty:21} @b", "publish {id:1,qty:22} @b"]
+    assert desk.take_messages() == ["publish {id:1,qty:21} @b", "publish {id:1,qty:22} @b"]
     assert not desk.subscriber.has_waiting
 
 
-def test_one_that_has_ended_can_be_closed(desk):
-    """Closing a subscription that failed drops its error; unless its name is another one's by now."""
+def test_a_subscription_that_has_ended_can_be_closed(desk):
+    """Closing a subscription that failed drops its error, unless another one has its id by now."""
     slow = desk.engine.connect(queue_max=1)
     ended = desk.subscribe("subscribe", None, "conflation=none", sub_id="a", connection=slow)
     for n in range(2):
@@ -195,33 +199,33 @@ def test_one_that_has_ended_can_be_closed(desk):
         desk.put(1, n=n)
     desk.subscribe("subscribe", sub_id="a", connection=slow)
     desk.close(ended)
-    assert desk.heard(slow) == ["publish {id:1,n:0} @a"]
+    assert desk.take_messages(slow) == ["publish {id:1,n:0} @a"]
     with pytest.raises(SubscriberTooSlow):
-        desk.heard(slow)
+        desk.take_messages(slow)
 
 
 def test_the_first_of_several_can_be_closed(desk):
-    """Its messages that say no ids go, too, and no others."""
+    """Closing the first of several subscriptions drops its messages, also those without an id, and no others."""
     first = desk.subscribe("subscribe")
     desk.put(1, qty=21)
     second = desk.subscribe("subscribe")
     desk.put(1, qty=22)
     desk.close(first)
-    assert desk.heard() == ["publish {id:1,qty:22} @2"]
+    assert desk.take_messages() == ["publish {id:1,qty:22} @2"]
     desk.close(second)
     desk.put(1, qty=23)
-    assert desk.heard() == []
+    assert desk.take_messages() == []
 
 
 def test_a_closed_connection_has_nothing(desk):
-    """And the engine forgets its subscriptions."""
+    """A closed connection receives nothing, and the engine drops its subscriptions."""
     desk.subscribe("sow_and_subscribe", "/qty > 1")
     desk.subscribe("subscribe", None, "conflation=100ms")
     desk.put(1, qty=21)
     desk.subscriber.close()
     desk.put(1, qty=22)
     desk.pass_ms(100)
-    assert desk.heard() == []
+    assert desk.take_messages() == []
     assert not desk.subscriber.has_waiting
     assert desk.engine.due_ms is None
     assert not desk.engine._routes
@@ -229,7 +233,7 @@ def test_a_closed_connection_has_nothing(desk):
 
 
 def test_messages_are_taken_in_pieces(desk):
-    """Never more than asked for, each once, in order; also through a snapshot and folded updates."""
+    """Messages are taken in pieces, each once and in order, also from a snapshot and from folded updates."""
     small = desk.engine.connect(queue_max=2)
     for key in range(2, 6):
         desk.put(key)
@@ -246,12 +250,12 @@ def test_messages_are_taken_in_pieces(desk):
 
 
 def break_record(desk, key, value=b"{"):
-    """A record that no worker wrote."""
+    """Write a record that no worker writes."""
     desk.take(desk.record(key, value))
 
 
 def test_a_record_that_cannot_be_decoded_ends_the_subscriptions(desk):
-    """All of them, whatever their filter: nobody can say whom it concerns. What came before is told before."""
+    """A record that cannot be decoded ends all subscriptions, since any filter may match it."""
     desk.subscribe("subscribe", "/id = 1")
     other = desk.engine.connect()
     desk.subscribe("subscribe", "/symbol = 'X'", connection=other)
@@ -261,113 +265,113 @@ def test_a_record_that_cannot_be_decoded_ends_the_subscriptions(desk):
     place = (
         rf"orders: partition 1, offset {desk.offsets[1] - 1} of its SOW topic, key '3', is not what a worker writes: "
     )
-    assert desk.heard() == ["publish {id:1,qty:21}"]
+    assert desk.take_messages() == ["publish {id:1,qty:21}"]
     with pytest.raises(Stop, match=place):
-        desk.heard()
+        desk.take_messages()
     with pytest.raises(Stop, match=place):
-        desk.heard(other)
-    assert desk.heard() == desk.heard(other) == []
+        desk.take_messages(other)
+    assert desk.take_messages() == desk.take_messages(other) == []
     desk.subscribe("subscribe")
     desk.put(1, qty=23)
-    assert desk.heard() == ["publish {id:1,qty:23}"]
+    assert desk.take_messages() == ["publish {id:1,qty:23}"]
 
 
 @pytest.mark.parametrize("options", ["", "conflation=100ms", "conflation=auto"])
-def test_it_ends_those_that_would_not_have_looked_at_it(desk, options):
-    """Where it would have been folded, and nobody asks for a value."""
+def test_a_broken_record_ends_subscriptions_that_would_not_decode_it(desk, options):
+    """A record that cannot be decoded ends subscriptions that fold it and do not use its value."""
     desk.subscribe("subscribe", None, options)
     break_record(desk, 3)
     desk.put(3)
     desk.pass_ms(100)
     with pytest.raises(Stop, match=f"partition 1, offset {desk.offsets[1] - 1} of"):
-        desk.heard()
+        desk.take_messages()
     assert not desk.subscriber.has_waiting
 
 
-def test_so_does_one_that_could_not_be_decoded_before(desk):
-    """The update cannot be delivered; the place is that of the record that is broken."""
+def test_a_broken_previous_record_ends_a_delta_subscription(desk):
+    """A delta whose previous record cannot be decoded ends the subscription with that record's place."""
     break_record(desk, 3)
     offset = desk.offsets[1]
     desk.subscribe("delta_subscribe")
     desk.put(3)
     with pytest.raises(Stop, match=f"partition 1, offset {offset} of"):
-        desk.heard()
+        desk.take_messages()
 
 
 @pytest.mark.parametrize("value", [b"[1]", b"5", b'"x"', b"null"])
 @pytest.mark.parametrize("call", ["sow_and_subscribe", "sow_and_delta_subscribe", "delta_subscribe"])
-def test_what_is_no_object_is_no_record(desk, value, call):
-    """It can be parsed, but has no fields that could be compared, selected or told."""
+def test_a_value_that_is_no_object_ends_the_subscription(desk, value, call):
+    """A value that is no object ends the subscription, since it has no fields to compare or select."""
     desk.subscribe(call, options="select=[-/,+/qty]")
-    desk.heard()
+    desk.take_messages()
     break_record(desk, 1, value)
     place = f"partition 1, offset {desk.offsets[1]} of its SOW topic, key '1', is not what a worker writes: not_an_obj"
     with pytest.raises(Stop, match=place):
-        desk.heard()
+        desk.take_messages()
     desk.subscribe("sow")
-    assert desk.heard()[0] == "group_begin"
+    assert desk.take_messages()[0] == "group_begin"
     with pytest.raises(Stop, match="key '1', is not what a worker writes: not_an_object: a SOW record is an object"):
-        desk.heard()
+        desk.take_messages()
 
 
-def test_a_snapshot_with_such_a_record_ends_its_subscription(desk):
-    """With the offset and the key; what waits behind it goes, others go on."""
+def test_a_snapshot_with_a_broken_record_ends_its_subscription(desk):
+    """A broken record in a snapshot ends its subscription with offset and key; other subscriptions go on."""
     break_record(desk, 3)
     offset = desk.offsets[1]
     desk.subscribe("sow_and_subscribe", sub_id="a")
     desk.subscribe("subscribe", sub_id="b")
     desk.put(1, qty=21)
-    assert desk.heard() == ["group_begin @a", "sow {id:1,note:x,qty:20} @a"]
+    assert desk.take_messages() == ["group_begin @a", "sow {id:1,note:x,qty:20} @a"]
     with pytest.raises(Stop, match=f"orders: offset {offset} of its SOW topic, key '3'"):
-        desk.heard()
+        desk.take_messages()
     desk.put(1, qty=22)
-    assert desk.heard() == ["publish {id:1,qty:21} @b", "publish {id:1,qty:22} @b"]
+    assert desk.take_messages() == ["publish {id:1,qty:21} @b", "publish {id:1,qty:22} @b"]
 
 
 @pytest.mark.parametrize("options", ["top_n=3", "order_by=/qty"])
-def test_what_must_be_known_at_once_is_refused_at_once(desk, options):
-    """An order needs all records: such a subscription does not begin, and leaves nothing."""
+def test_an_ordered_subscription_with_a_broken_record_is_refused(desk, options):
+    """An ordered subscription is refused at once if a record cannot be decoded, and leaves nothing behind."""
     break_record(desk, 3)
     with pytest.raises(Stop, match="is not what a worker writes"):
         desk.subscribe("sow_and_subscribe", None, options)
     assert not desk.subscriber.has_waiting
     desk.put(1, qty=21)
-    assert desk.heard() == []
+    assert desk.take_messages() == []
 
 
 def test_a_third_partys_error_ends_only_that_subscription(desk, functions):
-    """Its subscriber hears of it after what came before; the others receive that update, too."""
+    """A third party's error in a filter ends only its subscription, after earlier messages; others get the update."""
     desk.subscribe("subscribe", "PICKY(/qty) > 10", sub_id="a")
     desk.subscribe("subscribe", "/qty > 10", sub_id="b")
     for qty in (12, 13, 14):
         desk.put(1, qty=qty)
-    assert desk.heard() == ["publish {id:1,qty:12} @a,b"]
+    assert desk.take_messages() == ["publish {id:1,qty:12} @a,b"]
     with pytest.raises(RecordRejected, match=r"plugin_failed.*unlucky"):
-        desk.heard()
-    assert desk.heard() == ["publish {id:1,qty:13} @b", "publish {id:1,qty:14} @b"]
+        desk.take_messages()
+    assert desk.take_messages() == ["publish {id:1,qty:13} @b", "publish {id:1,qty:14} @b"]
 
 
 def test_a_third_partys_error_in_an_order_ends_only_that_subscription(desk, functions):
-    """Windows are ordered at every update."""
+    """A third party's error in the order of a window ends only its subscription."""
     desk.subscribe("subscribe", None, "top_n=3,order_by=PICKY(/qty)", sub_id="a")
     desk.subscribe("subscribe", None, sub_id="b")
     desk.put(1, qty=13)
     with pytest.raises(RecordRejected, match="unlucky"):
-        desk.heard()
+        desk.take_messages()
     desk.put(1, qty=14)
-    assert desk.heard() == ["publish {id:1,qty:13} @b", "publish {id:1,qty:14} @b"]
+    assert desk.take_messages() == ["publish {id:1,qty:13} @b", "publish {id:1,qty:14} @b"]
 
 
 def test_a_third_partys_error_in_a_snapshot_ends_only_that_subscription(desk, functions):
-    """The one it was for."""
+    """A third party's error in a snapshot ends only the snapshot's subscription."""
     desk.put(2, qty=13)
     desk.subscribe("sow_and_subscribe", "PICKY(/qty) > 1", sub_id="a")
     desk.subscribe("subscribe", sub_id="b")
-    assert desk.heard() == ["group_begin @a", "sow {id:1,note:x,qty:20} @a"]
+    assert desk.take_messages() == ["group_begin @a", "sow {id:1,note:x,qty:20} @a"]
     with pytest.raises(RecordRejected, match="unlucky"):
-        desk.heard()
+        desk.take_messages()
     desk.put(1, qty=3)
-    assert desk.heard() == ["publish {id:1,qty:3} @b"]
+    assert desk.take_messages() == ["publish {id:1,qty:3} @b"]
 
 
 class Forgetful(MemoryRecords):
@@ -376,15 +380,15 @@ class Forgetful(MemoryRecords):
     fails = False
 
     def scan(self):
-        """Some records, and then no more."""
+        """Yield some records, and raise after the first one if the view fails."""
         for record in super().scan():
             yield record
             if self.fails:
                 raise Stop("the disk is gone")
 
 
-def test_a_view_that_fails_ends_what_asks_it():
-    """A snapshot that is taken meanwhile; with what has been sent of it."""
+def test_a_view_that_fails_ends_the_snapshot():
+    """A failing view ends a snapshot that is being taken, after the part that was sent."""
     view = Forgetful()
     desk = Desk(view=view)
     for key in range(3):
@@ -393,13 +397,13 @@ def test_a_view_that_fails_ends_what_asks_it():
     assert len(desk.subscriber.take(2)) == 2
     view.fails = True
     with pytest.raises(Stop, match="the disk is gone"):
-        desk.heard()
+        desk.take_messages()
     assert not desk.subscriber.has_waiting
 
 
 @pytest.mark.parametrize("pace", ["auto", "100ms"])
-def test_what_fails_when_it_is_told_ends_only_that_subscription(monkeypatch, pace):
-    """Of two folded updates the other one is delivered."""
+def test_a_failing_release_ends_only_its_subscription(monkeypatch, pace):
+    """A failing release of folded updates ends only its subscription; the other one's updates are delivered."""
     desk = Desk()
     for sub_id in ("a", "b"):
         desk.subscribe("subscribe", None, f"conflation={pace}", sub_id=sub_id)
@@ -411,40 +415,40 @@ def test_what_fails_when_it_is_told_ends_only_that_subscription(monkeypatch, pac
 
     monkeypatch.setattr(desk.subscriber._subscriptions["a"], "release", release)
     desk.pass_ms(100)
-    told, errors = [], []
+    messages, errors = [], []
     while desk.subscriber.has_waiting:
         try:
-            told += desk.heard()
+            messages += desk.take_messages()
         except Stop as error:
             errors.append(str(error))
     assert errors == ["no"]
-    assert told == ["publish {id:1} @b", "publish {id:2} @b"]
+    assert messages == ["publish {id:1} @b", "publish {id:2} @b"]
     desk.put(1, n=1)
     desk.pass_ms(100)
-    assert desk.heard() == ["publish {id:1,n:1} @b"]
+    assert desk.take_messages() == ["publish {id:1,n:1} @b"]
 
 
-def test_who_is_too_slow_in_a_snapshot_hears_of_it_behind_it(desk):
-    """The snapshot is delivered to its end."""
+def test_a_subscriber_too_slow_in_its_snapshot_gets_the_error_after_it(desk):
+    """A subscriber that is too slow during its snapshot gets the error after the end of the snapshot."""
     slow = desk.engine.connect(queue_max=1)
     desk.subscribe("sow_and_subscribe", None, "conflation=none", connection=slow)
     desk.put(1, qty=21)
-    assert desk.heard(slow) == ["group_begin", "sow {id:1,note:x,qty:20}", "group_end"]
+    assert desk.take_messages(slow) == ["group_begin", "sow {id:1,note:x,qty:20}", "group_end"]
     with pytest.raises(SubscriberTooSlow):
-        desk.heard(slow)
+        desk.take_messages(slow)
 
 
 def test_a_request_may_be_used_again(desk):
-    """It is what is wanted, not a subscription."""
+    """A request can be used for several subscriptions."""
     how = CALLS["sow_and_subscribe"]
     request = SubscriptionSpec(desk.topic, "/qty > 10", parse_options("", **how), **how)
     for _ in range(2):
         desk.subscriber.subscribe(request)
-    assert desk.heard()[2:] == ["group_end", "group_begin @2", "sow {id:1,note:x,qty:20} @2", "group_end @2"]
+    assert desk.take_messages()[2:] == ["group_end", "group_begin @2", "sow {id:1,note:x,qty:20} @2", "group_end @2"]
 
 
-def test_many_filters_are_not_asked_one_by_one(monkeypatch):
-    """Of subscriptions to one value each only that one's filter looks at an update."""
+def test_many_filters_are_not_evaluated_one_by_one(monkeypatch):
+    """Of many subscriptions to one value each, only the matching one evaluates its filter for an update."""
     from processor.subscriptions.update import Update
 
     desk = Desk()
@@ -455,13 +459,13 @@ def test_many_filters_are_not_asked_one_by_one(monkeypatch):
     monkeypatch.setattr(Update, "matches", lambda change, text: asked.append(text) or focus(change, text))
     desk.put(1, symbol="X7")
     desk.put(1, symbol="X8")
-    assert desk.heard() == ["publish {id:1,symbol:X7} @7", "publish {id:1,symbol:X8} @8"]
+    assert desk.take_messages() == ["publish {id:1,symbol:X7} @7", "publish {id:1,symbol:X8} @8"]
     assert len(asked) == 3
 
 
 @pytest.mark.parametrize("options", ["", "conflation=100ms", "top_n=2,order_by=/qty"])
-def test_what_a_subscriber_does_to_its_messages_is_told_to_nobody_later(desk, options):
-    """Messages share their data with each other, but not with what the engine knows of the records."""
+def test_changes_to_a_message_do_not_reach_later_messages(desk, options):
+    """A subscriber's changes to its messages do not change later messages or the engine's records."""
     desk.subscribe("sow_and_delta_subscribe", None, options)
     for message in desk.subscriber.take(10):
         if message.data is not None:
@@ -474,4 +478,4 @@ def test_what_a_subscriber_does_to_its_messages_is_told_to_nobody_later(desk, op
         message.data.clear()
     late = desk.engine.connect()
     desk.subscribe("sow", "/id = 1", connection=late)
-    assert desk.heard(late) == ["group_begin", "sow {id:1,note:x,qty:22}", "group_end"]
+    assert desk.take_messages(late) == ["group_begin", "sow {id:1,note:x,qty:22}", "group_end"]

@@ -1,4 +1,4 @@
-"""Who is due, the earliest first."""
+"""A queue of deadlines, earliest first."""
 
 import random
 
@@ -6,7 +6,7 @@ from processor.subscriptions.conflation.deadlines import Deadlines
 
 
 def test_the_earliest_comes_first():
-    """Those of one time in the order in which they were put; those whose time has not come stay."""
+    """Deadlines come earliest first, equal ones in the order of insertion, and later ones stay."""
     due = Deadlines()
     for item, time_ms in (("c", 3), ("a", 1), ("b", 1), ("d", 4)):
         due.put(item, time_ms)
@@ -19,8 +19,8 @@ def test_the_earliest_comes_first():
     assert "a" not in due
 
 
-def test_what_was_taken_out_does_not_come():
-    """Also if it was put again with another time."""
+def test_a_discarded_item_does_not_come():
+    """A discarded item does not come, also if it was put with several times."""
     due = Deadlines()
     due.put("a", 1)
     due.put("b", 2)
@@ -33,8 +33,8 @@ def test_what_was_taken_out_does_not_come():
     assert due.first_ms is None
 
 
-def test_what_was_taken_out_is_not_kept():
-    """For all times that an item had."""
+def test_a_discarded_item_takes_no_memory():
+    """A discarded item takes no memory, for any of its times."""
     due = Deadlines()
     due.put("stays", 0)
     for number in range(10_000):
@@ -44,8 +44,8 @@ def test_what_was_taken_out_is_not_kept():
     assert due.pop(10**9) == ["stays"]
 
 
-def test_as_a_list_that_is_sorted():
-    """Random puts, takings out and pops."""
+def test_random_changes_agree_with_a_sorted_list():
+    """Random puts, discards and pops give the results of a sorted list."""
     for seed in range(10):
         rng, due, listed = random.Random(seed), Deadlines(), {}
         for turn in range(3000):

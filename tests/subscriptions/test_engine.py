@@ -1,4 +1,4 @@
-"""The calls and the options of subscribe.md, each as a subscriber sees it."""
+"""Each call and option of subscribe.md has its documented effect on a subscriber."""
 
 import pytest
 
@@ -13,38 +13,38 @@ from tests.subscriptions.desk import CALLS, ORDERS, Desk
 
 @pytest.fixture
 def desk():
-    """Two orders are there; one has a quantity above 10."""
+    """A desk with two orders; one has a quantity above 10."""
     desk = Desk()
     desk.put(1, qty=20, note="x")
     desk.put(2, qty=5, note="y")
     return desk
 
 
-def test_sow_tells_the_state_and_nothing_after_it(desk):
-    """A group of the records that match, and then the subscription has ended."""
+def test_sow_delivers_the_state_and_nothing_after_it(desk):
+    """`sow` delivers a group of the matching records, and then the subscription ends."""
     desk.subscribe("sow", "/qty > 10")
     desk.put(1, qty=21)
-    assert desk.heard() == ["group_begin", "sow {id:1,note:x,qty:20}", "group_end"]
+    assert desk.take_messages() == ["group_begin", "sow {id:1,note:x,qty:20}", "group_end"]
     desk.put(1, qty=22)
     assert not desk.subscriber.has_waiting
-    assert desk.heard() == []
+    assert desk.take_messages() == []
 
 
-def test_subscribe_tells_whole_records_from_now_on(desk):
-    """Each update of a record that matches, whole; no earlier record."""
+def test_subscribe_delivers_full_records_from_now_on(desk):
+    """`subscribe` delivers each later update of a matching record in full, and no earlier record."""
     desk.subscribe("subscribe", "/qty > 10")
     desk.put(1, qty=21, note="x")
     desk.put(2, qty=6)
     desk.put(3, qty=30)
-    assert desk.heard() == ["publish {id:1,note:x,qty:21}", "publish {id:3,qty:30}"]
+    assert desk.take_messages() == ["publish {id:1,note:x,qty:21}", "publish {id:3,qty:30}"]
 
 
 def test_sow_and_subscribe_has_no_gap_and_no_overlap(desk):
-    """Updates while the snapshot waits come behind it, and is not in it."""
+    """`sow_and_subscribe` has no gap and no overlap: updates while the snapshot waits come after it."""
     desk.subscribe("sow_and_subscribe", "/qty > 10")
     desk.put(1, qty=21)
     desk.put(3, qty=30)
-    assert desk.heard() == [
+    assert desk.take_messages() == [
         "group_begin",
         "sow {id:1,note:x,qty:20}",
         "group_end",
@@ -53,24 +53,24 @@ def test_sow_and_subscribe_has_no_gap_and_no_overlap(desk):
     ]
 
 
-def test_delta_subscribe_tells_key_fields_and_what_changed(desk):
-    """Also of a record that was there before, which its subscriber is supposed to have; a new one comes whole."""
+def test_delta_subscribe_delivers_key_fields_and_changes(desk):
+    """`delta_subscribe` delivers key fields and changes, also of records from before; a new record comes in full."""
     desk.subscribe("delta_subscribe", "/qty > 10")
     desk.put(1, qty=21)
     desk.put(3, qty=30)
-    assert desk.heard() == ["delta {id:1,qty:21} -/note", "publish {id:3,qty:30}"]
+    assert desk.take_messages() == ["delta {id:1,qty:21} -/note", "publish {id:3,qty:30}"]
 
 
-def test_sow_and_delta_subscribe_tells_whole_records_then_deltas(desk):
-    """The snapshot is whole."""
+def test_sow_and_delta_subscribe_delivers_full_records_then_deltas(desk):
+    """`sow_and_delta_subscribe` delivers a snapshot of full records and then deltas."""
     desk.subscribe("sow_and_delta_subscribe", "/qty > 10")
     desk.put(1, qty=21, note="x")
-    assert desk.heard() == ["group_begin", "sow {id:1,note:x,qty:20}", "group_end", "delta {id:1,qty:21}"]
+    assert desk.take_messages() == ["group_begin", "sow {id:1,note:x,qty:20}", "group_end", "delta {id:1,qty:21}"]
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_message_says_key_version_and_topic(desk, call):
-    """Whatever the call; the correlation id is the publisher's, and the time comes only when it was asked for."""
+def test_a_message_has_key_version_and_topic(desk, call):
+    """A message has key, version, topic and the publisher's correlation id in every call, and the time if requested."""
     desk.subscribe(call, "/id = 1", "timestamp")
     desk.take(desk.record(1, b'{"id":1,"qty":1}', correlation_id=b"c\xff"))
     message = next(message for message in desk.subscriber.take(99) if message.sow_key == "1")
@@ -82,7 +82,7 @@ def test_a_message_says_key_version_and_topic(desk, call):
 
 @pytest.mark.parametrize("version", [b"", b"x", b"9" * 5000, None])
 def test_a_version_that_no_worker_writes_is_none(desk, version):
-    """It ends nothing."""
+    """A version header that no worker writes gives a message without a version."""
     desk.subscribe("subscribe")
     desk.take(desk.record(1, b"{}")._replace(headers=[("version", version)]))
     [message] = desk.subscriber.take(9)
@@ -91,7 +91,7 @@ def test_a_version_that_no_worker_writes_is_none(desk, version):
 
 
 def test_no_sowkey_leaves_the_key_out(desk):
-    """Of messages; the key fields are in the data all the same."""
+    """`no_sowkey` removes the key from messages; the data still has the key fields."""
     desk.subscribe("delta_subscribe", "/id = 1", "no_sowkey")
     desk.put(1, qty=1, note="x")
     [message] = desk.subscriber.take(9)
@@ -100,36 +100,36 @@ def test_no_sowkey_leaves_the_key_out(desk):
 
 
 def test_send_keys_changes_nothing(desk):
-    """Key fields come anyway."""
+    """`send_keys` changes nothing, since key fields are always sent."""
     desk.subscribe("delta_subscribe", "/id = 1", "send_keys")
     desk.put(1, qty=1, note="x")
-    assert desk.heard() == ["delta {id:1,qty:1}"]
+    assert desk.take_messages() == ["delta {id:1,qty:1}"]
 
 
-def test_an_update_that_changed_nothing_is_told(desk):
-    """With its key fields alone, unless `no_empties` forbids it."""
+def test_an_update_without_a_change_is_sent(desk):
+    """An update without a change is sent with its key fields alone."""
     desk.subscribe("delta_subscribe", "/id = 1")
     desk.put(1, qty=20, note="x")
-    assert desk.heard() == ["delta {id:1}"]
+    assert desk.take_messages() == ["delta {id:1}"]
 
 
-def test_no_empties_tells_nothing_where_nothing_changed(desk):
-    """A removed field is a change."""
+def test_no_empties_suppresses_updates_without_a_change(desk):
+    """`no_empties` suppresses updates without a change; a removed field is a change."""
     desk.subscribe("sow_and_delta_subscribe", "/id = 1", "no_empties")
-    desk.heard()
+    desk.take_messages()
     desk.put(1, qty=20, note="x")
     assert not desk.subscriber.has_waiting
     desk.put(1, qty=20)
-    assert desk.heard() == ["delta {id:1} -/note"]
+    assert desk.take_messages() == ["delta {id:1} -/note"]
 
 
-def test_select_tells_what_is_selected(desk):
-    """Of the snapshot, of deltas and of whole records; key fields always."""
+def test_select_sends_the_selected_fields(desk):
+    """`select` applies to the snapshot, to deltas and to full records; key fields are always sent."""
     desk.subscribe("sow_and_delta_subscribe", "/qty > 10", "select=[-/,+/qty]")
     desk.put(1, qty=21, note="z")
     desk.put(1, qty=21, note="a")
     desk.put(3, qty=30, note="b")
-    assert desk.heard()[1:] == [
+    assert desk.take_messages()[1:] == [
         "sow {id:1,qty:20}",
         "group_end",
         "delta {id:1,qty:21}",
@@ -139,28 +139,28 @@ def test_select_tells_what_is_selected(desk):
 
 
 def test_select_is_applied_after_the_filter(desk):
-    """A filter may use fields that are not selected; what it says out of focus is selected too."""
+    """`select` is applied after the filter, which may use other fields, and to `oof` messages."""
     desk.subscribe("sow_and_subscribe", "/qty > 10", "select=[-/,+/note],oof")
     desk.put(1, qty=1, note="z")
-    assert desk.heard()[1:] == ["sow {id:1,note:x}", "group_end", "oof match {id:1,note:z}"]
+    assert desk.take_messages()[1:] == ["sow {id:1,note:x}", "group_end", "oof match {id:1,note:z}"]
 
 
-def test_no_empties_with_select_asks_whether_a_selected_field_changed(desk):
-    """Another one's change is none."""
+def test_no_empties_with_select_suppresses_updates_without_a_selected_change(desk):
+    """`no_empties` with `select` suppresses updates without a selected change."""
     desk.subscribe("sow_and_delta_subscribe", "/qty > 10", "select=[-/note],no_empties")
-    desk.heard()
+    desk.take_messages()
     desk.put(1, qty=20, note="z")
-    assert desk.heard() == []
+    assert desk.take_messages() == []
     desk.put(1, qty=21, note="z")
-    assert desk.heard() == ["delta {id:1,qty:21}"]
+    assert desk.take_messages() == ["delta {id:1,qty:21}"]
 
 
 def test_order_by_orders_the_snapshot(desk):
-    """Highest first; updates come as they come."""
+    """`order_by` orders the snapshot; updates come in their own order."""
     desk.put(3, qty=30)
     desk.subscribe("sow_and_subscribe", None, "order_by=/qty DESC")
     desk.put(2, qty=99)
-    assert [line.split(",")[0] for line in desk.heard()] == [
+    assert [line.split(",")[0] for line in desk.take_messages()] == [
         "group_begin",
         "sow {id:3",
         "sow {id:1",
@@ -170,16 +170,16 @@ def test_order_by_orders_the_snapshot(desk):
     ]
 
 
-def test_a_message_type_without_deltas_tells_whole_records():
-    """To delta subscriptions too: it has no parts."""
+def test_a_message_type_without_deltas_delivers_full_records():
+    """A message type without deltas delivers full records to delta subscriptions too."""
     topic = Topic("blobs", BinaryCodec(CodecOptions()), KeyFields(()))
     desk = Desk(topic)
     desk.take(desk.record("k", b"one"))
     desk.subscribe("sow_and_delta_subscribe", None, "no_empties,oof")
     desk.take(desk.record("k", b"two"))
     desk.delete("k")
-    told = desk.subscriber.take(9)
-    assert [(message.command, message.delta, message.data) for message in told] == [
+    messages = desk.subscriber.take(9)
+    assert [(message.command, message.delta, message.data) for message in messages] == [
         ("group_begin", False, None),
         ("sow", False, b"one"),
         ("group_end", False, None),
@@ -188,8 +188,8 @@ def test_a_message_type_without_deltas_tells_whole_records():
     ]
 
 
-def test_whole_records_need_no_view():
-    """Without it each update is told as it comes; a delete is nothing."""
+def test_full_records_need_no_view():
+    """A subscription to full records needs no view; without one a delete sends no message."""
     desk = Desk(view=NoRecords())
     assert not SubscriptionSpec(ORDERS, "/qty > 1", Options(), snapshot=False, live=True, delta=False).needs_view
     desk.subscribe("subscribe", "/qty > 1")
@@ -197,7 +197,7 @@ def test_whole_records_need_no_view():
     desk.put(1, qty=3)
     desk.put(1, qty=1)
     desk.delete(1)
-    assert desk.heard() == ["publish {id:1,qty:2}", "publish {id:1,qty:3}"]
+    assert desk.take_messages() == ["publish {id:1,qty:2}", "publish {id:1,qty:3}"]
 
 
 @pytest.mark.parametrize(
@@ -211,43 +211,43 @@ def test_whole_records_need_no_view():
         ("subscribe", "conflation=1s,conflation_key=/sym"),
     ],
 )
-def test_what_was_before_matters_to_some(call, options):
-    """They say that they need a view."""
+def test_subscriptions_that_use_earlier_records_need_a_view(call, options):
+    """Subscriptions that depend on earlier records need a view."""
     from processor.subscriptions import parse_options
 
     how = CALLS[call]
     assert SubscriptionSpec(ORDERS, None, parse_options(options, **how), **how).needs_view
 
 
-def test_records_of_the_past_are_told_to_nobody():
-    """They are what the first snapshot is made of, and what the first delta is of."""
+def test_records_of_the_past_send_no_message():
+    """Loaded records of the past send no message; they are in the first snapshot and the base of the first delta."""
     desk = Desk()
     desk.subscribe("delta_subscribe", None, "oof")
     desk.engine.load(1, [desk.record(1, b'{"id":1,"a":1}')])
     assert not desk.subscriber.has_waiting
     desk.put(1, a=2)
-    assert desk.heard() == ["delta {a:2,id:1}"]
+    assert desk.take_messages() == ["delta {a:2,id:1}"]
 
 
 def test_a_filter_that_cannot_be_read_is_refused_at_once():
-    """With the place."""
+    """An invalid filter is refused at once with its place."""
     with pytest.raises(FilterError, match="line 1, column 8"):
         SubscriptionSpec(ORDERS, "/qty > > 1", Options(), snapshot=True, live=True, delta=False)
 
 
 @pytest.mark.parametrize("options", [Options(select="x"), Options(order_by="/a ASC DESC")])
 def test_a_list_that_cannot_be_read_is_refused_at_once(options):
-    """So are the others."""
+    """An invalid select or order list is refused at once."""
     with pytest.raises(ConfigurationError):
         SubscriptionSpec(ORDERS, None, options, snapshot=True, live=True, delta=False)
 
 
-def test_a_record_without_a_key_is_nobodys(desk):
-    """It is not told, and not in a snapshot."""
+def test_a_record_without_a_key_is_not_delivered(desk):
+    """A record without a key is neither delivered nor in a snapshot."""
     desk.subscribe("subscribe")
     desk.engine.take(0, [Record(None, b"{}", None, 900, 0)], 0)
     desk.subscribe("sow", sub_id="s")
-    assert desk.heard() == [
+    assert desk.take_messages() == [
         "group_begin @s",
         "sow {id:1,note:x,qty:20} @s",
         "sow {id:2,note:y,qty:5} @s",
@@ -255,16 +255,16 @@ def test_a_record_without_a_key_is_nobodys(desk):
     ]
 
 
-def test_updates_of_a_batch_are_told_one_by_one():
-    """Each against the one before it, though all are in the view by then."""
+def test_updates_of_a_batch_are_sent_one_by_one():
+    """Updates of a batch are sent one by one, each compared with the previous one, though the view has all of them."""
     desk = Desk(partitions=1)
     desk.subscribe("delta_subscribe", "/a < 3", "oof")
     desk.take(*(desk.record(1, b'{"id":1,"a":%d}' % a) for a in (1, 2, 3)), desk.record(1, None))
-    assert desk.heard() == ["publish {a:1,id:1}", "delta {a:2,id:1}", "oof match {a:3,id:1}"]
+    assert desk.take_messages() == ["publish {a:1,id:1}", "delta {a:2,id:1}", "oof match {a:3,id:1}"]
 
 
 def test_an_engine_without_updates_waits_for_nothing():
-    """No time is due."""
+    """An engine without updates has no deadline."""
     engine = Engine(ORDERS, NoRecords())
     engine.take(0, [], 0)
     engine.punctuate(0)

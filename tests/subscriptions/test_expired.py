@@ -1,4 +1,4 @@
-"""Records whose time is over are in no snapshot, also while no worker runs that would expire them."""
+"""Expired records are in no snapshot, even if no worker is running to expire them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LATER = NOW_MS + 1
 
 
 class Wall:
-    """A topic read by an engine whose wall clock stands still until it is set."""
+    """A topic read by an engine whose wall clock moves only when it is set."""
 
     def __init__(self):
         self.now_ms = NOW_MS
@@ -27,7 +27,7 @@ class Wall:
         self.offset = 0
 
     def record(self, key, expires_at_ms=0, kind=None, **fields):
-        """A record as it is on the SOW topic; a kind of its own makes it a tombstone."""
+        """A record of the SOW topic; with a kind it is a tombstone."""
         self.offset += 1
         headers = [("version", b"%d" % self.offset)]
         if expires_at_ms:
@@ -38,25 +38,25 @@ class Wall:
         return Record(b"%d" % key, value, headers, self.offset, NOW_MS)
 
     def put(self, *arguments, **fields):
-        """A worker wrote it."""
+        """Write a record, as a worker does."""
         self.engine.take(0, [self.record(*arguments, **fields)], 0)
 
     def subscribe(self, call, filter=None, options=None, **how):  # noqa: A002
-        """Begin a subscription; the messages of its snapshot."""
+        """Begin a subscription; return the messages of its snapshot."""
         form = CALLS[call]
         request = SubscriptionSpec(ORDERS, filter, parse_options(options, **form), **form)
         self.subscriber.subscribe(request, **how)
-        return self.heard()
+        return self.take_messages()
 
-    def heard(self):
-        """The messages that wait, in short, without the marks of snapshots."""
+    def take_messages(self):
+        """Take the waiting messages in short form, without the marks of snapshots."""
         texts = [short(message) for message in self.subscriber.take(10**6)]
         return [text for text in texts if not text.startswith("group_")]
 
 
 @pytest.fixture
 def wall():
-    """Four orders, of which the first and the last are over."""
+    """Four orders, of which the first and the last have expired."""
     wall = Wall()
     wall.engine.load(
         0,
@@ -80,100 +80,100 @@ def wall():
         ("top_n=1,skip_n=1,order_by=/px", [3]),
     ],
 )
-def test_a_snapshot_leaves_out_what_is_over(wall, call, options, keys):
-    """Also ordered, and a window takes the records that are left."""
+def test_a_snapshot_omits_expired_records(wall, call, options, keys):
+    """A snapshot omits expired records, also if it is ordered or a window."""
     assert wall.subscribe(call, None, options) == [f"sow {{id:{key},px:{key}}}" for key in keys]
 
 
-def test_what_is_looked_up_is_left_out_too(wall):
-    """An index and the record's own key find no more than a scan."""
+def test_a_look_up_omits_expired_records(wall):
+    """A look-up by index or key omits expired records like a scan."""
     for _ in range(3):
         assert wall.subscribe("sow", "/px = 1 OR /px = 2") == ["sow {id:2,px:2}"]
 
 
 def test_the_clock_is_that_of_the_snapshot(wall):
-    """A subscription that begins later leaves out records that had expired by then, one that began before keeps it."""
+    """A snapshot uses the clock of its own beginning; earlier ones keep the record until a worker expires it."""
     assert wall.subscribe("sow_and_subscribe", None, "oof") == ["sow {id:2,px:2}", "sow {id:3,px:3}"]
     wall.now_ms = LATER
-    assert wall.heard() == []
+    assert wall.take_messages() == []
     assert wall.subscribe("sow") == ["sow {id:3,px:3} @2"]
     wall.put(2, 0, b"expire")
-    assert wall.heard() == ["oof expired {id:2,px:2} @1"]
+    assert wall.take_messages() == ["oof expired {id:2,px:2} @1"]
 
 
 @pytest.mark.parametrize("call", ["sow_and_subscribe", "sow_and_delta_subscribe"])
 @pytest.mark.parametrize("options", ["oof", "oof,conflation=100ms", "oof,top_n=9", "oof,conflation=auto"])
 @pytest.mark.parametrize("kind", [b"expire", b"delete"])
-def test_no_oof_of_a_record_that_was_left_out(wall, call, options, kind):
-    """When a worker expires it later, the subscriber has never received it."""
+def test_a_record_that_was_omitted_sends_no_oof_when_it_expires(wall, call, options, kind):
+    """A record that a snapshot omitted sends no `oof` when a worker expires it."""
     wall.subscribe(call, None, options)
     wall.put(1, 0, kind)
     wall.engine.punctuate(100)
-    assert wall.heard() == []
+    assert wall.take_messages() == []
     wall.put(2, 0, kind)
     wall.engine.punctuate(200)
     reason = "expired" if kind == b"expire" else "deleted"
-    assert wall.heard() == [f"oof {reason} {{id:2,px:2}}"]
+    assert wall.take_messages() == [f"oof {reason} {{id:2,px:2}}"]
 
 
-def test_nor_when_it_leaves_the_filter(wall):
-    """An update that takes it out of focus is nothing to a subscriber who never had it."""
+def test_a_record_that_was_omitted_sends_no_oof_when_it_leaves_the_filter(wall):
+    """A record that a snapshot omitted sends no `oof` when an update takes it out of focus."""
     wall.subscribe("sow_and_subscribe", "/px > 0", "oof")
     wall.put(1, 0, px=0)
-    assert wall.heard() == []
+    assert wall.take_messages() == []
 
 
 @pytest.mark.parametrize("options", ["", "conflation=100ms", "top_n=9"])
-def test_a_record_that_was_left_out_comes_whole(wall, options):
-    """An update that restarts its time brings it back, whole; from then on it is like any other."""
+def test_a_record_that_was_omitted_is_sent_in_full(wall, options):
+    """An update that restarts the time of an omitted record sends it in full, and later ones are deltas."""
     wall.subscribe("sow_and_delta_subscribe", None, f"oof,{options}")
     wall.put(1, LATER, px=1, n=1)
     wall.engine.punctuate(100)
-    assert wall.heard() == ["publish {id:1,n:1,px:1}"]
+    assert wall.take_messages() == ["publish {id:1,n:1,px:1}"]
     wall.put(1, LATER, px=1, n=2)
     wall.engine.punctuate(200)
-    assert wall.heard() == ["delta {id:1,n:2}"]
+    assert wall.take_messages() == ["delta {id:1,n:2}"]
     wall.put(1, 0, b"expire")
     wall.engine.punctuate(300)
-    assert wall.heard() == ["oof expired {id:1,n:2,px:1}"]
+    assert wall.take_messages() == ["oof expired {id:1,n:2,px:1}"]
 
 
-def test_an_update_whose_time_is_over_by_our_clock_is_delivered(wall):
-    """A worker's clock may be behind ours: its updates after the snapshot are delivered like any other."""
+def test_an_update_that_has_expired_by_our_clock_is_delivered(wall):
+    """An update that has expired by the reader's clock is delivered, since the worker's clock may be behind."""
     wall.subscribe("sow_and_delta_subscribe", None, "oof")
     wall.put(1, OVER - 5, px=1, n=1)
     wall.put(1, OVER - 4, px=1, n=2)
     wall.put(1, 0, b"expire")
-    assert wall.heard() == ["publish {id:1,n:1,px:1}", "delta {id:1,n:2}", "oof expired {id:1,n:2,px:1}"]
+    assert wall.take_messages() == ["publish {id:1,n:1,px:1}", "delta {id:1,n:2}", "oof expired {id:1,n:2,px:1}"]
 
 
-def test_a_window_without_a_snapshot_has_no_place_for_what_is_over(wall):
-    """Its places are for records that are there: an update of what was left out pushes another one out."""
+def test_a_window_without_a_snapshot_has_no_place_for_expired_records(wall):
+    """A window without a snapshot has no place for expired records; an update of one pushes another record out."""
     wall.subscribe("delta_subscribe", None, "top_n=2,order_by=/px,oof")
     wall.put(3, 0, px=3, n=1)
     wall.put(1, LATER, px=1)
-    assert wall.heard() == ["delta {id:3,n:1}", "oof match {id:3,n:1,px:3}", "publish {id:1,px:1}"]
+    assert wall.take_messages() == ["delta {id:3,n:1}", "oof match {id:3,n:1,px:3}", "publish {id:1,px:1}"]
 
 
-def test_a_group_has_no_member_that_is_over(wall):
-    """With `conflation_key` a record whose time was over does not take the place of one that leaves."""
+def test_a_group_has_no_expired_member(wall):
+    """With `conflation_key` an expired record is not delivered in place of one that leaves its group."""
     wall.subscribe("subscribe", None, "conflation=100ms,conflation_key=/sym")
     wall.engine.take(0, [wall.record(5, OVER, sym="X")], 0)
     wall.engine.punctuate(100)
-    assert wall.heard() == ["publish {id:5,sym:X}"], "an update is delivered"
+    assert wall.take_messages() == ["publish {id:5,sym:X}"], "an update is delivered"
     wall.subscriber.close()
     wall.subscribe("subscribe", None, "conflation=100ms,conflation_key=/sym")
     wall.put(6, 0, sym="X")
     wall.put(6, 0, b"delete")
     wall.engine.punctuate(300)
-    assert wall.heard() == []
+    assert wall.take_messages() == []
 
 
-def test_a_state_that_was_kept_is_gone_on_with(wall):
-    """A view that was kept begins as it was left: such a record leaves it when a worker expires it, with an oof."""
+def test_a_view_that_was_kept_is_resumed(wall):
+    """A view that was kept on disk is resumed as it was: an expired record leaves it with an `oof` from the worker."""
     assert len(wall.subscribe("sow_and_subscribe", None, "oof", resumes=True)) == 4
     wall.put(1, 0, b"expire")
-    assert wall.heard() == ["oof expired {id:1,px:1}"]
+    assert wall.take_messages() == ["oof expired {id:1,px:1}"]
 
 
 TIMES = st.sampled_from([0, OVER, OVER - 5, LATER, LATER + 5])
@@ -182,8 +182,8 @@ WRITES = st.tuples(st.integers(1, 4), st.one_of(TIMES, TIMES, TIMES, st.sampled_
 
 @settings(max_examples=300, derandomize=True, database=None, deadline=None)
 @given(st.lists(WRITES, max_size=6), st.lists(st.one_of(WRITES, st.sampled_from([3, 10])), max_size=10))
-def test_a_subscriber_has_what_a_model_says(before, turns):
-    """In any history a snapshot has what is there and not over, and oofs are of just the records that it has."""
+def test_a_subscriber_has_the_records_of_the_model(before, turns):
+    """In any history a snapshot has the live records, and each `oof` is of a record that the subscriber has."""
     wall = Wall()
     records = {}
 

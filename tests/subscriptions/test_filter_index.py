@@ -1,4 +1,4 @@
-"""The index leaves out only filters that do not match, and does not ask the others one by one."""
+"""The filter index omits only filters that do not match, and does not evaluate the others one by one."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -128,14 +128,14 @@ FILTERS = st.recursive(
 
 
 def index_of(*texts):
-    """An index of these filters, their texts being the items."""
+    """An index of filters whose items are their texts."""
     index = FilterIndex()
     for text in texts:
         index.add(None if text is None else compile_filter(text), text)
     return index
 
 
-def found(index, record):
+def candidates_of(index, record):
     """The candidates for a record."""
     return list(index.candidates(record))
 
@@ -143,12 +143,12 @@ def found(index, record):
 @PROVED
 @given(st.lists(FILTERS, max_size=6), st.lists(RECORDS, min_size=1, max_size=4))
 def test_no_filter_that_matches_is_left_out(filters, records):
-    """Of random filters and records; each candidate comes once, in the order of adding."""
+    """Every matching filter is a candidate, once, in the order of insertion."""
     index = FilterIndex()
     for number, filter_ in enumerate(filters):
         index.add(filter_, number)
     for record in records:
-        candidates = found(index, record)
+        candidates = candidates_of(index, record)
         matching = [number for number, filter_ in enumerate(filters) if filter_.matches(record)]
         assert set(matching) <= set(candidates)
         assert candidates == sorted(set(candidates))
@@ -164,7 +164,7 @@ def test_an_equality_alone_is_a_candidate_only_where_it_matches(filter_, record)
     """A filter that is one equality is a candidate for the records that match it and for no others."""
     index = FilterIndex()
     index.add(filter_, "item")
-    assert found(index, record) == (["item"] if filter_.matches(record) else [])
+    assert candidates_of(index, record) == (["item"] if filter_.matches(record) else [])
 
 
 @pytest.mark.parametrize(
@@ -188,11 +188,11 @@ def test_an_equality_alone_is_a_candidate_only_where_it_matches(filter_, record)
         ("/a = 'X' AND /a = 'Y'", [{"a": ["X", "Y"]}]),
     ],
 )
-def test_what_is_indexed(text, records):
-    """An equality that every match must satisfy: then a record with another value, or none, has no candidates."""
+def test_an_equality_of_every_match_is_indexed(text, records):
+    """An equality that every match must satisfy is indexed: records with another value or none have no candidates."""
     index = index_of(text)
     for record in records:
-        assert found(index, record) == [text]
+        assert candidates_of(index, record) == [text]
     for record in (
         {},
         {"a": "other", "b": 99},
@@ -203,7 +203,7 @@ def test_what_is_indexed(text, records):
         b"X",
         None,
     ):
-        assert found(index, record) == []
+        assert candidates_of(index, record) == []
 
 
 @pytest.mark.parametrize(
@@ -224,30 +224,30 @@ def test_what_is_indexed(text, records):
         "(/a = 'X') = FALSE",
     ],
 )
-def test_what_is_not_indexed(text):
-    """Everything else is a candidate for every record, also for one that is no object."""
+def test_other_filters_are_not_indexed(text):
+    """A filter without such an equality is a candidate for every record, also for one that is no object."""
     index = index_of(text)
     for record in ({}, {"a": "other"}, {"a": "X", "b": 1}, b"X", None):
-        assert found(index, record) == [text]
+        assert candidates_of(index, record) == [text]
 
 
-def test_texts_and_numbers_are_told_apart():
-    """Two texts are equal as texts only, so no filter is asked for nothing."""
+def test_texts_and_numbers_are_indexed_apart():
+    """Texts and numbers are indexed apart, since two texts are equal as texts only."""
     index = index_of("/a = '10'", "/a = '10.0'", "/a = 10")
-    assert found(index, {"a": "10"}) == ["/a = '10'", "/a = 10"]
-    assert found(index, {"a": "10.0"}) == ["/a = '10.0'", "/a = 10"]
-    assert found(index, {"a": "1e1"}) == ["/a = 10"]
-    assert found(index, {"a": 10}) == ["/a = '10'", "/a = '10.0'", "/a = 10"]
+    assert candidates_of(index, {"a": "10"}) == ["/a = '10'", "/a = 10"]
+    assert candidates_of(index, {"a": "10.0"}) == ["/a = '10.0'", "/a = 10"]
+    assert candidates_of(index, {"a": "1e1"}) == ["/a = 10"]
+    assert candidates_of(index, {"a": 10}) == ["/a = '10'", "/a = '10.0'", "/a = 10"]
 
 
-def test_what_equals_nothing_is_never_a_candidate():
-    """A comparison with NULL is false, whatever there is."""
+def test_a_comparison_with_null_is_never_a_candidate():
+    """A filter that compares with NULL is never a candidate, since the comparison is always false."""
     index = index_of("/a = NULL", "/a = ''", "/a IN (NULL, '')", "/b = 1 AND /a = ''")
     assert (
-        found(index, {"a": None})
-        == found(index, {"a": ""})
-        == found(index, {})
-        == found(index, {"a": "", "b": 1})
+        candidates_of(index, {"a": None})
+        == candidates_of(index, {"a": ""})
+        == candidates_of(index, {})
+        == candidates_of(index, {"a": "", "b": 1})
         == []
     )
     for text in ("/a = NULL", "/a = ''", "/a IN (NULL, '')", "/b = 1 AND /a = ''"):
@@ -255,44 +255,44 @@ def test_what_equals_nothing_is_never_a_candidate():
     assert len(index) == 0
 
 
-def test_the_order_is_that_of_adding():
-    """Whatever is found by which path or value, and each once, an array with several of its values aside."""
+def test_candidates_come_in_the_order_of_insertion():
+    """Candidates come once and in the order of insertion, through any path or value and through arrays."""
     texts = ["/b = 1", "/a IN ('X', 'Y')", None, "/a = 'Y'", "/a/c = 1", "/b = 2 OR /a = 'X'", "/a = 'X'"]
     index = index_of(*texts)
-    assert found(index, {"a": ["X", "Y", "X", {"c": 1}], "b": 1}) == texts
+    assert candidates_of(index, {"a": ["X", "Y", "X", {"c": 1}], "b": 1}) == texts
 
 
 def test_an_item_with_several_filters():
-    """It comes once, and is there as long as one of them is."""
+    """An item with several filters is a candidate once, until the last of them is removed."""
     index = FilterIndex()
     filters = [compile_filter(text) for text in ("/a = 1", "/b = 1", "/c > 1")]
     for filter_ in filters:
         index.add(filter_, "item")
     index.add(None, "other")
-    assert found(index, {"a": 1, "b": 1}) == ["item", "other"]
+    assert candidates_of(index, {"a": 1, "b": 1}) == ["item", "other"]
     index.remove(filters[2], "item")
-    assert found(index, {"a": 2, "b": 1}) == ["item", "other"]
+    assert candidates_of(index, {"a": 2, "b": 1}) == ["item", "other"]
     index.remove(filters[1], "item")
-    assert found(index, {"a": 2, "b": 1}) == ["other"]
-    assert found(index, {"a": 1}) == ["item", "other"]
+    assert candidates_of(index, {"a": 2, "b": 1}) == ["other"]
+    assert candidates_of(index, {"a": 1}) == ["item", "other"]
 
 
-def test_what_is_there_cannot_be_added_and_what_is_not_cannot_be_removed():
-    """Filters are the same if their texts are."""
+def test_existing_entries_cannot_be_added_nor_missing_ones_removed():
+    """Adding an existing filter and removing a missing one are errors; filters are equal if their texts are."""
     index = index_of("/a = 1")
     with pytest.raises(ValueError, match="already"):
         index.add(compile_filter("/a = 1"), "/a = 1")
     for filter_, item in [(None, "/a = 1"), (compile_filter("/a = 2"), "/a = 1"), (compile_filter("/a = 1"), "other")]:
         with pytest.raises(KeyError):
             index.remove(filter_, item)
-    assert found(index, {"a": 1}) == ["/a = 1"]
+    assert candidates_of(index, {"a": 1}) == ["/a = 1"]
 
 
-def test_the_index_may_change_while_candidates_are_gone_through():
-    """They are those of the moment they were asked for."""
+def test_the_index_may_change_during_an_iteration():
+    """The index may change during an iteration over candidates, which are those of its beginning."""
     for record in ({"a": 1}, {"b": 1}):
         index = index_of("/a = 1", "/a = 1 AND /c > 1", None, "/b > 0")
-        expected = found(index, record)
+        expected = candidates_of(index, record)
         candidates = index.candidates(record)
         index.remove(None, None)
         index.add(compile_filter("/a IN (1)"), "new")
@@ -300,22 +300,22 @@ def test_the_index_may_change_while_candidates_are_gone_through():
 
 
 def test_a_filter_is_kept_by_its_rarest_value():
-    """Filters that have one value in common are not candidates of each other's records by that value."""
+    """A filter is indexed by its rarest value, so a value that many filters share makes no candidates."""
     texts = [f"/state = 'new' AND /customer = 'c{number}'" for number in range(1000)]
     index = index_of(*texts)
-    assert texts[500] in found(index, {"state": "new", "customer": "c500"})
-    assert len(found(index, {"state": "new", "customer": "c500"})) <= 3
-    assert len(found(index, {"state": "new"})) <= 3
+    assert texts[500] in candidates_of(index, {"state": "new", "customer": "c500"})
+    assert len(candidates_of(index, {"state": "new", "customer": "c500"})) <= 3
+    assert len(candidates_of(index, {"state": "new"})) <= 3
 
 
 def test_ten_thousand_equalities_cost_one_look_up():
-    """Only the items of the record's own value are touched: as many as there are, however many others there are."""
+    """A look-up among ten thousand equalities touches only the items of the record's own value."""
     index = FilterIndex()
     for number in range(10_000):
         index.add(compile_filter(f"/symbol = 'X{number}'"), number)
-    assert found(index, {"symbol": "X77"}) == [77]
-    assert found(index, {"symbol": "Y"}) == []
-    assert found(index, {"other": "X77"}) == []
+    assert candidates_of(index, {"symbol": "X77"}) == [77]
+    assert candidates_of(index, {"symbol": "Y"}) == []
+    assert candidates_of(index, {"other": "X77"}) == []
     (place,) = index._places["symbol"].values()
     hits = []
     place.find({"symbol": "X77"}, hits)
@@ -323,7 +323,7 @@ def test_ten_thousand_equalities_cost_one_look_up():
 
 
 class Indexes(RuleBasedStateMachine):
-    """An index beside a list of all that is in it."""
+    """An index next to a list of its entries."""
 
     def __init__(self):
         super().__init__()
@@ -331,7 +331,7 @@ class Indexes(RuleBasedStateMachine):
 
     @rule(filter_=FILTERS | st.none(), item=st.integers(0, 3))
     def add(self, filter_, item):
-        """A filter, unless the item has it."""
+        """Add a filter unless the item has it."""
         text = filter_ and filter_.text
         if (text, item) not in [(kept and kept.text, other) for kept, other in self.kept]:
             self.index.add(filter_, item)
@@ -339,26 +339,26 @@ class Indexes(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 20))
     def remove(self, number):
-        """Any that is there."""
+        """Remove any filter that is in the index."""
         if self.kept:
             filter_, item = self.kept.pop(number % len(self.kept))
             self.index.remove(filter_ and compile_filter(filter_.text), item)
 
     @rule(record=RECORDS)
     def ask(self, record):
-        """For all that match, and for none that is not there."""
-        candidates = found(self.index, record)
+        """Check that the candidates contain all matching items and only existing ones, each once."""
+        candidates = candidates_of(self.index, record)
         assert {item for filter_, item in self.kept if filter_ is None or filter_.matches(record)} <= set(candidates)
         assert set(candidates) <= {item for _, item in self.kept}
         assert len(candidates) == len(set(candidates))
 
     @invariant()
     def as_many(self):
-        """It has as many as were added and not removed."""
+        """Check that the size is the number of added entries that were not removed."""
         assert len(self.index) == len(self.kept)
 
     def teardown(self):
-        """Once all are removed, nothing is left in it."""
+        """Check that nothing is left after all entries were removed."""
         for filter_, item in self.kept:
             self.index.remove(filter_, item)
         inside = [value for value in vars(self.index).values() if not isinstance(value, int)]

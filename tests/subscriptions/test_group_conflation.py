@@ -1,4 +1,4 @@
-"""`conflation_key`: the final state of every group of records arrives, whichever of its records leaves."""
+"""With `conflation_key` the final state of every group is delivered when any of its records leaves."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ OPTIONS = "conflation=100ms,conflation_key=[/sym]"
 
 @pytest.fixture
 def desk():
-    """A topic without records."""
+    """A desk without records."""
     return Desk()
 
 
 def wait(desk):
-    """An interval passes, and the subscriber takes what came."""
+    """Let an interval pass; take the messages."""
     desk.pass_ms(INTERVAL_MS)
-    return desk.heard()
+    return desk.take_messages()
 
 
 def test_a_record_that_moves_leaves_its_group_to_the_others(desk):
-    """B and then A are updated in group X, and A moves to Y: B is delivered for X, and A for Y."""
+    """When record A moves from group X to Y, record B is delivered for X, and A for Y."""
     desk.subscribe("subscribe", None, OPTIONS)
     desk.put("B", sym="X", px=10)
     desk.put("A", sym="X", px=11)
@@ -36,7 +36,7 @@ def test_a_record_that_moves_leaves_its_group_to_the_others(desk):
 
 
 def test_a_record_that_is_deleted_leaves_its_group_to_the_others(desk):
-    """B and then A are updated in one interval, and A is deleted: B is delivered."""
+    """When record A is deleted in the interval of its update, record B of its group is delivered."""
     desk.subscribe("subscribe", None, OPTIONS)
     desk.put("B", sym="X", px=12)
     desk.put("A", sym="X", px=13)
@@ -45,7 +45,7 @@ def test_a_record_that_is_deleted_leaves_its_group_to_the_others(desk):
 
 
 def test_a_record_that_leaves_the_filter_leaves_its_group_to_the_others(desk):
-    """B and then A are updated in one interval, and A does not match any more: B is delivered."""
+    """When record A no longer matches the filter, record B of its group is delivered."""
     desk.subscribe("subscribe", "/px > 5", OPTIONS)
     desk.put("B", sym="X", px=12)
     desk.put("A", sym="X", px=13)
@@ -54,7 +54,7 @@ def test_a_record_that_leaves_the_filter_leaves_its_group_to_the_others(desk):
 
 
 def test_a_record_that_leaves_intervals_later_leaves_its_group_to_the_others(desk):
-    """A stands for its group and was delivered; when it is deleted, B is, which was folded into A long before."""
+    """When a delivered record is deleted later, the record that was folded into it is delivered."""
     desk.subscribe("subscribe", None, OPTIONS)
     desk.put("B", sym="X", px=10)
     desk.put("A", sym="X", px=11)
@@ -66,31 +66,31 @@ def test_a_record_that_leaves_intervals_later_leaves_its_group_to_the_others(des
 
 @pytest.mark.parametrize("call", ["subscribe", "sow_and_subscribe"])
 def test_records_from_before_the_subscription_are_members(desk, call):
-    """When the newest record of a group leaves, one that was there before the subscription began takes its place."""
+    """When the newest record of a group leaves, a record from before the subscription takes its place."""
     desk.put("C", sym="X", px=9)
     desk.put("B", sym="X", px=10)
     desk.put("C", sym="X", px=8)
     desk.put("A", sym="X", px=11)
     desk.subscribe(call, None, OPTIONS)
-    desk.heard()
+    desk.take_messages()
     desk.put("A", sym="X", px=12)
     desk.delete("A")
     assert wait(desk) == ["publish {id:C,px:8,sym:X}"]
 
 
-def test_what_came_and_left_is_not_delivered(desk):
-    """A comes into B's group and leaves it in one interval: the subscriber has B, and nothing is delivered."""
+def test_a_record_that_came_and_left_is_not_delivered(desk):
+    """A record that joins and leaves a group within an interval sends no message: the subscriber has the other one."""
     desk.put("B", sym="X", px=10)
     desk.subscribe("sow_and_subscribe", None, OPTIONS)
-    desk.heard()
+    desk.take_messages()
     desk.put("A", sym="X", px=11)
     desk.delete("A")
     assert wait(desk) == []
     assert desk.engine.due_ms is None
 
 
-def test_a_record_that_is_not_the_newest_leaves_unnoticed(desk):
-    """A stands for the group, and B is deleted: nothing changes for the subscriber, and nothing waits."""
+def test_a_record_that_is_not_the_newest_leaves_without_a_message(desk):
+    """Deleting a record that is not the newest of its group changes nothing for the subscriber."""
     desk.subscribe("subscribe", None, OPTIONS)
     desk.put("B", sym="X", px=10)
     desk.put("A", sym="X", px=11)
@@ -101,7 +101,7 @@ def test_a_record_that_is_not_the_newest_leaves_unnoticed(desk):
 
 
 def test_a_function_that_moves_by_itself_leaves_no_member_behind(desk, functions):
-    """Where the filter's answer changes with the clock, a record that does not match any more leaves its group, too."""
+    """A record that stops matching as the clock moves leaves its group too."""
     functions.Clock.now = 0
     desk.put("B", sym="X", px=10)
     desk.put("A", sym="X", px=10)
@@ -113,12 +113,12 @@ def test_a_function_that_moves_by_itself_leaves_no_member_behind(desk, functions
 
 
 def test_auto_delivers_the_newest_that_is_left(desk):
-    """At the pace of the subscriber the rules are the same."""
+    """Under `auto` the newest remaining record of a group is delivered."""
     desk.subscribe("subscribe", None, "conflation=auto,conflation_key=/sym")
     desk.put("B", sym="X", px=10)
     desk.put("A", sym="X", px=11)
     desk.delete("A")
-    assert desk.heard() == ["publish {id:B,px:10,sym:X}"]
+    assert desk.take_messages() == ["publish {id:B,px:10,sym:X}"]
 
 
 def test_members_take_bounded_memory(desk):
@@ -146,27 +146,27 @@ def test_members_take_bounded_memory(desk):
 
 
 class Model:
-    """All that a subscriber of groups may get, from the rules alone: no product code, and everything is kept."""
+    """A model of the messages that a subscriber of groups receives, from the rules alone and without product code."""
 
     def __init__(self, least):
         self.least = least
         self.turn = 0
         self.records = {}  # By key: group, turn of its last update, body; those in focus only.
-        self.delivered = {}  # By group: the turn of the record that stands for it at the subscriber.
+        self.delivered = {}  # By group: the turn of the record that was delivered for it.
         self.waiting = []  # Groups that wait, with the time that each is due, the earliest first.
 
     def newest(self, group):
-        """The turn and body of the record of a group that was updated last; None if it has none."""
+        """The turn and body of a group's record with the latest update; None for an empty group."""
         members = [(turn, body) for name, turn, body in self.records.values() if name == group]
         return max(members, key=lambda member: member[0], default=None)
 
     def start(self):
-        """The subscription begins: what is there counts as delivered."""
+        """Begin the subscription: existing records count as delivered."""
         for group in {name for name, _, _ in self.records.values()}:
             self.delivered[group] = self.newest(group)[0]
 
     def update(self, key, body, now_ms):
-        """A record is written, or deleted where there is no body."""
+        """Write a record; a body of None deletes it."""
         self.turn += 1
         before = {name: self.newest(name) for name, _, _ in self.records.values()}
         self.records.pop(key, None)
@@ -182,7 +182,7 @@ class Model:
                 self.waiting.append((group, now_ms + INTERVAL_MS))
 
     def due(self, now_ms):
-        """The bodies that are delivered until now, in order."""
+        """The bodies that are due by now, in order."""
         bodies = []
         while self.waiting and self.waiting[0][1] <= now_ms:
             group, _ = self.waiting.pop(0)
@@ -206,7 +206,7 @@ WRITES = st.tuples(st.sampled_from("ABCD"), st.one_of(BODIES, BODIES, BODIES, st
     st.lists(WRITES, max_size=6),
     st.lists(st.tuples(st.lists(WRITES, max_size=4), st.sampled_from([0, 10, 50, 100, 300])), max_size=8),
 )
-def test_a_subscriber_of_groups_gets_what_the_model_says(call, least, before, turns):
+def test_a_subscriber_of_groups_gets_the_records_of_the_model(call, least, before, turns):
     """Updates, deletes, moves between groups and out of the filter deliver the model's records at the model's times."""
     desk, model = Desk(), Model(least)
 
@@ -222,7 +222,7 @@ def test_a_subscriber_of_groups_gets_what_the_model_says(call, least, before, tu
     model.waiting.clear()
     model.start()
     desk.subscribe(call, f"/px >= {least}", OPTIONS)
-    desk.heard()
+    desk.take_messages()
     for writes, passes_ms in [*turns, ([], INTERVAL_MS)]:
         for key, body in writes:
             write(key, body)

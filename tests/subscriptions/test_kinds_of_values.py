@@ -1,4 +1,4 @@
-"""Decimals and times of message types are looked up and put in order by their value, as filters compare them."""
+"""Decimals and times of message types are indexed and ordered by their value, as filters compare them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FILTERS = [
 @pytest.mark.parametrize("text", FILTERS)
 @pytest.mark.parametrize("message_type", KINDS)
 def test_an_index_changes_no_answer(message_type: str, text: str):
-    """Records that a query looks up, and subscriptions that a record looks up, are those of a scan."""
+    """Index look-ups give the records and subscriptions of a scan."""
     codec = load_codec(message_type)
     values = KINDS[message_type]
     records = [
@@ -62,13 +62,13 @@ def test_an_index_changes_no_answer(message_type: str, text: str):
 
 
 def ordered(text: str, values: list[Any]) -> list[Any]:
-    """The values, in an order of records that have them at /t."""
+    """The values in the order of records that have them at /t."""
     order = SortOrder(text)
     return sorted(values, key=lambda value: order.key(b"", {"t": value}, RecordMetadata()))
 
 
 def test_times_and_decimals_are_ordered_by_their_value():
-    """A whole second comes before its half, 9.5 before 10.0; descending is the reverse; expressions order likewise."""
+    """Times and decimals are ordered by value: 5 s before 5.5 s, 9.5 before 10.0; in reverse and in expressions too."""
     times = [Timestamp(-1, 999_999_999), Timestamp(5), Timestamp(5, 500_000_000), Timestamp(6), Timestamp(2**60)]
     decimals = [Decimal128("-1"), Decimal128("9.5"), Decimal128("10.0"), Decimal128("1E+3")]
     dates = [DatetimeMS(-(2**60)), MOMENT - timedelta(milliseconds=1), MOMENT, DatetimeMS(2**60)]

@@ -1,4 +1,4 @@
-"""Records looked up by their value at a path: all that match are found, whatever happened in between."""
+"""The memo index finds all records with a value at a path, through any updates."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ TOPIC = Topic("orders", JsonCodec(), KeyFields(("/id",)))
 
 
 class Watched(MemoryRecords):
-    """A view that counts how often it was gone through."""
+    """A view that counts its scans."""
 
     scans = 0
 
     def scan(self) -> Any:
-        """Every record."""
+        """Yield every record and count the scan."""
         self.scans += 1
         return super().scan()
 
 
 def record(key: int, value: Any, offset: int = 0) -> Record:
-    """An update of a key; None deletes it."""
+    """An update of a key; the value None deletes it."""
     data = None if value is None else json.dumps({"id": key, **value}).encode()
     return Record(b"%d" % key, data, [("version", b"1")], offset, 0)
 
 
-def mind(records: Sequence[Record], text: str) -> tuple[MemoIndex, Watched]:
-    """The memo index after two queries."""
+def index_after_queries(records: Sequence[Record], text: str) -> tuple[MemoIndex, Watched]:
+    """The memo index after two queries, and its view."""
     view = Watched()
     view.put(0, records)
     kept = MemoIndex(TOPIC, view)
@@ -54,16 +54,16 @@ def mind(records: Sequence[Record], text: str) -> tuple[MemoIndex, Watched]:
     return kept, view
 
 
-def found(kept: MemoIndex, text: str) -> set[bytes]:
-    """The keys of the records that are looked up and match."""
+def matching_keys(kept: MemoIndex, text: str) -> set[bytes]:
+    """The keys of the records that the memo index returns and that match."""
     selection = compile_filter(text)
     records = kept.records(selection)
     assert records is not None
     return {one.key or b"" for one in records if selection.matches(TOPIC.value(one))}
 
 
-def test_the_second_query_of_a_path_is_worth_keeping_it_in_mind():
-    """The first one is a scan; from the second on no other looks at all records."""
+def test_the_second_query_of_a_path_fills_an_index():
+    """The first query of a path is a scan; the second one fills an index for all later ones."""
     view = Watched()
     view.put(0, [record(n, {"s": f"s{n % 10}"}) for n in range(100)])
     kept = MemoIndex(TOPIC, view)
@@ -77,9 +77,9 @@ def test_the_second_query_of_a_path_is_worth_keeping_it_in_mind():
 
 
 @pytest.mark.parametrize("text", ["/s != 's1'", "NOT /s = 's1'", "/s = 's1' OR /id = 3", "/s LIKE 's1'"])
-def test_what_says_no_equality_is_a_scan(text: str):
-    """Nothing is looked up where a record without the value may match."""
-    kept, _ = mind([record(1, {"s": "s1"})], "/s = 's1'")
+def test_a_query_without_an_equality_is_a_scan(text: str):
+    """A query that a record without the value may match is a scan."""
+    kept, _ = index_after_queries([record(1, {"s": "s1"})], "/s = 's1'")
     assert kept.records(compile_filter(text)) is None
 
 
@@ -104,8 +104,8 @@ FILTERS = st.sampled_from(
     FILTERS,
 )
 def test_all_that_match_are_found(before: dict[int, Any], updates: list[tuple[int, Any]], text: str):
-    """Whatever values there are and come, a query by the memo index finds the records of a scan."""
-    kept, view = mind([record(key, {"s": value, "t": "x"}) for key, value in before.items()], text)
+    """A query by the memo index finds the records of a scan, for any values and updates."""
+    kept, view = index_after_queries([record(key, {"s": value, "t": "x"}) for key, value in before.items()], text)
     for key, value in updates:
         old = view.get_many([b"%d" % key])[b"%d" % key]
         new = record(key, None if value == "gone" else {"s": value, "t": "x"})
@@ -116,13 +116,13 @@ def test_all_that_match_are_found(before: dict[int, Any], updates: list[tuple[in
     view.scans = 0
     selection = compile_filter(text)
     expected = {one.key for one in view.scan() if selection.matches(TOPIC.value(one))}
-    assert found(kept, text) == expected
+    assert matching_keys(kept, text) == expected
     assert view.scans == 1, "it was looked up"
 
 
-def test_what_a_record_said_before_is_forgotten():
-    """A record that says something else, or is gone, is not looked at for what it said."""
-    kept, view = mind([record(1, {"s": "a"}), record(2, {"s": "a"})], "/s = 'a'")
+def test_the_old_value_of_a_record_is_removed_from_the_index():
+    """A record that changed or was deleted is removed from the entries of its old value."""
+    kept, view = index_after_queries([record(1, {"s": "a"}), record(2, {"s": "a"})], "/s = 'a'")
     for old, new in ((record(1, {"s": "a"}), record(1, {"s": "b"})), (record(2, {"s": "a"}), record(2, None))):
         view.put(0, [new])
         kept.changed(Update(TOPIC, 0, new.key or b"", old, new))
@@ -130,14 +130,14 @@ def test_what_a_record_said_before_is_forgotten():
     assert kept._paths["s",].entries == 1
 
 
-def test_decimals_are_found_by_what_is_written():
-    """A number with more digits than a float has is found by itself alone, a float by any way it is written."""
+def test_decimals_are_found_by_their_exact_value():
+    """Decimals are indexed by their exact value: one with more digits than a float equals only itself."""
     values = [0.1, "0.10", Decimal("0.10000000000000000001")]
     encoded = [TOPIC.codec.encode({"id": key, "s": value}) for key, value in enumerate(values)]
     records = [Record(b"%d" % key, value, [], key, 0) for key, value in enumerate(encoded)]
-    kept, _ = mind(records, "/s = 1")
-    assert found(kept, "/s = 0.10") == {b"0", b"1"}
-    assert found(kept, "/s = 0.10000000000000000001") == {b"2"}
+    kept, _ = index_after_queries(records, "/s = 1")
+    assert matching_keys(kept, "/s = 0.10") == {b"0", b"1"}
+    assert matching_keys(kept, "/s = 0.10000000000000000001") == {b"2"}
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_decimals_are_found_by_what_is_written():
     ],
 )
 def test_key_fields_need_no_scan(pointers: tuple[str, ...], text: str, keys: set[bytes]):
-    """A record with the key fields of a query is found by its key, at the first query."""
+    """A query of all key fields finds its record by key at the first query, without a scan."""
     topic = Topic("orders", JsonCodec(), KeyFields(pointers))
     view = Watched()
     for offset, (id_, x) in enumerate([("a", "p"), ("b", "p"), ("c", "p"), ("a", "q")]):
@@ -165,7 +165,7 @@ def test_key_fields_need_no_scan(pointers: tuple[str, ...], text: str, keys: set
 
 
 def test_a_key_field_in_an_array_is_found():
-    """A record under the Kafka key `K` with `a: [{id: x}]` matches `/a/id = 'x'`, though its key is not `x`."""
+    """A key field inside an array is found by its value, though the record's key is another one."""
     topic = Topic("orders", JsonCodec(), KeyFields(("/a/id",)))
     engine = Engine(topic, MemoryRecords())
     engine.load(0, [Record(b"K", b'{"a":[{"id":"x"}]}', [], 0, 0), Record(b"x", b'{"a":{"id":"x"}}', [], 1, 0)])
@@ -189,7 +189,7 @@ CONSTANTS = st.sampled_from(["'x'", "'x'", "'y'", "'7'", "7", "'7.0'", "TRUE", "
 
 
 def equalities(paths: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    """Filters of one path."""
+    """Filters of equalities on one of the paths."""
     return st.one_of(
         st.builds("{} = {}".format, paths, CONSTANTS), st.builds("{} IN ({}, {})".format, paths, CONSTANTS, CONSTANTS)
     )
@@ -200,7 +200,7 @@ OTHERS = equalities(st.sampled_from(["/id", "/a/id", "/a/b/id", "/t", "/a[0]/id"
 
 @st.composite
 def topics_with_queries(draw: st.DrawFn) -> tuple[tuple[str, ...], list[str]]:
-    """Key fields, and filters, of which some ask for all key fields."""
+    """Key fields and filters, some of which contain all key fields."""
     pointers = draw(st.sampled_from([("/id",), ("/a/id",), ("/a/id",), ("/id", "/a/id"), ("/a/b/id",), ("/id", "/t")]))
     by_key = st.tuples(*(equalities(st.just(pointer)) for pointer in pointers)).map(" AND ".join)
     other = st.one_of(
@@ -223,7 +223,7 @@ def test_an_index_does_not_change_the_answer(asked: tuple[tuple[str, ...], list[
             key = (topic.key.text(body) or publishers_key).encode()
             topic.key.check(key, body)
         except RecordRejected:
-            continue  # No worker lets it into a SOW topic.
+            continue  # A worker rejects it.
         view.put(0, [Record(key, json.dumps(body).encode(), [], offset, 0)])
     kept = MemoIndex(topic, view)
     for text in queries:
@@ -237,16 +237,16 @@ def test_an_index_does_not_change_the_answer(asked: tuple[tuple[str, ...], list[
 
 @pytest.mark.parametrize("text", ["/id = 7", "/id = '7'", "/id IN ('x', 7)", "/id = NULL", "/id = ''"])
 def test_a_number_may_have_several_keys(text: str):
-    """The keys 7, 07 and 7.0 are all equal to a number: such a query goes through all records at first."""
+    """A query by a number is a scan at first, since the keys 7, 07 and 7.0 all equal the number."""
     kept = MemoIndex(TOPIC, MemoryRecords())
     assert kept.records(compile_filter(text)) is None
 
 
-def test_what_is_too_much_is_found_out_once(monkeypatch: pytest.MonkeyPatch):
-    """Later queries of such a path are not scanned for twice, whether it was too much at once or became so."""
+def test_a_path_with_too_many_entries_is_scanned_once(monkeypatch: pytest.MonkeyPatch):
+    """A path with too many entries is not scanned again, whether it had them at the first scan or after an update."""
     monkeypatch.setattr(memo_index, "ENTRIES_MAX", 10)
     for count in (11, 10):
-        kept, view = mind([record(n, {"s": "a"}) for n in range(count)], "/s = 'a'")
+        kept, view = index_after_queries([record(n, {"s": "a"}) for n in range(count)], "/s = 'a'")
         new = record(11, {"s": "a"})
         view.put(0, [new])
         kept.changed(Update(TOPIC, 0, b"11", None, new))
@@ -257,17 +257,17 @@ def test_what_is_too_much_is_found_out_once(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_memory_has_a_bound(monkeypatch: pytest.MonkeyPatch):
-    """A path with too many values is not kept in mind, nor one that gets them; of paths only the last few are."""
+    """The memo index has a bound: paths with too many values are dropped, and only the last few paths are kept."""
     monkeypatch.setattr(memo_index, "ENTRIES_MAX", 10)
-    kept, view = mind([record(n, {"s": "a"}) for n in range(11)], "/s = 'a'")
+    kept, view = index_after_queries([record(n, {"s": "a"}) for n in range(11)], "/s = 'a'")
     assert kept.records(compile_filter("/s = 'a'")) is None
-    kept, view = mind([record(n, {"s": "a"}) for n in range(10)], "/s = 'a'")
+    kept, view = index_after_queries([record(n, {"s": "a"}) for n in range(10)], "/s = 'a'")
     assert kept.records(compile_filter("/s = 'a'")) is not None
     new = record(10, {"s": "a"})
     view.put(0, [new])
     kept.changed(Update(TOPIC, 0, b"10", None, new))
     assert kept.records(compile_filter("/s = 'a'")) is None
-    kept, view = mind([record(1, {"s": "a"})], "/s = 'a'")
+    kept, view = index_after_queries([record(1, {"s": "a"})], "/s = 'a'")
     for name in "tuvw":
         kept.records(compile_filter(f"/{name} = 1"))
         kept.records(compile_filter(f"/{name} = 1"))
@@ -277,14 +277,14 @@ def test_memory_has_a_bound(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_too_many_records_are_scanned(monkeypatch: pytest.MonkeyPatch):
-    """The memory of a query is bounded."""
-    kept, _ = mind([record(n, {"s": "a"}) for n in range(10)], "/s = 'a'")
+    """A query that finds too many records is a scan, so its memory is bounded."""
+    kept, _ = index_after_queries([record(n, {"s": "a"}) for n in range(10)], "/s = 'a'")
     monkeypatch.setattr(memo_index, "FOUND_MAX", 9)
     assert kept.records(compile_filter("/s = 'a'")) is None
 
 
-def test_an_engine_looks_up_what_joins_ask_for():
-    """Subscribers that join one after another get their snapshots without a scan for each, and up to date."""
+def test_an_engine_looks_up_the_snapshots_of_joins():
+    """Subscribers that join one after another get current snapshots without a scan for each."""
     view = Watched()
     engine = Engine(TOPIC, view)
     engine.load(0, [record(n, {"s": f"s{n % 3}"}, n) for n in range(9)])
@@ -302,8 +302,8 @@ def test_an_engine_looks_up_what_joins_ask_for():
     assert view.scans == 2
 
 
-def test_with_nobody_to_tell_nothing_is_kept_in_mind():
-    """Updates that nobody looks at would leave what is kept in mind behind."""
+def test_without_live_subscriptions_no_index_is_kept():
+    """Without live subscriptions the engine keeps no memo index, since updates would make it stale."""
     view = Watched()
     engine = Engine(TOPIC, view)
     engine.load(0, [record(1, {"s": "a"})])

@@ -1,4 +1,4 @@
-"""Random updates, subscriptions and takes: every subscriber holds the records of a naive model, at every message."""
+"""Under random updates, subscriptions and takes every subscriber always holds the records of a naive model."""
 
 import json
 
@@ -41,7 +41,7 @@ WRITES = st.tuples(KEYS, st.one_of(BODIES, BODIES, BODIES, st.sampled_from([b"de
 
 @st.composite
 def wishes(draw):
-    """A call, a filter and options that go together."""
+    """A call, a filter and options that are valid together."""
     call = draw(st.sampled_from([*CALLS, *list(CALLS)[2:], "sow_and_delta_subscribe"]))
     snapshot, live, delta = CALLS[call].values()
     flags = ["timestamp", *(["oof"] * live), *(["no_empties", "no_sowkey"] * delta)]
@@ -61,7 +61,7 @@ def wishes(draw):
 
 
 class Model(RuleBasedStateMachine):
-    """Two connections, one with little room, to an engine of two partitions."""
+    """Two connections, one with a small queue, to an engine of two partitions."""
 
     @initialize(
         queue_max=st.integers(1, 4),
@@ -69,7 +69,7 @@ class Model(RuleBasedStateMachine):
         wanted=st.lists(st.tuples(st.integers(0, 1), wishes()), min_size=3, max_size=6),
     )
     def begin(self, queue_max, writes, wanted):
-        """Some records are there, and some subscribers come."""
+        """Begin with some records and some subscriptions."""
         self.desk = Desk()
         self.connections = [self.desk.subscriber, self.desk.engine.connect(queue_max)]
         self.world = World(ORDERS)
@@ -88,7 +88,7 @@ class Model(RuleBasedStateMachine):
         )
     )
     def go_on(self, turns):
-        """Workers write, time passes, subscribers take some of the waiting messages."""
+        """Workers write, time passes, and subscribers take some of the waiting messages."""
         for writes, interval_ms, count in turns:
             self.write(writes)
             self.desk.pass_ms(interval_ms)
@@ -96,7 +96,7 @@ class Model(RuleBasedStateMachine):
                 self.take(at, count)
 
     def write(self, writes):
-        """Workers write a batch."""
+        """Write a batch of records."""
         batch = []
         for key, body in writes:
             if isinstance(body, bytes):
@@ -117,13 +117,13 @@ class Model(RuleBasedStateMachine):
         how = CALLS[call]
         request = SubscriptionSpec(ORDERS, filtered, parse_options(options, **how), **how)
         sub_id = f"{at}{len(self.subscriptions)}"
-        made = self.desk.subscribe(call, filtered, options, sub_id=sub_id, connection=self.connections[at])
-        self.subscriptions[sub_id] = made
-        self.world.replicas[sub_id] = Replica(self.world, call, request, made.interval_ms, self.desk.now_ms)
+        subscription = self.desk.subscribe(call, filtered, options, sub_id=sub_id, connection=self.connections[at])
+        self.subscriptions[sub_id] = subscription
+        self.world.replicas[sub_id] = Replica(self.world, call, request, subscription.interval_ms, self.desk.now_ms)
 
     @rule(at=st.integers(0, 1), count=st.integers(1, 6))
     def take(self, at, count):
-        """A subscriber takes some of the waiting messages."""
+        """Take some of the waiting messages."""
         try:
             messages = self.connections[at].take(count)
         except SubscriberTooSlow as error:
@@ -138,12 +138,12 @@ class Model(RuleBasedStateMachine):
 
     @rule(interval_ms=st.sampled_from([10, 100, 300]))
     def wait(self, interval_ms):
-        """Time passes."""
+        """Let time pass."""
         self.desk.pass_ms(interval_ms)
 
     @rule(which=st.integers(0, 60))
     def close(self, which):
-        """Now and then a subscription is closed."""
+        """Close a subscription from time to time."""
         if which < 20 and self.world.replicas:
             sub_id = sorted(self.world.replicas)[which % len(self.world.replicas)]
             self.desk.close(self.subscriptions[sub_id])
@@ -165,7 +165,7 @@ class Model(RuleBasedStateMachine):
             replica.settle()
 
     def teardown(self):
-        """Whatever happened, it settles; and nothing is left when all have gone."""
+        """Check that all messages are delivered in the end, and that closed connections leave nothing behind."""
         if not hasattr(self, "desk"):
             return
         self.settle()
@@ -180,8 +180,8 @@ SETTINGS = settings(deadline=None, suppress_health_check=list(HealthCheck), data
 
 
 @pytest.mark.random
-def test_subscribers_hold_what_the_model_says():
-    """Every subscriber holds the records of the model. An example that fails is made smaller by the long run only."""
+def test_subscribers_hold_the_records_of_the_model():
+    """Every subscriber holds the records of the model; only the long run shrinks a failing example."""
     quick = settings(SETTINGS, max_examples=120, stateful_step_count=30, phases=[Phase.generate])
     run_state_machine_as_test(Model, settings=quick)
 
@@ -189,8 +189,8 @@ def test_subscribers_hold_what_the_model_says():
 @pytest.mark.random
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_subscribers_hold_what_the_model_says_for_long():
-    """Every subscriber holds the records of the model in many more examples; a failure is made smaller."""
+def test_subscribers_hold_the_records_of_the_model_for_long():
+    """Every subscriber holds the records of the model in many more examples, and a failing one is shrunk."""
     run_state_machine_as_test(
         Model, settings=settings(SETTINGS, max_examples=700, stateful_step_count=50, print_blob=True)
     )

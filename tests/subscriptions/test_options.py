@@ -1,4 +1,4 @@
-"""The options of a subscription: each has its effect, or is refused with the reason."""
+"""Each option of a subscription has its effect or is refused with the reason."""
 
 import pytest
 
@@ -7,25 +7,25 @@ from processor.subscriptions.options import Options, parse_options
 
 
 def parse(text=None, *, snapshot=True, live=True, delta=False, **arguments):
-    """The options of a subscription that may have most of them."""
+    """Parse the options of a subscription that accepts most of them."""
     return parse_options(text, snapshot=snapshot, live=live, delta=delta, **arguments)
 
 
 def refusal(text=None, **arguments):
-    """Why they are refused."""
+    """The reason for which options are refused."""
     with pytest.raises(ConfigurationError) as error:
         parse(text, **arguments)
     return str(error.value)
 
 
 def test_names_separated_by_commas():
-    """Options are read as AMPS spells them, spaces and a comma too many aside; none at all is the usual case."""
+    """Options are separated by commas as in AMPS; spaces and an extra comma are ignored, and no option is required."""
     assert parse(" oof, no_empties,timestamp,", delta=True) == Options(oof=True, no_empties=True, timestamp=True)
     assert parse(None) == parse("") == parse(" , ") == Options()
 
 
 def test_all_of_them_together():
-    """One text may hold every option that goes with the others, whatever is in the brackets of one."""
+    """One text may hold all options that go together, with any contents in brackets."""
     flags = "oof,no_empties,no_sowkey,send_keys,timestamp"
     text = f"{flags},select=[-/,+/id],conflation=1s,order_by=[/a, /b DESC],top_n=5,skip_n=2"
     assert parse(text, delta=True) == Options(
@@ -43,14 +43,14 @@ def test_all_of_them_together():
 
 
 def test_option_oof():
-    """The option is for live subscriptions: nothing leaves a snapshot."""
+    """`oof` is refused for a snapshot, which no record can leave."""
     assert parse("oof").oof
     assert "'oof' is for subscriptions; this is a snapshot" in refusal("oof", live=False)
 
 
 @pytest.mark.parametrize("name", ["no_empties", "no_sowkey", "send_keys"])
 def test_options_no_empties_no_sowkey_and_send_keys(name):
-    """They are for deltas."""
+    """`no_empties`, `no_sowkey` and `send_keys` are refused without deltas."""
     assert parse(name, delta=True) == Options(**{name: True})
     assert f"{name!r} is for delta subscriptions" in refusal(name)
 
@@ -58,7 +58,7 @@ def test_options_no_empties_no_sowkey_and_send_keys(name):
 @pytest.mark.parametrize("live", [True, False])
 @pytest.mark.parametrize("delta", [True, False])
 def test_option_timestamp(live, delta):
-    """It goes with everything."""
+    """`timestamp` is accepted in every call."""
     assert parse("timestamp", live=live, delta=delta) == Options(timestamp=True)
 
 
@@ -71,7 +71,7 @@ def test_option_timestamp(live, delta):
     ],
 )
 def test_option_select(text, select):
-    """The list as it stands between the brackets, which one rule alone does not need; quotes may hold anything."""
+    """`select` takes the list between the brackets, which a single rule does not need; quotes may hold anything."""
     assert parse(text, live=False) == Options(select=select)
     assert parse(f"timestamp,{text},oof").select == select
 
@@ -81,7 +81,7 @@ def test_option_select(text, select):
     [("500ms", 0.5), ("5s", 5.0), ("1m", 60.0), ("2", 2.0), ("100ms", 0.1), ("auto", "auto"), ("none", "none")],
 )
 def test_option_conflation(text, conflation):
-    """An interval as everywhere in settings, or `auto`, or `none`; without it nothing is said."""
+    """`conflation` takes an interval, `auto` or `none`; its default is None."""
     assert parse(f"conflation={text}").conflation == conflation
     assert parse(f"oof,conflation={text}", delta=True).conflation == conflation
     assert parse(conflation=conflation).conflation == conflation
@@ -89,7 +89,7 @@ def test_option_conflation(text, conflation):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "problem"),
     [
         ("99ms", "'99ms' is no interval for it; the least is 100ms"),
         ("0", "'0' is no interval"),
@@ -100,20 +100,20 @@ def test_option_conflation(text, conflation):
         ("inf", "'inf' is not an interval"),
     ],
 )
-def test_an_interval_that_is_none(text, said):
-    """A bad option is rejected with the accepted values."""
+def test_a_bad_interval_is_refused(text, problem):
+    """A bad interval is refused with the accepted values."""
     refused = refusal(f"conflation={text}")
     assert refused.startswith("option 'conflation': ")
-    assert said in refused
+    assert problem in refused
 
 
-def test_conflation_is_for_what_goes_on():
-    """A snapshot has nothing to hold back."""
+def test_conflation_is_refused_for_a_snapshot():
+    """`conflation` is refused for a snapshot, which has no updates."""
     assert "this is a snapshot" in refusal("conflation=1s", live=False)
 
 
 def test_option_conflation_key():
-    """Paths as in filters."""
+    """`conflation_key` takes paths as in filters."""
     assert parse("conflation=1s,conflation_key=[/a, /b/c]").conflation_key == ("/a", "/b/c")
     assert parse("conflation=auto,conflation_key=/a").conflation_key == ("/a",)
     assert parse("conflation_key=[/'a,b'/c,/legs[0]/px],conflation=1s").conflation_key == ("/'a,b'/c", "/legs[0]/px")
@@ -121,7 +121,7 @@ def test_option_conflation_key():
 
 
 @pytest.mark.parametrize(
-    ("text", "arguments", "said"),
+    ("text", "arguments", "problem"),
     [
         ("conflation_key=[/a]", {}, "give conflation too"),
         ("conflation_key=[/a],conflation=none", {}, "give conflation too"),
@@ -134,13 +134,13 @@ def test_option_conflation_key():
         ("conflation_key=[/a b],conflation=1s", {}, "'/a b' is not a path"),
     ],
 )
-def test_a_conflation_key_that_makes_no_sense(text, arguments, said):
-    """It stands for one record of several, so only where that can be told."""
-    assert said in refusal(text, **arguments)
+def test_a_contradictory_conflation_key_is_refused(text, arguments, problem):
+    """`conflation_key` is refused with options that contradict it, since it sends one record for several."""
+    assert problem in refusal(text, **arguments)
 
 
 def test_option_order_by():
-    """It orders a snapshot, or the records of a window."""
+    """`order_by` orders a snapshot or the records of a window."""
     assert parse("order_by=[/price DESC,/id]", live=False).order_by == "/price DESC,/id"
     assert parse("order_by=/legs[0]/px").order_by == "/legs[0]/px"
     assert parse("order_by=[IF(/a = 1, ']', /b), /'x[']").order_by == "IF(/a = 1, ']', /b), /'x['"
@@ -150,7 +150,7 @@ def test_option_order_by():
 
 
 def test_options_top_n_and_skip_n():
-    """Either makes a window; `top_n=0` is an empty one."""
+    """`top_n` and `skip_n` make a window each; `top_n=0` is an empty one."""
     assert parse("top_n=10,skip_n=20") == Options(top_n=10, skip_n=20)
     assert parse(top_n=10, skip_n="20") == Options(top_n=10, skip_n=20)
     assert [parse(text).is_window for text in ("top_n=0", "skip_n=1", "skip_n=0", "top_n=5,skip_n=0", "")] == [
@@ -164,18 +164,18 @@ def test_options_top_n_and_skip_n():
 
 @pytest.mark.parametrize("value", ["-1", "1.5", "many", "1e3", "٣", "0x1", "9" * 19])
 @pytest.mark.parametrize("name", ["top_n", "skip_n"])
-def test_a_number_of_records_that_is_none(name, value):
-    """It is refused; so are truth values and fractions from Python."""
-    said = f"option {name!r} is {value!r}, not a number of records"
-    assert said in refusal(f"{name}={value}")
-    assert said in refusal(**{name: value})
+def test_a_bad_number_of_records_is_refused(name, value):
+    """A bad number of records is refused, and so are truth values and fractions from Python."""
+    problem = f"option {name!r} is {value!r}, not a number of records"
+    assert problem in refusal(f"{name}={value}")
+    assert problem in refusal(**{name: value})
     assert "not a number of records" in refusal(**{name: True})
     assert "not a number of records" in refusal(**{name: False})
     assert "not a number of records" in refusal(**{name: 1.0})
 
 
 def test_option_bookmark():
-    """Where a replay of whole records begins."""
+    """`bookmark` takes the place at which a replay of full records begins."""
     assert parse("bookmark=epoch", snapshot=False).bookmark == "epoch"
     assert parse(bookmark="2026-01-01T00:00:00Z", snapshot=False).bookmark == "2026-01-01T00:00:00Z"
     assert parse("bookmark=[0:5,1:7],oof", snapshot=False) == Options(bookmark="0:5,1:7", oof=True)
@@ -186,12 +186,12 @@ def test_option_bookmark():
 
 
 def test_the_filter_is_no_option():
-    """Whoever writes it among the options is told where it belongs."""
+    """A filter among the options is refused with the name of its own argument."""
     assert "give it as the argument 'filter'" in refusal("filter=/a,oof")
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "problem"),
     [
         ("no_empty", "there is no option 'no_empty'; did you mean 'no_empties'?"),
         ("top=5", "did you mean 'top_n'?"),
@@ -206,24 +206,24 @@ def test_the_filter_is_no_option():
         ("select=[-/]x", "begins with [ and does not end with ]"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(text, said):
-    """An option that is unknown, twice, or badly written is an error that names it, never ignored."""
-    assert said in refusal(text)
+def test_a_bad_option_is_refused(text, problem):
+    """An unknown, repeated or malformed option is an error with its name, and is never ignored."""
+    assert problem in refusal(text)
 
 
 @pytest.mark.parametrize("name", ["select", "conflation", "conflation_key", "order_by", "top_n", "skip_n", "bookmark"])
 @pytest.mark.parametrize("value", ["", "=", "=[]", "=[ ]"])
-def test_an_option_without_its_value(name, value):
-    """It is refused with an example, which itself would be taken."""
-    said = refusal(f"{name}{value}")
-    assert said.startswith(f"option {name!r} needs a value, such as {name}=")
-    example = said.split("such as ")[1]
+def test_an_option_without_its_value_is_refused(name, value):
+    """An option without its value is refused with a valid example."""
+    problem = refusal(f"{name}{value}")
+    assert problem.startswith(f"option {name!r} needs a value, such as {name}=")
+    example = problem.split("such as ")[1]
     more = "conflation=1s," if name == "conflation_key" else ""
     assert getattr(parse(more + example, snapshot=name != "bookmark"), name) is not None
 
 
 def test_arguments_are_options_too():
-    """Each by its name; None says nothing, and so does False of one without a value."""
+    """Options are accepted as arguments too; None, and False for a flag, mean absent."""
     nothing = dict.fromkeys(Options._fields)
     assert parse(**nothing) == Options()
     assert parse(oof=False, no_empties=False) == Options()
@@ -233,7 +233,7 @@ def test_arguments_are_options_too():
 
 
 @pytest.mark.parametrize(
-    ("text", "arguments", "said"),
+    ("text", "arguments", "problem"),
     [
         ("top_n=5", {"top_n": 5}, "'top_n' is given twice: in the options and as an argument"),
         (None, {"oof": "no"}, "option 'oof' is 'no', not True or False"),
@@ -244,12 +244,12 @@ def test_arguments_are_options_too():
         (None, {"oof": True, "live": False}, "this is a snapshot"),
     ],
 )
-def test_arguments_that_cannot_be_meant(text, arguments, said):
-    """They are refused as in a text."""
-    assert said in refusal(text, **arguments)
+def test_bad_arguments_are_refused(text, arguments, problem):
+    """Bad options in arguments are refused as in a text."""
+    assert problem in refusal(text, **arguments)
 
 
 def test_every_option_is_tested_here():
-    """An option that is added gets a test with its name in it."""
+    """Every option has a test with its name in it."""
     tests = " ".join(name for name in globals() if name.startswith("test_option"))
     assert [name for name in Options._fields if name not in tests] == []

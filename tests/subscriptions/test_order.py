@@ -1,4 +1,4 @@
-"""Records are put in the order that a subscriber asked for."""
+"""Records are sorted in the order that a subscriber asked for."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -84,7 +84,7 @@ def keys(text, values):
 
 
 def assert_rising(groups):
-    """Every key of a group is equal to the others of it, and below those of later ones."""
+    """Assert that the keys of a group are equal, and lower than those of later groups."""
     ranked = [(rank, key) for rank, group in enumerate(groups) for key in group]
     for rank, key in ranked:
         for other_rank, other in ranked:
@@ -92,12 +92,12 @@ def assert_rising(groups):
 
 
 def test_the_order_of_values():
-    """NULL, NaN, numbers by their value however they are written, other texts; of arrays element 0."""
+    """The order of values is NULL, NaN, numbers by value, other texts; an array is ordered by element 0."""
     assert_rising([keys("/a", group) for group in RISING])
 
 
 def test_desc_is_the_reverse():
-    """Of all values, so NULL comes last."""
+    """DESC reverses the order of all values, so NULL comes last."""
     assert_rising([keys("/a DESC", group) for group in reversed(RISING)])
 
 
@@ -119,7 +119,7 @@ DIRECTIONS = st.sampled_from(["/a", "/a ASC", "/a DESC"])
 @PROVED
 @given(DIRECTIONS, st.lists(VALUES, min_size=3, max_size=3))
 def test_keys_have_one_order(text, values):
-    """Of any three the order is total: nothing is before itself, and what is before one is before those behind it."""
+    """The order of any three keys is total and transitive."""
     one, other, third = keys(text, values)
     for left, right in [(one, other), (other, third), (one, third), (one, one)]:
         assert [left < right, left == right, right < left].count(True) == 1
@@ -142,8 +142,8 @@ def test_values_are_ordered_as_filters_compare_them(one, other):
     if left != left or right != right:  # noqa: PLR0124 - NaN
         return
     rising, falling = keys("/a", [one, other]), keys("/a DESC", [one, other])
-    for name, found in (("<", rising[0] < rising[1]), ("=", rising[0] == rising[1]), (">", rising[1] < rising[0])):
-        assert found is comparison(name)(left, right)
+    for name, result in (("<", rising[0] < rising[1]), ("=", rising[0] == rising[1]), (">", rising[1] < rising[0])):
+        assert result is comparison(name)(left, right)
     assert (falling[0] < falling[1], falling[1] < falling[0]) == (rising[1] < rising[0], rising[0] < rising[1])
 
 
@@ -153,11 +153,11 @@ def test_values_are_ordered_as_filters_compare_them(one, other):
     st.lists(st.tuples(st.sampled_from("ab"), st.booleans()), max_size=2),
 )
 def test_several_expressions(records, parts):
-    """The first that differs decides, then the SOW key: as sorting by each of them, the last first."""
+    """The first expression that differs decides, then the SOW key, as in successive stable sorts."""
     text = ", ".join(f"/{name}{' desc' * falls}" for name, falls in parts) or None
     order = SortOrder(text)
     numbered = [(b"%d" % index, record) for index, record in enumerate(records)]
-    found = sorted(numbered, key=lambda pair: order.key(*pair, FACTS))
+    result = sorted(numbered, key=lambda pair: order.key(*pair, FACTS))
     expected = numbered
     for name, falls in reversed(parts):
         single = SortOrder(f"/{name}")
@@ -167,11 +167,11 @@ def test_several_expressions(records, parts):
             return (-1 if falls else 1) * ((right < left) - (left < right))
 
         expected = sorted(expected, key=cmp_to_key(compared))
-    assert [key for key, _ in found] == [key for key, _ in expected]
+    assert [key for key, _ in result] == [key for key, _ in expected]
 
 
 def test_without_an_order_the_sow_key_decides():
-    """So it does where all else is equal, with DESC too."""
+    """The SOW key decides between equal records, also with DESC."""
     for text in (None, "/a", "/a DESC"):
         order = SortOrder(text)
         assert order.key(b"a", {"a": 1}, FACTS) < order.key(b"b", {"a": 1}, FACTS)
@@ -197,14 +197,14 @@ def test_without_an_order_the_sow_key_decides():
         ("/a\nDESC,\n/b", {"a": 2}, {"a": 1}),
     ],
 )
-def test_what_may_be_written(text, record, beside):
-    """Expressions of filters, commas in brackets and quotes being part of them; the first record comes first."""
+def test_an_order_takes_expressions_of_filters(text, record, beside):
+    """An order takes the expressions of filters, with commas in brackets and quotes; the first record comes first."""
     order = SortOrder(text)
     assert order.key(b"b", record, FACTS) < order.key(b"a", beside, FACTS)
 
 
-def test_what_is_no_object_has_no_values():
-    """Such as the bytes of a binary topic: then metadata and the SOW key are all there is."""
+def test_a_record_that_is_no_object_has_no_values():
+    """A record that is no object, such as binary bytes, is ordered by metadata and SOW key only."""
     assert SortOrder("/a").key(b"k", b"bytes", FACTS) == SortOrder("/a").key(b"k", {}, FACTS)
     order = SortOrder("MESSAGE_SIZE() DESC")
     assert order.key(b"b", b"", RecordMetadata(message_bytes=9)) < order.key(b"a", b"", RecordMetadata(message_bytes=8))
@@ -214,7 +214,7 @@ def test_what_is_no_object_has_no_values():
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "column", "said"),
+    ("text", "line", "column", "problem"),
     [
         ("", 1, 1, "expected an expression, such as /price, with ASC, DESC or nothing behind it"),
         ("/a,", 1, 4, "expected an expression, such as /price"),
@@ -230,18 +230,18 @@ def test_what_is_no_object_has_no_values():
         ("/a, UNIX_TIMESTAMP() - /b", 1, 5, "its value moves although no record changes"),
     ],
 )
-def test_an_order_that_cannot_be_meant(text, line, column, said):
-    """A bad order is rejected with its problem, its place in the whole text, and a caret."""
+def test_a_bad_order_is_refused(text, line, column, problem):
+    """A bad order is refused with its problem, its place in the full text, and a caret."""
     with pytest.raises(ConfigurationError) as error:
         SortOrder(text)
     message, shown, caret = str(error.value).split("\n")
     assert message.startswith(f"order_by, line {line}, column {column}: ")
-    assert said in message
+    assert problem in message
     assert shown == "  " + text.split("\n")[line - 1]
     assert caret == " " * (column + 1) + "^"
 
 
-def test_how_long_an_order_may_be():
-    """It may come from anybody."""
+def test_the_length_of_an_order_is_limited():
+    """The length of an order is limited, since any client may send one."""
     with pytest.raises(ConfigurationError, match=f"an order at most {CHARACTERS_MAX}"):
         SortOrder("/" + "a" * CHARACTERS_MAX)

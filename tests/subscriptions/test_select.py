@@ -1,4 +1,4 @@
-"""A select list leaves the parts of a record that its rules include, leaf by leaf."""
+"""A select list keeps the parts of a record that its rules include, leaf by leaf."""
 
 import copy
 
@@ -24,7 +24,7 @@ RECORD = {
 
 
 def selected(text, record=RECORD, key=BY_ID):
-    """The part of a record that a list leaves."""
+    """The part of a record that a list keeps."""
     return Select(text, key).project(record)
 
 
@@ -44,12 +44,15 @@ def selected(text, record=RECORD, key=BY_ID):
     ],
 )
 def test_the_most_specific_rule_wins(text, left):
-    """In any order of the rules; places without a rule are included, and the key is always."""
+    """The most specific rule decides in any order of rules; paths without a rule, and the key, are included."""
     assert selected(text) == left
 
 
-def test_an_excluded_object_is_there_if_something_in_it_is():
-    """An included one is there even if nothing in it is; a value that is no object has no members to select."""
+def test_an_excluded_object_is_kept_with_an_included_member():
+    """An excluded object is kept if a member in it is, and an included one is kept even if it is empty.
+
+    A value that is no object has no members to select.
+    """
     assert selected("-/a,+/a/x", {"a": {"b": 1}}) == {}
     assert selected("-/a,+/a/x", {"a": {"x": {}}}) == {"a": {"x": {}}}
     assert selected("-/a/b", {"a": {"b": 1}}) == {"a": {}}
@@ -58,8 +61,8 @@ def test_an_excluded_object_is_there_if_something_in_it_is():
     assert selected("-/a/b", {"a": 5}) == {"a": 5}
 
 
-def test_arrays_are_gone_through():
-    """Each object in them is projected, also in arrays in them; in an excluded one the rest is left out."""
+def test_objects_in_arrays_are_projected():
+    """Each object in an array is projected, also in nested arrays; other elements of an excluded array are dropped."""
     legs = RECORD["legs"]
     assert selected("-/legs/ccy", {"legs": legs}) == {"legs": [{"px": 5}, 6, {}, [{"px": 8}]]}
     assert selected("-/,+/legs/px", {"legs": legs}) == {"legs": [{"px": 5}, [{"px": 8}]]}
@@ -78,7 +81,7 @@ def test_arrays_are_gone_through():
     ],
 )
 def test_key_fields_are_always_sent(pointers, record, left):
-    """Nested ones and those with strange names too, whatever the list says of them; an explicit key has none."""
+    """Key fields are always sent, also nested ones, under any list; an explicit key has no fields."""
     key = KeyFields(pointers)
     assert selected("-/", record, key) == left
     assert selected("-/,-/id,-/a/c,-/a/c/d", record, key) == left
@@ -86,7 +89,7 @@ def test_key_fields_are_always_sent(pointers, record, left):
 
 
 def test_quoted_names():
-    """A step that is no word is quoted as in filters; commas and brackets in quotes are nothing special."""
+    """Names that are no words are quoted as in filters; commas and brackets in quotes have no special meaning."""
     record = {"a b": {"x": 1, "y": 2}, "c,d": 3, "it's": 4, "e]": 5}
     assert selected("-/,+/'a b'/x", record) == {"a b": {"x": 1}}
     assert selected("-/'c,d',-/\"it's\",-/'a b'", record) == {"e]": 5}
@@ -94,14 +97,14 @@ def test_quoted_names():
 
 
 @pytest.mark.parametrize("text", ["-/", "-/,+/a", "-/a", "-/,+/a/b", "-/a/b", "+/"])
-def test_what_is_no_object_passes_whole(text):
-    """Such as the bytes of a binary topic."""
+def test_a_record_that_is_no_object_is_sent_unchanged(text):
+    """A record that is no object, such as binary bytes, is sent unchanged."""
     for record in (b"\0\1", 5, "text", None, [{"a": 1}]):
         assert selected(text, record) is record
 
 
 @pytest.mark.parametrize(
-    ("text", "column", "said"),
+    ("text", "column", "problem"),
     [
         ("", 1, "expected + or - and a path, such as +/id or -/; the list ends"),
         ("  ", 3, "expected + or - and a path, such as +/id or -/; the list ends"),
@@ -121,15 +124,15 @@ def test_what_is_no_object_passes_whole(text):
         ("-/,+/a,-/", 8, "/ is given twice"),
     ],
 )
-def test_a_list_that_cannot_be_meant(text, column, said):
-    """A bad list is rejected with its problem, where, and a caret under the place."""
+def test_a_bad_list_is_refused(text, column, problem):
+    """A bad list is refused with its problem, its place and a caret."""
     with pytest.raises(ConfigurationError) as error:
         Select(text, BY_ID)
-    assert str(error.value) == f"select, line 1, column {column}: {said}\n  {text}\n  {' ' * (column - 1)}^"
+    assert str(error.value) == f"select, line 1, column {column}: {problem}\n  {text}\n  {' ' * (column - 1)}^"
 
 
-def test_how_large_a_list_may_be():
-    """It may come from anybody: its length is limited, and how deep its paths lead."""
+def test_the_size_of_a_list_is_limited():
+    """The length of a list and the depth of its paths are limited, since any client may send one."""
     deepest = "-" + "/a" * DEPTH_MAX
     record = leaf = {}
     for _ in range(DEPTH_MAX - 1):
@@ -159,7 +162,7 @@ GONE = object()
 
 
 def naive(value, path, rules):
-    """The selected part of a value, by asking the longest rule for each place in it."""
+    """The selected part of a value, by applying the longest rule for each place in it."""
     included = rules[max((rule for rule in rules if path[: len(rule)] == rule), key=len)]
     if isinstance(value, dict):
         left = {name: naive(member, (*path, name), rules) for name, member in value.items()}
@@ -174,17 +177,17 @@ def naive(value, path, rules):
 @PROVED
 @given(RULES | AT_TOP, RECORDS, KEYS)
 @example({("a",): False, ("a", "b"): True}, {"a": [{"b": 1}, [{"c": 2}], 3]}, ())
-def test_a_record_is_projected_as_each_leaf_says(rules, record, key):
-    """Of random lists and records; the record itself stays as it was, and is not what comes out."""
+def test_a_record_is_projected_by_the_rules_of_each_leaf(rules, record, key):
+    """Random lists project random records as the rules for each leaf require, and leave the record itself unchanged."""
     text = ",".join("+-"[not included] + "/" + "/".join(path) for path, included in rules.items())
     select = Select(text, KeyFields(tuple("/" + "/".join(path) for path in key)))
     expected = {(): True, **rules}
-    for path in key:  # A key field has no members, and whatever is there is sent.
+    for path in key:  # A key field has no members, and any value of it is sent.
         expected = {rule: included for rule, included in expected.items() if rule[: len(path)] != path}
         expected[path] = True
     before = copy.deepcopy(record)
-    found = select.project(record)
+    result = select.project(record)
     left = naive(record, (), expected)
-    assert found == ({} if left is GONE else left)
+    assert result == ({} if left is GONE else left)
     assert record == before
-    assert found is not record
+    assert result is not record

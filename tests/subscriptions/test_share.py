@@ -1,4 +1,4 @@
-"""One message for all subscriptions of a connection: equal to those of a model that has no code of the product."""
+"""The one message for all subscriptions of a connection equals that of a model without product code."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ABSENT = object()
 
 
 def is_included(lists, path):
-    """Whether one of several lists includes a path: the rule of its longest beginning decides, else it is included."""
+    """Return whether a list includes a path: the rule of its longest prefix decides; without a rule it is included."""
     for rules in lists:
         begins = [path[:length] for length in range(len(path), -1, -1) if path[:length] in rules]
         if not begins or rules[begins[0]]:
@@ -43,7 +43,7 @@ def is_included(lists, path):
 
 
 def project(value, lists, path=()):
-    """The part of a value that some lists leave, together."""
+    """The part of a value that the lists keep together."""
     included = is_included(lists, path)
     if isinstance(value, dict):
         members = {name: project(member, lists, (*path, name)) for name, member in value.items()}
@@ -56,12 +56,12 @@ def project(value, lists, path=()):
 
 
 def is_same(one, other):
-    """Equal as JSON values, but for the order of members."""
+    """Return whether two JSON values are equal, apart from the order of members."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def compare(old, new, path=""):
-    """What is new or other, and the pointers of what is gone."""
+    """The new and changed members, and the pointers of the removed ones."""
     delta, removed = {}, [f"{path}/{name}" for name in old if name not in new]
     for name, value in new.items():
         before = old.get(name, ABSENT)
@@ -76,7 +76,7 @@ def compare(old, new, path=""):
 
 
 class Wish:
-    """A subscription as the model has it."""
+    """A subscription in the model."""
 
     def __init__(self, sub_id, call, filtered, select, flags):
         self.sub_id, self.call, self.flags = sub_id, call, flags
@@ -87,11 +87,11 @@ class Wish:
 
     @property
     def options(self):
-        """As they are written."""
+        """The text of the options."""
         return ",".join([*sorted(self.flags), *([f"select={self.select}"] if self.select else [])])
 
     def command(self, key, old, new, version):
-        """How it gets an update: `whole`, `delta` with its base, `oof`; None: not at all."""
+        """The kind of message for an update: `whole`, `delta` with its base, `oof`, or None for no message."""
         was, now = (record is not None and FILTERS[self.filter](record) for record in (old, new))
         if now and was and self.is_delta:
             lists = [SELECTS[self.select]]
@@ -138,14 +138,14 @@ def expected(wishes, key, old, new, version):
 
 
 def plain(message):
-    """A message as the model has it."""
-    found = {"sub_ids": set(message.sub_ids), "version": message.version, "data": message.data}
-    found |= {"has_time": message.timestamp is not None, "has_key": message.sow_key is not None}
+    """A message in the form of the model."""
+    fields = {"sub_ids": set(message.sub_ids), "version": message.version, "data": message.data}
+    fields |= {"has_time": message.timestamp is not None, "has_key": message.sow_key is not None}
     if message.command == "oof":
-        found["reason"] = message.reason
+        fields["reason"] = message.reason
     if message.delta:
-        found |= {"removed": set(message.removed), "base": message.delta_base}
-    return found
+        fields |= {"removed": set(message.removed), "base": message.delta_base}
+    return fields
 
 
 PART = st.fixed_dictionaries({}, optional={"p": st.integers(0, 1), "q": st.integers(0, 1)})
@@ -163,14 +163,14 @@ BODIES = st.fixed_dictionaries(
 @st.composite
 def wishes(draw):
     """Some subscriptions of one connection."""
-    made = []
+    subscriptions = []
     for number in range(draw(st.integers(2, 4))):
         call = draw(st.sampled_from([*list(CALLS)[1:], "delta_subscribe", "sow_and_delta_subscribe"]))
         flags = ["oof", "timestamp", *(["no_empties", "no_sowkey"] if CALLS[call]["delta"] else [])]
         chosen = draw(st.sets(st.sampled_from(flags)))
         filtered, select = draw(st.sampled_from(list(FILTERS))), draw(st.sampled_from(list(SELECTS)))
-        made.append(Wish(f"s{number}", call, filtered, select, chosen))
-    return made
+        subscriptions.append(Wish(f"s{number}", call, filtered, select, chosen))
+    return subscriptions
 
 
 @settings(max_examples=500, derandomize=True, database=None, deadline=None)
@@ -179,8 +179,8 @@ def wishes(draw):
     st.dictionaries(st.integers(1, 2), BODIES),
     st.lists(st.tuples(st.integers(1, 2), st.one_of(BODIES, BODIES, BODIES, st.none())), max_size=10),
 )
-def test_an_update_is_the_models_messages(wanted, before, writes):
-    """Whatever filters, select lists and options meet, an update is one message a command, with their union."""
+def test_an_update_sends_the_messages_of_the_model(wanted, before, writes):
+    """For any filters, select lists and options, an update is one message a command with the union of all requests."""
     desk, records, versions = Desk(), {}, {}
 
     def write(key, body):
@@ -204,9 +204,9 @@ def test_an_update_is_the_models_messages(wanted, before, writes):
             continue
         old, new = write(key, body)
         versions[key] = versions.get(key, 0) + 1
-        told = [plain(message) for message in desk.subscriber.take(99)]
+        messages = [plain(message) for message in desk.subscriber.take(99)]
         model = expected(wanted, key, old, new, versions[key])
-        assert sorted(told, key=_order) == sorted(model, key=_order)
+        assert sorted(messages, key=_order) == sorted(model, key=_order)
 
 
 def _order(message):
@@ -215,15 +215,15 @@ def _order(message):
 
 @settings(max_examples=500, derandomize=True, database=None, deadline=None)
 @given(st.lists(st.sampled_from([text for text in SELECTS if text]), min_size=1, max_size=4), BODIES)
-def test_a_union_includes_what_one_of_its_lists_includes(texts, body):
-    """Of any record the union of some select lists sends each place that one of them includes, and no other."""
+def test_a_union_includes_the_paths_of_each_list(texts, body):
+    """The union of select lists sends exactly the places that one of them includes."""
     record = {"id": 1, **body}
     union = Select.union([Select(text.strip("[]"), KeyFields(("/id",))) for text in texts])
     assert union.project(record) == project(record, [SELECTS[text] for text in texts])
 
 
 def test_unions_are_compiled_once_and_bounded(monkeypatch: pytest.MonkeyPatch):
-    """The union of the same lists is kept for the next update; of many, the last ones are."""
+    """The union of the same lists is cached for later updates, and the cache is bounded."""
     monkeypatch.setattr(share, "UNIONS_MAX", 2)
     desk = Desk()
     for number in range(4):

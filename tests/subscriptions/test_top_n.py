@@ -1,4 +1,4 @@
-"""A window has the keys that sorting everything and cutting would give, and tells which moved."""
+"""A window has the keys of sorting and slicing all keys, and returns the keys that entered or left."""
 
 import random
 
@@ -14,27 +14,27 @@ PLACES = st.integers(0, 4)
 
 
 class Sorted:
-    """The same, by sorting everything every time."""
+    """A naive window that sorts all keys each time."""
 
     def __init__(self, top_n, skip_n):
         self.bounds = slice(skip_n, None if top_n is None else skip_n + top_n)
         self.places = {}
 
     def keys(self):
-        """Those in the window, in order."""
+        """The keys in the window, in order."""
         return [key for _, key in sorted((place, key) for key, place in self.places.items())][self.bounds]
 
 
 class Windows(RuleBasedStateMachine):
-    """Both, side by side."""
+    """A window and its model side by side."""
 
     @initialize(top_n=st.none() | st.integers(0, 4), skip_n=st.integers(0, 3))
     def begin(self, top_n, skip_n):
-        """Of any bounds."""
+        """Begin with any bounds."""
         self.window, self.model = TopN(top_n, skip_n), Sorted(top_n, skip_n)
 
     def moved(self, change):
-        """The effect of a change, by the model's keys before and after it."""
+        """The keys that left and entered by a change, from the model's keys before and after it."""
         before = set(self.model.keys())
         change()
         after = set(self.model.keys())
@@ -42,23 +42,23 @@ class Windows(RuleBasedStateMachine):
 
     @rule(key=KEYS, place=PLACES)
     def put(self, key, place):
-        """A new key, or one that is there, at a place that others may have."""
+        """Put a new or existing key at a place that others may share."""
         left, entered = self.moved(lambda: self.model.places.update({key: place}))
         self.agree(self.window.put(key, (place, key)), left, entered)
 
     @rule(key=KEYS)
     def remove(self, key):
-        """One that is there or not."""
+        """Remove a key that may be missing."""
         left, entered = self.moved(lambda: self.model.places.pop(key, None))
         self.agree(self.window.remove(key), left, entered)
 
-    def agree(self, found, left, entered):
-        """The reported effect of a change is its effect."""
-        assert (sorted(found.left), sorted(found.entered)) == (sorted(left), sorted(entered))
+    def agree(self, reported, left, entered):
+        """Check that the reported keys are those that left and entered."""
+        assert (sorted(reported.left), sorted(reported.entered)) == (sorted(left), sorted(entered))
 
     @invariant()
     def same_keys(self):
-        """Both have the same keys in the same order."""
+        """Check that both have the same keys in the same order."""
         if hasattr(self, "window"):
             expected = self.model.keys()
             assert self.window.keys() == expected
@@ -88,34 +88,34 @@ def filled(top_n, skip_n, keys="abcdefgh"):
     ],
 )
 def test_a_key_that_comes(place, left, entered):
-    """Before the window it pushes one in and one out, in it the last out; behind it nothing moves."""
+    """A new key before or in the window pushes the last one out; one behind it moves nothing."""
     window = filled(4, 1)
     assert window.keys() == [b"b", b"c", b"d", b"e"]
     assert window.put(b"x", (place, b"x")) == Moved(left, entered)
 
 
 def test_a_key_that_moves_within_the_window():
-    """Nothing left and nothing entered, though its order has changed."""
+    """A key that moves within the window changes its order, and no key leaves or enters."""
     window = filled(3, 0)
     assert window.put(b"a", ("bb", b"a")) == Moved((), ())
     assert window.keys() == [b"b", b"a", b"c"]
 
 
 def test_a_key_that_moves_out_and_in():
-    """The one behind the window takes its place, and gives it back."""
+    """A key that moves out of the window is replaced by the next one, and pushes it out when it returns."""
     window = filled(3, 0)
     assert window.put(b"a", ("z", b"a")) == Moved((b"a",), (b"d",))
     assert window.put(b"a", ("a", b"a")) == Moved((b"d",), (b"a",))
 
 
 def test_a_key_that_moves_from_before_the_window_behind_it():
-    """The window slides by one."""
+    """A key that moves from before the window to behind it makes the window slide by one."""
     window = filled(2, 2)
     assert window.put(b"a", ("z", b"a")) == Moved((b"c",), (b"e",))
 
 
 def test_an_endless_window():
-    """Without `top_n` all behind the first `skip_n` are in it."""
+    """A window without `top_n` has all keys after the first `skip_n`."""
     window = filled(None, 2, "abc")
     assert window.keys() == [b"c"]
     assert window.remove(b"a") == Moved((b"c",), ())
@@ -124,7 +124,7 @@ def test_an_endless_window():
 
 
 def test_an_empty_window():
-    """With `top_n=0` nothing is ever in it."""
+    """A window with `top_n=0` is always empty."""
     window = filled(0, 1)
     assert window.keys() == []
     assert b"b" not in window
@@ -134,7 +134,7 @@ def test_an_empty_window():
 @settings(max_examples=20, deadline=None, print_blob=True)
 @given(st.integers(0, 2**32), st.integers(1, 3000), st.integers(0, 3000))
 def test_many_keys(seed, top_n, skip_n):
-    """With thousands of keys, in more than one piece of the sorted list, it is the same."""
+    """A window of thousands of keys, in several pieces of the sorted list, agrees with the model."""
     random_ = random.Random(seed)
     window, model = TopN(top_n, skip_n), Sorted(top_n, skip_n)
     keys = [b"%d" % number for number in range(5000)]

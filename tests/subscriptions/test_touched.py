@@ -1,4 +1,4 @@
-"""Deltas of a conflated topic: the header `touched` of a SOW record is part of each delta that is computed from it."""
+"""The header `touched` of a SOW record is part of each delta of a conflated topic that is computed from it."""
 
 import json
 
@@ -12,14 +12,14 @@ RECORD = {"id": 7, "state": "open", "note": "-", "ref": 1}
 
 @pytest.fixture
 def desk():
-    """One record is there."""
+    """A desk with one record."""
     desk = Desk()
     desk.take(desk.record(7, json.dumps(RECORD).encode()))
     return desk
 
 
-def came_back(desk, *pointers, **fields):
-    """The next SOW record of the key: some paths moved in the interval and came back."""
+def put_touched(desk, *pointers, **fields):
+    """Write the next SOW record of the key, with paths that changed and changed back in the interval."""
     touched = json.dumps(pointers).encode()
     desk.take(desk.record(7, json.dumps(RECORD | fields).encode(), touched=touched))
 
@@ -27,47 +27,47 @@ def came_back(desk, *pointers, **fields):
 @pytest.mark.parametrize("call", ["delta_subscribe", "sow_and_delta_subscribe"])
 @pytest.mark.parametrize("options", ["", "no_empties", "oof", "no_empties,oof"])
 @pytest.mark.parametrize("filter_text", [None, "/id = 7"])
-def test_values_that_came_back_are_delivered(desk, call, options, filter_text):
-    """The example of conflation.md: state and note moved and came back, ref did not, whatever the options."""
+def test_values_that_changed_back_are_delivered(desk, call, options, filter_text):
+    """Values that changed back are delivered under all options, as in the example of conflation.md."""
     desk.subscribe(call, filter_text, options)
-    desk.heard()
-    came_back(desk, "/state", "/note")
-    assert desk.heard() == ["delta {id:7,note:-,state:open}"]
-    came_back(desk, "/state", ref=2)
-    assert desk.heard() == ["delta {id:7,ref:2,state:open}"]
+    desk.take_messages()
+    put_touched(desk, "/state", "/note")
+    assert desk.take_messages() == ["delta {id:7,note:-,state:open}"]
+    put_touched(desk, "/state", ref=2)
+    assert desk.take_messages() == ["delta {id:7,ref:2,state:open}"]
 
 
 @pytest.mark.parametrize(
     ("select", "delta"), [("-/,+/note", ["delta {id:7,note:-}"]), ("-/state,-/note", []), ("-/ref", None)]
 )
-def test_only_selected_paths_that_came_back_are_delivered(desk, select, delta):
-    """With `select` a delta has what was touched and is selected; with `no_empties` nothing of it is no message."""
+def test_only_selected_paths_that_changed_back_are_delivered(desk, select, delta):
+    """With `select` a delta has the selected touched paths; with `no_empties` none of them means no message."""
     desk.subscribe("sow_and_delta_subscribe", None, f"no_empties,select=[{select}]")
-    desk.heard()
-    came_back(desk, "/state", "/note")
-    assert desk.heard() == (["delta {id:7,note:-,state:open}"] if delta is None else delta)
+    desk.take_messages()
+    put_touched(desk, "/state", "/note")
+    assert desk.take_messages() == (["delta {id:7,note:-,state:open}"] if delta is None else delta)
 
 
-def test_updates_that_are_conflated_again_keep_what_was_touched(desk):
+def test_updates_that_are_conflated_again_keep_their_touched_paths(desk):
     """A subscription's own conflation delivers the paths touched by any of the updates that it folds."""
     desk.subscribe("sow_and_delta_subscribe", None, "conflation=100ms")
-    desk.heard()
-    came_back(desk, "/state")
-    came_back(desk, "/note", ref=2)
+    desk.take_messages()
+    put_touched(desk, "/state")
+    put_touched(desk, "/note", ref=2)
     desk.pass_ms(100)
-    assert desk.heard() == ["delta {id:7,note:-,ref:2,state:open}"]
+    assert desk.take_messages() == ["delta {id:7,note:-,ref:2,state:open}"]
 
 
-def test_a_record_that_comes_into_focus_is_whole(desk):
-    """Touched paths add nothing to a full record."""
+def test_a_record_that_comes_into_focus_is_full(desk):
+    """A record that comes into focus is sent in full, to which touched paths add nothing."""
     desk.subscribe("delta_subscribe", "/ref = 2")
-    came_back(desk, "/state", ref=2)
-    assert desk.heard() == ["publish {id:7,note:-,ref:2,state:open}"]
+    put_touched(desk, "/state", ref=2)
+    assert desk.take_messages() == ["publish {id:7,note:-,ref:2,state:open}"]
 
 
 def test_a_header_that_no_worker_writes_ends_the_subscription(desk):
-    """The error names the record's place and the header."""
+    """A `touched` header that no worker writes ends the subscription with the record's place."""
     desk.subscribe("delta_subscribe")
     desk.take(desk.record(7, json.dumps(RECORD).encode(), touched=b"[1]"))
     with pytest.raises(Stop, match=r"orders: partition 1, offset 102 .* is not what a worker writes: .*touched is"):
-        desk.heard()
+        desk.take_messages()

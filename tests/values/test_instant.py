@@ -1,4 +1,4 @@
-"""Instants: ISO 8601 texts and the times of message types."""
+"""Instants are compared across ISO 8601 texts and the times of message types."""
 
 from datetime import UTC, date, datetime, timedelta, timezone
 from fractions import Fraction
@@ -15,7 +15,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def exact(instant):
-    """An instant as one exact number of seconds."""
+    """The exact number of seconds of an instant."""
     return instant.seconds + Fraction(int(instant.fraction or 0), 10 ** len(instant.fraction))
 
 
@@ -39,7 +39,7 @@ def exact(instant):
     ],
 )
 def test_texts_of_one_instant_are_equal(text, same):
-    """Precision, zone, format and separators make no difference to the instant that a text names."""
+    """Texts of one instant are equal in any precision, zone, format and separator."""
     assert instant_of_text(text) == instant_of_text(same) is not None
 
 
@@ -79,7 +79,7 @@ def test_texts_of_one_instant_are_equal(text, same):
     ],
 )
 def test_other_texts_are_no_instants(text):
-    """A text with a wrong field, an extra character or another calendar is an ordinary text."""
+    """A text with a wrong field, an extra character or another calendar is no instant."""
     assert instant_of_text(text) is None
 
 
@@ -108,7 +108,7 @@ def test_a_text_names_the_instant_that_python_computes(moment, offset_min, fract
 @settings(derandomize=True)
 @given(st.lists(st.text("0123456789", max_size=12), min_size=2, max_size=2))
 def test_instants_of_one_second_are_ordered_by_their_fractions(fractions):
-    """However many digits a fraction has, instants compare as the exact numbers do."""
+    """Instants are ordered as exact numbers, with any number of digits in their fractions."""
     one, other = (instant_of_text(f"2024-01-01T00:00:00{f and '.' + f}Z") for f in fractions)
     assert (one < other) == (exact(one) < exact(other))
     assert (one == other) == (exact(one) == exact(other))
