@@ -12,9 +12,10 @@ import signal
 import uuid
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import pytest
+import structlog
 from hypothesis import is_hypothesis_test, settings
 
 from processor.tools.broker import EmbeddedBroker
@@ -30,6 +31,8 @@ settings.register_profile("repeatable", deadline=None, print_blob=True, derandom
 settings.register_profile("random", deadline=None, print_blob=True, derandomize=False, database=None)
 settings.load_profile("repeatable")
 
+_NO_CACHE: Final = {"cache_logger_on_first_use": False}
+
 
 @pytest.fixture(scope="session")
 def bootstrap() -> Iterator[str]:
@@ -41,6 +44,15 @@ def bootstrap() -> Iterator[str]:
         yield broker.bootstrap
         # A client that a test left in a circle of objects would live on, and write to stderr that its broker is down.
         gc.collect()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _loggers_are_not_cached() -> Iterator[None]:
+    """Let `capture_logs` see each line: a logger cached by a command in this process keeps the command's processors."""
+    configure = structlog.configure
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(structlog, "configure", lambda **settings: configure(**settings | _NO_CACHE))
+        yield
 
 
 @pytest.fixture

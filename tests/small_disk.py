@@ -1,4 +1,4 @@
-"""A file system of a few megabytes, which only root can mount: tests fill it, enlarge it and unmount it."""
+"""A file system of a few megabytes, mounted by root, that tests can fill, enlarge and remove."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SmallDisk:
     """A file system in memory, mounted on a directory."""
 
     def __init__(self, path: Path, size: int) -> None:
-        """Mount the file system; the test is skipped where mounting is not allowed."""
+        """Mount the file system; skip the test if that is not allowed."""
         self.path = path
         path.mkdir()
         done = _run("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path))
@@ -26,7 +26,7 @@ class SmallDisk:
             pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
 
     def leave_only(self, size: int) -> None:
-        """Fill the file system until the given number of bytes is left, rounded to a page."""
+        """Fill the file system until this many bytes are free, rounded to a page."""
         status = os.statvfs(self.path)
         fill = max(0, status.f_bavail * status.f_frsize - size)
         with (self.path / "filler").open("wb") as file:
@@ -37,7 +37,7 @@ class SmallDisk:
         self._remount(f"size={size}")
 
     def forbid_writing(self) -> None:
-        """Remount the file system read-only."""
+        """Make the file system read-only."""
         self._remount("ro")
 
     def _remount(self, option: str) -> None:
@@ -45,15 +45,15 @@ class SmallDisk:
         assert done.returncode == 0, done.stderr
 
     def unmount(self) -> None:
-        """Unmount the file system at once, even while it is in use."""
+        """Unmount the file system at once, even if a process uses it."""
         done = _run("umount", "--lazy", str(self.path))
         assert done.returncode == 0, done.stderr
 
 
 @contextmanager
 def small_disks(directory: Path) -> Iterator[Callable[[int], SmallDisk]]:
-    """Makes file systems of a given size, and unmounts them all at the end."""
-    made: list[SmallDisk] = []
+    """Yield a function that makes disks of a size; all of them are unmounted at the end."""
+    disks: list[SmallDisk] = []
 
     def make(size: int) -> SmallDisk:
         disks.append(SmallDisk(directory / f"disk-{len(disks)}", size))

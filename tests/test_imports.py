@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import importlib
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -95,3 +97,27 @@ def test_class_names_are_unique() -> None:
     twice = {name: places for name, places in classes_by_name(sources()).items() if len(places) > 1}
     listed = "\n".join(f"{name}: {', '.join(places)}" for name, places in sorted(twice.items()))
     assert len(twice) <= NAMES_TWICE_MAX, listed
+
+
+def exists(module: str, name: str) -> bool:
+    """Whether a module has the name, or a package has the module."""
+    if hasattr(importlib.import_module(module), name):
+        return True
+    with contextlib.suppress(ModuleNotFoundError):
+        importlib.import_module(f"{module}.{name}")
+        return True
+    return False
+
+
+def test_every_name_that_a_test_program_imports_exists():
+    """The programs run for hours and rarely, so a name that was renamed elsewhere is found here."""
+    missing = []
+    for path in sorted((ROOT / "tests" / "programs").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (module := node.module or "").split(".")[0] in (*PACKAGES, "tests"):
+                missing += [
+                    f"{path.relative_to(ROOT)}:{node.lineno}: {module} has no {alias.name}"
+                    for alias in node.names
+                    if not exists(module, alias.name)
+                ]
+    assert missing == []

@@ -25,7 +25,6 @@ import psutil
 from processor.config import load as load_settings
 from processor.hosting.pipeline import specs
 from processor.kafka.admin.admin import Admin
-from processor.topics.family import topic_name
 from tests.programs.benchmarks.figures import Figures, write
 from tests.programs.benchmarks.load import load
 from tests.programs.benchmarks.throughput import PARTITIONS, broker, print_progress, worker, write_settings
@@ -51,10 +50,10 @@ def main() -> None:
         settings = write_settings(directory / name, name, bootstrap)
         admin = Admin({"bootstrap.servers": bootstrap})
         created = admin.create(specs(load_settings(settings)))
-        if topic_name(name, "publish") in created:
+        if f"{name}.publish" in created:
             print_progress(f"loading {arguments.deltas:,} records of {arguments.keys:,} keys")
-            load(bootstrap, topic_name(name, "publish"), arguments.deltas, arguments.keys)
-        count = sum(admin.end_offsets(topic_name(name, "publish"), range(PARTITIONS)).values())
+            load(bootstrap, f"{name}.publish", arguments.deltas, arguments.keys)
+        count = sum(admin.end_offsets(f"{name}.publish", range(PARTITIONS)).values())
         if not arguments.topic:
             cleanup.callback(admin.delete, created)
         print(f"{'':12}{'records/s':>12}{'seconds':>9}{'CPU s/M':>9}{'a Python':>10}{'JVM':>9}   {count:,} records")
@@ -137,7 +136,7 @@ def _merge(arguments: argparse.Namespace) -> dict[str, Any]:
     )
     options = {"kafka.bootstrap.servers": arguments.bootstrap}
     ends = Admin({"bootstrap.servers": arguments.bootstrap}).end_offsets(
-        topic_name(arguments.topic, "publish"), range(PARTITIONS)
+        f"{arguments.topic}.publish", range(PARTITIONS)
     )
     begun_s = time.monotonic()
     small = {partition: min(end, _SMALL_RECORDS) for partition, end in ends.items()}
