@@ -17,7 +17,7 @@ from rich.terminal_theme import MONOKAI
 
 import processor.tools.demo.run as demo
 from processor.tools.demo import DemoOptions, run_demo
-from processor.tools.demo.display.live_view import View, screen
+from processor.tools.demo.display.live_view import LiveView, screen
 
 FILE: Final = Path(__file__).parents[3] / "processor" / "docs" / "pictures" / "demo.svg"
 SECONDS: Final = 30.0
