@@ -46,7 +46,7 @@ font-size: {char_height}px; line-height: {line_height}px }}
 """
 
 
-class RecordingView(View):
+class RecordingView(LiveView):
     """The demo's view, which keeps a frame every few seconds."""
 
     def __init__(self, console: Console) -> None:
@@ -90,7 +90,7 @@ def animate(frames: list[str]) -> str:
 
 def main() -> int:
     """Record a run of the demo, and write the picture if the run passed its own check."""
-    demo.View = RecordingView  # type: ignore[misc]
+    demo.LiveView = RecordingView  # type: ignore[misc]
     code = run_demo(DemoOptions(seconds=SECONDS))
     if code == 0:
         file = Path(sys.argv[1]) if len(sys.argv) > 1 else FILE
