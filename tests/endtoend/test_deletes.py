@@ -123,7 +123,7 @@ def test_a_worker_killed_in_the_middle_leaves_the_rest_to_its_successor(large: W
     begin = _end(world)
     with Client("desk", world.config) as client:
         future = client.sow_delete(world.name, filter="/state = 'done'", ack="stats")
-        client._publishing.deliver(PATIENCE_S)
+        client._sender().deliver(PATIENCE_S)
         world.publish(orders(range(0, COUNT, 5), "done"))
         victim = world.start(crash=("after apply", 2))
         victim.process.wait(PATIENCE_S)
