@@ -35,6 +35,7 @@ from processor.kafka.admin.answers import (
     retained_ms,
     values,
 )
+from processor.kafka.admin.committed_offsets import CommittedOffsets
 from processor.kafka.admin.descriptions import GroupQuestion, TopicQuestion, ask_groups
 from processor.kafka.admin.topic_creation import create_topics, delete_topics
 from processor.kafka.refusals import Refusals
@@ -91,6 +92,7 @@ class Admin:
             raise ConfigurationError(f"the section `kafka` of the settings: {kafka_errors.of(error).str()}") from None
         self._looking = InBackground("looking for brokers", self._look)
         self.renewal = Renewal(self.refresh, self._renew)  # Replaces the client when a request stays unanswered.
+        self._committed = CommittedOffsets(kafka, is_stable=True)
         self.looked_s = 0.0  # When a broker last answered `refresh`, by the monotonic clock.
 
     def cluster(self, timeout_s: float = _TIMEOUT_S) -> Cluster:
@@ -147,6 +149,7 @@ class Admin:
         """Replace the client: the present one may wait for a broker that is dead."""
         properties.log.warning("no answer from Kafka; connecting anew")
         leave(self._swap(AdminClient(self._properties)))
+        self._committed.renew()
 
     def _swap(self, client: AdminClient) -> AdminClient:
         former, self._client = self._client, client
@@ -391,10 +394,7 @@ class Admin:
     def ask_committed(self, group: str, topic: str, partitions: Sequence[int]) -> Answers[Committed]:
         """Request the committed offsets of a group; the answers are read later.
 
-        While an undecided transaction holds the offset of a partition, the answer is `UNSTABLE_OFFSET_COMMIT`.
+        While an undecided transaction holds the offset of a partition, there is no answer, or `UNSTABLE_OFFSET_COMMIT`.
         """
-        places = [TopicPartition(topic, partition) for partition in partitions]
-        future = self._client.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group, places)], require_stable=True, request_timeout=COORDINATOR_TIMEOUT_S
-        )[group]
+        future = self._committed.ask(group, ((topic, partition) for partition in partitions), ASK_TIMEOUT_S)
         return Answers(dict.fromkeys(partitions, future), committed_of)

@@ -119,7 +119,7 @@ def offset_of(_partition: int, answer: Any) -> int:
 
 def committed_of(partition: int, answer: Any) -> Committed:
     """The committed offset of a partition in an answer; a partition that is missing there was not answered."""
-    place = next((place for place in answer.topic_partitions if place.partition == partition), None)
+    place = next((place for place in answer if place.partition == partition), None)
     if place is None:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the answer lacks this partition"))
     if place.error is not None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from processor.errors import Stop
 from processor.kafka import errors as kafka_errors
 from processor.kafka import properties
-from processor.kafka.admin.answers import COORDINATOR_TIMEOUT_S, in_time
+from processor.kafka.admin.answers import in_time
+from processor.kafka.admin.committed_offsets import CommittedOffsets
 from processor.kafka.admin.descriptions import ask_groups
 from processor.kafka.renewal import leave
 
@@ -29,6 +30,7 @@ class GroupInspector:
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         self._kafka = kafka
+        self._committed = CommittedOffsets(kafka, is_stable=False)
 
     @cached_property
     def _client(self) -> AdminClient:
@@ -60,22 +62,15 @@ class GroupInspector:
             BrokerUnavailable: no answer in time.
             Stop: Kafka refuses.
         """
-        asked = {
-            group: self._client.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group, [TopicPartition(*place) for place in places])],
-                request_timeout=COORDINATOR_TIMEOUT_S,
-            )[group]
-            for group, places in places_of.items()
-        }
+        asked = {group: self._committed.ask(group, places, timeout_s) for group, places in places_of.items()}
         offsets: dict[str, dict[tuple[str, int], int | None]] = {}
         for group, future in asked.items():
             answer = in_time(future, timeout_s)
             if isinstance(answer, KafkaException):
-                self._give_up()
+                self._committed.renew()
                 raise kafka_errors.stop(answer, f"asking for the offsets of the group {group}") from answer
-            places = answer.topic_partitions
             offsets[group] = {
-                (place.topic, place.partition): place.offset if place.offset >= 0 else None for place in places
+                (place.topic, place.partition): place.offset if place.offset >= 0 else None for place in answer
             }
         return offsets
 
