@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from processor.kafka.admin.admin import Admin
 from processor.kafka.admin.committed_offsets import CommittedOffsets
@@ -43,10 +43,33 @@ def test_a_new_connection_gives_the_same_answer(committed: tuple[CommittedOffset
     """After `renew` the former consumer is closed, and another one asks."""
     asked, name = committed
     first = offsets(asked, name)
-    former = asked._consumers[name]._consumer
+    former = asked._consumers[name, True]
     asked.renew()
     assert offsets(asked, name) == first
-    assert asked._consumers[name]._consumer is not former
+    assert asked._consumers[name, True] is not former
+
+
+@pytest.mark.broker
+def test_an_undecided_offset_differs_from_a_silent_kafka(
+    committed: tuple[CommittedOffsets, str], bootstrap: str
+) -> None:
+    """The partition of an open transaction has the error that says so; the other one has its answer."""
+    asked, name = committed
+    kafka = {"bootstrap.servers": bootstrap}
+    writer = Producer(kafka | {"transactional.id": name})
+    writer.init_transactions(30)
+    writer.begin_transaction()
+    group = Consumer(kafka | {"group.id": name})
+    writer.send_offsets_to_transaction([TopicPartition(name, 0, 3)], group.consumer_group_metadata(), 30)
+    for places in ([(name, 0)], [(name, 0), (name, 1)]):
+        with pytest.raises(KafkaException) as failed:
+            asked.ask(name, places, 2.0).result(TIMEOUT_S)
+        assert failed.value.args[0].code() == KafkaError.UNSTABLE_OFFSET_COMMIT
+    [ready] = asked.ask(name, [(name, 1)], 2.0).result(TIMEOUT_S)
+    assert ready.offset == 7
+    writer.commit_transaction(30)
+    assert offsets(asked, name) == {0: 3, 1: 7}
+    group.close()
 
 
 def test_without_an_answer_the_request_fails_in_time() -> None:

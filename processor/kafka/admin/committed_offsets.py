@@ -6,8 +6,9 @@ import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from processor.kafka import errors as kafka_errors
 from processor.kafka import properties
 from processor.kafka.renewal import leave
 
@@ -17,11 +18,12 @@ if TYPE_CHECKING:
 FutureOffsets: TypeAlias = Future[list[TopicPartition]]
 """The partitions with their committed offsets, or the `KafkaException` of the whole request."""
 
-_UNSTABLE: Final = {"isolation.level": "read_uncommitted"}
+_DECIDED: Final = {"isolation.level": "read_committed"}
+_LATEST: Final = {"isolation.level": "read_uncommitted"}
 
 
 class CommittedOffsets:
-    """Asks for the committed offsets of groups, each by a consumer of its own; connects with the first request.
+    """Asks for the committed offsets of groups, by a consumer for each; connects with the first request.
 
     An admin client could ask too, but the answer of a broker that is no longer the group's coordinator makes librdkafka
     read a null pointer, and the process dies (its issue 5040; seen with 2.16 when two brokers of three were killed).
@@ -35,48 +37,51 @@ class CommittedOffsets:
             is_stable: whether to wait for the end of a transaction that commits offsets of the group.
         """
         self._kafka = kafka
-        self._level = {} if is_stable else _UNSTABLE
-        self._consumers: dict[str, _GroupConsumer] = {}
+        self._is_stable = is_stable
+        self._lock = threading.Lock()
+        self._consumers: dict[tuple[str, bool], Consumer] = {}
 
     def ask(self, group: str, places: Iterable[tuple[str, int]], timeout_s: float) -> FutureOffsets:
-        """Request the offsets of partitions, `(topic, number)`; requests about one group are answered in turn."""
-        if group not in self._consumers:
-            self._consumers[group] = _GroupConsumer(properties.log_reader(self._kafka, group=group) | self._level)
-        return self._consumers[group].ask([TopicPartition(*place) for place in places], timeout_s)
+        """Request the offsets of partitions, `(topic, number)`, on a thread of its own.
 
-    def renew(self) -> None:
-        """Have the next requests sent on new connections."""
-        for consumer in list(self._consumers.values()):
-            consumer.is_stale = True
-
-
-class _GroupConsumer:
-    """A consumer that is used by one thread at a time, and closed by none that does not use it."""
-
-    def __init__(self, kafka: Mapping[str, str]) -> None:
-        self.is_stale = False
-        self._properties = dict(kafka)
-        self._lock = threading.Lock()
-        self._consumer: Consumer | None = None
-
-    def ask(self, places: list[TopicPartition], timeout_s: float) -> FutureOffsets:
+        If a transaction of the group stays undecided for one of them, the answer is `UNSTABLE_OFFSET_COMMIT` for all:
+        librdkafka waits in silence until all are stable. A request for one partition alone gets its own answer.
+        """
         answer: FutureOffsets = Future()
-        asked = (places, timeout_s, answer)
+        asked = (group, [TopicPartition(*place) for place in places], timeout_s, answer)
         threading.Thread(target=self._answer, args=asked, name="committed offsets", daemon=True).start()
         return answer
 
-    def _answer(self, places: list[TopicPartition], timeout_s: float, answer: FutureOffsets) -> None:
+    def renew(self) -> None:
+        """Have the next requests sent on new connections; requests under way end on the present ones."""
         with self._lock:
-            try:
-                answer.set_result(self._connected().committed(places, timeout_s))
-            except Exception as error:  # noqa: BLE001 - the caller raises it.
-                answer.set_exception(error)
+            former, self._consumers = self._consumers, {}
+        leave(former, former.clear)
 
-    def _connected(self) -> Consumer:
-        if self.is_stale and self._consumer is not None:
-            former, self._consumer = self._consumer, None
-            leave(former, former.close)
-        self.is_stale = False
-        if self._consumer is None:
-            self._consumer = Consumer(self._properties)
-        return self._consumer
+    def _answer(self, group: str, places: list[TopicPartition], timeout_s: float, answer: FutureOffsets) -> None:
+        try:
+            if self._is_stable:
+                answer.set_result(self._stable(group, places, timeout_s / 2))
+            else:
+                answer.set_result(self._consumer(group, is_stable=False).committed(places, timeout_s))
+        except Exception as error:  # noqa: BLE001 - the caller raises it.
+            answer.set_exception(error)
+
+    def _stable(self, group: str, places: list[TopicPartition], timeout_s: float) -> list[TopicPartition]:
+        """The offsets after the end of every transaction; each of two requests has this time limit."""
+        try:
+            return self._consumer(group, is_stable=True).committed(places, timeout_s)
+        except KafkaException as error:
+            if not kafka_errors.is_unanswered(error):
+                raise
+        # Kafka is away, or librdkafka repeats the request because an offset is undecided: the answer without waiting
+        # for transactions shows which.
+        self._consumer(group, is_stable=False).committed(places, timeout_s)
+        raise KafkaException(KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT))
+
+    def _consumer(self, group: str, *, is_stable: bool) -> Consumer:
+        with self._lock:
+            if (group, is_stable) not in self._consumers:
+                level = _DECIDED if is_stable else _LATEST
+                self._consumers[group, is_stable] = Consumer(properties.log_reader(self._kafka, group=group) | level)
+            return self._consumers[group, is_stable]
