@@ -9,14 +9,15 @@ KAFKA = {"bootstrap.servers": "nowhere:1"}
 
 def member(more=None, **keywords):
     """The properties of a group's member."""
-    return properties.group_member(KAFKA | (more or {}), group="g", session_timeout_s=8.0, **keywords)
+    return properties.group_member(KAFKA | (more or {}), **{"group": "g", "session_timeout_s": 8.0} | keywords)
 
 
 def test_the_classic_protocol_has_a_session_and_an_assignor():
     """The classic protocol gets a session timeout and an assignor that stops only the moving partitions."""
     chosen = member()
-    assert (chosen["session.timeout.ms"], chosen["heartbeat.interval.ms"]) == ("8000", "2000")
+    assert (chosen["session.timeout.ms"], chosen["heartbeat.interval.ms"]) == ("8000", "1000")
     assert chosen["partition.assignment.strategy"] == "cooperative-sticky"
+    assert member(session_timeout_s=2.0)["heartbeat.interval.ms"] == "500", "a lost heartbeat loses no session"
     assert "group.instance.id" not in chosen
 
 
