@@ -47,7 +47,7 @@ def apply_before_commit() -> None:
         self.store.apply(changes, Progress(self.position, int(time.time() * 1000)))
 
     LayeredState.put_many = put_many  # type: ignore[method-assign]
-    arm("abort", 1)
+    arm("abort", 2)  # With offsets of a first transaction: without any, the partition would rightly be held.
 
 
 def offsets_not_in_the_transaction() -> None:
