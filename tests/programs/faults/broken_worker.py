@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from processor.builtin.delta_merge.deduplication import Deduplicator
 from processor.cli.main import main
 from processor.kafka.producers.transactional_producer import TransactionalProducer
+from processor.runtime.recovery.input_position import InputPositions
 from processor.runtime.task import Task
 from processor.store.contract import Progress
 from processor.store.layered_state import LayeredState
@@ -47,17 +48,18 @@ def apply_before_commit() -> None:
         self.store.apply(changes, Progress(self.position, int(time.time() * 1000)))
 
     LayeredState.put_many = put_many  # type: ignore[method-assign]
-    arm("abort", 2)  # With offsets of a first transaction: without any, the partition would rightly be held.
+    arm("abort", 1)
 
 
 def offsets_not_in_the_transaction() -> None:
-    """Commit the records without the input offsets, and then let the worker die."""
+    """Commit the records without the input's offsets and positions, and then let the worker die."""
     original = TransactionalProducer.begin_commit
 
     def begin_commit(self: TransactionalProducer, topic: str, _: Any, group_metadata: Any, **more: Any) -> None:
         original(self, topic, {}, group_metadata, **more)
 
     TransactionalProducer.begin_commit = begin_commit  # type: ignore[method-assign]
+    InputPositions.stage = lambda *_: None  # type: ignore[method-assign]
     arm("after commit, before apply", 1)
 
 
