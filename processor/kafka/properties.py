@@ -15,11 +15,11 @@ _FRAMING_BYTES: Final = 1024 * 1024  # Keys, headers and protocol overhead of a 
 PRODUCED_BYTES_MAX: Final = MESSAGE_MAX_BYTES + _FRAMING_BYTES
 """The size of the largest record that a producer accepts."""
 _MEMBERSHIP: Final = frozenset(("group.protocol", "group.remote.assignor"))  # For members of groups only.
-# For members of groups, too: other clients keep librdkafka's own limits, which depend on one another.
 # A member learns of a rebalance, and that its coordinator has moved, by a heartbeat. After a broker's death there is no
 # coordinator for up to 14 s: with an interval of 5 s, sessions of 20 s were lost in 4 of 43 kills, and new members wait
 # until those before them expire.
 _HEARTBEAT_S: Final = 1.0
+# For members of groups, too: other clients keep librdkafka's own limits, which depend on one another.
 _MEMBER_LIMITS: Final = frozenset(("session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms"))
 _POLL_INTERVAL_S: Final = 300.0
 _FETCH_BYTES_MAX: Final = 1024**3  # librdkafka accepts a little less than 2 GiB.
@@ -62,7 +62,7 @@ def consumer(kafka: Mapping[str, str], *, group: str) -> dict[str, Any]:
 
 
 def is_new_protocol(kafka: Mapping[str, str]) -> bool:
-    """Whether the brokers assign the partitions (KIP-848), and not the members."""
+    """Return whether the brokers assign the partitions (KIP-848), and not the members."""
     return kafka.get("group.protocol", "classic").lower() == "consumer"
 
 

@@ -40,7 +40,7 @@ def test_offsets_of_a_group_are_answered(committed: tuple[CommittedOffsets, str]
 
 @pytest.mark.broker
 def test_a_new_connection_gives_the_same_answer(committed: tuple[CommittedOffsets, str]) -> None:
-    """After `renew` the former consumer is closed, and another one asks."""
+    """After `renew` another consumer asks than before."""
     asked, name = committed
     first = offsets(asked, name)
     former = asked._consumers[name, True]

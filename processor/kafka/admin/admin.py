@@ -394,7 +394,7 @@ class Admin:
     def ask_committed(self, group: str, topic: str, partitions: Sequence[int]) -> Answers[Committed]:
         """Request the committed offsets of a group; the answers are read later.
 
-        While an undecided transaction holds the offset of a partition, there is no answer, or `UNSTABLE_OFFSET_COMMIT`.
+        While an undecided transaction holds the offset of a partition, the answer is `UNSTABLE_OFFSET_COMMIT`.
         """
         future = self._committed.ask(group, ((topic, partition) for partition in partitions), ASK_TIMEOUT_S)
         return Answers(dict.fromkeys(partitions, future), committed_of)

@@ -75,7 +75,7 @@ class Answers(Generic[_T]):
 
     @property
     def is_over(self) -> bool:
-        """Whether every answer was taken."""
+        """True if every answer was taken."""
         return not self._futures
 
     @property
