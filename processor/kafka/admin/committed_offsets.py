@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 FutureOffsets: TypeAlias = Future[list[TopicPartition]]
 """The partitions with their committed offsets, or the `KafkaException` of the whole request."""
 
-_DECIDED: Final = {"isolation.level": "read_committed"}
-_LATEST: Final = {"isolation.level": "read_uncommitted"}
+# Every consumer of ours reads committed records only, and then librdkafka waits for stable offsets, too.
+_WITHOUT_WAITING: Final = {"isolation.level": "read_uncommitted"}
 
 
 class CommittedOffsets:
@@ -82,6 +82,6 @@ class CommittedOffsets:
     def _consumer(self, group: str, *, is_stable: bool) -> Consumer:
         with self._lock:
             if (group, is_stable) not in self._consumers:
-                level = _DECIDED if is_stable else _LATEST
-                self._consumers[group, is_stable] = Consumer(properties.log_reader(self._kafka, group=group) | level)
+                own = {} if is_stable else _WITHOUT_WAITING
+                self._consumers[group, is_stable] = Consumer(properties.log_reader(self._kafka, group=group) | own)
             return self._consumers[group, is_stable]
