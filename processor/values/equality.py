@@ -21,7 +21,7 @@ _SUBCLASSED: Final = (float, dict)
 
 
 def strictly_equal(one: Value, other: Value) -> bool:
-    """Whether two values are the same, to any depth. NaN is the same as NaN.
+    """Return whether two values are the same, to any depth. NaN is the same as NaN.
 
     The order of an object's members is no difference, as a delta names members one by one. Inside an array it is one:
     an array is sent and replaced whole, so only equal bytes are the same array.
@@ -53,7 +53,7 @@ def strictly_equal(one: Value, other: Value) -> bool:
 
 
 def _clearly_differ(one: Value, other: Value) -> bool:
-    """Whether two arrays differ for Python too, and not by a NaN alone: a fast answer for most that differ."""
+    """Return whether two arrays differ for Python too, and not by a NaN alone: a fast answer for most that differ."""
     try:
         return len(one) != len(other) or (
             one != other and any(a != b and not _equal_arrays((a,), (b,)) for a, b in zip(one, other, strict=True))

@@ -14,7 +14,7 @@ class FieldType(NamedTuple):
     kinds: frozenset[ValueKind] | None = None
     """The kinds of its values. None: no schema restricts them. Empty: the schema has no such field."""
     any_number: bool = False
-    """Whether a number of any size and precision can be written there, as in JSON.
+    """True if a number of any size and precision can be written there, as in JSON.
 
     If not, a sum of doubles is rounded to a double, and one that does not fit in 64 bits or in the field's decimals is
     rejected.

@@ -164,7 +164,7 @@ _BY_NAME: Final[dict[tuple[str, str], Callable[[Value], Instant]]] = {
 
 @functools.cache
 def _reader(kind: type) -> Callable[[Value], Instant | None] | None:
-    """How the values of a type are read; None for types that are no times."""
+    """The reader of a type's values; None for types that are no times."""
     if issubclass(kind, str):
         return instant_of_text
     if issubclass(kind, datetime):

@@ -13,13 +13,13 @@ DECIMAL_TEXT: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)", re.ASCII)
 
 
 def is_decimal128(value: Value) -> bool:
-    """Whether a value is BSON's decimal, of 34 digits. The package bson need not be installed: it goes by the name."""
+    """True if a value is BSON's decimal, of 34 digits. The package bson need not be installed: it goes by the name."""
     kind = type(value)
     return kind.__name__ == "Decimal128" and kind.__module__.startswith("bson.")
 
 
 def is_number(value: Value) -> bool:
-    """Whether a value is a finite number; a bool is none."""
+    """Return whether a value is a finite number; a bool is none."""
     kind = type(value)
     if kind is int:
         return True
