@@ -45,7 +45,7 @@ class Stored(NamedTuple):
     value: bytes
     """The encoded record: byte for byte the value on the SOW topic."""
     expires_at_ms: int = 0
-    """When it expires, milliseconds since the epoch; 0 is never."""
+    """Time of its expiry, milliseconds since the epoch; 0 is never."""
     source_offset: int = -1
     """Offset of the input record this state came from, where the SOW record has a header `source`; else -1."""
     expiration: bytes = b""
@@ -94,5 +94,5 @@ _REASON: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
 def is_reject_reason(reason: str) -> bool:
-    """Whether a text can be a reject reason, also a label of metrics: a word of lower-case letters, digits and `_`."""
+    """True if a text can be a reject reason, also a label of metrics: a word of lower-case letters, digits and `_`."""
     return _REASON.fullmatch(reason) is not None

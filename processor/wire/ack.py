@@ -14,12 +14,15 @@ if TYPE_CHECKING:
     from processor.record import Outgoing
 
 AckType: TypeAlias = Literal["received", "processed", "completed", "persisted", "stats"]
-"""How far a command has come: read by a worker, merged, sent to subscribers, committed and replicated; `stats` is the
+"""Progress of a command: read by a worker, merged, sent to subscribers, committed and replicated; `stats` is the
 number of deleted records."""
 
 ACK_TYPES: Final[tuple[AckType, ...]] = ("received", "processed", "completed", "persisted", "stats")
 """In the order in which a command gets them; `persisted` may come last."""
 
+
+CONFLICT: Final = "conflict"
+"""The reason of a failure whose command expected another version of the record; it is no dead letter."""
 
 TEXT_BYTES_MAX: Final = 1024
 """Longest client, command id, correlation id and SOW key of a command."""
@@ -29,12 +32,12 @@ class Ack(NamedTuple):
     """The answer to one command."""
 
     status: Literal["success", "failure"]
-    """Whether the command was carried out."""
+    """True if the command was carried out."""
     reason: str | None
     """Of a failure: a reason of the dead-letter topic, a colon, one sentence. Of a success: None, or one word, such as
     `duplicate`."""
     ack_type: AckType
-    """How far the command has come."""
+    """Progress of the command."""
     topic: str
     """The SOW topic."""
     sow_key: str | None
@@ -46,7 +49,9 @@ class Ack(NamedTuple):
     command_id: str | None
     """The name that the publisher gave to the command."""
     records_deleted: int | None = None
-    """How many records a delete removed, where its acks included `stats`; of all its commands together."""
+    """Number of records that a delete removed, where its acks included `stats`; of all its commands together."""
+    version: int | None = None
+    """Of a conflict: the version that the record has, 0 where there is no record."""
 
 
 @lru_cache(maxsize=64)
@@ -81,6 +86,7 @@ def write_ack(
     sequence: int = -1,
     sow_key: bytes | None = None,
     records_deleted: int | None = None,
+    version: int | None = None,
 ) -> Outgoing:
     """Return the record of an ack topic that answers a command; a field without a value is left out.
 
@@ -93,6 +99,7 @@ def write_ack(
         sequence: the command's number; -1: none.
         sow_key: the record's key; None, and a key that is too long for an ack: none.
         records_deleted: how many records a delete removed.
+        version: of a conflict: the version that the record has.
     """
     ack: dict[str, Any] = {"ack_type": ack_type}
     if command_id:
@@ -108,6 +115,8 @@ def write_ack(
         ack["reason"] = reason
     if records_deleted is not None:
         ack["records_deleted"] = records_deleted
+    if version is not None:
+        ack["version"] = version
     return client, json.dumps(ack, ensure_ascii=False).encode(errors="replace"), []
 
 
@@ -124,9 +133,11 @@ def read_ack(topic: str, value: bytes) -> Ack:
         sequence = ack.get("sequence")
         if sequence is not None and type(sequence) is not int:
             raise ValueError(f"no sequence: {sequence!r:.100}")
-        deleted = ack.get("records_deleted")
+        deleted, version = ack.get("records_deleted"), ack.get("version")
         if deleted is not None and type(deleted) is not int:
             raise ValueError(f"no number of records: {deleted!r:.100}")
+        if version is not None and type(version) is not int:
+            raise ValueError(f"no version: {version!r:.100}")
         return Ack(
             ack["status"],
             ack.get("reason"),
@@ -137,6 +148,7 @@ def read_ack(topic: str, value: bytes) -> Ack:
             sequence,
             ack.get("command_id"),
             deleted,
+            version,
         )
     except (AttributeError, KeyError, TypeError):
         raise ValueError(f"not an ack: {ack!r:.200}") from None

@@ -17,7 +17,7 @@ from processor.record import Command, Headers, Value
 from processor.topics.family import KEY_BYTES_MAX as _KEY_BYTES_MAX
 from processor.topics.family import PASSED_BYTES_MAX as _PASSED_BYTES_MAX
 from processor.wire.ack import ACK_TYPES, TEXT_BYTES_MAX
-from processor.wire.headers import NUMBER_END, OUR_HEADERS, TRAVELLING_HEADERS, Name, last_value, read_number
+from processor.wire.headers import HEAL, NUMBER_END, OUR_HEADERS, TRAVELLING_HEADERS, Name, last_value, read_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,6 +41,7 @@ _READ: Final = frozenset((
 ))  # fmt: skip
 _ALLOW_MERGE: Final = "allow_merge"
 """Universal Messaging's flag is read with `-` and with `_`."""
+_HEAL_END: Final = f"/{HEAL}".encode()
 _SECONDS = re.compile(rb"[0-9]{1,12}(?:\.[0-9]{1,9})?")
 _BASE64 = re.compile(rb"[A-Za-z0-9+/=]{1,1024}")
 _COMMANDS: Final[Mapping[str, Command]] = {command: command for command in get_args(Command)}
@@ -79,6 +80,11 @@ class CommandHeaders(NamedTuple):
     """Of a record that a worker forwarded to its own partition: where it came in."""
     expect_version: int = -1
     """The version that the record must have, 0 for no record; -1 where any will do."""
+
+    @property
+    def is_for_copy(self) -> bool:
+        """True for a command of `sowstream topics heal` on a record in the partition that it was sent to."""
+        return self.expect_version > 0 and self.source.endswith(_HEAL_END)
 
 
 class CommandReader:
@@ -296,7 +302,7 @@ class ReadableCommand(NamedTuple):
     sequence: int
     """The command's number; -1 where there is none, and where it is no number."""
     is_delete: bool
-    """Whether it is a delete."""
+    """True if it is a delete."""
 
 
 def read_leniently(record: Record) -> ReadableCommand | None:
@@ -328,13 +334,13 @@ def _known_types(value: bytes) -> tuple[str, ...]:
 
 
 def is_delete_by_filter(record: Record) -> bool:
-    """Whether a record without a key asks for a delete by filter; on other commands `filter` is a publisher's own."""
+    """True if a record without a key asks for a delete by filter; on other commands `filter` is a publisher's own."""
     headers = dict(record.headers or ())
     return Name.FILTER in headers and (record.value is None or headers.get(Name.COMMAND) == b"sow_delete")
 
 
 def has_filter(record: Record) -> bool:
-    """Whether a record has a header `filter`."""
+    """Return whether a record has a header `filter`."""
     return bool(record.headers) and Name.FILTER in dict(record.headers or ())
 
 
@@ -353,7 +359,7 @@ def without_filter(headers: Headers) -> Headers:
 
 
 def was_forwarded(record: Record, own_source: bytes) -> bool:
-    """Whether a worker, or a client that writes keys as text, has marked the key of an input record as text.
+    """Return whether a worker, or a client that writes keys as text, has marked the key of an input record as text.
 
     Args:
         record: the input record.

@@ -8,12 +8,14 @@ key                                                       value
 `failed/<application_id>/<pipeline>/<host>-<dir>-<slot>`  `Failure`, by the process whose pipeline has failed; nothing
                                                           once it runs
 `resume/<application_id>/<pipeline>/<partition or *>`     `Order`, by an operator
+`fence/<application_id>/<pipeline>/*`                      `Fence`, by the commands that move a merge to Spark and back
 ========================================================  ============================================================
 """
 
 from __future__ import annotations
 
 import json
+import time
 from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -25,11 +27,21 @@ A reader ignores fields that it does not know. So the number grows only where a 
 something wrong.
 """
 ALL_PARTITIONS: Final = "*"
-"""The place of an order for all partitions that are held."""
+"""The place of an order for all partitions that are held, and of a fence."""
+WORKERS: Final = "workers"
+"""The phase of a `Fence` in which the workers merge the topic."""
+SPARK: Final = "spark"
+"""The phase in which Spark merges it."""
+BACKFILL: Final = "backfill"
+"""The workers are to leave, and a history is merged; nothing else has changed."""
+REPLACING: Final = "replacing"
+"""The records of the SOW topic are being replaced by a backfill."""
+OF_SPARK: Final = "@spark"
+"""The end of the application id of input positions while Spark merges; no settings can have one with an `@`."""
 _MESSAGE_MAX: Final = 4_000
 """Characters of a message; a longer one is cut."""
 
-Kind: TypeAlias = Literal["held", "failed", "resume"]
+Kind: TypeAlias = Literal["held", "failed", "resume", "fence"]
 """The kind of a record."""
 
 _KINDS: Final = frozenset(get_args(Kind))
@@ -66,7 +78,7 @@ class _Entry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     at_ms: int
-    """When it was written, milliseconds since the epoch."""
+    """Time of writing, milliseconds since the epoch."""
 
     def encode(self) -> bytes:
         """Encode it for Kafka."""
@@ -94,11 +106,13 @@ class Notice(_OfProcess):
     offset: int
     """The input offset it stands at; -1: not known."""
     since_ms: int
-    """When it was held first, milliseconds since the epoch."""
+    """Time at which it was held first, milliseconds since the epoch."""
     tries: int
-    """How often it was asked again since."""
+    """Number of retries since."""
     next_try_ms: int
-    """When it is asked next, milliseconds since the epoch."""
+    """Time of the next retry, milliseconds since the epoch."""
+    order_ms: int | None = None
+    """`at_ms` of the last order by which it was retried; 0: there was none. None: by a version that did not say."""
 
 
 class Failure(_OfProcess):
@@ -109,14 +123,64 @@ class Order(_Entry):
     """An operator's order; see `Resume`."""
 
     partition: int | None
-    """Which one; None: all that are held."""
+    """The partition; None: all that are held."""
     skip_until: int | None
     """The last input offset to be skipped; None: nothing is skipped."""
     by: str
     """Who gave it: `user@host`."""
 
 
-Entry = TypeVar("Entry", Notice, Failure, Order)
+class Fence(_Entry):
+    """The engine that merges a topic; without this record its workers do. Written by `spark_integration.cutover`."""
+
+    phase: str
+    """`workers`, or the phase of a move, in which no worker merges; a newer version may know more of them."""
+    number: int
+    """The number of the move to Spark, from 1."""
+    checkpoint: str = ""
+    """The checkpoint location of Spark's query."""
+    topic_id: str = ""
+    """Kafka's id of the input topic; empty until the workers are gone."""
+    offsets: dict[int, int] = {}
+    """The next input offset of each partition when the phase began; empty until the workers are gone."""
+    has_begun: bool = False
+    """True if Spark may have merged since the move began."""
+    by: str = ""
+    """The user: `user@host`."""
+
+    @property
+    def is_up(self) -> bool:
+        """True if workers must not merge the topic."""
+        return self.phase != WORKERS
+
+    @property
+    def label(self) -> str:
+        """The owner of the topic's partitions in a table: `Spark`, or the phase of a move or a backfill."""
+        return "Spark" if self.phase == SPARK else f"fence: {self.phase}"
+
+    def sentence(self, topic: str) -> str:
+        """The engine that merges a topic, and the command that changes it."""
+        since = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(self.at_ms / 1000))
+        seen = f"since {since}, by {self.by}"
+        if self.phase == WORKERS:
+            return "its workers merge it"
+        if self.phase == SPARK:
+            return (
+                f"Spark merges it ({seen}); `sowstream-spark merge {topic}` goes on with that, and `sowstream-spark "
+                f"handback {topic}` moves the merge back to the workers"
+            )
+        if self.phase in (BACKFILL, REPLACING):
+            return (
+                f"a backfill changes its records (phase {self.phase}, {seen}), and nobody merges it; let the backfill "
+                "end, or run it again if it has died"
+            )
+        return (
+            f"its merge is being moved (phase {self.phase}, {seen}); let the command end, or run it again if it has "
+            f"died; `sowstream-spark handback {topic}` moves the merge to the workers"
+        )
+
+
+Entry = TypeVar("Entry", Notice, Failure, Order, Fence)
 
 
 def decode(kind: type[Entry], data: bytes) -> Entry | None:

@@ -23,7 +23,7 @@ class DeadLetter(NamedTuple):
     headers: Headers
     """Those of the input record."""
     reason: str | None
-    """Why it was rejected, one of the closed list."""
+    """Reason of the rejection, one of the closed list."""
     detail: str | None
     """The reason as a sentence."""
     source: str | None
@@ -35,7 +35,7 @@ class DeadLetter(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether it has all of the input record."""
+        """True if it has all of the input record."""
         return self.whole_bytes is None
 
 

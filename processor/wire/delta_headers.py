@@ -24,13 +24,13 @@ class DeltaHeaders(NamedTuple):
     base: int | None
     """The version that it applies to; 0 is no record."""
     is_empty: bool
-    """Whether nothing changed but the version."""
+    """True if nothing changed but the version."""
     removed: bytes | None
     """The header `removed` as it came."""
 
     @property
     def begins_life(self) -> bool:
-        """Whether versions do not simply count on with it: the record was deleted, or begins again."""
+        """True if versions do not simply count on with it: the record was deleted, or begins again."""
         if self.kind in ("insert", "delete", "expire"):
             return True
         return self.version is not None and self.base is not None and self.version <= self.base

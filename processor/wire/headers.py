@@ -13,6 +13,7 @@ headers                       value
 `source`                      `topic/partition/offset`; the text after the last `/` is a number
 `kind`                        `insert`, `update`, `delete` or `expire`; every other value is an update
 `empty`, `no_conflate`        `true`; every other value is false
+`as_of`                       a JSON object: `topic/partition` → offset
 `correlation_id` and texts    UTF-8; a reader for people shows other bytes as `\xff`
 ============================  ==========================================================================================
 
@@ -49,6 +50,7 @@ class Name:
     REMOVE: Final = "remove"
     SOURCE: Final = "source"
     EXPIRES_AT: Final = "expires_at"
+    AS_OF: Final = "as_of"
     CONFLATED: Final = "conflated"
     FIRST_TIMESTAMP: Final = "first_timestamp"
     TOUCHED: Final = "touched"
@@ -78,6 +80,9 @@ OUR_HEADERS: Final[frozenset[str]] = (
     frozenset(value for name, value in vars(Name).items() if not name.startswith("_")) - TRAVELLING_HEADERS
 )
 """Headers that do not travel on from a publisher's record: a worker reads them or writes its own."""
+
+HEAL: Final = "heal"
+"""The end of header `source` of a command of `sowstream topics heal`."""
 
 FIELDS_NAME: Final = Name.FIELDS
 """The name of the header with the paths of an Avro delta, whose value `codec.avro.fields` reads and writes."""

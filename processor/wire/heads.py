@@ -14,6 +14,7 @@ header                 SOW                    delta                  written
 `conflated`,           conflated topics       conflated topics       updates that became one; time of the first of them
 `first_timestamp`
 `touched`              conflated topics       -                      see `processor.wire.touched`
+`as_of`                views, if asked for    views, if asked for    the offsets of the input that a row reflects
 =====================  =====================  =====================  ==================================================
 
 The merge loops take their lists ready-made from here (`INSERT_HEADERS`, `version_headers`), so that nothing is called
@@ -31,6 +32,8 @@ from processor.topics.family import REMOVED_BYTES_MAX as _REMOVED_BYTES_MAX
 from processor.wire.headers import Name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from processor.record import Command, Header, Headers, Kind
 
 VERSIONS_MAX: Final = 4096
@@ -124,6 +127,15 @@ def command_header(command: Command) -> Header:
 def delta_base_headers(base: int, version: int) -> Headers:
     """Return the header with the version that a delta applies to; none if that is the version before its own."""
     return [] if base == version - 1 else [(Name.DELTA_BASE, b"%d" % base)]
+
+
+def as_of_header(offsets: Mapping[str, int]) -> Header:
+    """Return the header with the prefix of each input partition that a row of a view reflects.
+
+    Args:
+        offsets: by `topic/partition`, the offset after the last record that the row reflects.
+    """
+    return Name.AS_OF, json.dumps(dict(sorted(offsets.items())), separators=(",", ":")).encode()
 
 
 def conflated_headers(

@@ -78,7 +78,7 @@ _NOTHING_ELSE: Final = Metadata(None)[1:]
 
 
 def is_kept(name: str) -> bool:
-    """Whether a view keeps a header of this name."""
+    """Return whether a view keeps a header of this name."""
     return name in KEPT_NAMES or name not in OUR_HEADERS
 
 
@@ -120,7 +120,7 @@ def correlation_id(headers: Headers | None) -> str | None:
 
 
 def is_over(record: Record, now_ms: int) -> bool:
-    """Whether a record has an expiry time that has passed."""
+    """Return whether a record has an expiry time that has passed."""
     headers = record.headers
     if not headers or len(headers) == 1:  # A SOW record has its version in any case.
         return False

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from processor.errors import ConfigurationError, RecordRejected
 from processor.wire.ack import TEXT_BYTES_MAX
-from processor.wire.headers import OUR_HEADERS, TRAVELLING_HEADERS, Name
+from processor.wire.headers import HEAL, NUMBER_END, OUR_HEADERS, TRAVELLING_HEADERS, Name
 from processor.wire.heads import command_header
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ _ARGUMENTS: Final[Mapping[str, str]] = {
     Name.SEQUENCE: "give sequence=",
     Name.ACK_TYPE: "give ack=",
     Name.COMMAND_ID: "give command_id=",
+    Name.EXPECT_VERSION: "give expect_version=",
 }
 """Headers that have an argument of their own, with the advice to use it."""
 
@@ -57,8 +58,11 @@ def text_key_header(kafka_topic: str) -> Header:
 
 
 def healed_key_header(kafka_topic: str) -> Header:
-    """Return the header that marks a Kafka key as text, for a command of `sowstream topics heal`."""
-    return Name.SOURCE, f"{kafka_topic}/heal".encode()
+    """Return the header of a command of `sowstream topics heal`.
+
+    It marks the Kafka key as text, and keeps a command for a version in the partition that it is sent to.
+    """
+    return Name.SOURCE, f"{kafka_topic}/{HEAL}".encode()
 
 
 def forwarded_header(kafka_topic: str, partition: int, offset: int) -> Header:
@@ -72,10 +76,12 @@ def time_to_live_header(expiration_s: float) -> Header:
     Raises:
         RecordRejected: `bad_header`: the time is out of range.
     """
-    if not 0 <= expiration_s <= _EXPIRATION_S_MAX:
+    is_number = isinstance(expiration_s, int | float)  # Callers without a type checker pass anything.
+    if not is_number or not 0 <= expiration_s <= _EXPIRATION_S_MAX:
         raise RecordRejected(
             "bad_header",
-            f"expiration is {expiration_s!r}; it is seconds to live up to a hundred years, or 0 for never",
+            f"expiration is {expiration_s!r:.100}; it is seconds to live, such as 300, up to a hundred years, or 0 for "
+            "never",
         )
     if expiration_s == int(expiration_s):
         return Name.EXPIRATION, b"%d" % int(expiration_s)
@@ -124,7 +130,16 @@ def delete_by_filter_headers(text: str) -> Headers:
 
 
 def expect_version_header(version: int) -> Header:
-    """Return the header with the version that the record must have; 0: there must be none."""
+    """Return the header with the version that the record must have; 0: there must be none.
+
+    Raises:
+        RecordRejected: `bad_header`: no version is such a number.
+    """
+    is_number = isinstance(version, int)  # Callers without a type checker pass anything.
+    if not is_number or not 0 <= version < NUMBER_END:
+        raise RecordRejected(
+            "bad_header", f"expect_version is {version!r:.100}; it is a record's version, or 0 for no record"
+        )
     return Name.EXPECT_VERSION, b"%d" % version
 
 

@@ -28,11 +28,11 @@ class SowHeaders(NamedTuple):
     version: int
     """The underlying record's version."""
     expires_at_ms: int
-    """When it expires, milliseconds since the epoch; 0 is never."""
+    """Time of its expiry, milliseconds since the epoch; 0 is never."""
     correlation_id: bytes
     """The publisher's; empty where there is none, and where it is longer than a store holds."""
     is_expiry: bool
-    """Whether a record that is gone has expired."""
+    """True if a record that is gone has expired."""
     others: Headers
     """The headers that travel on as they are."""
 
@@ -91,7 +91,7 @@ def correlation_id(headers: Headers | None) -> bytes:
 
 
 def is_at_once(headers: Headers | None) -> bool:
-    """Whether the publisher of an update asks that it is not conflated.
+    """Return whether the publisher of an update asks that it is not conflated.
 
     The value is compared as bytes: a header that is not UTF-8 must not keep its record from the copy.
     """

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
-from processor.config import EXPLICIT_KEY, ApplicationId, Config, ConflatedConfig, SchemaConfig, TopicConfig
+from processor.config import (
+    EXPLICIT_KEY,
+    ApplicationId,
+    Config,
+    ConflatedConfig,
+    SchemaConfig,
+    TopicConfig,
+    ViewConfig,
+)
 from processor.config.secrets import without_credentials
 from processor.errors import ConfigurationError
 
@@ -22,8 +30,9 @@ A reader ignores fields that it does not know. So the number grows only when a r
 read records wrongly.
 """
 
-Kind: TypeAlias = Literal["topic", "conflated", "processor"]
-"""The section of the settings that configures a topic: published to, a conflated copy, or written by a processor."""
+Kind: TypeAlias = Literal["topic", "conflated", "view", "processor"]
+"""The section of the settings that configures a topic: published to, a conflated copy, a view, or written by a
+processor."""
 
 KINDS: Final = frozenset(get_args(Kind))
 
@@ -89,11 +98,11 @@ class Description(BaseModel):
     default_command: Literal["publish", "delta_publish"] = "delta_publish"
     """The command of a record without header `command`."""
     key_format: Literal["text", "json", "int"] = "text"
-    """How publishers write the Kafka key of the input topic."""
+    """Form in which publishers write the Kafka key of the input topic."""
     foreign_partition: Literal["move", "reject", "accept"] = "move"
     """`accept`: a key may be in any partition, so a lookup asks all of them."""
     sow: bool = True
-    """Whether the topic keeps a record of each key; without it there is nothing to query."""
+    """True if the topic keeps a record of each key; without it there is nothing to query."""
     kafka_topics: dict[str, str] = Field(default_factory=dict)
     """Kafka topics of the family that have names of their own, by role. The others begin as the directory's name does.
     """
@@ -145,7 +154,7 @@ def describe(config: Config, names: Iterable[str] | None = None) -> dict[str, De
     Raises:
         ConfigurationError: a schema file cannot be read.
     """
-    chosen = (*config.topics, *config.conflated, *config.processors) if names is None else names
+    chosen = config.names if names is None else names
     return {name: _describe(config, name) for name in chosen}
 
 
@@ -175,7 +184,13 @@ SETTINGS: Final = (
 def _kind(config: Config, name: str) -> Kind:
     if name in config.topics:
         return "topic"
+    if name in config.views:
+        return "view"
     return "conflated" if name in config.conflated else "processor"
+
+
+_WITH_SUBJECT: Final = ("avro", "json-schema")
+"""The message types whose schema is a subject of the registry where the settings name none."""
 
 
 def _schema(topic: TopicConfig, source: str, root: str, *, has_registry: bool) -> SchemaDescription | None:
@@ -188,7 +203,7 @@ def _schema(topic: TopicConfig, source: str, root: str, *, has_registry: bool) -
             f"topic {root!r}: the schema {schema.place} cannot be read: {error.strerror}; the topic directory needs it"
         ) from None
     subject = schema.subject
-    if topic.message_type == "avro" and has_registry and content is None:
+    if topic.message_type in _WITH_SUBJECT and has_registry and content is None:
         subject = subject or f"{source}-value"
     described = SchemaDescription(
         text=None if content is None else _text(topic, content),
@@ -239,5 +254,22 @@ def conflated_section(description: Description) -> ConflatedConfig:
         return ConflatedConfig.model_validate(
             {"underlying": description.derived_from, "kafka_topics": description.kafka_topics}
         )
+    except ValidationError as error:
+        raise Unreadable(f"its description in the topic directory cannot be used: {_first(error)}") from None
+
+
+def view_section(description: Description) -> ViewConfig:
+    """The section of a view, as a reader needs it: without its definition, which only its workers need.
+
+    Raises:
+        Unreadable: the settings do not allow a value.
+    """
+    section = {
+        "underlying": description.derived_from,
+        "fields": {"/unknown": "NULL"},
+        "kafka_topics": description.kafka_topics,
+    }
+    try:
+        return ViewConfig.model_validate(section)
     except ValidationError as error:
         raise Unreadable(f"its description in the topic directory cannot be used: {_first(error)}") from None

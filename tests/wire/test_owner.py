@@ -19,6 +19,7 @@ COMPILED = [path for suffix in ("*.pyx", "*.pxd") for path in sorted((ROOT / "pr
 VERSION_LOOPS = {
     "processor/builtin/delta_merge/delta_merge.py",
     "processor/builtin/delta_merge/fast_path.py",
+    "spark_integration/merge/batch/runs/compiled_runs.py",
 }
 """The merge loops, which write a version above `VERSIONS_MAX` in place, without a call."""
 
@@ -69,7 +70,7 @@ def test_no_compiled_module_uses_the_names_of_headers():
 
 
 def test_only_the_merge_loops_write_a_version_in_place():
-    """`VERSION_NAME` is for two loops that may not call a function for each record; every other writer calls one."""
+    """`VERSION_NAME` is for loops that may not call a function for each record; every other writer calls one."""
     users = {
         str(path.relative_to(ROOT))
         for path in PRODUCT

@@ -1,0 +1,70 @@
+"""The records of a view's internal topics: keys that sort by group, and the values of contributions.
+
+A key is a group and a member of it, so that the members of a group stand together in a table::
+
+    length of the group     big-endian uint32
+    group                   the bytes of the row's key, or of a join's common key
+    `m`                     one byte, so that a member with an empty key comes behind the group's beginning
+    member                  the key of the record
+
+A contribution is a JSON array: timestamp in milliseconds, partition, offset, grouping values, arguments. The state of
+the first stage has for each record the group that it is in: `g` and the group.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from processor.record import Headers
+
+_LENGTH: Final = struct.Struct(">I")
+_MEMBER: Final = b"m"
+_GROUP: Final = b"g"
+
+ROUTE_HEADERS: Final[Headers] = [("version", b"1")]
+"""The headers of a record of the first stage's state, as every SOW record has them."""
+
+
+def group_prefix(group: bytes) -> bytes:
+    """Return the beginning of the keys of a group's members, which sort behind it."""
+    return _LENGTH.pack(len(group)) + group
+
+
+def member_key(group: bytes, member: bytes) -> bytes:
+    """Return the key of a member of a group."""
+    return _LENGTH.pack(len(group)) + group + _MEMBER + member
+
+
+def group_of(key: bytes) -> bytes:
+    """Return the group of a member's key.
+
+    Raises:
+        ValueError: it is no such key.
+    """
+    end = _LENGTH.size + int.from_bytes(key[: _LENGTH.size], "big")
+    if end >= len(key):
+        raise ValueError(f"{key!r:.100} is no key of a view's part")
+    return key[_LENGTH.size : end]
+
+
+def member_of(key: bytes) -> bytes:
+    """Return the member's own part of a key."""
+    return key[_LENGTH.size + len(group_of(key)) + len(_MEMBER) :]
+
+
+def route_value(group: bytes) -> bytes:
+    """Return the value of the first stage's state: the group that a record is in."""
+    return _GROUP + group
+
+
+def group_of_route(value: bytes) -> bytes:
+    """Return the group of such a value."""
+    return value[len(_GROUP) :]
+
+
+def in_array(message: bytes) -> bytes:
+    """Return a JSON message as the only element of an array; a space at its end marks long numbers, and stays there."""
+    value = message.rstrip(b" ")
+    return b"[" + value + b"]" + message[len(value) :]
