@@ -97,7 +97,7 @@ def _write(value: Value) -> bytes:
 
 
 def _is_writable(value: Value) -> bool:
-    """Whether a value is written as a member of a document, and read back as some value."""
+    """Return whether a value is written as a member of a document, and read back as some value."""
     try:
         bson.decode(_write({"": value}), codec_options=_OPTIONS)
     except (TypeError, ValueError, BSONError):

@@ -25,7 +25,7 @@ class CompositeLocalCodec(Codec):
     completes: ClassVar[bool] = True
     message_type: ClassVar[str] = "composite-local"
     has_opaque_parts: ClassVar[bool] = True
-    """Whether parts of types without deltas are kept as their bytes."""
+    """True if parts of types without deltas are kept as their bytes."""
 
     def __init__(self, options: CodecOptions | None = None) -> None:
         """Make one with the option `parts`.

@@ -5,12 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
-from processor.config import SchemaConfig
 from processor.config.kafka_names import KafkaNames, Role
 from processor.record import Headers, Value
 from processor.values.field_type import FieldType
+
+if TYPE_CHECKING:
+    from processor.config import SchemaConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class CodecOptions:
     registry: Mapping[str, str] = field(default_factory=dict)
     """Settings of the schema registry's client, `url` first; empty: there is none."""
     registry_wait_s: float | None = None
-    """How long reading a message may wait for the registry, in seconds; then it raises PartitionHeld, and the registry
+    """Longest wait for the registry while a message is read, in seconds; then it raises PartitionHeld, and the registry
     is asked in the background. None: until there is an answer, half a minute at most."""
     separator: str = "\x01"
     """The separator between the fields of `fix` and `nvfix`."""
@@ -46,14 +48,14 @@ _ANY_VALUE: Final = FieldType()
 
 
 class JsonText(NamedTuple):
-    """What `decode` and `encode` of JSON are made of, for compiled code that does their work itself."""
+    """The parts of JSON's `decode` and `encode`, for compiled code that does their work itself."""
 
     parse: Callable[[bytes], Value]
     """A text's value, numbers as 64 bits have them; raises ValueError."""
     write: Callable[[Value], bytes]
     """A value's text, compact; raises TypeError."""
     survives: Callable[[bytes, bytes], bool]
-    """Whether a text is worth as much as what `write` made of it: `exact.survives`."""
+    """True if a text is worth as much as what `write` made of it: `exact.survives`."""
     max_depth: int
     """Deepest nesting accepted, in objects and arrays."""
 

@@ -1,4 +1,4 @@
-"""How deep a parsed message is nested, of any type."""
+"""The depth of nesting of a parsed message, of any type."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _SHOWN_MAX: Final = 50
 
 
 def survives(data: bytes, written: bytes) -> bool:
-    """Whether every number of a valid message comes through orjson unchanged.
+    """Return whether every number of a valid message comes through orjson unchanged.
 
     May say no for the sake of digits inside a string; never yes when a number is lost.
 
@@ -69,7 +69,7 @@ def dumps(value: Value) -> bytes:
 
 
 def _holds(literal: str) -> bool:
-    """Whether an int of 64 bits or a double has just this value."""
+    """Return whether an int of 64 bits or a double has just this value."""
     if literal.lstrip("-").isdecimal():
         return _fits(literal)
     try:
@@ -83,7 +83,7 @@ def _holds(literal: str) -> bool:
 
 
 def _fits(literal: str) -> bool:
-    """Whether it is an int of 64 bits, as orjson has them: from the least signed to the largest unsigned."""
+    """Return whether it is an int of 64 bits, as orjson has them: from the least signed to the largest unsigned."""
     return len(literal) <= _INT_DIGITS_SAFE or (len(literal) <= 20 and _INT_MIN <= int(literal) < _INT_END)
 
 

@@ -50,12 +50,22 @@ def without_protobuf_frame(data: bytes) -> bytes:
     """A protobuf message without the frame that it may begin with, and without the path to its type.
 
     Raises:
+        RecordRejected: as `protobuf_frame_size`.
+    """
+    size = protobuf_frame_size(data)
+    return data[size:] if size else data
+
+
+def protobuf_frame_size(data: bytes) -> int:
+    """The bytes of the frame and path that a protobuf message begins with; 0 where it begins with none.
+
+    Raises:
         RecordRejected: `undecodable`: the message ends within its frame, a number in the path is no 32-bit varint, or
             the path is too long.
     """
     at = frame_size(data)
     if not at:
-        return data
+        return 0
     try:
         begin = at
         count, at = _varint(data, at)
@@ -67,7 +77,7 @@ def without_protobuf_frame(data: bytes) -> bytes:
             _, at = _varint(data, at)
     except IndexError:
         raise _ends_within(data) from None
-    return data[at:]
+    return at
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

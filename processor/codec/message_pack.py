@@ -93,7 +93,7 @@ def _unpack(data: bytes) -> Value:
 
 
 def _is_writable(value: Value) -> bool:
-    """Whether a value is written, and read back as some value."""
+    """Return whether a value is written, and read back as some value."""
     try:
         _unpack(_pack(value))
     except (TypeError, ValueError):

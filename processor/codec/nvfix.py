@@ -82,11 +82,11 @@ class NvfixCodec(Codec):
             raise TypeError(f"half a surrogate pair is no text: {error.object[: error.start][-50:]!r} …") from None
 
     def _is_field_name(self, name: str) -> bool:
-        """Whether it may stand before the `=`."""
+        """Return whether it may stand before the `=`."""
         return bool(name)
 
     def _is_name(self, separator: str) -> bool:  # noqa: ARG002
-        """Whether a separator would be taken for a part of a name."""
+        """True if a separator would be taken for a part of a name."""
         return False
 
 

@@ -78,7 +78,7 @@ def _check(value: Value, back: Value, place: str) -> None:
 
 
 def _is_same(value: Value, back: Value) -> bool:
-    """Whether two values that are neither objects nor arrays are the same."""
+    """Return whether two values that are neither objects nor arrays are the same."""
     kind = type(value)
     if value is None or kind is bool:
         return value is back

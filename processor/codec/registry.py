@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from processor.codec.contract import Codec, CodecOptions
-from processor.config import Config, TopicConfig
 from processor.config.kafka_names import KafkaNames
 from processor.entry_points import find_installed, installed_names, load_installed
 from processor.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from processor.config import Config, TopicConfig
 
 GROUP = "sowstream.codecs"
 """The entry-point group: the name is the message type, the object a class or function that makes its `Codec`."""

@@ -83,7 +83,7 @@ class _Reader:
         parser.StartDoctypeDeclHandler = self._doctype
 
     def place(self) -> str:
-        """Where the parser stands."""
+        """The parser's position."""
         return f"line {self.parser.CurrentLineNumber}, column {self.parser.CurrentColumnNumber}"
 
     def _start(self, _name: str, attributes: list[str]) -> None:

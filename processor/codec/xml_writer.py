@@ -101,7 +101,7 @@ def _escaped(text: str, path: str, escapes: dict[str, str]) -> str:
 
 @lru_cache(maxsize=4096)
 def is_name(name: Value) -> bool:
-    """Whether a parser takes it for the name of an element, and for nothing else."""
+    """Return whether a parser takes it for the name of an element, and for nothing else."""
     if type(name) is not str or name.startswith((ATTRIBUTE, "#")):
         return False
     seen: list[object] = []

@@ -17,7 +17,7 @@ from processor.codec import CodecOptions
 from processor.codec.avro import AvroCodec
 from processor.codec.avro.branch import classes
 from processor.codec.avro.schema import Schema as Parsed
-from processor.codec.avro.schemas import Registry
+from processor.codec.schema_registry.schemas import Registry
 from processor.config import SchemaConfig
 
 _numbers = itertools.count()

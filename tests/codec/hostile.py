@@ -345,6 +345,7 @@ def messages_of(name: str, size: int = MIB) -> dict[str, bytes]:
     """The slow messages of a message type, or of one of its variants in `specimens`, each of about `size` bytes."""
     makers: dict[str, Callable[[int], dict[str, bytes]]] = {
         "json": texts_of_json,
+        "json-schema": texts_of_json,
         "nvfix": messages_of_nvfix,
         "fix": messages_of_nvfix,
         "msgpack": messages_of_msgpack,

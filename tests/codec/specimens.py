@@ -272,6 +272,7 @@ PARTS = st.fixed_dictionaries(
 
 SPECIMENS = {
     "json": Specimen({}, nested(JSON), objects(JSON, NAMES)),
+    "json-schema": Specimen({"schema": {"text": "{}"}}, nested(JSON), objects(JSON, NAMES)),
     "nvfix": Specimen({}, fields(FIELD_NAMES), fields(NAMES)),
     "fix": Specimen({}, fields(TAGS), fields(st.sampled_from(["1", "2", "3"])), "/11"),
     "msgpack": Specimen({}, nested(MSGPACK), objects(MSGPACK, NAMES)),

@@ -12,6 +12,7 @@ QUICK = settings(max_examples=100, deadline=None, print_blob=True, suppress_heal
 ALL = pytest.mark.parametrize("name", sorted(SPECIMENS))
 NESTING = {
     "json": (lambda inner: {"a": inner}, 1, 0),
+    "json-schema": (lambda inner: {"a": inner}, 1, 0),
     "msgpack": (lambda inner: {"a": [inner]}, 2, 0),
     "bson": (lambda inner: {"a": inner}, 1, 0),
     "xml": (lambda inner: {"a": inner}, "", 0),
@@ -131,6 +132,7 @@ def test_nesting_is_refused_beyond_max_depth_and_not_before(name):
 
 ABYSS = {
     "json": b"[" * 100_000,
+    "json-schema": b"[" * 100_000,
     "msgpack": b"\x91" * 100_000,
     "bson": b"\x10\x00\x00\x00" + b"\x03a\x00\xf0\x00\x00\x00" * 50_000,
     "xml": b"<a>" * 100_000,

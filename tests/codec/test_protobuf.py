@@ -104,7 +104,8 @@ def test_a_schema_that_cannot_be_used_is_a_configuration_error(tmp_path):
         (SchemaConfig(file=lonely, message="test.Order"), "--include_imports"),
         (SchemaConfig(file=PROTO_FILE, message="test.Ordr"), "did you mean 'test.Order'"),
         (SchemaConfig(file=PROTO_FILE), "message: full.Name"),
-        (SchemaConfig(subject="orders-value"), "DESCRIPTOR_SET"),
+        (SchemaConfig(subject="orders-value"), "name no schema registry"),
+        (SchemaConfig(message="test.Order"), "DESCRIPTOR_SET"),
     ]:
         with pytest.raises(ConfigurationError) as caught:
             protobuf_codec(CodecOptions(schema=schema))

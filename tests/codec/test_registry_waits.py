@@ -9,9 +9,10 @@ import time
 import pytest
 
 from processor.codec import CodecOptions
-from processor.codec.avro import AvroCodec, schemas
-from processor.codec.avro.asking import Asking
-from processor.codec.avro.schemas import Registry
+from processor.codec.avro import AvroCodec
+from processor.codec.schema_registry import schemas
+from processor.codec.schema_registry.asking import Asking
+from processor.codec.schema_registry.schemas import Registry
 from processor.errors import PartitionHeld, RecordRejected, Stop
 from tests.codec.avro_world import plain, record
 from tests.codec.test_schemas import answering
@@ -64,13 +65,13 @@ def test_the_answer_that_came_later_serves_the_next_try(monkeypatch):
     answer = threading.Event()
     with answering((200, {"schema": TEXT})) as (url, asked):
         registry = Registry({"url": url}, WAIT_S)
-        by_id = registry._by_id
+        get_schema = registry._client.get_schema
 
-        def late(schema_id):
+        def late(*arguments, **options):
             assert answer.wait(30)
-            return by_id(schema_id)
+            return get_schema(*arguments, **options)
 
-        monkeypatch.setattr(registry, "_by_id", late)
+        monkeypatch.setattr(registry._client, "get_schema", late)
         with pytest.raises(PartitionHeld, match="has not answered yet"):
             registry.schema(7)
         assert asked == []

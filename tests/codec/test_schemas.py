@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from processor.codec.avro import schemas
 from processor.codec.avro.delta_schema import whole_schema_text
 from processor.codec.avro.schema import Schema
-from processor.codec.avro.schemas import Registry
+from processor.codec.schema_registry import schemas
+from processor.codec.schema_registry.schemas import Registry
 from processor.errors import ConfigurationError, RecordRejected, Stop
 from tests.codec.avro_world import World, plain, record
 

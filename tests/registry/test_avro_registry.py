@@ -5,7 +5,6 @@ import json
 from decimal import Decimal
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.schema_registry import (
     SchemaRegistryClient,
     record_subject_name_strategy,
@@ -15,6 +14,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from tests.codec.avro_world import record
 from tests.endtoend.world import World
+from tests.registry.reading import messages
 
 pytestmark = [pytest.mark.registry, pytest.mark.broker, pytest.mark.timeout(300)]
 
@@ -27,32 +27,6 @@ NEWER = record(("id", "long"), ("amount", "long", 0), *[(f["name"], f["type"], N
                ("note", "string", "-"))  # fmt: skip
 NEWER["fields"][1]["aliases"] = ["qty"]
 WHEN = dt.datetime(2026, 1, 2, 3, 4, 5, 123456, dt.UTC)
-
-
-@pytest.fixture(scope="module")
-def registry(tmp_path_factory):
-    """The address of a real registry."""
-    from tests.registry.apicurio import running
-
-    with running(tmp_path_factory.mktemp("registry")) as url:
-        yield url
-
-
-def messages(world, role):
-    """All committed records of a topic with value and headers, read by Kafka's own consumer."""
-    consumer = Consumer({"bootstrap.servers": world.bootstrap, "group.id": "r", "isolation.level": "read_committed",
-                         "enable.partition.eof": True, "auto.offset.reset": "earliest"})  # fmt: skip
-    consumer.assign([TopicPartition(f"{world.name}.{role}", number, 0) for number in range(4)])
-    records, ended = [], set()
-    while len(ended) < 4:
-        message = consumer.poll(10)
-        assert message is not None
-        if message.error():
-            ended.add(message.partition())
-        else:
-            records.append((message.value(), dict(message.headers() or [])))
-    consumer.close()
-    return records
 
 
 def test_avro_by_others_is_merged_and_read_by_others_across_an_evolution(

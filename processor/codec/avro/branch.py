@@ -77,5 +77,5 @@ def _made(kind: type, index: int, value: Any) -> Any:
 
 
 def is_marked(kind: type) -> bool:
-    """Whether a class is one of those made here."""
+    """Return whether a class is one of those made here."""
     return hasattr(kind, "BRANCH")

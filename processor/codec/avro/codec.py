@@ -7,8 +7,6 @@ are of the topic's schema, and a delta with header `fields` is of the schema der
 
 from __future__ import annotations
 
-import struct
-import uuid
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -27,19 +25,20 @@ from processor.codec.avro.fields import fields_header, pick, read_fields
 from processor.codec.avro.resolve import Resolver
 from processor.codec.avro.scalar import Convert, Mismatch
 from processor.codec.avro.schema import BadSchema, Schema
-from processor.codec.avro.schemas import Found, Registry
 from processor.codec.avro.wire import Wire
 from processor.codec.avro.write import Prepare, compile_prepare
 from processor.codec.contract import Codec, CodecOptions
 from processor.codec.depth import check_writable_depth
-from processor.codec.frame import SCHEMA_ID_HEADER, frame_size, id_frame
+from processor.codec.frame import SCHEMA_ID_HEADER, id_frame
+from processor.codec.schema_registry.schemas import Registry
+from processor.codec.schema_registry.topic_schema import framed_schema, header_frame, message_frame, topic_schema
 from processor.record import Headers, Value
 from processor.values.field_type import FieldType
 from processor.wire.headers import FIELDS_NAME
 
 
 class _Reading:
-    """How messages of one writer's schema are read: by fastavro, then to values of the topic's schema."""
+    """The reader of messages of one writer's schema: by fastavro, then to values of the topic's schema."""
 
     __slots__ = ("partial", "whole", "wire")
 
@@ -57,7 +56,7 @@ class _Reading:
 
 
 class _Writing:
-    """How messages of one schema are written."""
+    """The writer of messages of one schema."""
 
     __slots__ = ("_depth_max", "_prefix", "_prepare", "_wire")
 
@@ -99,7 +98,7 @@ class AvroCodec(Codec):
         options = options or CodecOptions()
         self._max_depth = options.max_depth
         self._registry = Registry(options.registry, options.registry_wait_s) if options.registry else None
-        found, where = _find(options, self._registry)
+        found, where = topic_schema(options, self._registry, "avro", "an Avro schema (.avsc)")
         try:
             self._schema = Schema(found.text, found.references)
             delta = Schema(text := delta_schema_text(self._schema))
@@ -173,7 +172,7 @@ class AvroCodec(Codec):
             elif name == FIELDS_NAME:
                 fields, has_fields = value, True
         if given is not None and self._registry is not None:
-            reading, start = self._by_header(given), 0
+            reading, start = self._reading(header_frame(given)), 0
         elif is_delta and has_fields and self._registry is None:
             reading, start = self._own_delta, 0
         else:
@@ -200,42 +199,23 @@ class AvroCodec(Codec):
         return self._deltas.write(delta), [(FIELDS_NAME, fields_header(delta))]
 
     def _framed(self, data: bytes) -> tuple[_Reading, int]:
-        """How to read a message, and where its frame ends."""
+        """The reader of a message, and the end of its frame."""
         if self._registry is None:
             return self._own, 0
-        size = frame_size(data)
-        if size == 0 or len(data) < size:
-            raise RecordRejected(
-                "undecodable",
-                f"no schema: {data[:1].hex() or 'nothing'} where Confluent's frame has 00, and no {SCHEMA_ID_HEADER}"
-                if size == 0
-                else f"{len(data)} bytes end within the frame",
-            )
+        size = message_frame(data)
         return self._reading(data[:size]), size
 
-    def _by_header(self, given: bytes) -> _Reading:
-        if not given or frame_size(given) != len(given):
-            raise RecordRejected(
-                "bad_header", f"header {SCHEMA_ID_HEADER}: {given[:20].hex()} is neither 00 and an id nor 01 and a GUID"
-            )
-        return self._reading(given)
-
     def _reading(self, frame: bytes) -> _Reading:
-        """How to read messages of the schema that a frame names."""
+        """The reader of messages of the schema that a frame names."""
         reading = self._readings.get(frame)
         if reading is not None:
             return reading
         assert self._registry is not None, "frames are for a registry"
-        schema_id: int | str
-        if frame[0] == 0:
-            (schema_id,) = struct.unpack(">I", frame[1:])
-        else:
-            schema_id = str(uuid.UUID(bytes=frame[1:]))
-        found = self._registry.schema(schema_id)
+        found, shown = framed_schema(self._registry, frame)
         try:
             reading = _Reading(Schema(found.text, found.references), self._schema, self._max_depth)
         except BadSchema as error:
-            raise RecordRejected("schema_mismatch", f"schema {schema_id}: {error}") from None
+            raise RecordRejected("schema_mismatch", f"schema {shown}: {error}") from None
         self._readings[frame] = reading
         return reading
 
@@ -245,25 +225,3 @@ def _refusing(problem: str) -> Callable[[Value], Value]:
         raise RecordRejected("schema_mismatch", f"the writer's schema does not fit the topic's: {problem}")
 
     return convert
-
-
-def _find(options: CodecOptions, registry: Registry | None) -> tuple[Found, str]:
-    """The schema that records are kept in, and where it comes from."""
-    given = options.schema
-    if given is not None:
-        try:
-            content = given.content()
-            if content is not None:
-                return Found(content.decode(), ()), given.place
-        except (OSError, UnicodeDecodeError) as error:
-            said = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-            raise ConfigurationError(
-                f"topic {options.topic!r}: the schema {given.place} cannot be read: {said}; name an Avro schema (.avsc)"
-            ) from None
-    if registry is None:
-        raise ConfigurationError(
-            f"topic {options.topic!r} is of message type avro and has no schema; name a file, schema: FILE.avsc, or a "
-            "registry, schema_registry: {url: http://HOST:8081}"
-        )
-    subject = (given.subject if given is not None else None) or options.subject("publish")
-    return registry.latest(subject), f"subject {subject}"

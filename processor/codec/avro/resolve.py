@@ -49,7 +49,7 @@ class Resolver:
 
     @property
     def _here(self) -> str:
-        """Where in the writer's record the types are that are looked at."""
+        """The place, in the writer's record, of the types that are compared."""
         return "".join(f"/{name}" for name in self._path)
 
     def _node(self, writer: Node, reader: Node, *, partial: bool) -> Convert | None:

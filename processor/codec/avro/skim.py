@@ -43,7 +43,7 @@ def compile_skim(schema: Schema, max_depth: int) -> Callable[[bytes, int], None]
 
 
 def may_hold_many(schema: Schema) -> bool:
-    """Whether a message of a schema contains the number of its containers: some are in an array or a map."""
+    """Return whether a message of a schema contains the number of its containers: some are in an array or a map."""
     return _Compiler(schema, 1).may_hold_many(schema.root, around=frozenset())
 
 
@@ -69,7 +69,7 @@ class _Compiler:
         return lambda _data, at, _left, _containers: at + size
 
     def may_hold_many(self, node: Node, around: frozenset[str]) -> bool:
-        """Whether values of a schema hold arrays or maps of containers; `around` are the records being looked at."""
+        """True if values of a schema hold arrays or maps of containers; `around` are the records being looked at."""
         word, body = self._schema.shape(node)
         if word == "record":
             if body["name"] in around:

@@ -19,7 +19,7 @@ from processor.errors import RecordRejected
 
 
 class Wire:
-    """How one schema's bytes are read and written."""
+    """The reader and writer of one schema's bytes."""
 
     __slots__ = ("_name", "_skim", "_skim_above_bytes", "_wire", "branch_names", "whole")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -79,7 +80,7 @@ class _Compiler:
                 raise TypeError(f"{where}: {type(value).__name__} is no record {name}")
             raw = dict(value)
             if raw.keys() != names:
-                _fill(raw, defaults, f"{where}: record {name}")
+                _fill(raw, defaults, f"{where}: record {name}" if where else f"record {name}")
             for field, kind in simple:
                 if type(raw[field]) is not kind:
                     raise TypeError(f"{where}/{field}: {type(raw[field]).__name__} where {kind.__name__} is meant")
@@ -144,7 +145,8 @@ class _Compiler:
 def _fill(raw: dict[str, Any], defaults: Mapping[str, Callable[[], Value] | None], what: str) -> None:
     for name in raw:
         if name not in defaults:
-            raise TypeError(f"{what} has no field {name!r}")
+            close = difflib.get_close_matches(name, defaults, n=1)
+            raise TypeError(f"{what} has no field {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
     for name, make in defaults.items():
         if name not in raw:
             if make is None:

@@ -1,29 +1,23 @@
-"""Protocol Buffers: messages parsed by a descriptor set, with deltas where absent fields can be seen; or bytes."""
+"""The message type `protobuf`: messages parsed by a descriptor set or a registry's schema, or bytes."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
-
 from processor.codec.contract import Codec, CodecOptions
-from processor.codec.depth import check_depth, check_writable_depth, depth_limit
-from processor.codec.frame import SCHEMA_ID_HEADER, without_protobuf_frame
+from processor.codec.depth import depth_limit
 from processor.codec.registry import not_installed
 from processor.config import SchemaConfig
 from processor.config.suggestions import unknown_name
-from processor.errors import ConfigurationError, RecordRejected
+from processor.errors import ConfigurationError
 from processor.record import Value
 
 try:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-    from google.protobuf.message import DecodeError, EncodeError
+    from google.protobuf.message import DecodeError
 
-    from processor.codec.protobuf.presence import PresentFields, implicit_fields
-    from processor.codec.protobuf.values import from_message, to_message
+    from processor.codec.protobuf.messages import BytesCodec, DeltaCodec, WholeCodec
+    from processor.codec.protobuf.presence import implicit_fields
 except ImportError as error:
     raise not_installed("protobuf", error) from error
-
-_MANY_BYTES: Final = 4096
-"""A message of so many bytes may hold so many others that it is worth a look whether any has unknown fields."""
 
 
 def protobuf_codec(options: CodecOptions | None = None) -> Codec:
@@ -33,157 +27,34 @@ def protobuf_codec(options: CodecOptions | None = None) -> Codec:
     record is the bytes. A message whose scalar fields all have presence can do deltas; any other one, and bytes, are
     published whole. A Confluent frame is skipped; the schema that it names is not asked for.
 
+    `schema: {subject: NAME, message: full.Name}` takes the schema from a registry: then a frame is needed, and checked,
+    and records and deltas have one.
+
     Raises:
-        ConfigurationError: the file is no descriptor set, or the message is not in it.
+        ConfigurationError: the file is no descriptor set, or the message is not in it; the same of a subject.
+        Stop: the registry does not answer.
     """
     options = options or CodecOptions()
     max_depth = depth_limit(options.max_depth, "protobuf")
     if options.schema is None:
         return BytesCodec()
     has_content = any((options.schema.file, options.schema.text, options.schema.base64))
+    if options.schema.subject is not None and not has_content:
+        return _registered(options)
     if not has_content or options.schema.message is None:
-        raise ConfigurationError("schema: protobuf takes {file: DESCRIPTOR_SET, message: full.Name}")
+        raise ConfigurationError("schema: protobuf takes {file: DESCRIPTOR_SET, message: full.Name} or {subject: NAME}")
     make = _message_class(options.schema, options.schema.message)
     return (WholeCodec if implicit_fields(make.DESCRIPTOR) else DeltaCodec)(make, max_depth)
 
 
-class BytesCodec(Codec):
-    """Protobuf messages without a schema: any bytes."""
-
-    can_delta: ClassVar[bool] = False
-
-    def decode(self, data: bytes) -> Value:
-        """The message itself."""
-        return data
-
-    def encode(self, value: Value) -> bytes:
-        """The message itself.
-
-        Raises:
-            TypeError: it is not `bytes`.
-        """
-        if isinstance(value, bytes):
-            return value
-        raise TypeError(f"a protobuf message without a schema is bytes; this is {type(value).__name__}")
-
-
-class _Messages(Codec):
-    """Protobuf messages of one type."""
-
-    def __init__(self, make: Value, max_depth: int) -> None:
-        """Take the class of the messages, and how deep they may be nested."""
-        self._make = make
-        self._max_depth = max_depth
-
-    def _parsed(self, data: bytes) -> Value:
-        """A message of the library's, parsed without its frame."""
-        message = self._make()
-        body = without_protobuf_frame(data)
-        try:
-            message.ParseFromString(body)
-        except DecodeError as error:
-            name = message.DESCRIPTOR.full_name
-            raise RecordRejected("undecodable", f"not a {name}: {error} (of {len(body)} bytes)") from None
-        return message
-
-    def _filled(self, record: Value) -> Value:
-        """A message of the library's with the fields of a record."""
-        message = self._make()
-        try:
-            to_message(message, record, "", has_presence=self.can_delta)
-        except RecursionError as error:
-            raise TypeError(f"{message.DESCRIPTOR.full_name}: {error}") from None
-        return message
-
-
-class WholeCodec(_Messages):
-    """Messages of which an absent field cannot be distinguished from a default: full messages only.
-
-    Merging has no part in them: the publisher's bytes are stored and forwarded.
-    """
-
-    can_delta: ClassVar[bool] = False
-
-    def decode(self, data: bytes) -> Value:
-        """Parse a message.
-
-        Raises:
-            RecordRejected: `undecodable` or `too_deep`.
-        """
-        value = from_message(self._parsed(data))
-        check_depth(value, self._max_depth)
-        return value
-
-    def encode(self, value: Value) -> bytes:
-        """Write a message, without a frame.
-
-        Raises:
-            TypeError: a field that the message does not have, a value that the field does not take, two fields of one
-                oneof, or a nesting deeper than `max_depth` or than the library reads.
-        """
-        message = self._filled(value)
-        try:
-            data: bytes = message.SerializeToString()
-            self._make().ParseFromString(data)
-        except (EncodeError, DecodeError, RecursionError) as error:
-            raise TypeError(f"{message.DESCRIPTOR.full_name}: {error}") from None
-        check_writable_depth(value, self._max_depth)
-        return data
-
-
-class DeltaCodec(_Messages):
-    """Messages that distinguish an absent field from a default: a delta is a message with some of the fields.
-
-    Records are written without a frame, with the fields that this schema does not know.
-    """
-
-    completes: ClassVar[bool] = True
-    header_names: ClassVar[frozenset[str]] = frozenset((SCHEMA_ID_HEADER,))
-
-    def __init__(self, make: Value, max_depth: int) -> None:
-        """Take the class of the messages, and how deep they may be nested."""
-        super().__init__(make, max_depth)
-        self._fields = PresentFields()
-
-    def decode(self, data: bytes) -> Value:
-        """Parse a record or a delta: the fields that are present.
-
-        Raises:
-            RecordRejected: `undecodable` or `too_deep`.
-        """
-        message = self._parsed(data)
-        # To look into each of many messages for unknown fields takes longer than to read them.
-        has_unknown = len(data) < _MANY_BYTES or _has_unknown(message)
-        return self._fields.read(message, self._max_depth, has_unknown=has_unknown)
-
-    def encode(self, value: Value) -> bytes:
-        """Write a record or a delta, without a frame; a delta may lack required fields.
-
-        Raises:
-            TypeError: a field that the message does not have, or a value that the field does not take.
-        """
-        message = self._filled(value)
-        try:
-            data: bytes = message.SerializePartialToString(deterministic=True)
-        except EncodeError as error:
-            raise TypeError(f"{message.DESCRIPTOR.full_name}: {error}") from None
-        return data
-
-    def complete(self, record: Value) -> bool:
-        """Remove in place the fields that the message cannot hold with the rest: empty arrays, the loser of a oneof.
-
-        Raises:
-            RecordRejected: `schema_mismatch`: a required field is missing.
-        """
-        return self._fields.complete(self._make.DESCRIPTOR, record)
-
-
-def _has_unknown(message: Value) -> bool:
-    """Whether a message, or any in it, has unknown fields."""
-    known = type(message)()
-    known.CopyFrom(message)
-    known.DiscardUnknownFields()
-    return bool(known.ByteSize() != message.ByteSize())
+def _registered(options: CodecOptions) -> Codec:
+    try:
+        from processor.codec.protobuf.registered import registered_codec  # noqa: PLC0415 - needs the registry's client
+    except ImportError as error:
+        raise ConfigurationError(
+            f"a schema registry needs a package that is not installed ({error.name}): pip install 'sowstream[protobuf]'"
+        ) from None
+    return registered_codec(options)
 
 
 def _message_class(schema: SchemaConfig, name: str) -> Value:

@@ -127,7 +127,7 @@ def member_name(field: FieldDescriptor) -> str:
 
 
 def is_map(field: FieldDescriptor) -> bool:
-    """Whether a field is a map."""
+    """Return whether a field is a map."""
     kind = field.message_type
     return bool(field.is_repeated and kind is not None and kind.GetOptions().map_entry)
 
@@ -145,7 +145,7 @@ def plain_scalar(field: FieldDescriptor, value: Value) -> Value:
 
 
 def _scalar(field: FieldDescriptor, value: Value) -> Value:
-    """What to set: the library takes no names of enums, and takes some types for others."""
+    """The value to set: the library takes no names of enums, and takes some types for others."""
     if field.enum_type is not None and type(value) is str:
         named = field.enum_type.values_by_name.get(value)
         if named is None:

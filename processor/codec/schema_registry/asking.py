@@ -43,7 +43,7 @@ class Asking(Generic[_Question]):
         return is_over.wait(seconds)
 
     def problem(self, question: _Question) -> str:
-        """Why the question had no answer when it was asked last; empty if it had one, or was never asked."""
+        """The reason for which the last try had no answer; empty if it had one, or was never asked."""
         with self._lock:
             return self._problems.get(question, "")
 

@@ -8,25 +8,26 @@ that ends: it waits for a moment, and holds the partition while the registry is 
 
 from __future__ import annotations
 
+import base64
 import logging
 import time
 from collections.abc import Callable, Mapping
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from processor.codec.avro.asking import Asking
+from processor.codec.schema_registry.asking import Asking
 from processor.errors import ConfigurationError, PartitionHeld, RecordRejected, Stop
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
 ANSWER_TIMEOUT_S: Final = 30.0
-"""How long a registry that does not answer is asked again."""
+"""Time for which a registry that does not answer is asked again."""
 REQUEST_TIMEOUT_S: Final = 10.0
-"""How long one request may take, where the settings name none."""
+"""Time limit of one request, where the settings name none."""
 MISSING_TTL_S: Final = 5.0
-"""How long a schema that was not found is taken for missing."""
+"""Time for which a schema that was not found is taken for missing."""
 MISSING_MAX: Final = 1000
 """Most ids that are remembered as missing, or as schemas of another kind."""
 REFERENCES_MAX: Final = 1000
@@ -42,15 +43,26 @@ _Answer = TypeVar("_Answer")
 _log = logging.getLogger(__name__)
 
 
+SchemaType: TypeAlias = Literal["AVRO", "JSON", "PROTOBUF"]
+"""The registry's names of the types of schemas."""
+_NOUNS: Final[Mapping[SchemaType, str]] = {
+    "AVRO": "an Avro schema",
+    "JSON": "a JSON Schema",
+    "PROTOBUF": "a Protocol Buffers schema",
+}
+
+
 class Found(NamedTuple):
     """A schema of the registry."""
 
     text: str
-    """The schema itself, JSON."""
+    """The schema itself: JSON, or for Protocol Buffers a file descriptor in Base64, or else the text of the file."""
     references: tuple[str, ...]
     """The schemas it refers to, those first that others need."""
     schema_id: int | None = None
     """Its id, where it was asked for by subject."""
+    reference_names: tuple[str, ...] = ()
+    """The names by which the schemas of `references` are referred to, in the same order."""
 
 
 class NotFound(Exception):
@@ -60,18 +72,24 @@ class NotFound(Exception):
 class Registry:
     """One registry."""
 
-    def __init__(self, settings: Mapping[str, str], wait_s: float | None = None) -> None:
+    def __init__(
+        self, settings: Mapping[str, str], wait_s: float | None = None, schema_type: SchemaType = "AVRO"
+    ) -> None:
         """Take the settings of Confluent's client; nothing is asked yet.
 
         Args:
             settings: those.
             wait_s: how long `schema` may wait for an answer; None: until there is one, `ANSWER_TIMEOUT_S` at most.
+            schema_type: the type of all schemas that are asked for.
 
         Raises:
             ConfigurationError: a setting is wrong, or the client is not installed.
         """
         self._shown = _without_credentials(settings.get("url", ""))
         self._client = _client(settings, self._shown)
+        self._type: SchemaType = schema_type
+        # Another client, as each keeps its answers whatever their format.
+        self._serialized = _client(settings, self._shown) if schema_type == "PROTOBUF" else None
         self._found: dict[int | str, Found] = {}
         self._missing: dict[int | str, float] = {}
         self._refused: dict[int | str, RecordRejected] = {}
@@ -82,7 +100,7 @@ class Registry:
         """The schema of an id, or of a GUID.
 
         Raises:
-            RecordRejected: `schema_not_found`, or `schema_mismatch` where it is none of Avro.
+            RecordRejected: `schema_not_found`, or `schema_mismatch` where it is of another type.
             PartitionHeld: the registry has not answered within `wait_s`, or has refused; it is asked on.
             Stop: without `wait_s`: the registry does not answer.
         """
@@ -116,7 +134,7 @@ class Registry:
     def _look_up(self, schema_id: int | str) -> None:
         """Ask for a schema, and keep the answer."""
         try:
-            schema = self._ask(f"asking for schema {schema_id}", lambda: self._by_id(schema_id))
+            schema = self._ask_readable(f"asking for schema {schema_id}", partial(_by_id, schema_id))
             self._found[schema_id] = self._whole(schema)
         except NotFound:
             _remember(self._missing, schema_id, time.monotonic() + MISSING_TTL_S)
@@ -127,7 +145,7 @@ class Registry:
         """The latest version of a subject.
 
         Raises:
-            ConfigurationError: there is none, or it is not of Avro.
+            ConfigurationError: there is none, or it is of another type.
             Stop: the registry does not answer.
         """
         registered = self._latest(subject)
@@ -139,7 +157,7 @@ class Registry:
                 "register that one there, under the subject and version that are referred to"
             ) from None
         except RecordRejected as error:
-            raise ConfigurationError(f"subject {subject}: {error.detail}; name one with an Avro schema") from None
+            raise ConfigurationError(f"subject {subject}: {error.detail}; name one with {_NOUNS[self._type]}") from None
 
     def latest_json(self, subject: str) -> str | None:
         """The latest version of a subject, if it is a JSON Schema; None if it is of another type.
@@ -154,9 +172,11 @@ class Registry:
     def close(self) -> None:
         """Close the connection."""
         self._client.close()
+        if self._serialized is not None:
+            self._serialized.close()
 
     def register(self, subject: str, text: str) -> int:
-        """The id of a schema under a subject; it is registered there if it is not yet.
+        """The id of a schema without references under a subject; it is registered there if it is not yet.
 
         Raises:
             ConfigurationError: the registry refuses it.
@@ -164,7 +184,7 @@ class Registry:
         """
         from confluent_kafka.schema_registry import Schema  # noqa: PLC0415 - see `_client`
 
-        schema = Schema(text, "AVRO")
+        schema = Schema(text, self._type)
         what = f"registering a schema under {subject}"
         try:
             return int(self._ask(what, lambda: self._client.lookup_schema(subject, schema)).schema_id or 0)
@@ -177,39 +197,52 @@ class Registry:
 
     def _latest(self, subject: str) -> Any:
         try:
-            return self._ask(f"asking for subject {subject}", lambda: self._client.get_latest_version(subject))
+            return self._ask_readable(
+                f"asking for subject {subject}", lambda client, form: client.get_latest_version(subject, form)
+            )
         except NotFound:
             raise ConfigurationError(
                 f"the schema registry {self._shown} has no subject {subject}; register the schema of the records "
                 "there, or name another one: schema: {subject: NAME}, or schema: FILE"
             ) from None
 
-    def _by_id(self, schema_id: int | str) -> Any:
-        if isinstance(schema_id, int):
-            return self._client.get_schema(schema_id)
-        return self._client.get_schema_by_guid(schema_id)
-
     def _whole(self, schema: Any) -> Found:
         """A schema with those it refers to."""
-        if schema.schema_type != "AVRO":
-            raise RecordRejected("schema_mismatch", f"the schema is of the type {schema.schema_type}, not AVRO")
-        texts: dict[tuple[str, int], str] = {}
+        if schema.schema_type != self._type:
+            raise RecordRejected("schema_mismatch", f"the schema is of the type {schema.schema_type}, not {self._type}")
+        texts: dict[tuple[str, str, int], str] = {}
         self._follow(schema, texts)
-        return Found(schema.schema_str, tuple(texts.values()))
+        return Found(schema.schema_str, tuple(texts.values()), None, tuple(name for name, _, _ in texts))
 
-    def _follow(self, schema: Any, texts: dict[tuple[str, int], str]) -> None:
+    def _follow(self, schema: Any, texts: dict[tuple[str, str, int], str]) -> None:
         for reference in schema.references or ():
-            key = (reference.subject, reference.version)
+            key = (reference.name, reference.subject, reference.version)
             if key in texts:
                 continue
             if len(texts) >= REFERENCES_MAX:
                 raise RecordRejected("schema_mismatch", f"a schema that refers to more than {REFERENCES_MAX} others")
-            referred = self._ask(
-                f"asking for version {key[1]} of {key[0]}",
-                lambda key=key: self._client.get_version(*key),  # type: ignore[misc]
+            referred = self._ask_readable(
+                f"asking for version {reference.version} of {reference.subject}",
+                partial(_version, reference.subject, reference.version),
             ).schema
             self._follow(referred, texts)
             texts[key] = str(referred.schema_str)
+
+    def _ask_readable(self, what: str, call: Callable[[SchemaRegistryClient, str | None], Any]) -> Any:
+        """Ask for a schema as it is kept; one of Protocol Buffers that is a text also as a descriptor.
+
+        Confluent's registry keeps the text of the file and returns a descriptor on request. Others, such as Apicurio's,
+        return what was registered, and fail at the request.
+        """
+        answer = self._ask(what, lambda: call(self._client, None))
+        if self._serialized is None or is_base64(getattr(answer, "schema", answer).schema_str):
+            return answer
+        try:
+            other = call(self._serialized, "serialized")
+        except Exception as error:  # noqa: BLE001 - the client lets any error of its HTTP library through
+            _log.debug("%s: no descriptor (%s)", what, type(error).__name__)
+            return answer
+        return other if is_base64(getattr(other, "schema", other).schema_str) else answer
 
     def _ask(self, what: str, call: Callable[[], _Answer]) -> _Answer:
         """Ask until there is an answer, or time is up."""
@@ -247,6 +280,25 @@ class Registry:
             pause_s = min(pause_s * 2, _PAUSE_MAX_S)
 
 
+def is_base64(text: str) -> bool:
+    """Return whether a schema is Base64, as a serialized file descriptor is; no text of a .proto file is."""
+    try:
+        base64.b64decode(text, validate=True)
+    except ValueError:
+        return False
+    return True
+
+
+def _by_id(schema_id: int | str, client: SchemaRegistryClient, form: str | None) -> Any:
+    if isinstance(schema_id, int):
+        return client.get_schema(schema_id, fmt=form)
+    return client.get_schema_by_guid(schema_id, form)
+
+
+def _version(subject: str, version: int, client: SchemaRegistryClient, form: str | None) -> Any:
+    return client.get_version(subject, version, fmt=form)
+
+
 def _remember(answers: dict[int | str, _Answer], schema_id: int | str, answer: _Answer) -> None:
     """Keep an answer that is no schema; a fuzzed topic can name four billion ids."""
     if len(answers) >= MISSING_MAX:
@@ -263,7 +315,8 @@ def _client(settings: Mapping[str, str], shown: str) -> SchemaRegistryClient:
         import confluent_kafka.schema_registry  # noqa: F401, PLC0415
     except ImportError as error:
         raise ConfigurationError(
-            f"a schema registry needs a package that is not installed ({error.name}): pip install 'sowstream[avro]'"
+            f"a schema registry needs a package that is not installed ({error.name}): pip install 'sowstream[avro]', "
+            "'sowstream[json-schema]' or 'sowstream[protobuf]'"
         ) from None
     try:
         if url.startswith("mock://"):

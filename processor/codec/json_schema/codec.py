@@ -1,0 +1,183 @@
+"""JSON that a JSON Schema checks: when it comes in, and when it is written.
+
+With a schema registry a message names its schema as Avro's do: by Confluent's frame, or by header `__value_schema_id`.
+A publish is checked by the schema that it names, a delta by the same without what only a full record fulfils
+(`partial_schema`). The merged record is checked by the topic's schema. Without a registry there are no frames.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from processor.codec.contract import Codec, CodecOptions
+from processor.codec.frame import SCHEMA_ID_HEADER, id_frame, without_frame
+from processor.codec.json import JsonCodec
+from processor.codec.schema_registry.schemas import Found, Registry
+from processor.codec.schema_registry.topic_schema import (
+    UnusableSchema,
+    framed_schema,
+    header_frame,
+    message_frame,
+    topic_schema,
+)
+from processor.errors import ConfigurationError, RecordRejected
+from processor.record import Headers, Value
+from processor.values.field_type import FieldType
+
+try:
+    from processor.codec.json_schema.check import SchemaCheck
+except ImportError as error:
+    raise ConfigurationError(
+        f"message type json-schema needs a package that is not installed ({error.name}): "
+        "pip install 'sowstream[json-schema]'"
+    ) from None
+from processor.codec.json_schema.partial_schema import partial_schema_text, without_nulls
+
+READERS_MAX: Final = 1000
+"""Most schemas whose checks are kept."""
+
+
+class _Checks:
+    """The checks of the messages of one schema."""
+
+    __slots__ = ("delta_text", "partial", "record")
+
+    def __init__(self, found: Found) -> None:
+        """Prepare them.
+
+        Raises:
+            UnusableSchema: it is no JSON Schema.
+        """
+        references = dict(zip(found.reference_names, found.references, strict=True))
+        self.record = SchemaCheck(found.text, references)
+        self.delta_text = partial_schema_text(found.text, references)
+        self.partial = SchemaCheck(self.delta_text, {})
+
+    def check(self, value: Value, *, is_delta: bool) -> str | None:
+        """The violation of a record or a delta; None if there is none.
+
+        Raises:
+            RecordRejected: `too_deep`.
+        """
+        try:
+            return self.partial.violation(without_nulls(value)) if is_delta else self.record.violation(value)
+        except RecursionError:
+            raise RecordRejected("too_deep", "nested deeper than its schema can be checked") from None
+
+
+class JsonSchemaCodec(Codec):
+    """The message type `json-schema`; values are those of `json`."""
+
+    uses_headers: ClassVar[bool] = True
+    header_names: ClassVar[frozenset[str]] = frozenset((SCHEMA_ID_HEADER,))
+
+    def __init__(self, options: CodecOptions | None = None) -> None:
+        """Find the schema of the records; with a registry, have it registered with that of the deltas, to write by.
+
+        Raises:
+            ConfigurationError: there is no schema, or one that cannot be used.
+            Stop: the registry does not answer.
+        """
+        options = options or CodecOptions()
+        self._json = JsonCodec(options)
+        self._registry = Registry(options.registry, options.registry_wait_s, "JSON") if options.registry else None
+        found, where = topic_schema(options, self._registry, "json-schema", "a JSON Schema")
+        try:
+            self._own = _Checks(found)
+        except UnusableSchema as error:
+            raise ConfigurationError(f"the schema of topic {options.topic!r}, {where}: {error}") from None
+        self._record_frame = self._delta_frame = b""
+        if self._registry is not None and not options.reads_only:
+            schema_id = found.schema_id
+            if schema_id is None:
+                schema_id = self._registry.register(options.subject("sow"), found.text)
+            self._record_frame = id_frame(schema_id)
+            delta_id = self._registry.register(options.subject("delta"), self._own.delta_text)
+            self._delta_frame = id_frame(delta_id)
+        self._by_frame: dict[bytes, _Checks] = dict.fromkeys((self._record_frame, self._delta_frame), self._own)
+
+    def decode(self, data: bytes) -> Value:
+        """Parse and check a full message.
+
+        Raises:
+            RecordRejected: `undecodable`, `too_deep`, `schema_not_found` or `schema_mismatch`.
+            PartitionHeld, Stop: the registry does not answer, with the option `registry_wait_s` or without.
+        """
+        return self.decode_command(data, [], is_delta=False)
+
+    def decode_own(self, data: bytes) -> Value:
+        """Parse a stored record: it was checked when it was written."""
+        return self._json.decode_own(without_frame(data))
+
+    def decode_command(self, data: bytes, headers: Headers, *, is_delta: bool) -> Value:
+        """Parse and check a message by its frame or header `__value_schema_id`.
+
+        Raises:
+            RecordRejected: as `decode`; `bad_header`.
+            PartitionHeld, Stop: as `decode`.
+        """
+        checks, body = self._own, data
+        if self._registry is not None:
+            in_header = next((value for name, value in headers if name == SCHEMA_ID_HEADER), None)
+            if in_header is not None:
+                checks = self._checks(header_frame(in_header))
+            else:
+                size = message_frame(data)
+                checks, body = self._checks(data[:size]), data[size:]
+        value = self._json.decode(body)
+        if (violation := checks.check(value, is_delta=is_delta)) is not None:
+            raise RecordRejected("schema_mismatch", violation)
+        return value
+
+    def encode(self, value: Value) -> bytes:
+        """Write a full record, framed.
+
+        Raises:
+            TypeError: JSON does not have a part of it, or the topic's schema does not allow it.
+        """
+        data = self._json.encode(value)
+        self._check_writable(value, is_delta=False)
+        return self._record_frame + data
+
+    def encode_decoded(self, value: Value) -> bytes:
+        """Write a full record of values that `decode` returned, framed; errors as `encode`."""
+        data = self._json.encode_decoded(value)
+        self._check_writable(value, is_delta=False)
+        return self._record_frame + data
+
+    def encode_delta(self, delta: Value) -> tuple[bytes, Headers]:
+        """Write a part of a record, framed by the schema of deltas.
+
+        Raises:
+            TypeError: as `encode`.
+        """
+        data = self._json.encode(delta)
+        self._check_writable(delta, is_delta=True)
+        return self._delta_frame + data, []
+
+    def field_type(self, path: tuple[str, ...]) -> FieldType:
+        """Any value, as in JSON."""
+        return self._json.field_type(path)
+
+    def _check_writable(self, value: Value, *, is_delta: bool) -> None:
+        try:
+            violation = self._own.check(value, is_delta=is_delta)
+        except RecordRejected as error:
+            raise TypeError(error.detail) from None
+        if violation is not None:
+            raise TypeError(violation)
+
+    def _checks(self, frame: bytes) -> _Checks:
+        """The checks of the schema that a frame names."""
+        checks = self._by_frame.get(frame)
+        if checks is None:
+            assert self._registry is not None, "frames are for a registry"
+            found, shown = framed_schema(self._registry, frame)
+            try:
+                checks = _Checks(found)
+            except UnusableSchema as error:
+                raise RecordRejected("schema_mismatch", f"schema {shown}: {error}") from None
+            if len(self._by_frame) >= READERS_MAX:
+                self._by_frame.clear()
+            self._by_frame[frame] = checks
+        return checks

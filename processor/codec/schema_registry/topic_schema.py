@@ -1,0 +1,102 @@
+"""The schema in which a topic's records are kept, and the schemas that messages name by Confluent's frame."""
+
+from __future__ import annotations
+
+import struct
+import uuid
+
+from processor.codec.contract import CodecOptions
+from processor.codec.frame import SCHEMA_ID_HEADER, frame_size
+from processor.codec.schema_registry.schemas import Found, Registry
+from processor.errors import ConfigurationError, RecordRejected
+
+
+class UnusableSchema(Exception):
+    """A schema that is none of its type, or that cannot be compiled; the message says why."""
+
+
+def topic_schema(options: CodecOptions, registry: Registry | None, message_type: str, noun: str) -> tuple[Found, str]:
+    """Find the schema of a topic's records: that of the settings, or else the latest version of a subject.
+
+    Args:
+        options: the topic's settings.
+        registry: the schema registry; None: there is none.
+        message_type: the name of the topic's message type.
+        noun: what the file is to be, such as `an Avro schema (.avsc)`.
+
+    Returns:
+        The schema, and its place for messages.
+
+    Raises:
+        ConfigurationError: there is no schema, or its file cannot be read.
+        Stop: the registry does not answer.
+    """
+    settings = options.schema
+    if settings is not None:
+        try:
+            content = settings.content()
+            if content is not None:
+                return Found(content.decode(), ()), settings.place
+        except (OSError, UnicodeDecodeError) as error:
+            problem = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+            raise ConfigurationError(
+                f"topic {options.topic!r}: the schema {settings.place} cannot be read: {problem}; name {noun}"
+            ) from None
+    if registry is None and settings is not None and settings.subject is not None:
+        raise ConfigurationError(
+            f"topic {options.topic!r}: its schema is {settings.place}, and the settings name no schema registry; write "
+            "schema_registry: {url: http://HOST:8081}"
+        )
+    if registry is None:
+        raise ConfigurationError(
+            f"topic {options.topic!r} is of message type {message_type} and has no schema; name a file, schema: FILE, "
+            "or a registry, schema_registry: {url: http://HOST:8081}"
+        )
+    subject = (settings.subject if settings is not None else None) or options.subject("publish")
+    return registry.latest(subject), f"subject {subject}"
+
+
+def message_frame(data: bytes) -> int:
+    """The size of the frame that a message begins with.
+
+    Raises:
+        RecordRejected: `undecodable`: there is none, or the message ends within it.
+    """
+    size = frame_size(data)
+    if size == 0 or len(data) < size:
+        raise RecordRejected(
+            "undecodable",
+            f"no schema: {data[:1].hex() or 'nothing'} where Confluent's frame has 00, and no {SCHEMA_ID_HEADER}"
+            if size == 0
+            else f"{len(data)} bytes end within the frame",
+        )
+    return size
+
+
+def header_frame(value: bytes | None) -> bytes:
+    """The frame in header `__value_schema_id`.
+
+    Raises:
+        RecordRejected: `bad_header`: it is no frame.
+    """
+    if not value or frame_size(value) != len(value):
+        raise RecordRejected(
+            "bad_header",
+            f"header {SCHEMA_ID_HEADER}: {(value or b'')[:20].hex()} is neither 00 and an id nor 01 and a GUID",
+        )
+    return value
+
+
+def framed_schema(registry: Registry, frame: bytes) -> tuple[Found, int | str]:
+    """The schema that a frame names, and its id or GUID.
+
+    Raises:
+        RecordRejected: `schema_not_found`, or `schema_mismatch` where it is of another type.
+        PartitionHeld, Stop: the registry does not answer.
+    """
+    schema_id: int | str
+    if frame[0] == 0:
+        (schema_id,) = struct.unpack(">I", frame[1:5])
+    else:
+        schema_id = str(uuid.UUID(bytes=frame[1:17]))
+    return registry.schema(schema_id), schema_id
