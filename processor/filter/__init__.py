@@ -7,7 +7,18 @@ looked at. README.md beside this file has the language for those who write filte
     large.matches({"symbol": "X", "qty": 11})  # True
 """
 
+from processor.filter.assignment import MISSING, Assignment, PreviousRecord, compile_assignments
 from processor.filter.filter import Expression, Filter, compile_expression, compile_filter
 from processor.filter.record_metadata import RecordMetadata
 
-__all__ = ["Expression", "Filter", "RecordMetadata", "compile_expression", "compile_filter"]
+__all__ = [
+    "MISSING",
+    "Assignment",
+    "Expression",
+    "Filter",
+    "PreviousRecord",
+    "RecordMetadata",
+    "compile_assignments",
+    "compile_expression",
+    "compile_filter",
+]

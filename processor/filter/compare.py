@@ -16,7 +16,7 @@ from processor.filter.value import Number, is_finite, number
 from processor.values.instant import Instant
 
 Holds: TypeAlias = Callable[[Scalar, Scalar], bool]
-"""Whether a comparison holds of two scalars, neither of them NULL."""
+"""True if a comparison holds of two scalars, neither of them NULL."""
 
 OPERATORS: Final[dict[Comparison, Callable[[Any, Any], bool]]] = {
     "=": operator.eq,
@@ -76,7 +76,7 @@ def as_written(one: Number, other: Number) -> tuple[Number, Number]:
 
 
 def is_plain(value: Scalar) -> bool:
-    """Whether Python compares a number with any integer and float just as the language does.
+    """Return whether Python compares a number with any integer and float just as the language does.
 
     Up to here every integer is a float, and so what a float is written as lies on the same side of it as its value.
     """

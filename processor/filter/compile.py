@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 from typing import Final
 
@@ -19,6 +20,7 @@ from processor.filter.path import Evaluate, compile_path
 from processor.filter.pattern import BadPattern, replacer, searcher
 from processor.filter.record_metadata import RecordMetadata
 from processor.filter.syntax_tree import (
+    JOINED_MARK,
     PREDICATES,
     And,
     Arithmetic,
@@ -33,6 +35,7 @@ from processor.filter.syntax_tree import (
     IsNan,
     IsNull,
     Like,
+    Missing,
     Negative,
     Node,
     Not,
@@ -42,6 +45,9 @@ from processor.filter.syntax_tree import (
 from processor.filter.value import first
 from processor.record import Value
 
+MISSING_MISPLACED: Final = (
+    "MISSING is no value: it is a whole expression of `preprocess` or `enrich`, or a result of IF there"
+)
 _NAME_SHOWN_MAX: Final = 40
 """Most characters of a name that is none."""
 
@@ -50,17 +56,19 @@ class Compiler:
     """Compiles one filter, and notes the metadata that it uses."""
 
     moves_by_itself: bool
-    """Whether it uses a function whose value moves although nothing changed."""
+    """True if it uses a function whose value moves although nothing changed."""
     uses_metadata: bool
-    """Whether it uses the metadata of a record."""
+    """True if it uses the metadata of a record."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, joined: Collection[str] = ()) -> None:
         """Begin with a filter.
 
         Args:
             text: what is compiled, for errors.
+            joined: the topics whose fields it may name as `[topic]./path`; `JOINED_MARK` begins their member.
         """
         self._text = text
+        self._joined = joined
         self.moves_by_itself = False
         self.uses_metadata = False
 
@@ -85,7 +93,9 @@ class Compiler:
                 constant = node.value
                 return lambda record, metadata: constant  # noqa: ARG005
             case Path():
-                return compile_path(node.parts)
+                return compile_path(self._checked_path(node))
+            case Missing():
+                raise syntax_error(self._text, node.at, MISSING_MISPLACED)
             case And() | Or() | Not():
                 return self.truth(node)
             case Compare():
@@ -151,7 +161,18 @@ class Compiler:
 
     def _arithmetic(self, node: Arithmetic) -> Evaluate:
         left, right, compute = self.value(node.left), self.value(node.right), operation(node.operator)
-        return lambda record, metadata: compute(first(left(record, metadata)), first(right(record, metadata)))
+
+        def calculate(record: Value, metadata: RecordMetadata) -> Value:
+            one, other = left(record, metadata), right(record, metadata)
+            kind, other_kind = type(one), type(other)
+            # Numbers, as nearly always, need no conversion.
+            if kind is not int and kind is not float:
+                one = first(one)
+            if other_kind is not int and other_kind is not float:
+                other = first(other)
+            return compute(one, other)
+
+        return calculate
 
     def _if(self, node: If) -> Evaluate:
         condition, then, otherwise = self.truth(node.condition), self.value(node.then), self.value(node.otherwise)
@@ -199,6 +220,16 @@ class Compiler:
             )
         return function
 
+    def _checked_path(self, node: Path) -> tuple[str | int, ...]:
+        """The parts of a path; one into another topic is for joins alone."""
+        first_part = node.parts[0]
+        if isinstance(first_part, str) and first_part.startswith(JOINED_MARK):
+            topic = first_part.removeprefix(JOINED_MARK)
+            if topic not in self._joined:
+                joined = f"joined are {', '.join(self._joined)}" if self._joined else "only a view with `join` has them"
+                raise syntax_error(self._text, node.at, f"no topic {topic!r} is joined here; {joined}")
+        return node.parts
+
     def _replacer(self, node: Node) -> object:
         if not isinstance(node, Constant) or not isinstance(node.value, str):
             raise syntax_error(self._text, node.at, "the pattern of REGEXP_REPLACE is a text in quotes, nothing else")
@@ -209,7 +240,7 @@ class Compiler:
 
 
 def _is_never_null(node: Node) -> bool:
-    """Whether a node is true or false for all operands."""
+    """Return whether a node is true or false for all operands."""
     match node:
         case And() | Or():
             return all(map(_is_never_null, node.operands))

@@ -27,9 +27,9 @@ class _Compiled:
     tree: Node
     """Its syntax tree, from which an index or another engine's condition can be made."""
     moves_by_itself: bool
-    """Whether it uses a function whose value moves although no record changes, such as UNIX_TIMESTAMP."""
+    """True if it uses a function whose value moves although no record changes, such as UNIX_TIMESTAMP."""
     uses_metadata: bool
-    """Whether it asks for `RecordMetadata`; if not, none need be made."""
+    """True if it asks for `RecordMetadata`; if not, none need be made."""
 
     def __init__(self, text: str) -> None:
         """Compile it.
@@ -79,7 +79,7 @@ class Filter(_Compiled):
     __slots__ = ()
 
     def matches(self, record: Value, metadata: RecordMetadata = NO_METADATA) -> bool:
-        """Whether a record matches: the filter is true of it, neither false nor NULL.
+        """Return whether a record matches: the filter is true of it, neither false nor NULL.
 
         Args:
             record: the parsed record; it is only looked at.

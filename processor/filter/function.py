@@ -34,13 +34,13 @@ class Function:
     most: int | None
     """Most arguments; None: any number."""
     takes: str = "scalars"
-    """What it is given: `scalars`, then NULL gives NULL without a call; `nulls`, scalars of which some may be NULL;
+    """Its arguments: `scalars`, then NULL gives NULL without a call; `nulls`, scalars of which some may be NULL;
     `arrays`, values as they are in the record; `metadata`, the metadata of the record."""
     moves_by_itself: bool = False
-    """Whether its value may be another one although nothing changed."""
+    """True if its value may be another one although nothing changed."""
 
     def arity(self) -> str:
-        """How many arguments it takes, in words."""
+        """The number of arguments it takes, in words."""
         if self.most is None:
             return f"{self.least} or more arguments"
         if self.least == self.most:

@@ -9,6 +9,7 @@ from lark import Lark, Token, Transformer, v_args
 
 from processor.filter.literal import PATH, literal_number, read_path, read_text
 from processor.filter.syntax_tree import (
+    JOINED_MARK,
     And,
     Arithmetic,
     BeginsWith,
@@ -23,6 +24,7 @@ from processor.filter.syntax_tree import (
     IsNan,
     IsNull,
     Like,
+    Missing,
     Negative,
     Node,
     Not,
@@ -53,7 +55,10 @@ GRAMMAR: Final = rf"""
         | NULL -> null
         | TRUE -> true
         | FALSE -> false
+        | MISSING -> missing
         | PATH -> path
+        | JOINED PATH -> joined_path
+        | NAME _OPEN STAR _CLOSE -> call_all
         | NAME _OPEN [either (_COMMA either)*] _CLOSE -> call
         | MINUS factor -> negative
     text: TEXT
@@ -72,6 +77,7 @@ GRAMMAR: Final = rf"""
     NAN.3: /nan\b/i
     TRUE.3: /true\b/i
     FALSE.3: /false\b/i
+    MISSING.3: /missing\b/i
     COMPARISON: "==" | "=" | "!=" | "<>" | "<=" | "<" | ">=" | ">"
     PLUS: "+"
     MINUS: "-"
@@ -84,6 +90,7 @@ GRAMMAR: Final = rf"""
     NUMBER: /(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?/
     TEXT.2: /'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|[rR]'[^']*'|[rR]"[^"]*"/s
     PATH.2: /{PATH.replace("/", chr(92) + "/")}/s
+    JOINED.2: /\[[A-Za-z0-9_-]+\]\./
     NAME.1: /[A-Za-z_]\w*/
     %ignore /\s+/
 """
@@ -156,8 +163,17 @@ class _Tree(Transformer[Token, Node]):
     def false(self, token: Token) -> Node:
         return Constant(value=False, at=_at(token))
 
+    def missing(self, token: Token) -> Node:
+        return Missing(_at(token))
+
     def path(self, token: Token) -> Node:
         return Path(read_path(token), _at(token))
+
+    def joined_path(self, topic: Token, path: Token) -> Node:
+        return Path((JOINED_MARK + str(topic)[1:-2], *read_path(path)), _at(topic))
+
+    def call_all(self, token: Token, _star: Token) -> Node:
+        return Call(f"{token.upper()}(*)", (), _at(token))
 
     def call(self, token: Token, *arguments: Node | None) -> Node:
         given = tuple(argument for argument in arguments if argument is not None)

@@ -1,4 +1,4 @@
-"""How large a filter may be: it may come from anybody."""
+"""Limits of a filter's size: it may come from anybody."""
 
 from __future__ import annotations
 

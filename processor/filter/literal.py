@@ -1,4 +1,4 @@
-"""What numbers, texts and paths mean as they stand in a filter."""
+"""The values of numbers, texts and paths as they stand in a filter."""
 
 from __future__ import annotations
 

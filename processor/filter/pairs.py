@@ -25,7 +25,7 @@ _LESS: Final = comparison("<")
 
 
 def any_pair(name: Comparison) -> Callable[[Elements, Elements], bool]:
-    """Whether a comparison holds of any element of one array with any of another."""
+    """Return whether a comparison holds of any element of one array with any of another."""
     holds = comparison(name)
 
     def check(left: Elements, right: Elements) -> bool:

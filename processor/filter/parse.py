@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Final, cast
-
-from lark import UnexpectedCharacters, UnexpectedToken
+from typing import TYPE_CHECKING, Final, cast
 
 from processor.errors import FilterError
 from processor.filter.error_message import syntax_error
-from processor.filter.grammar import parser
 from processor.filter.limits import CHARACTERS_MAX, DEPTH_MAX
 from processor.filter.syntax_tree import Node, children
+
+if TYPE_CHECKING:
+    from lark import UnexpectedToken
 
 _VALUE: Final = "a value, such as /qty, 10, 'text' or UPPER(/name)"
 _TEXT: Final = "a text in quotes, such as 'text'"
@@ -52,10 +52,19 @@ def parse(text: str) -> Node:
     Raises:
         FilterError: it cannot be parsed, or is larger than a filter may be.
     """
+    if not isinstance(text, str):
+        # Callers without a type checker pass anything.
+        problem = f'a filter is a text, such as "/qty > 10", and no {type(text).__name__}'  # type: ignore[unreachable]
+        raise syntax_error(f"{text!r:.100}", 0, problem)
     if len(text) > CHARACTERS_MAX:
         raise syntax_error(
             text, CHARACTERS_MAX, f"it has {len(text)} characters, a filter at most {CHARACTERS_MAX}; make it shorter"
         )
+    # Commands without a filter, such as `get`, do not pay for the parser.
+    from lark import UnexpectedCharacters, UnexpectedToken  # noqa: PLC0415
+
+    from processor.filter.grammar import parser  # noqa: PLC0415
+
     try:
         # With a transformer the parser gives what that made.
         tree = cast("Node", parser().parse(text))

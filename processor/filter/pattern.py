@@ -112,7 +112,7 @@ def _bytes(text: str) -> bytes:
 
 
 def _explained(said: bytes) -> str:
-    """What the engine says, with what to do."""
+    """The engine's message, with a remedy."""
     words = said.decode(errors="replace")[:_SAID_MAX]
     if "perl operator" in words or "escape sequence" in words:
         return f"{words}; look-around and back-references cannot be searched for in linear time: write it without"

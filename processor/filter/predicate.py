@@ -18,7 +18,7 @@ from processor.filter.value import elements, is_nan, text_of
 from processor.record import Value
 
 Check: TypeAlias = Callable[[Value], bool]
-"""Whether a value is as wanted, of any kind: what a predicate with constants is to its operand."""
+"""True if a value is as wanted, of any kind: what a predicate with constants is to its operand."""
 
 _ALIKE: Final = (int, float)
 """The kinds that Python compares with a plain number just as the language does."""
@@ -82,7 +82,7 @@ def compare_values(name: Comparison, left: Evaluate, right: Evaluate) -> Evaluat
 
 
 def between(operand: Evaluate, low: Evaluate, high: Evaluate) -> Evaluate:
-    """Whether an element lies between two values, both included."""
+    """Return whether an element lies between two values, both included."""
     not_less, not_more = comparison(">="), comparison("<=")
 
     def check(record: Value, metadata: RecordMetadata) -> bool:
@@ -114,7 +114,7 @@ def between_constants(low: Scalar, high: Scalar) -> Check:
 
 
 def among(operand: Evaluate, choices: Sequence[Evaluate]) -> Evaluate:
-    """Whether an element equals an element of any choice."""
+    """Return whether an element equals an element of any choice."""
     equals_any = any_pair("=")
 
     def check(record: Value, metadata: RecordMetadata) -> bool:
@@ -128,7 +128,7 @@ def among(operand: Evaluate, choices: Sequence[Evaluate]) -> Evaluate:
 
 
 def among_constants(constants: Sequence[Scalar]) -> Check:
-    """Whether an element is one of the constants: looked up, however many there are."""
+    """Return whether an element is one of the constants: looked up, however many there are."""
     texts = frozenset(constant for constant in constants if type(constant) is str and constant)
     has_texts_alone = all(type(constant) is str for constant in constants)
     is_member = members(constants)
@@ -142,7 +142,7 @@ def among_constants(constants: Sequence[Scalar]) -> Check:
 
 
 def matching(search: Callable[[str], bool]) -> Check:
-    """Whether an element, as text, is what a search looks for."""
+    """Return whether an element, as text, is what a search looks for."""
 
     def check(value: Value) -> bool:
         if type(value) is str:
@@ -153,22 +153,22 @@ def matching(search: Callable[[str], bool]) -> Check:
 
 
 def beginning(texts: Sequence[str]) -> Check:
-    """Whether an element begins with one of the texts; an empty one is NULL, with which nothing begins."""
+    """Return whether an element begins with one of the texts; an empty one is NULL, with which nothing begins."""
     known = tuple(filter(None, texts))
     return matching(lambda text: text.startswith(known))
 
 
 def ending(texts: Sequence[str]) -> Check:
-    """Whether an element ends with one of the texts, likewise."""
+    """Return whether an element ends with one of the texts, likewise."""
     known = tuple(filter(None, texts))
     return matching(lambda text: text.endswith(known))
 
 
 def null(value: Value) -> bool:
-    """Whether a value is NULL: of an array, whether it has no element that is not."""
+    """Return whether a value is NULL: of an array, whether it has no element that is not."""
     return not value if type(value) is str else value is None or not elements(value)
 
 
 def not_a_number(value: Value) -> bool:
-    """Whether an element is NAN."""
+    """Return whether an element is NAN."""
     return any(map(is_nan, elements(value)))

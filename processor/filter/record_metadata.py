@@ -17,7 +17,7 @@ class RecordMetadata(NamedTuple):
     correlation_id: str = ""
     """The publisher's, for CORRELATION_ID."""
     last_updated_ms: int | None = None
-    """When it last changed, milliseconds since the epoch, for LAST_UPDATED."""
+    """Time of its last change, milliseconds since the epoch, for LAST_UPDATED."""
     now_ms: int | None = None
     """The time of UNIX_TIMESTAMP; None: the wall clock."""
 

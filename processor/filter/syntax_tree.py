@@ -21,6 +21,9 @@ Comparison: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
 Operator: TypeAlias = Literal["+", "-", "*", "/", "%"]
 """An arithmetic operator, each in one spelling."""
 
+JOINED_MARK: Final = "\0"
+"""Begins the first part of a path into a joined topic: `[customers]./name` has the parts `\\0customers` and `name`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Constant:
@@ -29,7 +32,14 @@ class Constant:
     value: Scalar
     """The value; None is NULL."""
     at: int = field(default=0, compare=False)
-    """Where it begins in the text, in characters from 0; of every node."""
+    """Its begin in the text, in characters from 0; of every node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """`MISSING`: the result of an expression of the settings that leaves its field out; no value."""
+
+    at: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +56,7 @@ class Compare:
     """One of `=`, `!=`, `<`, `<=`, `>`, `>=`."""
 
     operator: Comparison
-    """Which one: `==` and `<>` are `=` and `!=`."""
+    """The operator: `==` and `<>` are `=` and `!=`."""
     left: Node
     """The left operand."""
     right: Node
@@ -83,11 +93,11 @@ class Like:
     """`operand LIKE 'pattern'`."""
 
     operand: Node
-    """What is searched."""
+    """The value that is searched."""
     pattern: str
     """The regular expression."""
     at: int = field(default=0, compare=False)
-    """Where the pattern begins."""
+    """The begin of the pattern."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +145,7 @@ class Not:
     """`NOT operand`, and the `NOT` inside `NOT IN`, `NOT LIKE`, `IS NOT NULL` and their like."""
 
     operand: Node
-    """What is negated."""
+    """The negated operand."""
     at: int = field(default=0, compare=False)
 
 
@@ -162,7 +172,7 @@ class Arithmetic:
     """One of `+`, `-`, `*`, `/`, `%`."""
 
     operator: Operator
-    """Which one: `MOD` is `%`."""
+    """The operator: `MOD` is `%`."""
     left: Node
     """The left operand."""
     right: Node
@@ -184,7 +194,7 @@ class If:
     """`IF(condition, then, otherwise)`."""
 
     condition: Node
-    """What decides."""
+    """The condition."""
     then: Node
     """The value where it is true."""
     otherwise: Node
@@ -205,6 +215,7 @@ class Call:
 
 Node: TypeAlias = (
     Constant
+    | Missing
     | Path
     | Compare
     | Between
@@ -231,7 +242,7 @@ PREDICATES: Final = (Compare, Between, In, Like, BeginsWith, EndsWith, IsNull, I
 def children(node: Node) -> tuple[Node, ...]:
     """The nodes right below one."""
     match node:
-        case Constant() | Path():
+        case Constant() | Missing() | Path():
             return ()
         case Compare() | Arithmetic():
             return (node.left, node.right)

@@ -123,12 +123,12 @@ def text_of(value: Scalar) -> str:
 
 
 def is_finite(value: Number) -> bool:
-    """Whether a number is neither infinite nor NaN."""
+    """Return whether a number is neither infinite nor NaN."""
     return type(value) is not float or value - value == 0.0
 
 
 def is_nan(value: Scalar) -> bool:
-    """Whether a scalar is the number that is none."""
+    """Return whether a scalar is the number that is none."""
     return type(value) is float and value != value  # noqa: PLR0124 - it is how NaN is told
 
 

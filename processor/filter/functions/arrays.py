@@ -14,7 +14,7 @@ from processor.record import Value
 
 
 def array_count(array: Value) -> int:
-    """How many elements an array has, NULL and objects included; 0 where there is nothing."""
+    """Number of elements of an array, NULL and objects included; 0 where there is nothing."""
     if type(array) is list:
         return len(array)
     return int(array is not None and array != "")

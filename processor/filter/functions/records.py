@@ -29,7 +29,7 @@ def correlation_id(metadata: RecordMetadata) -> str:
 
 
 def last_updated(metadata: RecordMetadata) -> float | None:
-    """When the record last changed, in seconds since the epoch."""
+    """Time of the record's last change, in seconds since the epoch."""
     return None if metadata.last_updated_ms is None else metadata.last_updated_ms / 1000
 
 

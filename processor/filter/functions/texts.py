@@ -13,7 +13,7 @@ from processor.filter.value import is_finite, text_of
 
 
 def instr(text: Scalar, part: Scalar) -> int:
-    """Where a text begins in another one; 0 if nowhere."""
+    """Position at which a text begins in another one; 0 if it is not in it."""
     return text_of(text).find(text_of(part)) + 1
 
 
@@ -23,12 +23,12 @@ def instr_i(text: Scalar, part: Scalar) -> int:
 
 
 def strequal_i(one: Scalar, other: Scalar) -> bool:
-    """Whether two texts are equal in any case."""
+    """Return whether two texts are equal in any case."""
     return text_of(one).lower() == text_of(other).lower()
 
 
 def length(text: Scalar) -> int:
-    """How many characters a text has."""
+    """Number of characters of a text."""
     return len(text_of(text))
 
 

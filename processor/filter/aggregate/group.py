@@ -1,0 +1,278 @@
+"""All aggregates of one group, kept up to date while members come, change and leave."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from processor.filter.aggregate.exact_sum import Moments, scaled
+from processor.filter.aggregate.extremes import Exhausted, Extreme, ExtremeOfValues, comparable
+from processor.filter.syntax_tree import Scalar
+from processor.filter.value import number
+from processor.record import Value
+
+Function: TypeAlias = Literal[
+    "COUNT(*)",
+    "AVG",
+    "COUNT",
+    "COUNT_DISTINCT",
+    "FIRST",
+    "LAST",
+    "MAX",
+    "MIN",
+    "STDDEV_POP",
+    "STDDEV_SAMP",
+    "SUM",
+]
+"""The aggregate functions, in the spelling of the parser."""
+
+FUNCTIONS: Final[frozenset[str]] = frozenset(
+    ("COUNT(*)", "AVG", "COUNT", "COUNT_DISTINCT", "FIRST", "LAST", "MAX", "MIN", "STDDEV_POP", "STDDEV_SAMP", "SUM")
+)
+
+_OF_SQUARES: Final = frozenset(("STDDEV_POP", "STDDEV_SAMP"))
+
+_OF_MOMENTS: Final = frozenset(("SUM", "AVG", "STDDEV_POP", "STDDEV_SAMP"))
+
+
+class GroupIncomplete(Exception):
+    """The extreme of a group is not known any more: build the group again from its members."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """One call of an aggregate function."""
+
+    function: Function
+    """The function."""
+    argument: int
+    """The place of its argument in a contribution; -1 for `COUNT(*)`."""
+
+
+class Contribution(NamedTuple):
+    """The part of a record that its group needs."""
+
+    place: tuple[int, int, int]
+    """Timestamp in milliseconds, partition and offset of the record, by which `FIRST` and `LAST` order the members."""
+    group: tuple[Scalar, ...]
+    """The values of the grouping fields, of which two may have the same text."""
+    arguments: tuple[Value, ...]
+    """The values of the aggregates' arguments; None is NULL."""
+
+
+class Group:
+    """The aggregates of one group. A function of its members: the order of the calls does not matter."""
+
+    __slots__ = ("_calls", "_spellings", "_states", "members")
+
+    def __init__(self, aggregates: tuple[Aggregate, ...]) -> None:
+        """Begin without members.
+
+        Args:
+            aggregates: the calls of the definition.
+        """
+        self.members = 0
+        """Number of members."""
+        states: dict[tuple[int, str], _State] = {}
+        spread = {each.argument for each in aggregates if each.function in _OF_SQUARES}
+        calls: list[tuple[Function, _State | None]] = []
+        for function, argument in ((each.function, each.argument) for each in aggregates):
+            state = None
+            if function != "COUNT(*)":
+                kind = "moments" if function in _OF_MOMENTS else function
+                if (state := states.get((argument, kind))) is None:
+                    state = states[argument, kind] = _new_state(function, has_squares=argument in spread)
+            calls.append((function, state))
+        self._calls = calls
+        self._states = [(argument, state) for (argument, _), state in states.items()]
+        # How many members spell the grouping values so. Values of one group that Python takes for equal are written
+        # alike: equal numbers of several types, such as 1 and true, have other texts, and so other groups.
+        self._spellings: dict[tuple[Scalar, ...], int] = {}
+
+    def add(self, contribution: Contribution) -> None:
+        """Take a member in."""
+        self._change(contribution, 1)
+
+    def remove(self, contribution: Contribution) -> None:
+        """Let a member go, with the contribution with which it came."""
+        self._change(contribution, -1)
+
+    def replace(self, old: Contribution, new: Contribution) -> None:
+        """Let a member go and take it in again, with another contribution to the same group."""
+        if old.group != new.group:
+            self._spell(old.group, -1)
+            self._spell(new.group, 1)
+        before, after = old.arguments, new.arguments
+        for argument, state in self._states:
+            value, next_value = before[argument], after[argument]
+            if value is not None and next_value is not None:
+                state.replace(value, old.place, next_value, new.place)
+            elif value is not None:
+                state.change(value, old.place, -1)
+            elif next_value is not None:
+                state.change(next_value, new.place, 1)
+
+    def group_values(self) -> tuple[Scalar, ...]:
+        """Return the values of the grouping fields; where members spell them in several ways, the first by text."""
+        if len(self._spellings) == 1:
+            return next(iter(self._spellings))
+        return min(self._spellings, key=_spelled)
+
+    def values(self) -> list[Value]:
+        """Return the values of the aggregates, in the order of the definition.
+
+        Raises:
+            GroupIncomplete: build the group again.
+        """
+        try:
+            return [self.members if state is None else state.value(function) for function, state in self._calls]
+        except Exhausted:
+            raise GroupIncomplete from None
+
+    def _change(self, contribution: Contribution, times: int) -> None:
+        self.members += times
+        self._spell(contribution.group, times)
+        place, arguments = contribution.place, contribution.arguments
+        for argument, state in self._states:
+            if (value := arguments[argument]) is not None:
+                state.change(value, place, times)
+
+    def _spell(self, group: tuple[Scalar, ...], times: int) -> None:
+        count = self._spellings.get(group, 0) + times
+        if count:
+            self._spellings[group] = count
+        else:
+            del self._spellings[group]
+
+
+def _spelled(group: tuple[Scalar, ...]) -> str:
+    """Return the text by which spellings of one group are ordered; the name of the type tells 1 and "1" apart."""
+    return "\0".join([f"{type(value).__name__} {value}" for value in group])
+
+
+class _State(ABC):
+    """The state of an aggregate, or of several of the same argument."""
+
+    @abstractmethod
+    def change(self, value: Value, place: tuple[int, int, int], times: int) -> None:
+        """Add a value that is not NULL; `times` -1 removes it."""
+
+    def replace(self, old: Value, old_place: tuple[int, int, int], new: Value, place: tuple[int, int, int]) -> None:
+        """Remove a value, and add another one; neither is NULL."""
+        if type(old) is not type(new) or old != new or not new:  # Of equal doubles, 0.0 and -0.0 are written apart.
+            self.change(old, old_place, -1)
+            self.change(new, place, 1)
+
+    @abstractmethod
+    def value(self, function: Function) -> Value:
+        """Return the value of an aggregate.
+
+        Raises:
+            Exhausted: it is not known any more.
+        """
+
+
+class _Moments(_State):
+    """`SUM`, `AVG` and the standard deviations: of numbers, and of texts that are numbers."""
+
+    def __init__(self, *, has_squares: bool) -> None:
+        self._moments = Moments(has_squares=has_squares)
+
+    def replace(self, old: Value, old_place: tuple[int, int, int], new: Value, place: tuple[int, int, int]) -> None:
+        if type(old) is int and type(new) is int:
+            self._moments.replace(old, new)
+        else:
+            super().replace(old, old_place, new, place)
+
+    def change(self, value: Value, place: tuple[int, int, int], times: int) -> None:  # noqa: ARG002
+        found = number(value)
+        exact = None if found is None else scaled(found)
+        if exact is not None:
+            self._moments.add(exact, times)
+
+    def value(self, function: Function) -> Value:
+        match function:
+            case "SUM":
+                return self._moments.sum()
+            case "AVG":
+                return self._moments.mean()
+            case _:
+                return self._moments.deviation(of_sample=function == "STDDEV_SAMP")
+
+
+class _Count(_State):
+    """`COUNT` of an argument."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def change(self, value: Value, place: tuple[int, int, int], times: int) -> None:  # noqa: ARG002
+        self._count += times
+
+    def value(self, function: Function) -> Value:  # noqa: ARG002
+        return self._count
+
+
+class _Distinct(_State):
+    """`COUNT_DISTINCT`: numbers by value, however they are written, and texts by characters."""
+
+    def __init__(self) -> None:
+        self._times: dict[tuple[bool, Scalar], int] = {}
+
+    def change(self, value: Value, place: tuple[int, int, int], times: int) -> None:  # noqa: ARG002
+        key = isinstance(value, str), comparable(value)
+        count = self._times.get(key, 0) + times
+        if count:
+            self._times[key] = count
+        else:
+            del self._times[key]
+
+    def value(self, function: Function) -> Value:  # noqa: ARG002
+        return len(self._times)
+
+
+class _OfValues(_State):
+    """`MIN` or `MAX`."""
+
+    def __init__(self, function: Function) -> None:
+        self._extreme = ExtremeOfValues(is_greatest=function == "MAX")
+
+    def change(self, value: Value, place: tuple[int, int, int], times: int) -> None:  # noqa: ARG002
+        (self._extreme.add if times > 0 else self._extreme.remove)(value)
+
+    def value(self, function: Function) -> Value:  # noqa: ARG002
+        return self._extreme.value()
+
+
+class _OfPlaces(_State):
+    """`FIRST` or `LAST`, of the members whose argument is not NULL."""
+
+    def __init__(self, function: Function) -> None:
+        self._extreme = Extreme(is_greatest=function == "LAST")
+
+    def replace(self, old: Value, old_place: tuple[int, int, int], new: Value, place: tuple[int, int, int]) -> None:
+        self.change(old, old_place, -1)  # Equal values too: their places differ.
+        self.change(new, place, 1)
+
+    def change(self, value: Value, place: tuple[int, int, int], times: int) -> None:
+        # A place occurs once, so the values themselves are never compared.
+        (self._extreme.add if times > 0 else self._extreme.remove)((place, value))
+
+    def value(self, function: Function) -> Value:  # noqa: ARG002
+        best = self._extreme.best()
+        return None if best is None else best[1]
+
+
+def _new_state(function: Function, *, has_squares: bool) -> _State:
+    match function:
+        case "COUNT":
+            return _Count()
+        case "COUNT_DISTINCT":
+            return _Distinct()
+        case "MIN" | "MAX":
+            return _OfValues(function)
+        case "FIRST" | "LAST":
+            return _OfPlaces(function)
+        case _:
+            return _Moments(has_squares=has_squares)
