@@ -64,13 +64,13 @@ def add_touched(tree: Touched, other: Touched) -> None:
 
 
 def _differs(value: Value, before: Value) -> bool:
-    """Whether a member has changed; it was no object."""
+    """Return whether a member has changed; it was no object."""
     kind = type(before)
     return kind is not type(value) or (value != before if kind in PLAIN else not strictly_equal(before, value))
 
 
 def _stand_still(names: Sequence[str], delivered: Value, states: Sequence[Value]) -> bool:
-    """Whether these members are unchanged in all states, without a step of Python for each; no if in doubt."""
+    """Return whether these members are unchanged in all states, without a step of Python for each; no if in doubt."""
     if len(names) == 1:
         names = [*names, *names]  # Of several names `itemgetter` makes a tuple.
     members = itemgetter(*names)
@@ -98,7 +98,7 @@ def _touch_object(tree: Touched, name: str, before: Value, values: Sequence[Valu
 
 
 def conflated_delta(delivered: Value | None, final: Value, touched: Touched) -> tuple[Value, list[str]]:
-    """What to tell a reader who has `delivered` so that it has `final`: the delta, and the pointers removed.
+    """Compute the update that turns `delivered` into `final`: the delta, and the pointers removed.
 
     The delta is the exact difference, and every touched path that exists at the end: a value that changed and came back
     is still sent. Neither record is changed; the delta shares its values with `final`. Key fields are not added.

@@ -301,7 +301,7 @@ def _scalar_text(value: Value, pointer: str) -> str:
 
 
 def _is_identifier(kind: type) -> bool:
-    """Whether its text is its one way to be written. By name: merging knows no message type's packages."""
+    """Return whether its text is its one way to be written. By name: merging knows no message type's packages."""
     return f"{kind.__module__}.{kind.__qualname__}" in _IDENTIFIERS
 
 

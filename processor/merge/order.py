@@ -1,4 +1,4 @@
-"""Which of two values comes first: for sequence groups, `min` and `max`."""
+"""The order of two values: for sequence groups, `min` and `max`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def compare(one: Value, other: Value) -> int:
 
 
 def _is_numeric(value: Value) -> bool:
-    """Whether a value is of a type of numbers, finite or not."""
+    """Return whether a value is of a type of numbers, finite or not."""
     return isinstance(value, int | float | Decimal) or is_decimal128(value)
 
 

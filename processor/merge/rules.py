@@ -199,5 +199,5 @@ def _path(pointer: str, place: str) -> tuple[str, ...]:
 
 
 def _inside(path: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    """Whether a path is another one, or leads into it."""
+    """Return whether a path is another one, or leads into it."""
     return path[: len(other)] == other

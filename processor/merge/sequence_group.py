@@ -37,7 +37,7 @@ class SequenceGroup:
         self._guarded = (*map(names, fields), self._by)
 
     def is_late(self, record: Value, message: Value) -> bool:
-        """Whether a message, a delta or a whole record, is older than the record.
+        """Return whether a message, a delta or a whole record, is older than the record.
 
         A message without `by`, or with a null there, counts as older where the record has one. Where the record has
         none, no message is late.
@@ -119,7 +119,7 @@ def _keep(before: Value, after: Value, path: tuple[str, ...]) -> bool:
 
 
 def _stands(value: Value, path: tuple[str, ...]) -> bool:
-    """Whether there is a value at a path, or one of another kind in the place of an object on the way to it."""
+    """Return whether there is a value at a path, or one of another kind in the place of an object on the way to it."""
     for name in path:
         if type(value) is not dict:
             return True
@@ -128,7 +128,7 @@ def _stands(value: Value, path: tuple[str, ...]) -> bool:
 
 
 def _touched(record: Value, delta: Value, path: tuple[str, ...], *, nulls_missing: bool) -> tuple[str, ...] | None:
-    """Where a delta meets a path: at its end, or on the way where another kind of value takes over; or None."""
+    """The place where a delta meets a path: its end, or on the way where another kind of value takes over; or None."""
     last = len(path) - 1
     for depth, name in enumerate(path):
         new = delta.get(name, MISSING)
