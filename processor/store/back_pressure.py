@@ -69,7 +69,7 @@ def _tables(database: Rdict) -> int:
 
 
 def _is_compacting(database: Rdict) -> bool:
-    """Whether a compaction or a flush runs; without one a wait would never end, and the operator should see that."""
+    """True if a compaction or a flush runs; without one a wait would never end, and the operator should see that."""
     names = ("rocksdb.num-running-compactions", "rocksdb.num-running-flushes")
     return any(database.property_int_value(name) for name in names)
 

@@ -69,7 +69,7 @@ class Store(Protocol):
 
     @property
     def can_load(self) -> bool:
-        """Whether no record in the store expires, so that `load` may be used."""
+        """True if no record in the store expires, so that `load` may be used."""
 
     def load(self, rows: Mapping[bytes, bytes | None], progress: Progress, *, is_many: bool) -> None:
         """Write encoded records, of which none expires, and their progress: a faster `apply` for very many records.

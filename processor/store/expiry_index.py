@@ -113,7 +113,7 @@ class Expiry:
         self._rows = rows
 
     def _holds(self, entry: Expiring, newest: Layer) -> bool:
-        """Whether an entry still has the expiry of its key; a key with a later expiry gets a new entry."""
+        """Return whether an entry still has the expiry of its key; a key with a later expiry gets a new entry."""
         expires_at_ms, key = entry
         if key not in newest:
             return True  # The entry is from the index, and the key was not put since.

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, cast
 
 from processor.errors import StateBehind, StateDamaged
+from processor.store.changed_keys import ChangedKeys
 from processor.store.contract import Progress
 from processor.store.expiry_index import Expiry
 
@@ -20,6 +21,7 @@ _ENTRY_BYTES = (
     256  # A key, its dict slot, the tuple, its numbers and the headers of the bytes objects; measured with tracemalloc.
 )
 _PIECE_KEYS = 64  # Records read at once while their size is being limited.
+_STALE_KEYS = 1_000  # So many keys that were written since may be among the changed ones of a scan.
 _REFRESH_MS = 600_000  # Greatest age of the progress of a quiet partition's store; the least horizon is hours.
 _UNKNOWN: Final = cast("Stored", object())
 
@@ -59,6 +61,7 @@ class LayeredState:
         self._pieces: Iterator[tuple[bytes, Stored | None]] | None = None
         self._clean_bytes = self._staged_bytes = self._prepared_bytes = self._unwritten_bytes = self._writing_bytes = 0
         self._expiry: Expiry | None = None  # Only for processors that use expiry.
+        self._changed_keys: ChangedKeys | None = None  # Of all four dicts, and some that were written; for scans only.
         self._written = store.progress()
         self._writes = self._written  # The store's progress after the write.
         self._position = self._written.position
@@ -79,7 +82,7 @@ class LayeredState:
 
     @property
     def is_writing(self) -> bool:
-        """Whether `write_some` must be called again."""
+        """True if `write_some` must be called again."""
         return self._pieces is not None
 
     @property
@@ -120,6 +123,8 @@ class LayeredState:
         self._staged.update(changes)
         self._staged_bytes += _size(changes.values())  # Counted now, while they are in the processor's cache.
         self._known.update(changes)
+        if self._changed_keys is not None:
+            self._changed_keys.add(changes)
         if self._expiry is not None:
             self._expiry.put(changes)
 
@@ -154,19 +159,26 @@ class LayeredState:
             keys_max: the most to return; fewer are returned only at the end.
         """
         live: list[tuple[bytes, Stored]] = []
+        layers = self._staged, self._prepared, self._unwritten, self._writing  # The newest comes first.
+        if self._changed_keys is None:
+            self._changed_keys = ChangedKeys(key for layer in layers for key in layer)
         while True:
+            # One changed key more than asked for: all keys behind it belong to a later piece.
+            changed = self._changed_keys.first(after, keys_max + 1)
+            last = changed[keys_max] if len(changed) > keys_max else None
             rows = list(islice(self.store.scan(after), keys_max))
             # Changed keys after the last row belong to a later piece, unless the store has no more rows.
             until = rows[-1][0] if len(rows) == keys_max else None
-            states: dict[bytes, Stored | None] = dict(rows)
-            for layer in (self._writing, self._unwritten, self._prepared, self._staged):  # The newest comes last.
-                states.update(
-                    {
-                        key: stored
-                        for key, stored in layer.items()
-                        if (until is None or key <= until) and (after is None or key > after)
-                    }
-                )
+            if last is not None and (until is None or last < until):
+                until = last
+            states: dict[bytes, Stored | None] = {key: row for key, row in rows if until is None or key <= until}
+            for key in changed:
+                if until is not None and key > until:
+                    break
+                for layer in layers:
+                    if key in layer:
+                        states[key] = layer[key]
+                        break
             live += [(key, stored) for key in sorted(states) if (stored := states[key]) is not None]
             if until is None or len(live) >= keys_max:
                 return live[:keys_max]
@@ -219,6 +231,8 @@ class LayeredState:
             self._known.pop(key, None)
         if self._unwritten or self.is_writing:
             self._unwritten.update(changes)
+            if self._changed_keys is not None:
+                self._changed_keys.add(changes)
             self._position = position
             self.write(as_of_ms)
         else:
@@ -227,7 +241,7 @@ class LayeredState:
 
     @property
     def can_load(self) -> bool:
-        """Whether `load` may be used."""
+        """True if `load` may be used."""
         return not self._unwritten and not self.is_writing and self.store.can_load
 
     def load(self, rows: Mapping[bytes, bytes | None], position: int, as_of_ms: int, *, is_many: bool) -> None:
@@ -279,6 +293,8 @@ class LayeredState:
             self._written = self._writes
             written, self._writing, self._writing_bytes, self._pieces = self._writing, {}, 0, None
             self._forget_clean()
+            if self._changed_keys is not None and len(self._changed_keys) > 2 * len(self._known) + _STALE_KEYS:
+                self._changed_keys = None  # Most of them are written: the next scan collects the others.
             known = self._known
             self._remember({key: stored for key, stored in written.items() if key not in known} if known else written)
             self._restart_expiry(same=True)
@@ -304,7 +320,7 @@ class LayeredState:
     def _begin_at(self, progress: Progress) -> None:
         """Drop everything that is not in the store."""
         self._known, self._staged, self._prepared, self._unwritten, self._writing = {}, {}, {}, {}, {}
-        self._pieces = None
+        self._pieces = self._changed_keys = None
         self._clean_bytes = self._staged_bytes = self._prepared_bytes = self._unwritten_bytes = self._writing_bytes = 0
         self._position = progress.position
         self._written = self._writes = progress

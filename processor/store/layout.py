@@ -98,6 +98,17 @@ def expiring_of(row: bytes) -> Expiring:
         raise StateDamaged(f"an index row of {len(row)} bytes is shorter than its time") from error
 
 
+def identity_parts(data: bytes | None) -> tuple[str | None, int | None, str | None]:
+    """Decode the mark of identity: the SOW topic, its partition and its id; None for a part that it lacks."""
+    topic, partition, topic_id = None, None, None
+    if data is not None:
+        topic, _, rest = data.decode(errors="replace").partition("/")
+        number, _, topic_id_text = rest.partition("/")
+        partition = int(number) if number.isdecimal() else None
+        topic_id = topic_id_text or None
+    return topic, partition, topic_id
+
+
 def encode_progress(progress: Progress) -> bytes:
     """Encode progress for the disk."""
     return _PROGRESS.pack(*progress)

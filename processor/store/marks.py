@@ -5,12 +5,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-log = structlog.stdlib.get_logger("sowstream.marks")
 
 NAMES_MAX: Final = 100_000
 """Most marks kept for each partition; beyond that the mark not changed for longest is dropped."""
@@ -39,7 +35,7 @@ class TransactionalMarks:
         self.position = 0
         """The offset in the mark topic after the last committed mark."""
         self.forgotten = 0
-        """How many marks were dropped to make room."""
+        """Number of marks that were dropped to make room."""
 
     def get(self, name: bytes) -> bytes | None:
         """The newest value of a mark, committed or not; None if there is none."""
@@ -58,7 +54,7 @@ class TransactionalMarks:
 
     @property
     def has_staged(self) -> bool:
-        """Whether there is a mark to send."""
+        """True if there is a mark to send."""
         return bool(self._staged)
 
     @property
@@ -129,6 +125,9 @@ class TransactionalMarks:
         if excess <= 0:
             return
         if not self.forgotten:
+            import structlog  # noqa: PLC0415 - rare, and costly to import in each Python process of Spark
+
+            log = structlog.stdlib.get_logger("sowstream.marks")
             log.warning("too many marks; those not changed for longest are forgotten", names_max=self._names_max)
         self.forgotten += excess
         oldest = (name for name in committed if name != POSITION_NAME)

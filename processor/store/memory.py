@@ -48,7 +48,7 @@ class MemoryStore:
 
     @property
     def can_load(self) -> bool:
-        """Whether no record in the store expires."""
+        """True if no record in the store expires."""
         return not self._expiring
 
     def load(self, rows: Mapping[bytes, bytes | None], progress: Progress, *, is_many: bool) -> None:  # noqa: ARG002

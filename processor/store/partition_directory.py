@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from contextlib import suppress
@@ -11,6 +10,7 @@ from typing import IO, TYPE_CHECKING
 from processor.errors import StateLocked
 from processor.store import layout
 from processor.store.errors import mapped_errors
+from processor.store.file_lock import lock_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +38,7 @@ def lock(directory: Path) -> IO[bytes]:
 
 def _flock(file: IO[bytes], directory: Path) -> None:
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(file)
     except BlockingIOError:
         raise StateLocked(
             f"{directory} is in use by another process; give each worker its own state_dir, or stop the other"
@@ -92,7 +92,7 @@ def discard(directory: Path) -> bool:
             return False  # The lock file was deleted, perhaps while a process uses the database.
         with file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock_file(file)
                 shutil.rmtree(aside, ignore_errors=True)  # Left by a process that ended during a removal.
                 (directory / layout.ROCKSDB_DIRECTORY).rename(aside)
             except (BlockingIOError, FileNotFoundError):

@@ -112,8 +112,18 @@ class RocksStore:
 
     @property
     def can_load(self) -> bool:
-        """Whether no record in the store expires; otherwise the index would have to be read."""
+        """True if no record in the store expires; otherwise the index would have to be read."""
         return self._expiring_from_ms is None
+
+    def flush(self) -> None:
+        """Put the writes, which were not logged, into files, where a killed process does not lose them.
+
+        Raises:
+            StateDamaged: it cannot be written.
+            DiskUnusable: the disk takes no more.
+        """
+        with self._going_on(), self._mapped_errors("flushing"):
+            self._db.flush(True)
 
     def load(self, rows: Mapping[bytes, bytes | None], progress: Progress, *, is_many: bool) -> None:
         """Write encoded records, of which none expires, and their progress, as `apply` does."""
@@ -319,7 +329,7 @@ class RocksStore:
         return "unclean" if closed is None else "clean"
 
     def _has_begun_only(self) -> bool:
-        """Whether only a part of the first batch was written: position 0 is to mean an empty store.
+        """Return whether only a part of the first batch was written: position 0 is to mean an empty store.
 
         Otherwise the age of those records would be unknown, and a deleted one might stay for ever.
         """
