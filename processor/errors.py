@@ -3,6 +3,7 @@
 SowstreamError
 ├── RecordRejected        this record goes to the dead-letter topic with its reason; the worker goes on
 │   └── PublishRejected   the same, in the client of a publisher that asked for an ack
+│       └── VersionConflict   the command expected another version of the record: nothing changed, no dead letter
 ├── TransactionAborted    drop the staged records, rewind to the last commit, go on
 │   ├── ProducerLost      the same, with a new producer
 │   ├── ProcessorFailed   the same, then one record at a time to find the one that fails
@@ -15,6 +16,7 @@ SowstreamError
     ├── ConfigurationError    the same with exit code 2: settings, flags or topics that cannot work together
     │   └── FilterError       a wrong filter; its subscriber receives the error, and nothing ends
     ├── BrokerUnavailable     Kafka did not answer in time
+    ├── TopicFenced           Spark merges this topic: its workers wait until it is handed back
     ├── SubscriberTooSlow     a subscriber took no messages, and forbade conflation; others go on
     ├── PositionLost          the next record of a reader is not in Kafka any more: begin with a snapshot
     ├── AcksMissing           the published records are in Kafka, but were not acknowledged in time
@@ -39,7 +41,7 @@ HoldReason: TypeAlias = Literal[
     "state_damaged",
     "plugin_failed",
 ]
-"""Why a partition is held, in logs, metrics and `sowstream status`.
+"""The reason for which a partition is held, in logs, metrics and `sowstream status`.
 
 - `rejects`: more of its records were rejected than `dlq_max_ratio` allows.
 - `unreadable_batch`: its input cannot be read at the next offset, as of a batch that does not unpack.
@@ -75,6 +77,18 @@ class RecordRejected(SowstreamError):
 
 class PublishRejected(RecordRejected):
     """A worker rejected a published record, which is in the dead-letter topic with this reason."""
+
+
+class VersionConflict(PublishRejected):
+    """A conditional command met another version of its record: it changed nothing, and is no dead letter.
+
+    Read the record and decide again: the command was an attempt that another publisher won.
+    """
+
+    def __init__(self, detail: str, version: int | None = None) -> None:
+        """Create it with a sentence and the version that the record has: 0 for no record, None where it is unknown."""
+        super().__init__("conflict", detail)
+        self.version = version
 
 
 class TransactionAborted(SowstreamError):
@@ -151,6 +165,10 @@ class FilterError(ConfigurationError):
 
 class BrokerUnavailable(Stop):
     """Kafka did not answer in time."""
+
+
+class TopicFenced(Stop):
+    """Spark merges this topic, or a move to it or back is under way: workers wait without joining the group."""
 
 
 class SubscriberTooSlow(Stop):

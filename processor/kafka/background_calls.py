@@ -47,7 +47,7 @@ class BackgroundCalls:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a call was started with `begin` and not yet taken with `wait`."""
+        """True if a call was started with `begin` and not yet taken with `wait`."""
         return self._begun is not None
 
     def wait(self, limit_s: float) -> None:

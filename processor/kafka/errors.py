@@ -17,6 +17,7 @@ from processor.errors import (
     Stop,
     TransactionAborted,
 )
+from processor.kafka.connection.fault import error_of, fault_in
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
@@ -41,18 +42,23 @@ _MOVED = frozenset(
 _UNKNOWN = frozenset((KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION))
 _OUT_OF_RANGE = frozenset((KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE))
 _FENCED = frozenset((KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH))
-_REFUSED = frozenset(
+_RIGHTS: Final = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "the topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "the consumer group",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "the cluster, such as Create for new topics",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "the transactional id",
+}
+"""Refused for lack of an ACL, by the kind of the resource."""
+_LOGIN: Final = frozenset(
     (
+        KafkaError._SSL,
         KafkaError._AUTHENTICATION,
         KafkaError.UNSUPPORTED_SASL_MECHANISM,
         KafkaError.ILLEGAL_SASL_STATE,
         KafkaError.SASL_AUTHENTICATION_FAILED,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     )
 )
+_REFUSED = (_LOGIN - {KafkaError._SSL}) | frozenset(_RIGHTS)
 
 _GOES_BY = (
     _UNREACHABLE
@@ -125,58 +131,63 @@ def code_of(error: KafkaException | KafkaError) -> int:
 
 
 def is_unreleased(error: KafkaException | KafkaError) -> bool:
-    """Whether a static member must wait because the group still keeps its predecessor of the same name."""
+    """Return whether a static member must wait because the group still keeps its predecessor of the same name."""
     return code_of(error) == KafkaError.UNRELEASED_INSTANCE_ID
 
 
 def passes(error: KafkaError) -> bool:
-    """Whether librdkafka recovers by itself from a reader's error."""
+    """Return whether librdkafka recovers by itself from a reader's error."""
     return not error.fatal() and (error.retriable() or error.code() in _GOES_BY)
 
 
 def is_unreachable(error: KafkaException | KafkaError) -> bool:
-    """Whether no broker answered; one may answer later."""
+    """Return whether no broker answered; one may answer later."""
     return of(error).code() in _UNREACHABLE
 
 
 def is_unanswered(error: KafkaException | KafkaError) -> bool:
-    """Whether a request did not reach the responsible broker: it is away, or another one is responsible now."""
+    """Return whether a request did not reach the responsible broker: it is away, or another one is responsible now."""
     return of(error).code() in _UNANSWERED
 
 
+def is_forbidden(error: KafkaException | KafkaError) -> bool:
+    """Return whether this user lacks an ACL for the request."""
+    return of(error).code() in _RIGHTS
+
+
 def is_unreadable(error: KafkaException | KafkaError) -> bool:
-    """Whether a batch of records cannot be unpacked; fetching it again returns the same bytes."""
+    """Return whether a batch of records cannot be unpacked; fetching it again returns the same bytes."""
     return of(error).code() in _UNREADABLE
 
 
 def is_out_of_range(error: KafkaException | KafkaError) -> bool:
-    """Whether the offset to be read next is not in the partition."""
+    """Return whether the offset to be read next is not in the partition."""
     return of(error).code() in _OUT_OF_RANGE
 
 
 def is_unstable(error: KafkaException | KafkaError) -> bool:
-    """Whether an undecided transaction holds a committed offset."""
+    """Return whether an undecided transaction holds a committed offset."""
     return of(error).code() == KafkaError.UNSTABLE_OFFSET_COMMIT
 
 
 def is_moved(error: KafkaException | KafkaError) -> bool:
-    """Whether the client's metadata about a partition's leader is out of date; it must refresh them and try again."""
+    """True if the client's metadata about a partition's leader is out of date; it must refresh them and try again."""
     return of(error).code() in _MOVED
 
 
 def is_leaderless(error: KafkaException | KafkaError) -> bool:
-    """Whether the client has no leader for a partition: the topic was just created, or does not exist."""
+    """Return whether the client has no leader for a partition: the topic was just created, or does not exist."""
     return of(error).code() == KafkaError._NOENT
 
 
 def is_unknown(error: BaseException) -> bool:
-    """Whether the broker does not know the topic: it does not exist, or the broker has just started."""
+    """Return whether the broker does not know the topic: it does not exist, or the broker has just started."""
     cause = error if isinstance(error, KafkaException) else error.__cause__
     return isinstance(cause, KafkaException) and of(cause).code() in _UNKNOWN
 
 
 def is_fenced(error: BaseException) -> bool:
-    """Whether a transaction failed because another producer has started with the same transactional id."""
+    """Return whether a transaction failed because another producer has started with the same transactional id."""
     cause = error if isinstance(error, KafkaException) else error.__cause__
     return isinstance(cause, KafkaException) and of(cause).code() in _FENCED
 
@@ -185,6 +196,10 @@ def stop(error: KafkaException | KafkaError, doing: str) -> Stop:
     """The error that ends a command or stops a pipeline; its text names the failed action and the remedy."""
     kafka_error = of(error)
     code = code_of(error)
+    fault = fault_in(kafka_error.str()) if code in _UNREACHABLE or code in _LOGIN else None
+    # Without a look at the address the other faults are guesses.
+    if fault is not None and (fault.is_final or fault.kind in ("unknown_host", "refused")):
+        return error_of([fault], doing)
     if code in _UNREACHABLE:
         return BrokerUnavailable(
             f"{doing}: Kafka does not answer ({kafka_error.str()}). Is it running at kafka.bootstrap.servers "
@@ -192,8 +207,16 @@ def stop(error: KafkaException | KafkaError, doing: str) -> Stop:
         )
     if code in _MOVED:
         return BrokerUnavailable(f"{doing}: the leader is changing ({kafka_error.str()}); try again in a moment")
+    if code in _RIGHTS:
+        return ConfigurationError(
+            f"{doing}: Kafka refuses: this user lacks a right to {_RIGHTS[code]}. `sowstream topics apply --acls` "
+            "prints the ACLs of each role, and `sowstream doctor --role ROLE` finds the missing ones"
+        )
     if code in _REFUSED:
-        return ConfigurationError(f"{doing}: Kafka refuses: {kafka_error.str()}. Check the credentials and ACLs")
+        return ConfigurationError(
+            f"{doing}: Kafka refuses the login: {kafka_error.str().rstrip('.')}. Check kafka.sasl.username, "
+            "kafka.sasl.password and kafka.sasl.mechanism"
+        )
     if code in _UNKNOWN:
         return ConfigurationError(f"{doing}: the topic does not exist; `sowstream topics apply` creates it")
     if code in _OUT_OF_RANGE:
@@ -242,7 +265,8 @@ def of_partition(
             f"{topic} partition {partition}: the batch of records at offset {offset} cannot be read ({error.str()}). "
             "Is it damaged, or compressed in a way that this build of librdkafka does not know?",
         )
-    return stop(error, f"reading {topic} partition {partition}")
+    # A lookup of the group's coordinator, as of readers that join no group, is about no partition.
+    return stop(error, "reading" if topic is None else f"reading {topic} partition {partition}")
 
 
 def of_commit(error: KafkaException, doing: str) -> SowstreamError:

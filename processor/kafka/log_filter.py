@@ -30,7 +30,7 @@ class RepeatedLines(logging.Filter):
         self._passed: dict[str, tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line passes."""
+        """Return whether the line passes."""
         text = record.getMessage()
         line, now_s = _VARYING.sub("", text), self._clock()
         passed_s, dropped = self._passed.get(line, (None, 0))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-log = structlog.stdlib.get_logger("sowstream.kafka")
+log = logging.getLogger("sowstream.kafka")
 
 _LINE_INTERVAL_S: Final = 60.0
 
@@ -40,7 +39,7 @@ class Outage:
                 return
             self._line_s, self._was_logged = now_s, True
             away_s = round(now_s - self._since_s, 1)
-        log.warning("Kafka does not answer; waiting for it", doing=doing, away_s=away_s)
+        log.warning("Kafka does not answer; waiting for it", extra={"doing": doing, "away_s": away_s})
 
     def reached(self) -> None:
         """Record that a broker has answered."""
@@ -50,11 +49,11 @@ class Outage:
             away_s, self._since_s = self.seconds, None
             was_logged, self._was_logged = self._was_logged, False
         if was_logged:
-            log.info("Kafka answers again", away_s=round(away_s, 1))
+            log.info("Kafka answers again", extra={"away_s": round(away_s, 1)})
 
     @property
     def is_away(self) -> bool:
-        """Whether the last request that any broker may answer had no answer."""
+        """True if the last request that any broker may answer had no answer."""
         return self._since_s is not None
 
     @property
@@ -72,7 +71,7 @@ reached = _process.reached
 
 
 def is_away() -> bool:
-    """Whether Kafka is unreachable for this process; see `Outage.is_away`."""
+    """Return whether Kafka is unreachable for this process; see `Outage.is_away`."""
     return _process.is_away
 
 

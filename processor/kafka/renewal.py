@@ -39,7 +39,7 @@ class Renewal:
         self._next_s = 0.0
         self._pause_s = _FIRST_PAUSE_S
         self.count = 0
-        """How often the client was replaced."""
+        """Number of times the client was replaced."""
 
     def answered(self, question: str) -> None:
         """Record that Kafka has answered, even with an error."""

@@ -98,3 +98,35 @@ def test_brokers_that_are_away_are_not_a_wrong_setting():
     """Absent brokers and wrong settings are different errors: a restart of the process helps against the first only."""
     assert type(kafka_errors.stop(KafkaError(KafkaError._TRANSPORT), "reading")) is BrokerUnavailable
     assert type(kafka_errors.stop(KafkaError(KafkaError.UNSUPPORTED_VERSION), "reading")) is ConfigurationError
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "lacks a right to the topic"),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, "lacks a right to the consumer group"),
+        (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "lacks a right to the transactional id"),
+        (KafkaError.CLUSTER_AUTHORIZATION_FAILED, "such as Create"),
+    ],
+)
+def test_a_missing_right_is_named_by_its_resource(code, said):
+    """An error for lack of an ACL names the kind of resource, and the command that prints the ACLs."""
+    error = kafka_errors.stop(KafkaError(code), "reading")
+    assert type(error) is ConfigurationError
+    assert said in str(error)
+    assert "topics apply --acls" in str(error)
+    assert ".." not in str(error)
+
+
+def test_a_lost_connection_is_not_explained_by_a_guess():
+    """A connection that breaks while it is used has no fault of the settings: the broker may restart."""
+    text = "k:9/1: Disconnected: connection reset by peer (after 5ms in state APIVERSION_QUERY)"
+    error = kafka_errors.stop(KafkaError(KafkaError._TRANSPORT, text), "reading")
+    assert type(error) is BrokerUnavailable
+    assert "security.protocol" not in str(error)
+
+
+def test_a_lookup_of_a_coordinator_is_about_no_partition():
+    """An error without topic and partition names neither."""
+    error = kafka_errors.of_partition(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED), None, 0, None)
+    assert "None" not in str(error)

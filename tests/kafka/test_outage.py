@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
-import structlog
 
 from processor.kafka.outage import Outage
 
@@ -18,35 +19,35 @@ class Clock:
         return self.now_s
 
 
-def test_there_is_a_line_a_minute_and_one_when_kafka_is_back() -> None:
+def test_there_is_a_line_a_minute_and_one_when_kafka_is_back(caplog: pytest.LogCaptureFixture) -> None:
     """An outage is logged once a minute, independently of the number of requests, and so is its end."""
     clock = Clock()
     outage = Outage(clock)
-    with structlog.testing.capture_logs() as lines:
+    with caplog.at_level(logging.INFO, logger="sowstream.kafka"):
         for _ in range(150):
             outage.unreachable("starting the producer t")
             clock.now_s += 1
         outage.reached()
         outage.reached()
-    assert [(line["event"], line["away_s"]) for line in lines] == [
+    assert [(line.message, vars(line)["away_s"]) for line in caplog.records] == [
         ("Kafka does not answer; waiting for it", 0.0),
         ("Kafka does not answer; waiting for it", 60.0),
         ("Kafka does not answer; waiting for it", 120.0),
         ("Kafka answers again", 150.0),
     ]
-    assert lines[0]["doing"] == "starting the producer t"
+    assert vars(caplog.records[0])["doing"] == "starting the producer t"
 
 
-def test_a_connection_that_comes_and_goes_fills_no_log() -> None:
+def test_a_connection_that_comes_and_goes_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
     """A short outage soon after another one appears in the metric only."""
     clock = Clock()
     outage = Outage(clock)
-    with structlog.testing.capture_logs() as lines:
+    with caplog.at_level(logging.INFO, logger="sowstream.kafka"):
         for _ in range(10):
             outage.unreachable("reading orders.publish")
             clock.now_s += 1
             outage.reached()
-    assert len(lines) == 2
+    assert len(caplog.records) == 2
 
 
 def test_the_seconds_are_those_since_the_first_question_in_vain() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
@@ -37,15 +37,14 @@ from processor.kafka.admin.answers import (
 )
 from processor.kafka.admin.committed_offsets import CommittedOffsets
 from processor.kafka.admin.descriptions import GroupQuestion, TopicQuestion, ask_groups
+from processor.kafka.admin.first_contact import CONNECT_TIMEOUT_S, Cluster, check_files, fetch_cluster
 from processor.kafka.admin.topic_creation import create_topics, delete_topics
-from processor.kafka.refusals import Refusals
+from processor.kafka.connection import FaultLog
 from processor.kafka.renewal import InBackground, Renewal, leave
 from processor.topics import ActualTopic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from confluent_kafka.admin._metadata import ClusterMetadata
 
     from processor.topics.family import TopicSpec
 
@@ -57,7 +56,6 @@ _TRY_S = 4.0  # Longest time for one try: the broker that it was sent to may be 
 _LOOK_TIMEOUT_S = 2.0
 _NEW_S = 2.0  # Within this time a new topic has leaders, and the client knows them.
 _PAUSE_S, _PAUSE_MAX_S = 0.05, 0.5  # Between two requests: listing all topics is expensive in a large cluster.
-_SILENCE_S = 2.0  # A wait that is longer is logged.
 
 
 def librdkafka_version() -> str:
@@ -65,27 +63,25 @@ def librdkafka_version() -> str:
     return libversion()[0]
 
 
-class Cluster(NamedTuple):
-    """The brokers and topics of a cluster."""
-
-    brokers: list[str]
-    """The address of each broker, `host:port`."""
-    topics: dict[str, int]
-    """Each topic's number of partitions."""
-
-
 class Admin:
     """The administration client of one cluster; it replaces its connection when a request stays unanswered."""
 
-    def __init__(self, kafka: Mapping[str, str]) -> None:
+    def __init__(self, kafka: Mapping[str, str], connect_timeout_s: float = CONNECT_TIMEOUT_S) -> None:
         """Create the client. Every process does this first, so that wrong properties are reported here.
 
+        Args:
+            kafka: the user's properties.
+            connect_timeout_s: the longest wait of `cluster` for a broker.
+
         Raises:
-            ConfigurationError: librdkafka does not take a property.
+            ConfigurationError: librdkafka does not take a property, or a file of theirs does not exist.
         """
         self._bootstrap = kafka.get("bootstrap.servers", "")
-        self._refusals = Refusals()
-        self._properties = self._refusals.listening(properties.common(kafka))
+        self._timeout_s = connect_timeout_s
+        check_files(kafka)
+        common = properties.common(kafka)
+        self._faults = FaultLog(common, properties.log)
+        self._properties = self._faults.listening(common)
         try:
             self._client = AdminClient(self._properties)
         except KafkaException as error:
@@ -95,41 +91,15 @@ class Admin:
         self._committed = CommittedOffsets(kafka, is_stable=True)
         self.looked_s = 0.0  # When a broker last answered `refresh`, by the monotonic clock.
 
-    def cluster(self, timeout_s: float = _TIMEOUT_S) -> Cluster:
-        """Fetch the brokers and topics of the cluster.
+    def cluster(self, timeout_s: float | None = None) -> Cluster:
+        """Fetch the brokers and topics of the cluster, within the client's time limit or another one.
 
         Raises:
-            BrokerUnavailable: no answer in time.
+            ConfigurationError: the login or the connection is refused; the text has the reason and the remedy.
+            BrokerUnavailable: no answer in time; the text has the reason.
         """
         doing = f"looking at the cluster at {self._bootstrap}"
-        try:
-            metadata = self._metadata(timeout_s)
-        except KafkaException as error:
-            self._client.poll(0)  # Collects the reason, if Kafka refused us.
-            if kafka_errors.is_unreachable(error) and self._refusals.error is None:
-                outage.unreachable(doing)
-            raise kafka_errors.stop(self._refusals.error or error, doing) from error
-        outage.reached()
-        return Cluster(
-            [f"{broker.host}:{broker.port}" for broker in metadata.brokers.values()],
-            {name: len(topic.partitions) for name, topic in metadata.topics.items()},
-        )
-
-    def _metadata(self, timeout_s: float) -> ClusterMetadata:
-        """Fetch the metadata from any broker; a long wait is logged."""
-        if timeout_s > _SILENCE_S:
-            try:
-                return self._client.list_topics(timeout=_SILENCE_S)
-            except KafkaException as error:
-                if not kafka_errors.is_unreachable(error):
-                    raise
-            self._client.poll(0)
-            if self._refusals.error is not None:
-                raise KafkaException(self._refusals.error)
-            if not outage.is_away():  # During an outage the log has a line a minute.
-                properties.log.warning("waiting for Kafka at %s, up to %g s", self._bootstrap, timeout_s)
-            timeout_s -= _SILENCE_S
-        return self._client.list_topics(timeout=timeout_s)
+        return fetch_cluster(self._client, self._faults, doing, self._timeout_s if timeout_s is None else timeout_s)
 
     def refresh(self) -> None:
         """Have the client refresh its leaders and coordinators; returns at once."""
@@ -230,9 +200,15 @@ class Admin:
             BrokerUnavailable: no answer in time.
             Stop: Kafka refuses.
         """
+        return self._topic_config(names, timeout_s, shows_hidden=False)
+
+    def _topic_config(self, names: Sequence[str], timeout_s: float, *, shows_hidden: bool) -> dict[str, dict[str, str]]:
+        """The settings of topics; those with a missing right are left out if `shows_hidden`."""
         settings = {}
         for name, entries in self._ask("settings of", self._ask_config, names, timeout_s).items():
             if isinstance(entries, KafkaException):
+                if shows_hidden and kafka_errors.is_forbidden(entries):
+                    continue
                 raise kafka_errors.stop(entries, f"reading the settings of the topic {name}") from entries
             settings[name] = values(entries)
         return settings
@@ -249,32 +225,56 @@ class Admin:
     def _ask_topics(self, names: Sequence[str], timeout_s: float) -> dict[str, Future[Any]]:
         return dict(self._client.describe_topics(TopicCollection(list(names)), request_timeout=timeout_s))
 
-    def describe_topics(self, names: Sequence[str], timeout_s: float = _TIMEOUT_S) -> dict[str, ActualTopic]:
+    def describe_topics(
+        self, names: Sequence[str], timeout_s: float = _TIMEOUT_S, *, shows_hidden: bool = False
+    ) -> dict[str, ActualTopic]:
         """Fetch the partitions, replicas, ids and settings of topics; those that do not exist are left out.
+
+        Args:
+            names: the topics. Asked by name, Kafka reports a missing right; its list of all topics lacks the topic.
+            timeout_s: longest wait.
+            shows_hidden: whether topics come with the missing right (`ActualTopic.lacks`) instead of an error.
 
         Raises:
             BrokerUnavailable: no answer in time.
             Stop: Kafka refuses.
         """
-        topics = {}
+        topics, hidden = {}, {}
         for name, answer in self._ask("look at", self._ask_topics, names, timeout_s).items():
             if not isinstance(answer, KafkaException):
                 topics[name] = answer
+            elif shows_hidden and kafka_errors.is_forbidden(answer):
+                hidden[name] = ActualTopic(0, {}, lacks="Describe")
             elif kafka_errors.of(answer).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise kafka_errors.stop(answer, f"looking at the topic {name}") from answer
-        config = self.topic_config(list(topics), timeout_s)
-        return {
+        config = self._topic_config(list(topics), timeout_s, shows_hidden=shows_hidden)
+        return hidden | {
             name: ActualTopic(
                 partitions=len(topic.partitions),
-                config=config[name],
+                config=config.get(name, {}),
                 replicas=min((len(partition.replicas) for partition in topic.partitions), default=0),
                 topic_id=str(topic.topic_id),
+                lacks="" if name in config else "DescribeConfigs",
             )
             for name, topic in topics.items()
         }
 
+    def partitions_of(self, name: str, timeout_s: float = _TIMEOUT_S) -> int | None:
+        """The number of partitions of a topic; None if it does not exist.
+
+        Raises:
+            BrokerUnavailable: no answer in time.
+            ConfigurationError: this user has no right to see it.
+        """
+        answer = self._ask("look at", self._ask_topics, [name], timeout_s)[name]
+        if not isinstance(answer, KafkaException):
+            return len(answer.partitions)
+        if kafka_errors.of(answer).code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return None
+        raise kafka_errors.stop(answer, f"looking at the topic {name}") from answer
+
     def delete_retention_ms(self, topic: str, timeout_s: float = _TIMEOUT_S) -> float:
-        """How long tombstones stay in a compacted topic, in milliseconds: a copy that is older may lack deletes.
+        """Retention time of tombstones in a compacted topic, in milliseconds: a copy that is older may lack deletes.
 
         Raises:
             BrokerUnavailable: no answer in time.

@@ -101,7 +101,7 @@ def wait_until(future: Future[Any], until_s: float) -> None:
 
 
 def retained_ms(config: Mapping[str, str]) -> float:
-    """How long tombstones stay in a topic with these settings, in milliseconds."""
+    """Retention time of tombstones in a topic with these settings, in milliseconds."""
     return float(config.get("delete.retention.ms", DAY_MS))
 
 

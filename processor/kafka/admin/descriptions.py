@@ -35,7 +35,7 @@ class Member(NamedTuple):
     """The topics and partitions that are assigned to it."""
 
 
-class Group(NamedTuple):
+class ConsumerGroup(NamedTuple):
     """A consumer group at one moment."""
 
     state: str
@@ -47,7 +47,7 @@ class Group(NamedTuple):
 
     @property
     def is_stable(self) -> bool:
-        """Whether the assignment is settled; while it is not, `assigned` may lack partitions."""
+        """True if the assignment is settled; while it is not, `assigned` may lack partitions."""
         return self.state == "stable"
 
     @property
@@ -95,15 +95,15 @@ class GroupQuestion:
 
     @property
     def is_answered(self) -> bool:
-        """Whether `answer` returns or raises at once: the answer is there, or overdue."""
+        """True if `answer` returns or raises at once: the answer is there, or overdue."""
         return self._future.done() or time.monotonic() > self._until_s
 
-    def wait(self) -> Group:
+    def wait(self) -> ConsumerGroup:
         """Wait for the answer, up to the time limit, and return it; see `answer`."""
         wait_until(self._future, self._until_s)
         return self.answer()
 
-    def answer(self) -> Group:
+    def answer(self) -> ConsumerGroup:
         """The group; one that Kafka does not know is `dead`.
 
         Raises:
@@ -119,10 +119,10 @@ class GroupQuestion:
             raise kafka_errors.stop(silence, doing) from None
         except KafkaException as error:
             if kafka_errors.of(error).code() == KafkaError.GROUP_ID_NOT_FOUND:
-                return Group("dead", "", ())
+                return ConsumerGroup("dead", "", ())
             raise kafka_errors.stop(error, doing) from error
         state = description.state.name.lower()
-        return Group(state, description.partition_assignor, tuple(self._members(description)))
+        return ConsumerGroup(state, description.partition_assignor, tuple(self._members(description)))
 
     def _members(self, description: ConsumerGroupDescription) -> Iterable[Member]:
         for member in description.members:
@@ -169,7 +169,7 @@ class TopicQuestion:
 
     @property
     def is_answered(self) -> bool:
-        """Whether the request has ended, with an answer or without."""
+        """True if the request has ended, with an answer or without."""
         return self._future.done()
 
     def answer(self) -> tuple[str, int] | None:

@@ -20,7 +20,7 @@ from processor.kafka.renewal import leave
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from processor.kafka.admin.descriptions import Group
+    from processor.kafka.admin.descriptions import ConsumerGroup
 
 _TIMEOUT_S = 15.0
 
@@ -40,7 +40,7 @@ class GroupInspector:
         """Have the next request sent by a new client: this one may still wait for a coordinator."""
         leave(self.__dict__.pop("_client", None))
 
-    def groups(self, names: Sequence[str], timeout_s: float = _TIMEOUT_S) -> dict[str, Group]:
+    def groups(self, names: Sequence[str], timeout_s: float = _TIMEOUT_S) -> dict[str, ConsumerGroup]:
         """Fetch the members of these groups; a group that Kafka does not know is `dead`.
 
         Raises:

@@ -100,7 +100,7 @@ class StagedProducer:
         self.commit_offsets: Callable[[Mapping[int, int]], None]
         """Commits the next input offset of each partition as a member of the group; set by the consumer's owner."""
         self.is_open = False
-        """Whether anything uncommitted was sent or is held."""
+        """True if anything uncommitted was sent or is held."""
         self._commit_seconds = 0.0
 
     def start(self) -> None:

@@ -84,9 +84,9 @@ class TransactionalProducer:
         )
         self._producer: Producer | None = None
         self.is_open = False
-        """Whether a transaction has begun and not ended."""
+        """True if a transaction has begun and not ended."""
         self.renewals = 0
-        """How often the producer was replaced after a transaction that ended well."""
+        """Number of times the producer was replaced after a transaction that ended well."""
         self._is_doubtful = False  # A call was repeated, or took so long that librdkafka may have repeated it.
         self._commits = BackgroundCalls(f"commits of {transactional_id}")
         self._commit_limit_s = 0.0
@@ -135,7 +135,7 @@ class TransactionalProducer:
         self._properties["batch.size"] = str(min(bytes_max, int(self._properties["batch.size"])))
 
     def _is_worth_waiting(self, producer: Producer, error: KafkaException) -> bool:
-        """Whether some broker answers after a start that failed; returns only if a repetition may succeed.
+        """Return whether some broker answers after a start that failed; returns only if a repetition may succeed.
 
         Raises:
             Stop: a repetition fails, too, or we are to stop.

@@ -65,7 +65,7 @@ class Marker(NamedTuple):
     transaction_version: int
     """The version of the transaction protocol: 0 or 1, or 2 if each transaction has an epoch of its own (KIP-890)."""
     is_commit: bool
-    """Whether the records become visible, or are dropped."""
+    """True if the records become visible, or are dropped."""
 
 
 class TransactionAdmin:

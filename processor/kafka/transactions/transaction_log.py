@@ -62,7 +62,7 @@ class Decision(NamedTuple):
     transaction_version: int
     """The version of the producer's transaction protocol."""
     is_commit: bool
-    """Whether its records become visible."""
+    """True if its records become visible."""
     places: frozenset[tuple[str, int]]
     """Its topics and partitions."""
     decided_ms: int

@@ -1,0 +1,81 @@
+"""Collects the faults that librdkafka reports in its log and to `error_cb`, for one client."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from processor.kafka.connection.fault import Fault, fault_in
+from processor.kafka.connection.probe import explain, steps
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from confluent_kafka import KafkaError
+
+_DEFAULT_PORT = 9092
+
+
+class FaultLog:
+    """The last fault of each address; a logger for one client. It is filled while the client is polled.
+
+    The lines go on to the log at level DEBUG: the error of the command, or the line of an outage, has the reason.
+    """
+
+    def __init__(self, kafka: Mapping[str, Any], log: logging.Logger) -> None:
+        """Start without faults.
+
+        Args:
+            kafka: the properties of the client.
+            log: receives the lines.
+        """
+        self._kafka = kafka
+        self._log = log
+        self._faults: dict[str, Fault] = {}
+
+    def listening(self, properties: Mapping[str, Any]) -> dict[str, Any]:
+        """The properties of a client whose faults are collected here."""
+        return {**properties, "logger": self, "error_cb": self._on_error}
+
+    def log(self, _level: int, text: str, *arguments: object) -> None:
+        """Log a line as `logging.Logger.log` does; librdkafka's arguments are its facility, the client, the message."""
+        if len(arguments) == 3:
+            self._add(str(arguments[2]))
+        self._log.debug(text, *arguments)
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._add(error.str())
+
+    def _add(self, text: str) -> None:
+        fault = fault_in(text)
+        if fault is not None:
+            self._faults[fault.address] = fault
+
+    def clear(self) -> None:
+        """Forget all faults, as a broker has answered."""
+        self._faults.clear()
+
+    @property
+    def is_final(self) -> bool:
+        """True if waiting is of no use: every address of the settings has a fault that stays."""
+        final = sum(fault.is_final for fault in self._faults.values())
+        return final > 0 and final >= len(addresses_of(self._kafka))
+
+    def explained(self) -> list[Fault]:
+        """The faults, with ambiguous ones resolved by a look at the address; takes up to a few seconds."""
+        if self._faults:
+            return [explain(fault, self._kafka) for fault in self._faults.values()]
+        reached = [steps(address, self._kafka)[-1] for address in addresses_of(self._kafka)]
+        faults = [step.fault for step in reached if step.fault is not None]
+        return faults or [explain(Fault("mute", address), self._kafka) for address in addresses_of(self._kafka)]
+
+
+def addresses_of(kafka: Mapping[str, Any]) -> list[str]:
+    """The addresses of `bootstrap.servers`, each as `host:port`."""
+    addresses = []
+    for entry in str(kafka.get("bootstrap.servers", "")).split(","):
+        address = entry.strip().rpartition("://")[2]
+        if address:
+            has_port = address.rpartition(":")[2].isdecimal() and not address.endswith("]")
+            addresses.append(address if has_port else f"{address}:{_DEFAULT_PORT}")
+    return addresses
