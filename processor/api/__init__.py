@@ -12,10 +12,12 @@ and a new one begins at the last commit, so its memory must follow from its reco
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from processor.api.context import Context, Marks, State
 from processor.api.hooks import Enrich, Preprocess, Preprocessed
-from processor.api.processor import Input, Output, Processor, Settings
-from processor.api.record_processor import RecordProcessor
+from processor.api.processor import Input, Output, Processor
 from processor.codec.contract import Codec
 from processor.errors import RecordRejected
 from processor.record import (
@@ -31,6 +33,12 @@ from processor.record import (
     Value,
 )
 from processor.wire.headers import Name
+
+if TYPE_CHECKING:
+    from processor.api.record_processor import RecordProcessor
+    from processor.api.settings import Settings
+
+_HOMES = {"RecordProcessor": "record_processor", "Settings": "settings"}
 
 __all__ = [
     "Change",
@@ -58,3 +66,10 @@ __all__ = [
     "Stored",
     "Value",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import a name at its first use: these need pydantic, and a process that only merges does not."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -8,7 +8,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from processor.codec.contract import Codec
-    from processor.config import TopicConfig
+    from processor.config import QueueConfig, TopicConfig
+    from processor.errors import RecordRejected
     from processor.record import Headers, Outgoing, Record, Stored, Value
 
 
@@ -82,8 +83,15 @@ class Context(Protocol):
     """Settings of the topic's records: key fields, policies, limits. A copy has those of its underlying topic."""
     codec: Codec
     """The message type of the topic."""
+    queues: tuple[tuple[str, QueueConfig], ...]
+    """The queues over the processor's records, by name; only the built-in merge has any."""
     state: State
     """The last record of every key; for processors that declare an output of role `sow`."""
+    table: State
+    """The last record of every key of the input, for processors that declare `keeps_table`. A processor puts each
+    record that it takes with `put_many`, unless its offset is below `table_until`."""
+    table_until: int
+    """The input offset up to which the table was restored: earlier records are in it before they come."""
     applied: Mapping[int, Sequence[bytes]]
     """Input records that are redelivered although SOW already has their result: offset → keys of the changed records.
     Filled only after the crash of a worker without transactions, for processors that are `is_repeatable`; the headers
@@ -134,6 +142,22 @@ class Context(Protocol):
             TypeError, ValueError, UndeclaredOutput: as `put`.
         """
 
+    def put_changed(
+        self, records: Mapping[bytes, Value], headers: Headers | None = None
+    ) -> dict[bytes, RecordRejected]:
+        """Write those of many records that differ from what is there, as `put` and `delete` do, but faster.
+
+        Args:
+            records: the full record of each key; None deletes the record, if there is one.
+            headers: more headers for both outputs of each.
+
+        Returns:
+            The reason for each record that cannot be written, which stays as it was.
+
+        Raises:
+            TypeError, ValueError, UndeclaredOutput: as `put`; then no record is written.
+        """
+
     def forward(self, output: str, key: bytes, value: bytes | None, headers: Headers) -> None:
         """Send a record to one of the declared outputs, in the transaction that commits this input."""
 
@@ -146,8 +170,17 @@ class Context(Protocol):
             size_bytes: the bytes of their values, if the processor has counted them; None: they are counted here.
         """
 
+    def forward_to(self, output: str, partition: int, records: Sequence[Outgoing]) -> None:
+        """Send a batch to one partition of an output that is declared as `downstream`.
+
+        Args:
+            output: the name of the output.
+            partition: the partition of its topic.
+            records: key, value and headers of each record, in order.
+        """
+
     def is_full(self, more_bytes: int = 0) -> bool:
-        """Whether `process` should `stop` before its next record.
+        """Return whether `process` should `stop` before its next record.
 
         It should when the outputs that wait to be sent take as much memory as `runtime.batch_bytes_max`, or the call
         has lasted for a tenth of a second: outputs are then sent, commits are made, and other threads have a turn.
@@ -163,8 +196,13 @@ class Context(Protocol):
         have been sent; until then `punctuate` may be called.
         """
 
-    def partition_for(self, key: bytes) -> int:
-        """Return the partition that a key's hash chooses, as Java's and Spark's clients do: murmur2."""
+    def partition_for(self, key: bytes, output: str | None = None) -> int:
+        """Return the partition that a key's hash chooses, as Java's and Spark's clients do: murmur2.
+
+        Args:
+            key: the key.
+            output: a downstream output, whose topic has partitions of its own; None: the processor's own topics.
+        """
 
     def reject(self, record: Record, reason: str, detail: str) -> None:
         """Send an input record to the dead-letter topic, in the same transaction; it must not be merged.

@@ -5,29 +5,28 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from processor.api.lazy_model import lazy_model
+from processor.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pydantic import BaseModel
+
     from processor.api.context import Context
     from processor.codec.contract import Codec
+    from processor.config import QueueConfig
     from processor.errors import RecordRejected
     from processor.record import Record
     from processor.topics.family import Role
 
 
-class Settings(BaseModel):
-    """Base of a plug-in's typed settings: immutable, and an unknown key is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
 class Input(NamedTuple):
     """The topic a processor reads."""
 
-    role: Role
-    """The role of the topic in its family: `publish` or `sow`."""
+    role: Role | str
+    """The role of the topic in its family: `publish` or `sow`; or a name of its own, such as `parts`: the internal
+    topic into which other processors repartition their records, so that it has several inputs."""
     from_underlying: bool = False
     """True if it reads another family's topic (setting `underlying`), False if its own."""
 
@@ -41,6 +40,9 @@ class Output(NamedTuple):
     own: lower-case letters, digits, `-` and `_`."""
     repartition: bool = False
     """True if the key's hash chooses the partition; False: always the input's partition number."""
+    downstream: bool = False
+    """True if the topic is the input of another processor, the one that the setting `into` names; then the processor
+    chooses the partition of each record with `Context.forward_to`."""
 
 
 class Processor(ABC):
@@ -50,14 +52,19 @@ class Processor(ABC):
     `RecordProcessor`.
     """
 
-    settings_type: ClassVar[type[BaseModel]] = Settings
+    settings_type: ClassVar[type[BaseModel]] = lazy_model("processor.api.settings", "Settings")
     """The model of its settings, used by validation, `topics apply` and `--help`."""
     input: ClassVar[Input]
     """The topic it reads."""
     outputs: ClassVar[tuple[Output, ...]]
     """The topics it may forward to. Its state is restored from the one of role `sow`; without one it has no state."""
+    keeps_table: ClassVar[bool] = False
+    """True if it keeps a table of its input as private state: `Context.table` has the last record of each key. The
+    input is then a compacted topic with a name of its own, whose records have a header `version`. Before the processor
+    begins, the table is restored to the end of the input, so that it may have records that are about to come; the
+    processor puts each later record itself."""
     is_repeatable: ClassVar[bool] = False
-    """Whether it may run at least once, where the settings ask for that: it makes the same of the same records on the
+    """True if it may run at least once, where the settings ask for that: it makes the same of the same records on the
     same states, whenever it receives them, writes the `source` of each SOW record, and skips the records in
     `Context.applied`. All others run exactly once in any case."""
 
@@ -73,6 +80,20 @@ class Processor(ABC):
         Raises:
             ConfigurationError: the problem, and its remedy.
         """
+
+    @classmethod
+    def check_queue(cls, name: str, settings: QueueConfig, codec: Codec | None) -> None:  # noqa: ARG003
+        """Refuse a queue over the processor's records that it cannot fill; called after `check`, for each queue.
+
+        Args:
+            name: the queue.
+            settings: its settings.
+            codec: as for `check`.
+
+        Raises:
+            ConfigurationError: by default always: only the built-in merge fills queues.
+        """
+        raise ConfigurationError(f"queues.{name}: {cls.__name__} fills no queues")
 
     @abstractmethod
     def init(self, context: Context, settings: BaseModel) -> None:
@@ -101,6 +122,9 @@ class Processor(ABC):
         Long work is done in pieces: return True while there is more, and it is called again at once, after the records
         that came meanwhile; its outputs are then not committed piece by piece.
         """
+
+    def flush(self) -> None:  # noqa: B027
+        """Forward the results that were kept back to be made once in a transaction; called before each commit."""
 
     def close(self) -> None:  # noqa: B027
         """End with the partition. Nothing can be forwarded any more."""

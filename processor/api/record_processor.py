@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, cast, get_args, get_origi
 
 from pydantic import BaseModel
 
-from processor.api.processor import Processor, Settings
+from processor.api.processor import Processor
+from processor.api.settings import Settings
 from processor.errors import RecordRejected
 from processor.wire.heads import source_header
 
@@ -156,7 +157,7 @@ class RecordProcessor(Processor, Generic[SettingsT]):
         self.context.marks.put(_NOTE + _required(key), value)
 
     def _is_applied(self, key: bytes) -> bool:
-        """Whether SOW has the change of this record, or of a later one, to the key: a worker died before its commit."""
+        """True if SOW has the change of this record, or of a later one, to the key: a worker died before its commit."""
         if self._record is None or not self.context.applied:
             return False
         if self._latest is None:

@@ -4,20 +4,49 @@ Environment variables are `SOWSTREAM_<SECTION>__<KEY>`, for example `SOWSTREAM_K
 `SOWSTREAM_STATE_DIR`. An unknown key is an error that suggests the closest one.
 """
 
-from processor.config.config import Config
-from processor.config.load import load
-from processor.config.runtime import RuntimeConfig
-from processor.config.section import ApplicationId, IntervalS, Properties, Section, TopicName
-from processor.config.topic import (
-    EXPLICIT_KEY,
-    PRESETS,
-    ConflatedConfig,
-    ProcessorConfig,
-    SchemaConfig,
-    SequenceGroupConfig,
-    StepConfig,
-    TopicConfig,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from processor.config.config import Config
+    from processor.config.queue import QueueConfig
+    from processor.config.reading import load, settings_of
+    from processor.config.runtime import RuntimeConfig
+    from processor.config.section import ApplicationId, IntervalS, Properties, Section, TopicName
+    from processor.config.topic import (
+        EXPLICIT_KEY,
+        PRESETS,
+        ConflatedConfig,
+        ProcessorConfig,
+        SchemaConfig,
+        SequenceGroupConfig,
+        StepConfig,
+        TopicConfig,
+    )
+    from processor.config.view import JoinConfig, ViewConfig
+
+_HOMES = {
+    "ApplicationId": "section",
+    "Config": "config",
+    "ConflatedConfig": "topic",
+    "EXPLICIT_KEY": "topic",
+    "IntervalS": "section",
+    "JoinConfig": "view",
+    "PRESETS": "topic",
+    "ProcessorConfig": "topic",
+    "Properties": "section",
+    "QueueConfig": "queue",
+    "RuntimeConfig": "runtime",
+    "SchemaConfig": "topic",
+    "Section": "section",
+    "SequenceGroupConfig": "topic",
+    "StepConfig": "topic",
+    "TopicConfig": "topic",
+    "TopicName": "section",
+    "ViewConfig": "view",
+    "load": "reading",
+    "settings_of": "reading",
+}
 
 __all__ = [
     "EXPLICIT_KEY",
@@ -26,8 +55,10 @@ __all__ = [
     "Config",
     "ConflatedConfig",
     "IntervalS",
+    "JoinConfig",
     "ProcessorConfig",
     "Properties",
+    "QueueConfig",
     "RuntimeConfig",
     "SchemaConfig",
     "Section",
@@ -35,5 +66,14 @@ __all__ = [
     "StepConfig",
     "TopicConfig",
     "TopicName",
+    "ViewConfig",
     "load",
+    "settings_of",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import a name at its first use: a process that is passed its settings, as on Spark, needs no pydantic."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -9,13 +9,17 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from processor.config.gateway import GatewayConfig
 from processor.config.kafka_conflicts import check_kafka
 from processor.config.kafka_names import KafkaNames
+from processor.config.queue import QueueConfig
 from processor.config.runtime import RuntimeConfig
 from processor.config.secrets import hide_secrets
-from processor.config.section import ApplicationId, Properties, TopicName
+from processor.config.section import ApplicationId, IntervalS, Properties, TopicName
 from processor.config.suggestions import unknown_name
+from processor.config.telemetry import TelemetryConfig
 from processor.config.topic import ConflatedConfig, ProcessorConfig, TopicConfig
+from processor.config.view import ViewConfig, stage_topic
 from processor.errors import ConfigurationError
 
 
@@ -38,6 +42,10 @@ class Config(BaseSettings):
     """
     kafka: Properties = Field(default_factory=lambda: {"bootstrap.servers": "localhost:9092"})
     """librdkafka properties for every client: addresses, TLS, SASL."""
+    connect_timeout_s: Annotated[IntervalS, Field(gt=0)] = 15.0
+    """Longest wait of a command or a client for a first answer of Kafka. A refused login, or a port without Kafka, ends
+    the wait at once.
+    """
     schema_registry: Properties = Field(default_factory=dict)
     """Settings of the schema registry's client: `url`, credentials, TLS; none: schemas come from files."""
     guarantee: Literal["exactly_once", "at_least_once"] = "exactly_once"
@@ -50,11 +58,21 @@ class Config(BaseSettings):
     """The SOW topics."""
     conflated: dict[TopicName, ConflatedConfig] = Field(default_factory=dict)
     """The conflated topics."""
+    views: dict[TopicName, ViewConfig] = Field(default_factory=dict)
+    """The views: topics computed from other topics."""
     processors: dict[TopicName, ProcessorConfig] = Field(default_factory=dict)
     """Processors of third parties."""
+    queues: dict[TopicName, QueueConfig] = Field(default_factory=dict)
+    """The queues over SOW topics."""
+    gateway: GatewayConfig = Field(default_factory=GatewayConfig)
+    """The gateway for browsers."""
+    telemetry: TelemetryConfig = Field(default_factory=TelemetryConfig)
+    """OpenTelemetry: spans and metrics for a collector."""
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
-    """How workers run."""
+    """Settings of the running of workers."""
     _undescribed: Mapping[str, str] | None = PrivateAttr(default=None)
+    _absent_file: Path | None = PrivateAttr(default=None)
+    _described_rows: Mapping[str, TopicConfig] = PrivateAttr(default_factory=dict)
 
     @classmethod
     def settings_customise_sources(
@@ -85,13 +103,33 @@ class Config(BaseSettings):
     @model_validator(mode="after")
     def _names_fit(self) -> Config:
         """Check that every name is used once, and that every underlying exists and leads to a topic."""
-        sections: tuple[Mapping[str, object], ...] = (self.topics, self.conflated, self.processors)
+        sections: tuple[Mapping[str, object], ...] = (
+            self.topics,
+            self.conflated,
+            self.views,
+            self.processors,
+            self.queues,
+        )
         for index, section in enumerate(sections):
             for other in sections[index + 1 :]:
                 if twice := sorted(set(section) & set(other)):
                     raise ValueError(f"{twice[0]!r} is configured twice; a name stands for one family of topics")
-        for name in (*self.conflated, *self.processors):
+        for name in (*self.conflated, *self.views, *self.processors):
             self._root(name)
+        for name in self.views:
+            self._check_inputs(name, ())
+        return self
+
+    @model_validator(mode="after")
+    def _gateway_topics_exist(self) -> Config:
+        """Check that the section `gateway` names configured topics."""
+        names = list(self.names)
+        if not names:
+            return self  # They come from the topic directory.
+        for section, its_names in (("topics", self.gateway.topics or ()), ("indexes", self.gateway.indexes)):
+            for name in its_names:
+                if name not in names:
+                    raise ValueError(f"gateway.{section}: {unknown_name('topic', name, names)}")
         return self
 
     @model_validator(mode="after")
@@ -101,9 +139,24 @@ class Config(BaseSettings):
             if processor.topic.kafka_topics:
                 raise ValueError(f"processors.{name}.topic.kafka_topics: set processors.{name}.kafka_topics")
         try:
-            self.kafka_names.check((*self.topics, *self.conflated, *self.processors))
+            families = (*self.names, *self.stages, *self.queues)
+            self.kafka_names.check(families, dict.fromkeys(self.queues, ("queue",)))
         except ValueError as error:
             raise ValueError(f"topic_prefix, kafka_topics: {error}") from None
+        return self
+
+    @model_validator(mode="after")
+    def _queues_have_records(self) -> Config:
+        """Check that each queue is over a topic that merges records."""
+        for name, queue in self.queues.items():
+            topic = self.topics.get(queue.underlying)
+            if topic is None:
+                raise ValueError(
+                    f"queues.{name}: {queue.underlying!r} is none of `topics`; a queue has the merged records of a "
+                    "topic that publishers write to"
+                )
+            if not topic.sow:
+                raise ValueError(f"queues.{name}: {queue.underlying!r} merges no records (sow: false)")
         return self
 
     @model_validator(mode="after")
@@ -115,7 +168,15 @@ class Config(BaseSettings):
                     f"conflated.{name}: {section.underlying!r} keeps no records to copy (sow: false); its subscribers "
                     "may use the option conflation"
                 )
+        for name, view in self.views.items():
+            for other in view.inputs:
+                if not self.topic(other).sow:
+                    raise ValueError(f"views.{name}: {other!r} keeps no records to read (sow: false)")
         for name, processor in self.processors.items():
+            for output, reader in processor.into.items():
+                if reader not in self.processors:
+                    known = unknown_name("processor", reader, list(self.processors))
+                    raise ValueError(f"processors.{name}.into.{output}: {known}")
             if not processor.topic.sow:
                 raise ValueError(f"processors.{name}.topic.sow: its outputs say whether it keeps records; remove it")
         return self
@@ -132,25 +193,76 @@ class Config(BaseSettings):
                 self.topics[name] = topic.model_copy(update={"source_header": True})
         return self
 
+    @model_validator(mode="after")
+    def _joins_are_decided(self) -> Config:
+        """Decide by which way the records of each join meet."""
+        for name, view in self.views.items():
+            if view.join:
+                keys = {topic: self.topic(topic).key_fields for topic in view.inputs}
+                try:
+                    self.views[name] = view.with_join_method(keys[view.underlying], keys)
+                except ValueError as error:
+                    raise ValueError(f"views.{name}: {error}") from None
+        return self
+
     def _root(self, name: str) -> str:
         """The topic at the bottom of a chain of copies."""
+        if name in self.views:
+            return name
         chain = [name]
-        while (underlying := self.underlying(chain[-1])) is not None:
+        while not self._has_own_records(chain[-1]) and (underlying := self.underlying(chain[-1])) is not None:
             if underlying in chain:
                 raise ValueError(f"underlying topics go in a circle: {' → '.join([*chain, underlying])}")
             chain.append(underlying)
+            if underlying in self.views:
+                return underlying
         root = chain[-1]
         if root in self.topics or root in self.processors:
             return root
         raise ValueError(f"{chain[-2]!r} has underlying {root!r}, which is not configured")
 
+    def _has_own_records(self, name: str) -> bool:
+        """Return whether a processor has records of its own format and key, although it reads another topic's."""
+        return name in self.processors and "topic" in self.processors[name].model_fields_set
+
+    def _check_inputs(self, name: str, path: tuple[str, ...]) -> None:
+        """Check that the inputs of a view, and those of the views that it reads, exist and make no circle."""
+        if name in path:
+            raise ValueError(f"views go in a circle: {' → '.join([*path[path.index(name) :], name])}")
+        inputs = self.views[name].inputs if name in self.views else (self.underlying(name),)
+        for other in inputs:
+            if other is None:
+                continue
+            if other not in self.names:
+                raise ValueError(f"views.{name}: {unknown_name('topic', other, list(self.names))}")
+            self._check_inputs(other, (*path, name))
+
     @property
     def kafka_names(self) -> KafkaNames:
         """The Kafka names of all topics."""
-        sections: dict[str, TopicConfig | ConflatedConfig | ProcessorConfig]
-        sections = {**self.topics, **self.conflated, **self.processors}
+        sections: dict[str, TopicConfig | ConflatedConfig | ViewConfig | ProcessorConfig | QueueConfig]
+        sections = {**self.topics, **self.conflated, **self.views, **self.processors, **self.queues}
+        mapped: dict[str, Mapping[Any, str]]
         mapped = {name: section.kafka_topics for name, section in sections.items() if section.kafka_topics}
         return KafkaNames(self.topic_prefix, mapped)
+
+    def queues_over(self, topic: str) -> tuple[tuple[str, QueueConfig], ...]:
+        """The queues over a SOW topic, by name."""
+        return tuple((name, queue) for name, queue in self.queues.items() if queue.underlying == topic)
+
+    def share_group(self, queue: str) -> str:
+        """The share group of a queue's consumers."""
+        return f"{self.group_prefix}.{queue}"
+
+    def queue(self, name: str) -> QueueConfig:
+        """The section of a queue.
+
+        Raises:
+            ConfigurationError: no such queue.
+        """
+        if name not in self.queues:
+            raise ConfigurationError(unknown_name("queue", name, list(self.queues)))
+        return self.queues[name]
 
     @property
     def group_prefix(self) -> str:
@@ -159,8 +271,18 @@ class Config(BaseSettings):
 
     def underlying(self, name: str) -> str | None:
         """The topic that another one is derived from; None if publishers write to it, or if it does not exist."""
-        section = self.conflated.get(name) or self.processors.get(name)
-        return None if section is None else section.underlying
+        section = self.conflated.get(name) or self.views.get(name) or self.processors.get(name)
+        return self.stages.get(name) if section is None else section.underlying
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all configured families, in the order of the sections."""
+        return (*self.topics, *self.conflated, *self.views, *self.processors)
+
+    @property
+    def stages(self) -> Mapping[str, str]:
+        """The internal families of views, each with the family whose record settings it has."""
+        return {stage: records for name, view in self.views.items() for stage, records in view.stages(name).items()}
 
     def root(self, name: str) -> str:
         """The topic that merges the records: the one of this name, or the one that it is a copy of.
@@ -168,34 +290,54 @@ class Config(BaseSettings):
         Raises:
             ConfigurationError: no such topic.
         """
-        names = [*self.topics, *self.conflated, *self.processors]
-        if name not in names:
+        names = [*self.names]
+        if name not in names and name not in self.stages:
             raise ConfigurationError(self.no_topic(name, names))
         return self._root(name)
 
     @property
     def names_topics(self) -> bool:
-        """Whether any topic is configured."""
-        return bool(self.topics or self.conflated or self.processors)
+        """True if any topic is configured."""
+        return bool(self.names)
 
     @property
     def is_from_directory(self) -> bool:
-        """Whether the topics were read from the topic directory, and not from a settings file."""
+        """True if the topics were read from the topic directory, and not from a settings file."""
         return self._undescribed is not None
 
-    def with_directory(self, undescribed: Mapping[str, str], **sections: Any) -> Config:
+    def with_directory(
+        self, undescribed: Mapping[str, str], rows: Mapping[str, TopicConfig] | None = None, **sections: Any
+    ) -> Config:
         """A copy that has the topics of the topic directory.
 
         Args:
             undescribed: the topics of the directory that cannot be used, each with the reason.
+            rows: the settings of the rows of each view, which a description has without the view's definition.
             sections: the sections that the directory describes, by name.
         """
         copy = self.model_copy(update=sections)
-        copy._undescribed = undescribed  # noqa: SLF001 - of its own class
+        copy._undescribed, copy._described_rows = undescribed, rows or {}  # noqa: SLF001 - of its own class
         return copy
+
+    def without_file(self, file: Path) -> Config:
+        """A copy that names in its errors the settings file that was looked for."""
+        copy = self.model_copy()
+        copy._absent_file = file  # noqa: SLF001 - of its own class
+        return copy
+
+    @property
+    def no_topics(self) -> str:
+        """The reason why there are no topics, and the remedy; the start of a message."""
+        if self._absent_file is not None:
+            return f"there is no settings file {self._absent_file}, and so there are no topics; name a file: -c FILE"
+        return "the settings name no topics; add a section `topics`, or name another file: -c FILE"
 
     def no_topic(self, name: str, names: list[str]) -> str:
         """The message of an error: no topic of this name is configured."""
+        if name in self.queues:
+            return f"{name!r} is a queue; consume it with `client.queue({name!r})` or `sowstream queue take {name}`"
+        if not names and self._undescribed is None:
+            return f"there is no topic {name!r}: {self.no_topics}"
         if self._undescribed is None:
             return unknown_name("topic", name, names)
         if name in self._undescribed:
@@ -212,7 +354,13 @@ class Config(BaseSettings):
             ConfigurationError: no such topic.
         """
         root = self.root(name)
-        return self.topics[root] if root in self.topics else self.processors[root].topic
+        if root in self._described_rows:
+            topic = self._described_rows[root]
+        elif root in self.views:
+            topic = self.views[root].topic(self.topic(self.views[root].underlying))
+        else:
+            topic = self.topics[root] if root in self.topics else self.processors[root].topic
+        return stage_topic(topic) if name in self.stages else topic
 
     def shown(self) -> dict[str, Any]:
         """The tree as plain values with secrets hidden, for a log."""

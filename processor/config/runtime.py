@@ -14,7 +14,7 @@ _TRANSACTIONS_IN_A_TURN: Final = 3
 
 
 class RuntimeConfig(Section):
-    """How workers run: `runtime`."""
+    """Settings of the running of workers: `runtime`."""
 
     commit_interval_s: IntervalS = Field(default=0.2, gt=0)
     """Longest time between two commits while records flow; an idle worker commits at once."""
@@ -55,7 +55,7 @@ class RuntimeConfig(Section):
     nothing, and the partitions of a worker that does not come back stop for as long.
     """
     standby_replicas: int = Field(default=0, ge=0, le=8)
-    """How many other workers keep a copy of each partition's state up to date, so that a takeover needs no restore."""
+    """Number of other workers that keep a copy of each partition's state, so that a takeover needs no restore."""
     state_cleanup_delay_s: IntervalS = Field(default=600.0, gt=0)
     """A partition's directory that this worker has not used for this long, while another one has the partition, is
     removed; where room is short, at once."""

@@ -58,4 +58,4 @@ that it has no path separators and is neither `.` nor `..`.
 class Section(BaseModel):
     """Base of every section: immutable, unknown keys are errors."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
-from pydantic import BaseModel, ValidationError
+if TYPE_CHECKING:
+    from pydantic import BaseModel, ValidationError
+    from pydantic.fields import FieldInfo
 
 _EXPECTED = {
     "dict_type": "expected settings, each `name: value`, or {} for none",
@@ -14,6 +16,13 @@ _EXPECTED = {
     "tuple_type": "expected a list, such as [/id]",
 }
 """Pydantic's messages about Python types, in terms of YAML."""
+
+PATTERNS = {
+    r"^[a-zA-Z0-9_-]{1,200}$": "expected a name of up to 200 letters, digits, _ and -",
+    r"^[a-zA-Z0-9._-]{1,100}$": "expected a name of up to 100 letters, digits, dots, _ and -",
+    r"^([a-zA-Z0-9][a-zA-Z0-9._-]{0,98}[._-])?$": "expected letters and digits, and at the end a dot, _ or -",
+}
+"""The texts that fit a pattern of the settings, in words."""
 
 
 def unknown_name(noun: str, name: str, names: list[str]) -> str:
@@ -38,7 +47,9 @@ def explain(error: ValidationError, model: type[BaseModel], section: str = "") -
 
 def _explain(detail: Mapping[str, Any], model: type[BaseModel], section: str) -> str:
     path = detail["loc"]
-    place = ".".join(str(part) for part in (section, *path) if part != "")
+    place = ".".join(str(part) for part in (section, *path) if part not in ("", "[key]"))
+    if detail["type"] == "string_pattern_mismatch" and detail["ctx"]["pattern"] in PATTERNS:
+        return f"{place}: {PATTERNS[detail['ctx']['pattern']]}"
     if detail["type"] != "extra_forbidden":
         message = _EXPECTED.get(detail["type"], detail["msg"].removeprefix("Value error, "))
         return f"{place or 'settings'}: {message}"
@@ -48,11 +59,16 @@ def _explain(detail: Mapping[str, Any], model: type[BaseModel], section: str) ->
 def _known_keys(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
     """The keys of the section at a place in the tree."""
     for part in path:
-        field = model.model_fields.get(str(part))
+        field = _by_key(model).get(str(part))
         if field is None:
             continue
         candidates = [field.annotation, *get_args(field.annotation)]
-        models = [item for item in candidates if isinstance(item, type) and issubclass(item, BaseModel)]
+        models = [item for item in candidates if isinstance(item, type) and hasattr(item, "model_fields")]
         if models:
             model = models[0]
-    return list(model.model_fields)
+    return list(_by_key(model))
+
+
+def _by_key(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields of a model by their keys in a file: a field that is a word of Python has another name there."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}

@@ -7,7 +7,7 @@ import binascii
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import NoDecode
@@ -39,9 +39,28 @@ def _interval(value: object) -> object:
 
 
 def _step(value: object) -> object:
-    """Read a bare name as a plug-in without settings."""
-    return {"use": value} if isinstance(value, str) else value
+    """Read a bare name as a plug-in without settings, and paths with expressions as the plug-in that computes them."""
+    if isinstance(value, str):
+        return {"use": value}
+    if _computes(value):
+        return {"use": EXPRESSIONS, "settings": {"fields": value}}
+    return value
 
+
+def _computes(value: object) -> bool:
+    """Return whether a value is a mapping of paths to expressions."""
+    return isinstance(value, dict) and bool(value) and all(str(name).startswith("/") for name in value)
+
+
+def _steps(value: object) -> object:
+    """Read a single step as a list of one; the environment gives JSON."""
+    if isinstance(value, str) and value.startswith(("[", "{")):
+        value = json.loads(value)
+    return [value] if isinstance(value, str | dict) else value
+
+
+EXPRESSIONS: Final = "expressions"
+"""The plug-in that computes fields by expressions."""
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "um": {"merge_depth": 1, "null_policy": "set", "default_command": "publish"},
@@ -110,6 +129,12 @@ class StepConfig(Section):
     """Its settings, as keyword arguments."""
 
 
+Steps: TypeAlias = Annotated[
+    tuple[Annotated[StepConfig, BeforeValidator(_step)], ...], NoDecode, BeforeValidator(_steps)
+]
+"""Steps of preprocessing or enrichment, or a single one."""
+
+
 class SequenceGroupConfig(Section):
     """Fields that a late delta must not undo."""
 
@@ -151,21 +176,25 @@ class TopicConfig(Section):
     null_policy: Literal["ignore", "set", "remove"] = "ignore"
     """The effect of a null in a delta (merge.md, rule 6)."""
     merge_depth: int | None = Field(default=None, ge=1)
-    """How deep objects merge; None is to any depth, 1 replaces nested objects completely."""
+    """Depth to which objects merge; None is any depth, 1 replaces nested objects completely."""
     merge_rules: dict[str, str] = Field(default_factory=dict)
-    """How a delta's value is combined with the record's, by JSON Pointer: a name in `sowstream.merge_rules`, such as
+    """Rule that combines a delta's value with the record's, by JSON Pointer: a name in `sowstream.merge_rules`, such as
     `sum`.
     """
     sequence_groups: tuple[SequenceGroupConfig, ...] = ()
     """Fields that late, out-of-order deltas cannot undo."""
-    preprocess: tuple[Annotated[StepConfig, BeforeValidator(_step)], ...] = ()
-    """Plug-ins that receive each message before its key is made, in order."""
-    enrich: tuple[Annotated[StepConfig, BeforeValidator(_step)], ...] = ()
-    """Plug-ins that receive each message and the record that it updates, in order."""
+    preprocess: Steps = ()
+    """Steps that receive each message before its key is made, in order: expressions that compute fields, such as
+    `{/symbol: "UPPER(/symbol)"}`, and plug-ins.
+    """
+    enrich: Steps = ()
+    """Steps that receive each message and the record that it updates, in order: expressions such as
+    `{/total: "/qty * /px", /was: "PREVIOUS(/px)"}`, and plug-ins.
+    """
     expiration: IntervalS | None = Field(default=None, gt=0)
-    """How long a record lives after its last update; none: for ever."""
+    """Lifetime of a record after its last update; none: for ever."""
     sow: bool = True
-    """Whether the last record of each key is kept; False: each message is checked and delivered as it was published."""
+    """True if the last record of each key is kept; False: each message is checked and delivered as it was published."""
     source_header: bool = False
     """Add the header `source`, with the position of the input record, to SOW and delta records."""
     max_depth: int = Field(default=128, ge=1, le=254)
@@ -223,6 +252,9 @@ class TopicConfig(Section):
         if value == EXPLICIT_KEY:
             return value
         if not value or any(not path.startswith("/") or path == "/" for path in value):
+            wrong = next((path for path in value if not path.startswith("/")), "")
+            if wrong:
+                raise ValueError(f"{wrong!r} is no path; write /{wrong}")
             raise ValueError("key needs at least one path such as /id")
         return value
 
@@ -281,9 +313,22 @@ class ProcessorConfig(Section):
     underlying: TopicName | None = None
     """The topic whose SOW it reads; none for a processor that reads its own `<name>.publish`."""
     topic: TopicConfig = Field(default_factory=TopicConfig)
-    """The settings of its own records; a processor with an `underlying` has those of the underlying."""
+    """The settings of its own records, with a key of its own; a processor with an `underlying` and without this section
+    has those of the underlying."""
+    into: dict[str, TopicName] = Field(default_factory=dict)
+    """The processors that read its downstream outputs, by output; several may write into one."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """The settings of the plug-in, checked by its model."""
     kafka_topics: KafkaTopics = Field(default_factory=dict)
     """Kafka topics of the family that have names of their own, by role, such as `publish: existing.name`; the others
     are `<topic_prefix><name>.<role>`."""
+
+    @model_validator(mode="after")
+    def _topic_is_its_own(self) -> ProcessorConfig:
+        """Check that a processor that reads another topic has no settings of records: they would be ignored."""
+        if self.underlying is not None and "topic" in self.model_fields_set:
+            raise ValueError(
+                f"topic: its records have the settings of its underlying {self.underlying!r}, key included; remove "
+                "`topic`, or let the processor forward to the input of a topic of its own (repartition)"
+            )
+        return self

@@ -6,13 +6,13 @@ Errors in the file name the line and do not show its text, which may hold secret
 from __future__ import annotations
 
 import difflib
+import logging
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import structlog
 import yaml
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
@@ -21,16 +21,50 @@ from processor.config.config import Config
 from processor.config.suggestions import explain
 from processor.errors import ConfigurationError
 
-log = structlog.stdlib.get_logger("sowstream.settings")
+log = logging.getLogger("sowstream.settings")
 
 PREFIX: Final = "SOWSTREAM_"
 _CLOSE: Final = 0.8
+_OTHERS: Final = ("PIPELINE",)
+"""The first parts of variables of other programs' settings: of `sowstream-spark`."""
 _QUOTED: Final = re.compile(r"""'[^']{2,}'|"[^"]{2,}\"""")
 """The parser's quotes from the text: names of anchors, aliases and tags, which may be an unquoted password."""
 
 
+def settings_of(
+    source: Mapping[str, Any] | Path | str | None, *, bootstrap: str | None = None, topic_prefix: str | None = None
+) -> Config:
+    """Read settings that a program gives: a mapping such as a file has, or the path of a file; None: as `load`.
+
+    The environment has priority over a mapping, as over a file. Other arguments and errors as `load`.
+
+    Raises:
+        ConfigurationError: a setting is wrong, or the source is of another type.
+    """
+    if source is None or isinstance(source, Path | str):
+        path = None if source is None else Path(source)
+        return load(path, bootstrap=bootstrap, topic_prefix=topic_prefix)
+    if not isinstance(source, Mapping):
+        raise ConfigurationError(
+            f"settings are a Config, a mapping or the path of a file, and no {type(source).__name__}"
+        )
+    tree = dict(source)
+    properties = sorted(name for name in tree if "." in str(name))
+    if properties:
+        raise ConfigurationError(
+            f"{properties[0]!r} is a property of Kafka; it belongs into the section 'kafka', and an address may be "
+            "given as bootstrap=ADDRESS"
+        )
+    if topic_prefix is not None:
+        tree = {"topic_prefix": topic_prefix, **tree}
+    config = _validated(tree, "the settings")
+    if bootstrap is not None:
+        return config.model_copy(update={"kafka": config.kafka | {"bootstrap.servers": bootstrap}})
+    return config
+
+
 def load(
-    path: Path | None = None,
+    path: Path | str | None = None,
     *,
     bootstrap: str | None = None,
     state_dir: Path | None = None,
@@ -47,29 +81,40 @@ def load(
     Raises:
         ConfigurationError: the file is missing or not YAML, or a setting is wrong; one line each.
     """
-    file = path or Path("sowstream.yaml")
+    if not isinstance(path, Path | str | None):
+        raise ConfigurationError(
+            f"load reads a file, and got a {type(path).__name__}; settings that are no file go to "
+            "Client(name, settings), or make a Config(**settings)"
+        )
+    file = Path(path or "sowstream.yaml")
     tree: dict[str, Any] = {}
     if path is not None or file.exists():
         tree = _read(file)
     if topic_prefix is not None:
         tree = {"topic_prefix": topic_prefix, **tree}
-    try:
-        config = Config(**tree)
-    except ValidationError as error:
-        place = file if tree else "the environment"
-        raise ConfigurationError(f"{place}: settings that cannot be used:\n{explain(error, Config)}") from None
-    except SettingsError as error:
-        raise ConfigurationError(
-            f"the environment: {error}; a whole section is written as JSON, one setting as SOWSTREAM_<SECTION>__<KEY>"
-        ) from None
+    config = _validated(tree, str(file) if tree else "the environment")
     for variable, meant in misspelt(os.environ, Config.model_fields).items():
-        log.warning("variable of the environment that is no setting", variable=variable, meant=meant or None)
+        log.warning(
+            "variable of the environment that is no setting", extra={"variable": variable, "meant": meant or None}
+        )
     flags: dict[str, Any] = {}
     if bootstrap is not None:
         flags["kafka"] = config.kafka | {"bootstrap.servers": bootstrap}
     if state_dir is not None:
         flags["state_dir"] = state_dir
-    return config.model_copy(update=flags)
+    config = config.model_copy(update=flags)
+    return config if path is not None or file.exists() else config.without_file(file.absolute())
+
+
+def _validated(tree: dict[str, Any], place: str) -> Config:
+    try:
+        return Config(**tree)
+    except ValidationError as error:
+        raise ConfigurationError(f"{place}: settings that cannot be used:\n{explain(error, Config)}") from None
+    except SettingsError as error:
+        raise ConfigurationError(
+            f"the environment: {error}; a whole section is written as JSON, one setting as SOWSTREAM_<SECTION>__<KEY>"
+        ) from None
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -102,7 +147,7 @@ def misspelt(variables: Iterable[str], settings: Iterable[str]) -> dict[str, str
     suggestions = {}
     for variable in variables:
         first, section, rest = variable.upper().removeprefix(PREFIX).partition("__")
-        if not variable.upper().startswith(PREFIX) or first in names:
+        if not variable.upper().startswith(PREFIX) or first in (*names, *_OTHERS):
             continue
         close = difflib.get_close_matches(first, names, n=1, cutoff=_CLOSE)
         if close or section:

@@ -1,0 +1,97 @@
+"""The section `views`: wrong definitions are refused with the remedy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from processor.config import Config
+
+FIELDS = {"/n": "COUNT(*)"}
+
+
+def config(views: dict[str, Any], **sections: Any) -> Config:
+    """Settings with two topics and these views."""
+    topics = {"orders": {"partitions": 3}, "people": {}}
+    return Config(**{"topics": topics, "views": views, **sections})
+
+
+def test_rows_have_a_key_of_their_own() -> None:
+    """The key fields of a view are its groups; a conflated topic over it has the same, and stages have the input's."""
+    view = {"underlying": "orders", "group_by": {"/customer": "/who"}, "fields": FIELDS, "partitions": 5}
+    tree = config({"v": view}, conflated={"slow": {"underlying": "v"}})
+    assert tree.topic("v").key == tree.topic("slow").key == ("/who",)
+    assert (tree.topic("v").partitions, tree.topic("v.split").partitions) == (5, 3)
+    assert tree.root("slow") == "v"
+    assert tree.underlying("v") == "orders"
+
+
+def test_projection_has_the_key_of_its_underlying() -> None:
+    """The key fields stay if the rows have them as they are; else the key is explicit."""
+    same = config({"v": {"underlying": "orders", "fields": {"/id": "/id"}}})
+    other = config({"v": {"underlying": "orders", "fields": {"/x": "/id"}}})
+    assert same.topic("v").key_fields == ("/id",)
+    assert other.topic("v").key_fields == ()
+
+
+@pytest.mark.parametrize(
+    ("views", "message"),
+    [
+        ({"v": {"underlying": "order", "fields": FIELDS}}, "'order', which is not configured|did you mean"),
+        (
+            {"v": {"underlying": "w", "fields": FIELDS}, "w": {"underlying": "v", "fields": FIELDS}},
+            "views go in a circle: v → w → v",
+        ),
+        (
+            {"v": {"underlying": "orders", "fields": FIELDS, "join": [{"topic": "v", "on": {"/a": "/b"}}]}},
+            "views go in a circle: v → v",
+        ),
+        ({"orders": {"underlying": "people", "fields": FIELDS}}, "configured twice"),
+        ({"v": {"underlying": "orders", "fields": {"n": "1"}}}, "write /n"),
+        ({"v": {"underlying": "orders", "fields": {"/a": "1", "/a/b": "2"}}}, "/a/b lies inside /a"),
+        ({"v": {"underlying": "orders", "fields": FIELDS, "having": "/n > 1"}}, "having is for views with"),
+        (
+            {
+                "v": {
+                    "underlying": "orders", "fields": FIELDS, "group_by": ["/a"],
+                    "join": [{"topic": "people", "on": {"/a": "/b"}}],
+                }
+            },
+            "join and group_by in one view",
+        ),
+    ],
+)  # fmt: skip
+def test_wrong_views_are_refused(views: dict[str, Any], message: str) -> None:
+    """Unknown topics, circles and contradictions are errors before anything starts."""
+    with pytest.raises(ValidationError, match=message):
+        config(views)
+
+
+def test_join_by_the_keys_of_both_sides_takes_the_short_way() -> None:
+    """Where `on` names the key fields of both topics, the join has no stage between the splits and the rows."""
+    fields = {"/id": "/id", "/name": "[people]./name"}
+    short = {"underlying": "orders", "join": [{"topic": "people", "on": {"/id": "/id"}}], "fields": fields}
+    long = short | {"join": [{"topic": "people", "on": {"/customer": "/id"}}]}
+    tree = config({"short": short, "long": long, "asked": short | {"join_method": "repartition"}})
+    methods = {name: view.join_method for name, view in tree.views.items()}
+    assert methods == {"short": "same_key", "long": "repartition", "asked": "repartition"}
+    assert {*tree.stages} == {
+        "short.split", "short.split1", "long.split", "long.split1", "long.join", "asked.split", "asked.split1",
+        "asked.join",
+    }  # fmt: skip
+
+
+def test_join_by_other_fields_refuses_the_short_way() -> None:
+    """`same_key` names the topic whose join is by other fields, and both sides' key fields."""
+    view = {"underlying": "orders", "join": [{"topic": "people", "on": {"/customer": "/id"}}], "fields": {"/id": "/id"}}
+    with pytest.raises(ValidationError, match="the join of 'people' is not by the key fields of both sides, which are"):
+        config({"v": view | {"join_method": "same_key"}})
+
+
+def test_join_reads_on_from_yaml() -> None:
+    """YAML 1.1 takes the name `on` for true; the settings file may have it without quotes."""
+    view = yaml.safe_load("{underlying: orders, join: [{topic: people, on: {/customer: /id}}], fields: {/id: /id}}")
+    assert config({"v": view}).views["v"].join[0].on == {"/customer": "/id"}
