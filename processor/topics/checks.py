@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from processor.topics.compaction import cleanup_problems
 from processor.topics.family import BATCH_BYTES_MAX, FRAMING_BYTES
 from processor.topics.partitions import partition_problems
-from processor.topics.problem import ActualTopic, Problem, alter
+from processor.topics.problem import ActualTopic, Problem, alter, hidden
 from processor.topics.replication import copies_problems
 from processor.topics.retention import retention_problems
 
@@ -33,6 +33,9 @@ def problems(specs: Iterable[TopicSpec], actual: Mapping[str, ActualTopic], *, b
         topic = actual.get(spec.name)
         if topic is None:
             wrong.append(_missing(spec))
+            continue
+        if topic.lacks:
+            wrong.append(hidden(spec.name, topic, "warn" if spec.is_optional else "refuse"))
             continue
         wrong += partition_problems(spec, topic)
         wrong += cleanup_problems(spec, topic)

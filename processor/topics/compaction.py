@@ -26,7 +26,7 @@ def policies(topic: ActualTopic) -> set[str]:
 def cleanup_problems(spec: TopicSpec, topic: ActualTopic) -> list[Problem]:
     """The problems of a topic's `cleanup.policy`."""
     policy = policies(topic)
-    if spec.role == "sow":
+    if spec.role == "sow" or spec.is_compacted:
         return [] if policy == {"compact"} else [_refused(spec, policy, _SUPERSEDED, "compact")]
     if spec.role == "mark":
         return _marks(spec, topic, policy)

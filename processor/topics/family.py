@@ -9,7 +9,7 @@ from processor.config import kafka_names
 from processor.config.kafka_names import KafkaNames
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
 Role: TypeAlias = kafka_names.Role
 """The purpose of a topic of a family; also the last part of its name."""
@@ -89,7 +89,9 @@ class TopicSpec(NamedTuple):
     names: KafkaNames = KafkaNames()
     """The Kafka names of all topics."""
     is_optional: bool = False
-    """Whether a worker runs without it, with a warning."""
+    """True if a worker runs without it, with a warning."""
+    is_compacted: bool = False
+    """True if it keeps the last record of each key, although its role is neither `sow` nor `mark`."""
 
 
 def directory_spec(prefix: str = "") -> TopicSpec:
@@ -135,6 +137,11 @@ def message_max_bytes(role: str, max_record_bytes: int = RECORD_BYTES_MAX) -> in
     return max(largest, BATCH_BYTES_MAX + FRAMING_BYTES)
 
 
+def queue_outputs(queue: str) -> tuple[str, str]:
+    """The names of the outputs through which a processor fills a queue: its messages, and those it could not judge."""
+    return f"{queue}.queue", f"{queue}.dlq"
+
+
 _SHORT: Final[frozenset[str]] = frozenset(("ack", "mark"))
 """Topics whose records are short, independent of the record size of the family."""
 
@@ -152,10 +159,10 @@ def _created_max_bytes(role: str, needed: int) -> int:
     return max(needed, CREATED_MAX_BYTES - (DLQ_HEADERS_BYTES if role == "publish" else 0))
 
 
-def _config(role: str, needed: int) -> dict[str, str]:
+def _config(role: str, needed: int, *, is_compacted: bool = False) -> dict[str, str]:
     """The settings of a new topic of a role; the topic's own `config` section has priority over them."""
     config = {"max.message.bytes": str(_created_max_bytes(role, needed))}
-    if role == "sow":
+    if role == "sow" or is_compacted:
         # The SOW topic is the only place of the records: compacted, and tombstones are kept long enough for a worker
         # that was down.
         config |= {
@@ -188,6 +195,7 @@ def family_specs(
     allows: Iterable[Allowance] = (),
     max_record_bytes: int = 1024 * 1024,
     names: KafkaNames | None = None,
+    compacted: Collection[str] = (),
 ) -> list[TopicSpec]:
     """The topics of a family as they should be, in the order in which records pass through them.
 
@@ -199,12 +207,13 @@ def family_specs(
         allows: the losses that are accepted.
         max_record_bytes: the largest record of the family.
         names: the Kafka names of the installation; None: those without a prefix.
+        compacted: other roles than `sow` and `mark` whose topics keep the last record of each key.
     """
     allowed, names, own = frozenset(allows), names or KafkaNames(), dict(settings or {})
     specs = []
     for role in roles:
         needed = message_max_bytes(role, max_record_bytes)
-        config = _config(role, needed)
+        config = _config(role, needed, is_compacted=role in compacted)
         least = {name: value for name, value in config.items() if name not in _WISHES.get(role, ())}
         least["max.message.bytes"] = str(needed)
         specs.append(
@@ -218,6 +227,7 @@ def family_specs(
                 message_bytes=needed,
                 family=family,
                 names=names,
+                is_compacted=role in compacted,
             )
         )
     return specs

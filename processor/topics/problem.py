@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+Severity: TypeAlias = Literal["refuse", "warn"]
+"""`refuse`: a worker does not start. `warn`: it runs."""
 
 
 class ActualTopic(NamedTuple):
@@ -19,6 +23,8 @@ class ActualTopic(NamedTuple):
     """Copies of the partition with the fewest."""
     topic_id: str = ""
     """The id of the topic, which differs from that of a deleted topic of the same name."""
+    lacks: Literal["", "Describe", "DescribeConfigs"] = ""
+    """The right that this user lacks: without `Describe` nothing is known, without `DescribeConfigs` no setting."""
 
     def number(self, setting: str, default: int) -> int:
         """The value of a numeric setting; the default if Kafka did not report it."""
@@ -28,7 +34,7 @@ class ActualTopic(NamedTuple):
 class Problem(NamedTuple):
     """One property of a topic that breaks a guarantee."""
 
-    severity: Literal["refuse", "warn"]
+    severity: Severity
     """`refuse`: no worker starts; `warn`: the guarantee holds until something else fails, too."""
     topic: str
     """The Kafka topic."""
@@ -56,3 +62,12 @@ def duration(ms: int) -> str:
 def alter(topic: str, setting: str) -> str:
     """The command of Kafka's own tools that corrects a setting."""
     return f"kafka-configs --alter --entity-type topics --entity-name {topic} --add-config {setting}"
+
+
+def hidden(name: str, topic: ActualTopic, severity: Severity) -> Problem:
+    """The problem of a topic whose description this user may not read: it may exist or not."""
+    what = "is not to be seen by this user (no right to Describe), if it exists"
+    if topic.lacks == "DescribeConfigs":
+        what = "has settings that this user must not see (no right to DescribeConfigs), so they cannot be checked"
+    to_do = f"grant {topic.lacks}: sowstream topics apply --acls prints the rights of each role"
+    return Problem(severity, name, what, to_do)

@@ -21,6 +21,7 @@ _FIGURE_BYTES_S: Final = 1_000_000
 
 _LATE: Final[Mapping[str, str]] = {
     "delta": "a subscriber that was away for longer has to take a new snapshot",
+    "queue": "messages that no consumer has acknowledged by then are gone",
     "dlq": "rejected records go before anybody has looked at them",
 }
 """Topics with readers of old records, and the consequence for a reader that is late."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from processor.topics.compaction import policies
-from processor.topics.problem import ActualTopic, Problem, alter
+from processor.topics.problem import ActualTopic, Problem, alter, hidden
 from processor.topics.replication import copies_problems
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ def shared_topic_problems(
     """
     if topic is None:
         return [Problem("warn", spec.name, f"does not exist: {absent}", "sowstream topics apply")]
+    if topic.lacks:
+        return [hidden(spec.name, topic, "warn")]
     problems = copies_problems(spec, topic, brokers)
     if policies(topic) != {"compact"}:
         policy = ",".join(sorted(policies(topic))) or "empty"
@@ -44,7 +46,7 @@ def control_problems(spec: TopicSpec, topic: ActualTopic | None, *, brokers: int
     """
     absent = "held partitions cannot be seen with `sowstream status`, nor resumed"
     problems = shared_topic_problems(spec, topic, brokers, absent=absent, content="notices")
-    if topic is not None and topic.partitions != 1:
+    if topic is not None and not topic.lacks and topic.partitions != 1:
         what = f"has {topic.partitions} partitions: only the first one is used"
         problems.append(Problem("warn", spec.name, what, "delete it, then sowstream topics apply"))
     return problems

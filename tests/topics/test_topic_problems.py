@@ -413,3 +413,12 @@ def test_the_control_topic_is_compacted_and_has_one_partition():
     assert many.what == "has 3 partitions: only the first one is used"
     (alone,) = control_problems(spec, ActualTopic(1, spec.config), brokers=3)
     assert alone.severity == "warn"
+
+
+def test_a_topic_that_is_hidden_is_not_called_missing() -> None:
+    """Without the right to Describe a topic may exist; without DescribeConfigs its settings cannot be checked."""
+    (hidden,) = problems(FAMILY, AS_IT_SHOULD_BE | {"orders.sow": ActualTopic(0, {}, lacks="Describe")})
+    assert (hidden.severity, "no right to Describe" in hidden.what) == ("refuse", True)
+    assert "does not exist" not in hidden.what
+    (unseen,) = problems(FAMILY, AS_IT_SHOULD_BE | {"orders.sow": ActualTopic(4, {}, lacks="DescribeConfigs")})
+    assert (unseen.severity, "DescribeConfigs" in unseen.to_do) == ("refuse", True)

@@ -1,4 +1,4 @@
-"""The control topic `_sowstream.control`: workers' notices of held partitions, and operators' orders to resume.
+"""The control topic `_sowstream.control`: notices of held partitions, orders to resume, and fences.
 
 A compacted Kafka topic of one partition. Workers run in the same way without it; but held partitions cannot be seen
 from elsewhere, and not be resumed by an order.
@@ -8,7 +8,7 @@ from processor.shared_topics.control.hold import REMEDIES, Hold, Resume
 from processor.shared_topics.control.report import control_report
 from processor.shared_topics.control.thread import ControlThread
 from processor.shared_topics.control.topic import ControlEntries, ControlTopic
-from processor.wire.control import FORMAT, Failure, Key, Notice, Order
+from processor.wire.control import FORMAT, Failure, Fence, Key, Notice, Order
 
 __all__ = [
     "FORMAT",
@@ -17,6 +17,7 @@ __all__ = [
     "ControlThread",
     "ControlTopic",
     "Failure",
+    "Fence",
     "Hold",
     "Key",
     "Notice",

@@ -25,6 +25,8 @@ class Hold(NamedTuple):
     """The number of retries since then."""
     due_s: float
     """The time of the next retry, on the monotonic clock."""
+    order_ms: int = 0
+    """The time of the last order by which it was retried, milliseconds since the epoch; 0: there was none."""
 
 
 class Resume(NamedTuple):

@@ -22,11 +22,11 @@ class Outcome(NamedTuple):
     what: str
     """`partition 3`, or `the pipeline in worker-0-…`."""
     goes_on: bool
-    """Whether the worker reports that it goes on."""
+    """True if the worker reports that it goes on."""
     why: str
     """The worker's message if it does not go on; empty if no worker has answered."""
     is_over: bool = True
-    """Whether the order has taken effect; a worker that has not seen it yet may repeat its former state."""
+    """True if the order has taken effect; a worker that has not seen it yet may repeat its former state."""
 
 
 def new_order(partition: int | None, skip_until: int | None) -> Order:
@@ -135,4 +135,8 @@ def _outcome(what: str, kind: str, value: bytes | None, order: Order) -> Outcome
     notice = decode(Notice, value)
     if notice is None:
         return None
-    return Outcome(what, False, notice.message, is_over=order.skip_until is None or notice.offset > order.skip_until)
+    if notice.order_ms is not None:
+        is_over = notice.order_ms >= order.at_ms
+    else:
+        is_over = order.skip_until is None or notice.offset > order.skip_until
+    return Outcome(what, False, notice.message, is_over=is_over)

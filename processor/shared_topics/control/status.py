@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from processor.kafka.admin.descriptions import Member
     from processor.shared_topics.control.topic import ControlEntries
-    from processor.wire.control import Failure, Notice
+    from processor.wire.control import Failure, Fence, Notice
 
 CONFIRMED_MS: Final = 900_000
 """Age up to which a notice counts as current: a worker writes it again with each retry, at most five minutes apart."""
@@ -59,7 +59,7 @@ class PartitionStatus(NamedTuple):
 
     @property
     def is_held(self) -> bool:
-        """Whether it is held."""
+        """True if it is held."""
         return self.held is not None
 
     def to_do(self, pipeline: str) -> str:
@@ -82,10 +82,12 @@ class PipelineStatus(NamedTuple):
     """Its partitions."""
     failed: Mapping[str, Failure]
     """The processes in which it has failed."""
+    fence: Fence | None = None
+    """The fence before its workers, if it is up: Spark merges the topic, or its merge is being moved."""
 
     @property
     def is_well(self) -> bool:
-        """Whether no part of it is held or has failed."""
+        """True if no part of it is held or has failed."""
         return not self.failed and not any(partition.is_held for partition in self.partitions)
 
 
@@ -95,11 +97,11 @@ class Status(NamedTuple):
     pipelines: Sequence[PipelineStatus]
     """The status of each pipeline."""
     has_control: bool
-    """Whether there is a control topic; without it held partitions are unknown."""
+    """True if there is a control topic; without it held partitions are unknown."""
 
     @property
     def is_well(self) -> bool:
-        """Whether no pipeline is held or has failed."""
+        """True if no pipeline is held or has failed."""
         return all(pipeline.is_well for pipeline in self.pipelines)
 
 
@@ -141,7 +143,9 @@ def fetch_status(
         ]
         failed = {} if entries is None else dict(entries.failed.get(one.name, {}))
         fresh = {name: failure for name, failure in failed.items() if now_ms - failure.at_ms <= CONFIRMED_MS}
-        result.append(PipelineStatus(one.name, group, states[group].state, partitions, fresh))
+        fence = None if entries is None else entries.fences.get(one.name)
+        shown = fence if fence is not None and fence.is_up else None
+        result.append(PipelineStatus(one.name, group, states[group].state, partitions, fresh, shown))
     return Status(result, entries is not None)
 
 

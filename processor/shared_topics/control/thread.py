@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Final, TypedDict
 
 import structlog
 
-from processor.errors import BrokerUnavailable, SowstreamError, Stop
+from processor.errors import BrokerUnavailable, SowstreamError, Stop, TopicFenced
 from processor.kafka import errors as kafka_errors
 from processor.kafka.admin.admin import Admin
 from processor.kafka.producers.publisher import Publisher
 from processor.kafka.readers.log_reader import OFFSET_BEGINNING, LogReader, Position
 from processor.shared_topics.control.hold import Resume
 from processor.topics.family import control_topic
-from processor.wire.control import Failure, Key, Notice, Order, decode, decode_key, shortened
+from processor.wire.control import Failure, Fence, Key, Notice, Order, decode, decode_key, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,6 +43,7 @@ _ABSENT_S: Final = 30.0  # If there is no topic, or it may not be read.
 _REFUSED_S: Final = 10.0  # After a notice that Kafka has not accepted.
 _FLUSH_S: Final = 1.0
 _STOP_S: Final = 3.0
+_LOOK_S: Final = 10.0  # Longest wait of a pipeline that starts.
 _SMALL_QUEUE: Final = {"queued.max.messages.kbytes": "1024"}
 
 
@@ -76,6 +77,8 @@ class ControlThread:
         self._pending: dict[Key, bytes | None] = {}
         self._queues: defaultdict[str, queue.SimpleQueue[Resume]] = defaultdict(queue.SimpleQueue)
         self._failed: set[str] = set()  # Pipelines that we have reported as failed.
+        self._fences: dict[str, Fence] = {}  # Replaced as a whole, so that other threads need no lock.
+        self._has_looked = threading.Event()  # The topic was read to its end, or cannot be used.
         # Used by the thread alone:
         self._there: set[Key] = set()  # Notices that are in the topic, or on their way there.
         self._sent: set[Key] = set()  # Those of them that we wrote ourselves, and perhaps have not read yet.
@@ -103,6 +106,29 @@ class ControlThread:
         """The queue of orders for a pipeline, always the same one; partitions of other workers are included."""
         with self._lock:
             return self._queues[pipeline]
+
+    def fence(self, pipeline: str) -> TopicFenced | None:
+        """The reason why workers must not merge a pipeline now; None: they may. Never waits."""
+        fence = self._fences.get(pipeline)
+        if fence is None or not fence.is_up:
+            return None
+        return TopicFenced(
+            f"{pipeline}: its workers wait behind a fence (phase {fence.phase}, since {_moment(fence.at_ms)}, by "
+            f"{fence.by}). `sowstream-spark handback {pipeline}` moves the merge back; a backfill ends by itself"
+        )
+
+    def refuse_fenced(self, pipeline: str) -> None:
+        """Refuse a pipeline that Spark merges, once the fences that were written before have been read.
+
+        Where the topic cannot be read, nothing is refused: then the input positions that a move to Spark writes hold
+        the partitions of its workers.
+
+        Raises:
+            TopicFenced: workers must not merge it now.
+        """
+        self._has_looked.wait(_LOOK_S)
+        if (error := self.fence(pipeline)) is not None:
+            raise error
 
     def report(self, pipeline: str, partition: int, hold: Hold | None) -> None:
         """Report that a partition of ours is held, or goes on (None). Never waits; the newest report counts.
@@ -133,6 +159,7 @@ class ControlThread:
             offset=hold.offset,
             since_ms=hold.since_ms,
             tries=hold.tries,
+            order_ms=hold.order_ms,
             next_try_ms=now_ms + max(0, round((hold.due_s - time.monotonic()) * 1000)),
             **_who(),
         )
@@ -152,6 +179,7 @@ class ControlThread:
                 pause_s = _RETRY_S if is_silence else _ABSENT_S
             except Exception:
                 log.exception("the control topic cannot be used now", topic=self.topic)
+            self._has_looked.set()
             self._stopping.wait(pause_s)
 
     def _exists(self) -> bool:
@@ -177,6 +205,7 @@ class ControlThread:
                     self._take(message)
                 if read.ends and not self._is_current:
                     self._is_current = True
+                    self._has_looked.set()
                     self._logged.clear()
                 self._write()
             self._write()
@@ -192,6 +221,9 @@ class ControlThread:
         if key is None or key.application_id != self._application_id:
             return
         value = message.value()
+        if key.kind == "fence":
+            self._take_fence(key.pipeline, None if value is None else decode(Fence, value))
+            return
         if key.kind != "resume":
             (self._there.discard if value is None else self._there.add)(key)
             return
@@ -203,6 +235,14 @@ class ControlThread:
             return
         log.info("order to go on", pipeline=key.pipeline, partition=key.place, skip_until=order.skip_until, by=order.by)
         self.orders(key.pipeline).put(Resume(order.partition, order.skip_until, order.at_ms))
+
+    def _take_fence(self, pipeline: str, fence: Fence | None) -> None:
+        """Apply a fence; one that cannot be read, as of a newer format, leaves the former one in place."""
+        if fence is None:
+            return
+        if self._is_current:
+            log.info("fence", pipeline=pipeline, phase=fence.phase, by=fence.by)
+        self._fences = {**self._fences, pipeline: fence}
 
     def _write(self) -> None:
         """Write the pending notices, once the notices in the topic have been read."""
@@ -265,6 +305,10 @@ class _Who(TypedDict):
 @cache  # The version is looked up in files; no worker forks.
 def _who() -> _Who:
     return {"host": socket.gethostname(), "pid": os.getpid(), "version": version("sowstream")}
+
+
+def _moment(at_ms: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(at_ms / 1000))
 
 
 def _now_ms() -> int:

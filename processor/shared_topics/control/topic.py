@@ -8,12 +8,12 @@ from processor.kafka.producers.publisher import Publisher
 from processor.kafka.readers.log_reader import LogReader, Position
 from processor.kafka.readers.range_reader import read_up_to
 from processor.topics.family import control_spec
-from processor.wire.control import ALL_PARTITIONS, Failure, Key, Notice, Order, decode, decode_key
+from processor.wire.control import ALL_PARTITIONS, Failure, Fence, Key, Notice, Order, decode, decode_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from processor.kafka.admin.admin import Admin, Cluster
+    from processor.kafka.admin.admin import Admin
     from processor.kafka.message import Message
 
 READ_TIMEOUT_S: Final = 10.0
@@ -27,6 +27,8 @@ class ControlEntries(NamedTuple):
     """The partitions that are held, by pipeline."""
     failed: Mapping[str, Mapping[str, Failure]]
     """The processes in which a pipeline has failed, by pipeline."""
+    fences: Mapping[str, Fence]
+    """The engine that merges each pipeline; a pipeline without a fence is merged by its workers."""
     end: int
     """The end of the control topic when it was read."""
 
@@ -52,18 +54,17 @@ class ControlTopic:
         """The Kafka topic."""
         return self.spec.name
 
-    def exists(self, cluster: Cluster) -> bool:
-        """Whether a cluster has a control topic that we are allowed to see."""
-        return self.topic in cluster.topics
-
     def read(self, application_id: str, timeout_s: float = READ_TIMEOUT_S) -> ControlEntries | None:
         """Read the present notices of an application; None if there is no control topic.
 
         Raises:
             BrokerUnavailable: no answer in time.
+            ConfigurationError: this user has no right to see it.
             Stop: Kafka refuses, or the topic cannot be read to its end in time.
         """
-        if not self.exists(self._admin.cluster(timeout_s)):
+        is_listed = self.topic in self._admin.cluster(timeout_s).topics
+        # The list of all topics lacks those that this user has no right to see; by name, Kafka says so.
+        if not is_listed and self._admin.partitions_of(self.topic, timeout_s) is None:
             return None
         ends = self._admin.end_offsets(self.topic, [0], timeout_s)
         messages = read_up_to(self._reader(), self.topic, ends, stall_timeout_s=timeout_s)
@@ -116,6 +117,7 @@ class Following:
 def _entries(application_id: str, latest: Iterable[tuple[bytes | None, bytes | None]], end: int) -> ControlEntries:
     held: dict[str, dict[int, Notice]] = {}
     failed: dict[str, dict[str, Failure]] = {}
+    fences: dict[str, Fence] = {}
     for data, value in latest:
         key = decode_key(data)
         if key is None or value is None or key.application_id != application_id:
@@ -124,4 +126,6 @@ def _entries(application_id: str, latest: Iterable[tuple[bytes | None, bytes | N
             held.setdefault(key.pipeline, {})[int(key.place)] = notice
         elif key.kind == "failed" and (failure := decode(Failure, value)) is not None:
             failed.setdefault(key.pipeline, {})[key.place] = failure
-    return ControlEntries(held, failed, end)
+        elif key.kind == "fence" and (fence := decode(Fence, value)) is not None:
+            fences[key.pipeline] = fence
+    return ControlEntries(held, failed, fences, end)

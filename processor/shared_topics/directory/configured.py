@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from processor.config.kafka_names import KafkaNames
 from processor.errors import ConfigurationError
 from processor.kafka.admin.admin import Admin
-from processor.shared_topics.directory.directory import TopicDirectory
-from processor.wire.topic_description import KINDS, Unreadable, conflated_section, topic_section
+from processor.shared_topics.directory.directory import READ_TIMEOUT_S, TopicDirectory
+from processor.wire.topic_description import KINDS, Unreadable, conflated_section, topic_section, view_section
 
 if TYPE_CHECKING:
-    from processor.config import Config, ConflatedConfig, TopicConfig
+    from processor.config import Config, ConflatedConfig, TopicConfig, ViewConfig
     from processor.shared_topics.directory.directory import DirectoryEntries
 
 log = logging.getLogger("sowstream.directory")
@@ -30,9 +30,9 @@ def with_described_topics(config: Config) -> Config:
     """
     if config.names_topics or config.is_from_directory or "kafka" not in config.model_fields_set:
         return config
-    admin = Admin(config.kafka)
+    admin = Admin(config.kafka, config.connect_timeout_s)
     directory = TopicDirectory(config.kafka, admin, prefix=config.topic_prefix)
-    entries = directory.read()
+    entries = directory.read(min(READ_TIMEOUT_S, config.connect_timeout_s))
     if entries is None:
         raise ConfigurationError(
             f"the settings name no topics, and Kafka at {config.kafka['bootstrap.servers']} has no topic directory "
@@ -54,17 +54,21 @@ def described_topics(config: Config, entries: DirectoryEntries) -> Config:
     """
     topics: dict[str, TopicConfig] = {}
     conflated: dict[str, ConflatedConfig] = {}
+    views: dict[str, ViewConfig] = {}
+    rows: dict[str, TopicConfig] = {}
     unusable = dict(entries.unreadable)
     for name, description in entries.descriptions.items():
         try:
             _check(entries, name)
             if description.derived_from is None:
                 topics[name] = topic_section(description)
+            elif description.kind == "view":
+                views[name], rows[name] = view_section(description), topic_section(description)
             else:
                 conflated[name] = conflated_section(description)
         except Unreadable as error:
             unusable[name] = str(error)
-    sections: dict[str, object] = {"topics": topics, "conflated": conflated}
+    sections: dict[str, object] = {"topics": topics, "conflated": conflated, "views": views}
     applications = {description.application_id for description in entries.descriptions.values()}
     if "application_id" not in config.model_fields_set and len(applications) == 1:
         sections["application_id"] = applications.pop()
@@ -77,7 +81,7 @@ def described_topics(config: Config, entries: DirectoryEntries) -> Config:
                 "the topics of the directory name %d schema registries, so none is used; set schema_registry: {url: …}",
                 len(registries),
             )
-    return config.with_directory(unusable, **sections)
+    return config.with_directory(unusable, rows, **sections)
 
 
 def _other_directories(admin: Admin) -> str:

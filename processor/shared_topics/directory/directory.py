@@ -14,7 +14,8 @@ from processor.wire.topic_description import Description, NewerFormat, Unreadabl
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from processor.kafka.admin.admin import Admin, Cluster
+    from processor.kafka.admin.admin import Admin
+    from processor.kafka.admin.first_contact import Cluster
     from processor.kafka.message import Message
 
 READ_TIMEOUT_S: Final = 10.0
@@ -56,7 +57,7 @@ class TopicDirectory:
         return self.spec.name
 
     def exists(self, cluster: Cluster) -> bool:
-        """Whether a cluster has a directory that we are allowed to see."""
+        """Return whether a cluster has a directory that we are allowed to see."""
         return self.topic in cluster.topics
 
     def read(self, timeout_s: float = READ_TIMEOUT_S) -> DirectoryEntries | None:
@@ -64,9 +65,13 @@ class TopicDirectory:
 
         Raises:
             BrokerUnavailable: no answer in time.
+            ConfigurationError: this user has no right to see it.
             Stop: Kafka refuses, or the topic cannot be read to its end in time.
         """
         partitions = self._admin.cluster(timeout_s).topics.get(self.topic)
+        if partitions is None:
+            # The list of all topics lacks those that this user has no right to see; by name, Kafka says so.
+            partitions = self._admin.partitions_of(self.topic, timeout_s)
         if partitions is None:
             return None
         latest: dict[str, bytes | None] = {}

@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from processor.config import Config
-    from processor.kafka.admin.admin import Admin, Cluster
+    from processor.kafka.admin.admin import Admin
+    from processor.kafka.admin.first_contact import Cluster
     from processor.shared_topics.directory.directory import DirectoryEntries
 
 
-def check_at_start(config: Config, admin: Admin, cluster: Cluster, names: Iterable[str]) -> list[Problem]:
+def check_at_start(config: Config, admin: Admin, names: Iterable[str]) -> list[Problem]:
     """The contradictions between the directory and the settings of topics that a worker is about to write.
 
     A cluster without a directory has none. A directory that cannot be read is a warning: it must not keep a worker from
@@ -27,12 +28,9 @@ def check_at_start(config: Config, admin: Admin, cluster: Cluster, names: Iterab
     Args:
         config: the settings.
         admin: administration of the cluster.
-        cluster: its brokers and topics.
         names: the topics.
     """
     directory = TopicDirectory(config.kafka, admin, prefix=config.topic_prefix)
-    if not directory.exists(cluster):
-        return []
     try:
         entries = directory.read()
     except Stop as error:
@@ -50,9 +48,10 @@ def report(config: Config, admin: Admin, cluster: Cluster) -> list[Problem]:
     directory = TopicDirectory(config.kafka, admin, prefix=config.topic_prefix)
     configured = describe(config)
     try:
-        actual = admin.describe_topics([directory.topic]) if directory.exists(cluster) else {}
-        problems = directory_problems(directory.spec, actual.get(directory.topic), brokers=len(cluster.brokers))
-        entries = directory.read()
+        # By name: the cluster's list of all topics lacks those that this user has no right to see.
+        actual = admin.describe_topics([directory.topic], shows_hidden=True).get(directory.topic)
+        problems = directory_problems(directory.spec, actual, brokers=len(cluster.brokers))
+        entries = None if actual is not None and actual.lacks == "Describe" else directory.read()
     except Stop as error:
         return [_unread(directory, error)]
     if entries is None:

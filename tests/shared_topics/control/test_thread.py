@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, get_args
 import pytest
 from structlog.testing import capture_logs
 
-from processor.errors import HoldReason
+from processor.errors import HoldReason, TopicFenced
 from processor.kafka.admin.admin import Admin
 from processor.kafka.producers.publisher import Publisher
 from processor.runtime.holding.holds import Hold
@@ -233,3 +233,32 @@ def test_each_reason_has_a_next_step():
     """Each reason for a hold has a next step for the operator, with the place in it."""
     assert set(REMEDIES) == set(get_args(HoldReason))
     assert all("{" not in text.format(topic="orders", partition=3) for text in REMEDIES.values())
+
+
+def test_a_fence_is_heeded_until_it_is_lifted(place: Place):
+    """A fence refuses its pipeline at a start and later; those of other applications, and broken ones, do not."""
+    place.create()
+    fence = {"format": 1, "at_ms": 1, "phase": "to_spark", "number": 1, "by": "anna@desk"}
+    place.write("fence/desk/orders/*", fence)
+    place.write("fence/other/trades/*", fence)
+    place.write("fence/desk/quotes/*", {"format": 99})
+    thread = place.thread()
+    with pytest.raises(TopicFenced, match=r"orders: .*phase to_spark, .*anna@desk.*handback orders"):
+        thread.refuse_fenced("orders")
+    thread.refuse_fenced("trades")
+    thread.refuse_fenced("quotes")
+    place.write("fence/desk/orders/*", fence | {"phase": "workers"})
+    wait(lambda: thread.fence("orders") is None, "lifting the fence")
+    place.write("fence/desk/trades/*", fence | {"phase": "a phase of a newer version"})
+    wait(lambda: thread.fence("trades") is not None, "the fence of a newer version")
+    entries = place.control.read(APPLICATION)
+    assert entries is not None
+    assert {name: each.is_up for name, each in entries.fences.items()} == {"orders": False, "trades": True}
+
+
+def test_without_the_topic_no_pipeline_is_refused(place: Place):
+    """Where there is no control topic, a pipeline starts as soon as that is known."""
+    thread = place.thread()
+    began_s = time.monotonic()
+    thread.refuse_fenced("orders")
+    assert time.monotonic() - began_s < control_thread._LOOK_S

@@ -96,12 +96,12 @@ def test_rubbish_is_told(data):
 def test_one_that_cannot_be_used_costs_its_topic_alone(tmp_path):
     """An unreadable description, an unknown kind and a missing underlying topic are errors of those topics only."""
     described = written(settings(tmp_path))
-    described["world"] = described["orders"].model_copy(update={"kind": "view"})
+    described["world"] = described["orders"].model_copy(update={"kind": "riddle"})
     described["loop"] = described["orders_5s"].model_copy(update={"derived_from": "loop"})
     described["orphan"] = described["orders_5s"].model_copy(update={"derived_from": "nothing"})
     config = described_topics(Config(), DirectoryEntries(described, {"new": "its description has format 9"}))
     for name, problem in {
-        "world": "'view'.*upgrade Sowstream",
+        "world": "'riddle'.*upgrade Sowstream",
         "loop": "loop → loop",
         "orphan": "'nothing', which the topic directory does not describe",
         "new": "format 9",
