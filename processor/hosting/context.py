@@ -12,7 +12,7 @@ from processor.hosting.dead_letter import dead_letter
 from processor.hosting.forwarded import CheckedMarks, CheckedState, checked_records, is_ours
 from processor.hosting.output_limits import OutputLimits
 from processor.hosting.record_writer import RecordWriter
-from processor.hosting.timings import Timing
+from processor.hosting.timing import Timing
 from processor.hosting.waiting_output import WaitingOutput
 from processor.kafka.partitioner import partition_for
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from processor.api import Codec, Marks, State
     from processor.config import TopicConfig
+    from processor.errors import RecordRejected
     from processor.hosting.pipeline import Pipeline
     from processor.record import Headers, Outgoing, Record, Stored, Value
 
@@ -41,6 +42,8 @@ class TaskContext:
         partitions: int = 1,
         waiting: WaitingOutput | None = None,
         limits: OutputLimits | None = None,
+        table: State | None = None,
+        table_until: int = 0,
     ) -> None:
         self.name = pipeline.name
         self.source_topic = pipeline.source
@@ -48,8 +51,11 @@ class TaskContext:
         self.partitions = partitions
         self.topic: TopicConfig = pipeline.topic
         self.codec = codec
+        self.queues = pipeline.queues
         self._is_trusted = is_ours(pipeline.processor_type)
         self.state: State = state if pipeline.has_state else _NoState(pipeline.name)
+        self.table: State = _NoState(pipeline.name, "`keeps_table` is not declared") if table is None else table
+        self.table_until = table_until
         self.applied: Mapping[int, Sequence[bytes]] = applied or {}
         self.marks: Marks = _NoMarks(pipeline.name) if marks is None else marks
         if not self._is_trusted:
@@ -73,7 +79,10 @@ class TaskContext:
         self._pipeline = pipeline
         self._writer: RecordWriter | None = None  # Made for the first `put`: most of ours write batches.
         # Marks go out through `marks` alone, which knows the committed ones.
-        self._outputs: dict[str, list[Outgoing]] = {role: [] for role in pipeline.roles if role != "mark"}
+        self._outputs: dict[str, list[Outgoing]] = {
+            role: [] for role in (*pipeline.roles, *pipeline.outlets) if role != "mark"
+        }
+        self._places: dict[str, list[int]] = {role: [] for role in pipeline.outlets}
 
     def put(self, key: bytes, record: Value, headers: Headers | None = None) -> None:
         """Write the record of a key: state, SOW record, version and delta."""
@@ -82,6 +91,12 @@ class TaskContext:
     def delete(self, key: bytes, headers: Headers | None = None) -> bool:
         """Delete the record of a key; return whether there was one."""
         return self._records.delete(key, headers)
+
+    def put_changed(
+        self, records: Mapping[bytes, Value], headers: Headers | None = None
+    ) -> dict[bytes, RecordRejected]:
+        """Write those of many records that differ from what is there; return the errors of those that cannot be."""
+        return self._records.put_changed(records, headers)
 
     @property
     def _records(self) -> RecordWriter:
@@ -106,6 +121,17 @@ class TaskContext:
             size_bytes = sum([len(value) for _, value, _ in records if value is not None])
         self.waiting.add(size_bytes)
 
+    def forward_to(self, output: str, partition: int, records: Sequence[Outgoing]) -> None:
+        """Send records to one partition of a downstream output."""
+        places = self._places.get(output)
+        if places is None or not 0 <= partition < self._pipeline.outlets[output].partitions:
+            raise UndeclaredOutput(
+                f"{self.name} forwards to partition {partition} of {output!r}, which is no partition of a declared "
+                "downstream output"
+            )
+        self.forward_many(output, records)
+        places.extend([partition] * len(records))
+
     def stop(self, offset: int) -> None:
         """Take no record from this offset on in this call."""
         self.stopped_offset = offset
@@ -124,8 +150,10 @@ class TaskContext:
         if self._on_reject is not None:
             self._on_reject(record, reason, detail)
 
-    def partition_for(self, key: bytes) -> int:
-        """Return the partition that a key's hash chooses."""
+    def partition_for(self, key: bytes, output: str | None = None) -> int:
+        """Return the partition that a key's hash chooses, of the own topics or of a downstream output's."""
+        if output is not None:
+            return partition_for(key, self._pipeline.outlets[output].partitions)
         return self.partition if self.partitions == 1 else partition_for(key, self.partitions)
 
     def hold(self, offset: int | None, note: str = "") -> None:
@@ -161,6 +189,11 @@ class TaskContext:
         self.waiting.sent()
         return taken
 
+    def take_places(self) -> dict[str, list[int]]:
+        """Return the partitions of the records of downstream outputs, in their order; before `take_outputs`."""
+        taken, self._places = self._places, {role: [] for role in self._places}
+        return taken
+
     def output_counts(self) -> dict[str, int]:
         """Return the number of records that wait for each output, for `outputs_after`."""
         return {role: len(records) for role, records in self._outputs.items()}
@@ -173,8 +206,9 @@ class TaskContext:
 class _NoState:
     """The state of a processor that declares no output for it."""
 
-    def __init__(self, processor: str) -> None:
+    def __init__(self, processor: str, why: str = "its `outputs` declare no output of role 'sow'") -> None:
         self._processor = processor
+        self._why = why
 
     def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Stored | None]:  # noqa: ARG002
         """Fail: there is none, and there cannot be one."""
@@ -197,7 +231,7 @@ class _NoState:
         raise self._error()
 
     def _error(self) -> UndeclaredOutput:
-        return UndeclaredOutput(f"{self._processor} uses its state, and its `outputs` declare no output of role 'sow'")
+        return UndeclaredOutput(f"{self._processor} uses its state, and {self._why}")
 
 
 class _NoMarks:

@@ -27,6 +27,7 @@ _CALLS: Final = {
     "process": ("records",),
     "rejected": ("record", "error"),
     "punctuate": ("now_ms",),
+    "flush": (),
     "close": (),
 }
 _RECORD_CALLS: Final = {"process_record": ("record",), "setup": ("settings",)}
@@ -59,9 +60,16 @@ def _input_problems(processor_type: type[Processor]) -> Iterator[str]:
     declared = getattr(processor_type, "input", None)
     if not isinstance(declared, Input):
         yield f"`input` is {_shown(declared)}; declare input = Input('publish') or its like"
-    elif declared.role not in _INPUTS or not isinstance(declared.from_underlying, bool):
+    elif not _is_input(declared.role) or not isinstance(declared.from_underlying, bool):
         roles = ", ".join(_INPUTS)
-        yield f"`input` is {_shown(declared)}; its role is one of {roles}, and from_underlying True or False"
+        yield (
+            f"`input` is {_shown(declared)}; its role is one of {roles} or a name of its own, and from_underlying "
+            "True or False"
+        )
+    elif declared.role not in _INPUTS and (declared.from_underlying or not processor_type.keeps_table):
+        yield f"`input` is {_shown(declared)}: a topic of its own belongs to its family, and needs keeps_table = True"
+    elif declared.role in _INPUTS and processor_type.keeps_table:
+        yield f"`keeps_table` is for an input with a name of its own, and `input` is {_shown(declared)}"
 
 
 def _output_problems(processor_type: type[Processor]) -> Iterator[str]:
@@ -81,8 +89,13 @@ def _output_problems(processor_type: type[Processor]) -> Iterator[str]:
         yield "`outputs` has a `repartition` that is neither True nor False"
 
 
+def _is_input(role: Any) -> bool:
+    """Return whether an input can have this role."""
+    return isinstance(role, str) and (role in _INPUTS or (role not in _ROLES and _name_problem(role) is None))
+
+
 def is_own_output(role: str) -> bool:
-    """Whether an output is the plug-in's own, such as `alerts`, and none of the family's roles."""
+    """Return whether an output is the plug-in's own, such as `alerts`, and none of the family's roles."""
     return role not in _ROLES
 
 
@@ -157,7 +170,7 @@ def _method_problems(processor_type: type[Processor]) -> Iterator[str]:
 
 
 def _takes(function: Any, arguments: tuple[str, ...]) -> bool:
-    """Whether a function can be called with so many arguments in order."""
+    """Return whether a function can be called with so many arguments in order."""
     if not callable(function):
         return False
     try:

@@ -20,7 +20,7 @@ _OURS: Final = ("processor.builtin.", "spark_integration.")
 
 
 def is_ours(processor_type: type[Processor]) -> bool:
-    """Whether a processor is a built-in one, whose types mypy has checked; a third party's subclass is not."""
+    """Return whether a processor is a built-in one, whose types mypy has checked; a third party's subclass is not."""
     return processor_type.__module__.startswith(_OURS)
 
 
@@ -101,7 +101,7 @@ class CheckedMarks:
 
 
 def _is_header(header: object) -> bool:
-    """Whether a value is a header that Kafka's client can send."""
+    """Return whether a value is a header that Kafka's client can send."""
     if not isinstance(header, tuple) or len(header) != 2:
         return False
     name, value = header
@@ -114,7 +114,7 @@ def _is_header(header: object) -> bool:
 
 
 def _is_stored(stored: object) -> bool:
-    """Whether a value is a state that can be written."""
+    """Return whether a value is a state that can be written."""
     if not isinstance(stored, Stored):
         return False
     parts: tuple[Value, ...] = stored

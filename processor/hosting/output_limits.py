@@ -6,8 +6,6 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import structlog
-
 from processor.errors import SowstreamError
 from processor.kafka.properties import PRODUCED_BYTES_MAX
 from processor.topics.family import family_specs
@@ -17,8 +15,6 @@ if TYPE_CHECKING:
 
     from processor.hosting.pipeline import Pipeline
     from processor.record import Outgoing
-
-log = structlog.stdlib.get_logger("sowstream.output")
 
 RECORD_BYTES: Final = 256
 """Most bytes of Kafka's format around the key, the value and the headers of a record that is sent alone."""
@@ -64,7 +60,8 @@ class OutputLimits:
         """
         self.batch_bytes_max = batch_bytes_max
         self._ask = ask
-        self._roles: dict[str, str] = {pipeline.output(role): role for role in pipeline.roles}
+        roles = (*pipeline.roles, *pipeline.outlets)
+        self._roles: dict[str, str] = {pipeline.output(role): role for role in roles}
         topic = pipeline.topic
         (letters,) = family_specs(
             pipeline.name,
@@ -75,7 +72,7 @@ class OutputLimits:
             names=pipeline.names,
         )
         letter_bytes = int(letters.config[_SETTING])  # As it is created; where it takes less, that is learnt.
-        self._first: dict[str, int] = dict.fromkeys(pipeline.roles, PRODUCED_BYTES_MAX)
+        self._first: dict[str, int] = dict.fromkeys(roles, PRODUCED_BYTES_MAX)
         self._first["dlq"] = max(_BYTES_MIN, min(letter_bytes, PRODUCED_BYTES_MAX))
         self._limits = dict(self._first)
 
@@ -107,6 +104,9 @@ class OutputLimits:
         self._limits[role] = max(_BYTES_MIN, limit)
         if self._limits[role] == known:
             return False
+        import structlog  # noqa: PLC0415 - rare, and costly to import in each Python process of Spark
+
+        log = structlog.stdlib.get_logger("sowstream.output")
         log.warning("a topic takes smaller records than was known", topic=topic, bytes_max=self._limits[role])
         return True
 

@@ -1,27 +1,29 @@
-"""Pipelines: from the sections of the settings to processors and their topics."""
+"""A pipeline: one processor between its input topic and its output topics, and the topics that it needs."""
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from pydantic import BaseModel, ValidationError
-
-from processor.api import Processor, RecordProcessor
 from processor.config.kafka_names import KafkaNames
-from processor.config.suggestions import explain, unknown_name
-from processor.entry_points import load_installed
-from processor.errors import ConfigurationError
-from processor.hosting.declaration import check_declaration, is_own_output
-from processor.topics.family import TopicSpec, family_specs
+from processor.topics.family import TopicSpec, family_specs, queue_outputs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
-    from processor.api import Codec, Context
-    from processor.config import Config, TopicConfig
+    from pydantic import BaseModel
 
-GROUP = "sowstream.processors"
+    from processor.api import Codec, Context, Processor
+    from processor.config import QueueConfig, TopicConfig
+
+
+class Outlet(NamedTuple):
+    """The topic of a downstream output: the input of another pipeline."""
+
+    topic: str
+    """The Kafka topic."""
+    partitions: int
+    """Its number of partitions."""
 
 
 class Pipeline(NamedTuple):
@@ -45,6 +47,10 @@ class Pipeline(NamedTuple):
     """The family it reads, if that is another one."""
     names: KafkaNames = KafkaNames()
     """The Kafka names of all families."""
+    queues: tuple[tuple[str, QueueConfig], ...] = ()
+    """The queues that it fills with its SOW records, each a family of its own, by name."""
+    outlets: Mapping[str, Outlet] = MappingProxyType({})
+    """The topics of its downstream outputs, by output."""
 
     @classmethod
     def of(
@@ -56,6 +62,8 @@ class Pipeline(NamedTuple):
         topic: TopicConfig,
         underlying: str | None = None,
         names: KafkaNames | None = None,
+        queues: tuple[tuple[str, QueueConfig], ...] = (),
+        outlets: Mapping[str, Outlet] | None = None,
     ) -> Pipeline:
         """Create the pipeline of a plug-in, with the topics that it declares.
 
@@ -66,23 +74,28 @@ class Pipeline(NamedTuple):
             topic: the settings of the records.
             underlying: the family it reads, if that is another one.
             names: the Kafka names of all families; None: those without a prefix.
+            queues: the queues over the SOW topic.
+            outlets: the topics of its downstream outputs; None: it has none.
         """
         names = names or KafkaNames()
         role, from_underlying = processor_type.input
         own_input: tuple[str, ...] = () if from_underlying else (role,)
-        outputs = tuple(output.role for output in processor_type.outputs)
+        outputs = tuple(output.role for output in processor_type.outputs if not output.downstream)
         # Beside a SOW topic there are marks in any case: the input position is one.
         position: tuple[str, ...] = ("mark",) if "sow" in outputs else ()
+        fed = [output for queue, _ in queues for output in queue_outputs(queue)]
         return cls(
             name=name,
             processor_type=processor_type,
             settings=settings,
             topic=topic,
             source=names.topic(underlying or name, role),
-            roles=tuple(dict.fromkeys((*own_input, *outputs, *position, "dlq"))),
+            roles=tuple(dict.fromkeys((*own_input, *outputs, *position, *fed, "dlq"))),
             repartitioned=frozenset(output.role for output in processor_type.outputs if output.repartition),
             underlying=underlying,
             names=names,
+            queues=queues,
+            outlets=MappingProxyType(dict(outlets or {})),
         )
 
     @property
@@ -92,17 +105,22 @@ class Pipeline(NamedTuple):
 
     @property
     def has_state(self) -> bool:
-        """Whether the plug-in keeps records: those of its output of role `sow`."""
+        """True if the plug-in keeps records: those of its output of role `sow`."""
         return any(output.role == "sow" for output in self.processor_type.outputs)
 
     @property
     def has_marks(self) -> bool:
-        """Whether the plug-in keeps marks of its own."""
+        """True if the plug-in keeps marks of its own."""
         return any(output.role == "mark" for output in self.processor_type.outputs)
 
     @property
+    def has_table(self) -> bool:
+        """True if the plug-in keeps a table of its input."""
+        return self.processor_type.keeps_table
+
+    @property
     def keeps_position(self) -> bool:
-        """Whether the mark topic has the input position."""
+        """True if the mark topic has the input position."""
         return "mark" in self.roles
 
     def without_position(self) -> Pipeline:
@@ -110,11 +128,16 @@ class Pipeline(NamedTuple):
         return self._replace(roles=tuple(role for role in self.roles if role != "mark"))
 
     def output(self, role: str) -> str:
-        """Return the Kafka topic of an output."""
-        return self.names.topic(self.name, role)
+        """Return the Kafka topic of an output; that of a queue is `<queue>.<role>`."""
+        if role in self.outlets:
+            return self.outlets[role].topic
+        queue, _, own_role = role.rpartition(".")
+        return self.names.topic(queue or self.name, own_role)
 
     def begin(self, context: Context) -> Processor:
         """Make an instance of the plug-in, and begin a partition with it."""
+        from processor.api import RecordProcessor  # noqa: PLC0415 - needs pydantic, and Spark makes no instances here
+
         processor = self.processor_type()
         if isinstance(processor, RecordProcessor):
             processor.bind(context, self.settings)  # Whether or not an `init` of its own calls that of its base.
@@ -122,72 +145,30 @@ class Pipeline(NamedTuple):
         return processor
 
 
-def installed() -> dict[str, type[Processor]]:
-    """Load every processor that an installed package offers, by name.
-
-    Raises:
-        ConfigurationError: an entry point does not lead to a Processor, cannot be imported, or has a wrong declaration.
-    """
-    processors: dict[str, type[Processor]] = {}
-    for entry_point in entry_points(group=GROUP):
-        processor_type = load_installed(entry_point, "processor")
-        check_declaration(processor_type, f"{entry_point.name!r} ({entry_point.value})")
-        processors[entry_point.name] = processor_type
-    return processors
-
-
-def pipelines(config: Config, names: Iterable[str]) -> list[Pipeline]:
-    """Return the pipelines of these names, or all that are configured if there are no names.
-
-    Raises:
-        ConfigurationError: a name or a plug-in is unknown, or its settings do not fit.
-    """
-    known = [*config.topics, *config.conflated, *config.processors]
-    chosen = list(names) or known
-    plugins = installed()
-    _check_own_outputs(config, known, plugins)
-    result = []
-    for name in chosen:
-        if name not in known:
-            raise ConfigurationError(unknown_name("topic", name, known))
-        result.append(_pipeline(config, name, plugins))
-    return result
-
-
-def _check_own_outputs(config: Config, families: Iterable[str], plugins: dict[str, type[Processor]]) -> None:
-    """Refuse a plug-in's own output whose Kafka topic would be another family's.
-
-    Raises:
-        ConfigurationError: with both owners and the name.
-    """
-    own_outputs = {
-        name: [output.role for output in plugins[section.use].outputs if is_own_output(output.role)]
-        for name, section in config.processors.items()
-        if section.use in plugins
-    }
-    try:
-        config.kafka_names.check(families, own_outputs)
-    except ValueError as error:
-        raise ConfigurationError(f"processors: {error}") from None
-
-
-def specs(config: Config, names: Iterable[str] = ()) -> list[TopicSpec]:
-    """Return every topic that these pipelines need, as it should be.
-
-    Raises:
-        ConfigurationError: the settings cannot be used: topics are not made for them.
-    """
-    chosen = pipelines(config, names)
-    check_settings(chosen)
-    return [spec for pipeline in chosen for spec in family_of(pipeline)]
-
-
 def family_of(pipeline: Pipeline) -> list[TopicSpec]:
     """Return the topics of a pipeline's own family, as they should be."""
-    family = _specs(pipeline, pipeline.name, pipeline.roles)
-    return [
+    family = _specs(pipeline, pipeline.name, [role for role in pipeline.roles if "." not in role])
+    own = [
         spec._replace(derived_from=pipeline.derived_from, is_optional=spec.role == "mark" and not pipeline.has_marks)
         for spec in family
+    ]
+    return [*own, *(spec for name, queue in pipeline.queues for spec in _queue_specs(pipeline, name, queue))]
+
+
+def _queue_specs(pipeline: Pipeline, name: str, queue: QueueConfig) -> list[TopicSpec]:
+    """Return the topics of a queue: its messages, kept for their retention, and its dead letters."""
+    return [
+        spec
+        for role, kept in (("queue", {"retention.ms": str(round(queue.retention * 1000))}), ("dlq", {}))
+        for spec in family_specs(
+            name,
+            (role,),
+            partitions=pipeline.topic.partitions,
+            settings={**kept, **queue.config},
+            allows=pipeline.topic.allows,
+            max_record_bytes=pipeline.topic.max_record_bytes,
+            names=pipeline.names,
+        )
     ]
 
 
@@ -202,6 +183,7 @@ def _specs(pipeline: Pipeline, family: str, roles: Iterable[str]) -> list[TopicS
         allows=topic.allows,
         max_record_bytes=topic.max_record_bytes,
         names=pipeline.names,
+        compacted=[pipeline.processor_type.input.role] if pipeline.has_table else (),
     )
 
 
@@ -233,49 +215,11 @@ def check_settings(chosen: Iterable[Pipeline], codec_for: Callable[[str], Codec]
     for pipeline in chosen:
         codec = None if codec_for is None else codec_for(pipeline.name)
         pipeline.processor_type.check(pipeline.name, pipeline.settings, codec)
+        for queue, settings in pipeline.queues:
+            pipeline.processor_type.check_queue(queue, settings, codec)
 
 
 def source_spec(pipeline: Pipeline) -> TopicSpec:
     """Return the topic that a pipeline reads, as it should be; it may be another family's."""
     (spec,) = _specs(pipeline, pipeline.underlying or pipeline.name, (pipeline.processor_type.input.role,))
     return spec._replace(derived_families=(pipeline.name,)) if pipeline.derived_from else spec
-
-
-def _pipeline(config: Config, name: str, plugins: dict[str, type[Processor]]) -> Pipeline:
-    """Make the pipeline of one name, from the section that has it."""
-    section: BaseModel
-    underlying: str | None
-    if name in config.topics:
-        section = topic = config.topics[name]
-        plugin, underlying = "delta_merge" if topic.sow else "pass_through", None
-    elif name in config.conflated:
-        plugin, underlying = "conflate", config.conflated[name].underlying
-        section, topic = config.conflated[name], config.topic(name)
-    else:
-        plugin, underlying, section, topic = _third_party(config, name, plugins)
-    processor_type = plugins.get(plugin)
-    if processor_type is None:
-        raise ConfigurationError(
-            f"{name}: {unknown_name('processor', plugin, list(plugins))}; is its package installed?"
-        )
-    return Pipeline.of(processor_type, section, name=name, topic=topic, underlying=underlying, names=config.kafka_names)
-
-
-def _third_party(
-    config: Config, name: str, plugins: dict[str, type[Processor]]
-) -> tuple[str, str | None, BaseModel, TopicConfig]:
-    """Read a `processors` section: the plug-in's name, the underlying family, the validated settings, the topic."""
-    section = config.processors[name]
-    settings: BaseModel = section
-    if (processor_type := plugins.get(section.use)) is not None:
-        if processor_type.input.from_underlying is (section.underlying is None):
-            needs = "needs" if processor_type.input.from_underlying else "has no use for"
-            raise ConfigurationError(f"processors.{name}: {section.use} {needs} an `underlying`")
-        if section.underlying is not None and processor_type.input.role == "sow" and not config.topic(name).sow:
-            raise ConfigurationError(f"processors.{name}: {section.underlying!r} keeps no records to read (sow: false)")
-        try:
-            settings = processor_type.settings_type.model_validate(section.settings)
-        except ValidationError as error:
-            wrong = explain(error, processor_type.settings_type, f"processors.{name}.settings")
-            raise ConfigurationError(f"settings that cannot be used:\n{wrong}") from None
-    return section.use, section.underlying, settings, config.topic(name)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from processor.errors import RecordRejected, UndeclaredOutput
 from processor.hosting.forwarded import checked_records
 from processor.merge import KeyFields, diff
-from processor.record import Record
 from processor.topics.family import KEY_BYTES_MAX
 from processor.wire.heads import (
     EMPTY,
@@ -20,12 +19,23 @@ from processor.wire.heads import (
     removal_headers,
     removed_header,
 )
-from processor.wire.sow_headers import stored_from
+from processor.wire.sow_headers import stored_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from processor.api import Codec, Context
     from processor.hosting.pipeline import Pipeline
     from processor.record import Headers, Outgoing, Stored, Value
+
+
+class _Written(NamedTuple):
+    """The outputs of one record."""
+
+    sow: Outgoing
+    """The SOW record."""
+    delta: Outgoing | None
+    """The delta record; None where the processor has no such output."""
 
 
 class RecordWriter:
@@ -48,17 +58,33 @@ class RecordWriter:
         if record is None:
             self.delete(key, headers)
             return
-        more, codec = self._checked(key, headers), self._codec
-        if codec.can_delta and not isinstance(record, dict):
-            raise RecordRejected("not_an_object", f"{self._context.name} puts {record!r:.100}; a record is an object")
-        data = self._encoded(record)
+        more = self._checked(key, headers)
         old = self._context.state.get_many([key])[key]
-        version = 1 if old is None else old.version + 1
-        shared: Headers = [*headers_of_version(version), *([INSERT] if old is None else []), *more]
-        delta = None
-        if self._has_delta:
-            delta = self._delta(key, old, data, [header for header in shared if header[0] not in SOW_ONLY])
-        self._write(key, data, shared, delta)
+        self._write([self._written(key, self._encoded(record), old, more)])
+
+    def put_changed(self, records: Mapping[bytes, Value], headers: Headers | None) -> dict[bytes, RecordRejected]:
+        """Write the records that differ from those that are there; return the errors of those that cannot be written.
+
+        The states are read at once, and each record is encoded once.
+        """
+        more = self._checked(b"", headers)
+        states = self._context.state.get_many(list(records))
+        written, refused = [], {}
+        for key, record in records.items():
+            old = states[key]
+            try:
+                _check_length(key)
+                if record is None:
+                    if old is not None:
+                        written.append(self._removed(key, old, more))
+                    continue
+                data = self._encoded(record)
+                if old is None or data != old.value:
+                    written.append(self._written(key, data, old, more))
+            except RecordRejected as error:
+                refused[key] = error
+        self._write(written)
+        return refused
 
     def delete(self, key: bytes, headers: Headers | None) -> bool:
         """Delete the record of a key; return whether there was one."""
@@ -66,21 +92,40 @@ class RecordWriter:
         old = self._context.state.get_many([key])[key]
         if old is None:
             return False
-        shared: Headers = [*removal_headers(old.version + 1, "delete"), *more]
-        self._write(key, None, shared, self._deleted(key, old, shared) if self._has_delta else None)
+        self._write([self._removed(key, old, more)])
         return True
 
-    def _write(self, key: bytes, data: bytes | None, headers: Headers, delta: Outgoing | None) -> None:
+    def _written(self, key: bytes, data: bytes, old: Stored | None, more: Headers) -> _Written:
+        """Make the outputs of a record that is encoded."""
+        version = 1 if old is None else old.version + 1
+        shared: Headers = [*headers_of_version(version), *([INSERT] if old is None else []), *more]
+        delta = None
+        if self._has_delta:
+            delta_headers = [header for header in shared if header[0] not in SOW_ONLY] if more else shared
+            delta = self._delta(key, old, data, delta_headers)
+        return _Written((key, data, shared), delta)
+
+    def _removed(self, key: bytes, old: Stored, more: Headers) -> _Written:
+        """Make the outputs of a delete."""
+        shared: Headers = [*removal_headers(old.version + 1, "delete"), *more]
+        return _Written((key, None, shared), self._deleted(key, old, shared) if self._has_delta else None)
+
+    def _write(self, written: Sequence[_Written]) -> None:
+        """Write the outputs of records with different keys, and their states."""
+        if not written:
+            return
         # By the same reader as a restore: what it makes of the SOW record is the state, whatever the headers.
-        stored = stored_from(Record(key, data, headers, -1, 0))
-        self._context.state.put_many({key: stored})
-        self._context.forward("sow", key, data, headers)
-        if delta is not None:
-            self._context.forward_many("delta", [delta])
+        states = {key: None if data is None else stored_of(headers, data) for (key, data, headers), _ in written}
+        self._context.state.put_many(cast("dict[bytes, Stored | None]", states))
+        self._context.forward_many("sow", [sow for sow, _ in written])
+        if self._has_delta:
+            self._context.forward_many("delta", [delta for _, delta in written if delta is not None])
 
     def _encoded(self, record: Value) -> bytes:
         """Encode the full record as the topic's message type writes it."""
         codec = self._codec
+        if codec.can_delta and not isinstance(record, dict):
+            raise RecordRejected("not_an_object", f"{self._context.name} puts {record!r:.100}; a record is an object")
         if codec.completes:
             record = copy.deepcopy(record)
             codec.complete(record)
@@ -92,7 +137,7 @@ class RecordWriter:
     def _delta(self, key: bytes, old: Stored | None, data: bytes, shared: Headers) -> Outgoing:
         """Make the delta record from the old record to the encoded new one."""
         codec = self._codec
-        new = codec.decode(data)  # Not the processor's object: a tuple, say, is a list to every reader.
+        new = codec.decode_own(data)  # Not the processor's object: a tuple, say, is a list to every reader.
         if not codec.can_delta:
             return key, data, shared
         headers = list(shared)
@@ -139,9 +184,13 @@ class RecordWriter:
         if not self._has_sow:
             raise UndeclaredOutput(f"{name} puts a record, and its `outputs` declare no output of role 'sow'")
         [(_, _, more)] = checked_records(name, "sow", [(key, None, headers or [])])
-        if len(key) > KEY_BYTES_MAX:
-            raise RecordRejected("too_large", f"its key has {len(key)} bytes; at most {KEY_BYTES_MAX}")
+        _check_length(key)
         for header, _ in more:
             if header in WRITTEN_BY_PUT:
                 raise ValueError(f"{name} puts key {key!r:.100} with the header {header!r}, which `put` writes itself")
         return more
+
+
+def _check_length(key: bytes) -> None:
+    if len(key) > KEY_BYTES_MAX:
+        raise RecordRejected("too_large", f"its key has {len(key)} bytes; at most {KEY_BYTES_MAX}")

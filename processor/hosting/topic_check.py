@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from processor.config import Config
     from processor.hosting.pipeline import Pipeline
-    from processor.kafka.admin.admin import Cluster
+    from processor.kafka.admin.first_contact import Cluster
     from processor.topics.family import TopicSpec
 
 log = structlog.stdlib.get_logger("sowstream.topics")
@@ -30,7 +30,8 @@ def problems_of(admin: Admin, wanted: Sequence[TopicSpec], cluster: Cluster | No
         Stop: Kafka does not answer, or refuses.
     """
     cluster = cluster or admin.cluster()
-    found = admin.describe_topics([spec.name for spec in wanted if spec.name in cluster.topics])
+    # Asked by name: the list of all topics lacks those that this user has no right to see.
+    found = admin.describe_topics([spec.name for spec in wanted], shows_hidden=True)
     return problems(wanted, found, brokers=len(cluster.brokers))
 
 
@@ -42,10 +43,10 @@ def check_topics(config: Config, chosen: Sequence[Pipeline]) -> None:
     Raises:
         ConfigurationError: with each problem and its remedy.
     """
-    admin = Admin(config.kafka)
+    admin = Admin(config.kafka, config.connect_timeout_s)
     cluster = admin.cluster()
     all_problems = problems_of(admin, needed(chosen), cluster)
-    all_problems += check_at_start(config, admin, cluster, [pipeline.name for pipeline in chosen])
+    all_problems += check_at_start(config, admin, [pipeline.name for pipeline in chosen])
     if refused := log_warnings(all_problems, "topic at risk"):
         raise ConfigurationError(f"topics that cannot be used:\n{refused}")
 

@@ -47,7 +47,7 @@ class WaitingOutput:
         self._until_s = self._clock_s() + TURN_S
 
     def is_enough(self, more_bytes: int = 0) -> bool:
-        """Whether so much waits, or the turn has lasted so long, that no more should be made now."""
+        """Return whether so much waits, or the turn has lasted so long, that no more should be made now."""
         return self.size_bytes + more_bytes >= self._bytes_max or self._clock_s() >= self._until_s
 
     def add(self, size_bytes: int) -> None:

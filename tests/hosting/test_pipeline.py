@@ -7,10 +7,11 @@ import pytest
 from processor.api import Input, Output, RecordProcessor
 from processor.builtin.conflate import Conflate
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
-from processor.cli.acls import grants
 from processor.config import Config, TopicConfig
 from processor.errors import ConfigurationError
-from processor.hosting.pipeline import Pipeline, needed, pipelines, source_spec, specs
+from processor.hosting.acls import grants
+from processor.hosting.configured_pipelines import pipelines, specs
+from processor.hosting.pipeline import Pipeline, needed, source_spec
 from tests.hosting.packages import install
 
 

@@ -11,7 +11,8 @@ import pytest
 from processor import builtin
 from processor.config import Config
 from processor.errors import ConfigurationError
-from processor.hosting.pipeline import installed, pipelines
+from processor.hosting.configured_pipelines import pipelines
+from processor.hosting.plugins import installed
 from processor.record import Stored
 from processor.testing import ProcessorTestDriver
 from tests.builtin.reading import told
@@ -179,7 +180,7 @@ def test_the_tests_of_the_example_package_pass(example_plugin):
     arguments = ["pytest", "-q", "-p", "no:cacheprovider", "--import-mode=importlib", str(EXAMPLE / "tests")]
     text, code = run(arguments, EXAMPLE, PYTHONPATH=str(example_plugin), PYTHONDONTWRITEBYTECODE="1")
     assert code == 0, text
-    assert "6 passed" in text
+    assert "8 passed" in text
 
 
 @pytest.mark.slow

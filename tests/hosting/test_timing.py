@@ -6,7 +6,8 @@ import random
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
-from processor.hosting.timings import BOUNDS_S, Timing, Timings
+from processor.hosting.timing import BOUNDS_S, Timing
+from processor.hosting.timing_metrics import Timings
 
 
 def shown(registry: CollectorRegistry) -> list[str]:

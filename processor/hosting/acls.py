@@ -1,0 +1,206 @@
+"""The ACLs that each role needs on a secured cluster, as commands of Kafka's own tool: `sowstream topics apply --acls`.
+
+Kafka denies everything else as long as the brokers have `allow.everyone.if.no.acl.found` off: so only the worker of a
+conflated topic or of a view may write to it. The table in deploy/README.md has the same rights.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from processor.kafka.transactions.transaction_log import GROUP_OFFSETS, TRANSACTION_STATE
+from processor.topics.family import control_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from processor.config import Config
+    from processor.hosting.pipeline import Pipeline
+
+Who = Literal["WORKER", "CONFLATER", "VIEWER", "GATEWAY", "PUBLISHER", "SUBSCRIBER", "CONSUMER", "DLQ", "SETTLER"]
+"""A shell variable with the name of a principal: `sowstream worker`, `sowstream conflate`, `sowstream view`,
+`sowstream gateway`, publishers, subscribers (Spark among them), consumers of queues, `sowstream dlq` with `sowstream
+topics heal`, and `sowstream transactions`."""
+
+GATEWAY: Final = "GATEWAY"
+_WORKERS: Final[dict[str, tuple[str, ...]]] = {
+    "publish": ("Read", "Write"),  # Records without a key are sent again with one.
+    "sow": ("Read", "Write"),
+    "mark": ("Read", "Write"),
+    "delta": ("Write",),
+    "ack": ("Write",),
+    "dlq": ("Write",),
+}
+
+
+class Grant(NamedTuple):
+    """One right of a role; `Describe` is always added."""
+
+    who: Who
+    """The role that gets it."""
+    kind: Literal["topic", "group", "transactional-id", "cluster"]
+    """The type of the resource."""
+    operations: tuple[str, ...]
+    """The operations, by Kafka's names."""
+    name: str
+    """The resource; of transactional ids the prefix. Empty for the cluster, of which there is only one."""
+
+    @property
+    def is_prefix(self) -> bool:
+        """True if it applies to all names with this prefix."""
+        return self.name.endswith(".")
+
+
+def grants(config: Config, pipelines: Iterable[Pipeline]) -> Iterator[Grant]:
+    """All rights that these pipelines need, of every role."""
+    readers: tuple[Who, ...] = ("PUBLISHER", "SUBSCRIBER")
+    for reader in readers:
+        # Of acks, or of records: a reader joins no group, but librdkafka looks up the coordinator of its group name.
+        yield Grant(reader, "group", ("Describe",), f"{config.group_prefix}.client.")
+    for queue in config.queues:
+        yield from _of_queue(config, queue)
+    yield Grant("GATEWAY", "group", ("Describe",), f"{config.group_prefix}.client.")
+    yield Grant("GATEWAY", "group", ("Describe",), f"{config.group_prefix}.gateway")
+    pipelines = list(pipelines)
+    for pipeline in pipelines:
+        name = pipeline.name
+        group = f"{config.group_prefix}.{name}"
+        who = _runner(config, name)
+        yield from _of_family(config, pipeline, who)
+        if pipeline.derived_from:
+            yield Grant(who, "topic", ("Read", "DescribeConfigs"), pipeline.derived_from)
+        yield Grant(who, "group", ("Read",), group)
+        yield Grant(who, "transactional-id", ("Write",), f"{group}.")
+        for outlet in pipeline.outlets.values():
+            yield Grant(who, "topic", ("Write",), outlet.topic)
+        if pipeline.has_table:
+            yield Grant(who, "topic", ("Read", "DescribeConfigs"), pipeline.source)
+        for role in own_roles(pipeline):
+            if role == "publish":
+                yield Grant("PUBLISHER", "topic", ("Write",), pipeline.output(role))
+                yield Grant("GATEWAY", "topic", ("Write",), pipeline.output(role))
+            elif role == "ack":
+                yield Grant("PUBLISHER", "topic", ("Read",), pipeline.output(role))
+                yield Grant("GATEWAY", "topic", ("Read",), pipeline.output(role))
+            elif name in config.stages or (pipeline.has_table and role == pipeline.processor_type.input.role):
+                continue  # Nobody reads the internal topics of a view.
+            elif role == "sow":
+                yield Grant("GATEWAY", "topic", ("Read", "DescribeConfigs"), pipeline.output(role))
+                # A kept view asks for the topic's `delete.retention.ms`.
+                yield Grant("SUBSCRIBER", "topic", ("Read", "DescribeConfigs"), pipeline.output(role))
+            elif role == "delta" or role not in _WORKERS:
+                yield Grant("SUBSCRIBER", "topic", ("Read",), pipeline.output(role))
+        yield from _of_dead_letters(pipeline, f"{group}.dlq")
+        yield from _of_settling(pipeline, group)
+        if name in config.topics:
+            yield from _of_healing(pipeline, group)
+    if pipelines:
+        yield from _of_coordinators(config)
+    workers = {_runner(config, pipeline.name) for pipeline in pipelines}
+    for who in (*sorted(workers), *readers, GATEWAY):
+        # Workers compare their settings with it; readers may have no other settings.
+        yield Grant(who, "topic", ("Read",), config.kafka_names.directory)
+        yield Grant(who, "group", ("Describe",), config.kafka_names.directory)
+    control = control_topic(config.topic_prefix)
+    for who in (*sorted(workers), "DLQ"):
+        # Workers write notices of held partitions, and read the orders of `sowstream resume`.
+        yield Grant(who, "topic", ("Read", "Write"), control)
+        yield Grant(who, "group", ("Describe",), control)
+
+
+def own_roles(pipeline: Pipeline) -> tuple[str, ...]:
+    """The roles of a pipeline's own family, without those of queues."""
+    return tuple(role for role in pipeline.roles if "." not in role)
+
+
+def _of_queue(config: Config, queue: str) -> Iterator[Grant]:
+    """The rights of a queue's worker, its consumers, and of those who look at its dead letters."""
+    messages, letters = (config.kafka_names.topic(queue, role) for role in ("queue", "dlq"))
+    group, letters_group = config.share_group(queue), f"{config.group_prefix}.{queue}.dlq"
+    yield Grant("WORKER", "topic", ("Write", "DescribeConfigs"), messages)
+    yield Grant("WORKER", "topic", ("Write", "DescribeConfigs"), letters)
+    yield Grant("CONSUMER", "topic", ("Read",), messages)
+    yield Grant("CONSUMER", "topic", ("Write",), letters)
+    yield Grant("CONSUMER", "group", ("Read", "DescribeConfigs"), group)
+    yield Grant("DLQ", "topic", ("Write", "Describe"), messages)
+    yield Grant("DLQ", "topic", ("Read", "Write", "DescribeConfigs"), letters)
+    yield Grant("DLQ", "group", ("Read",), letters_group)
+    yield Grant("DLQ", "group", ("Describe", "DescribeConfigs"), group)
+    yield Grant("DLQ", "transactional-id", ("Write",), letters_group)
+
+
+def _runner(config: Config, name: str) -> Who:
+    """The role that runs a pipeline."""
+    if name in config.views or name in config.stages:
+        return "VIEWER"
+    return "CONFLATER" if name in config.conflated else "WORKER"
+
+
+def _of_family(config: Config, pipeline: Pipeline, who: Who) -> Iterator[Grant]:
+    """The rights of a family's worker: by prefix if the names begin with a prefix of the installation.
+
+    Without `topic_prefix`, topics of other owners may begin in the same way.
+    """
+    mapped = config.kafka_names.mapped.get(pipeline.name, {})
+    roles = own_roles(pipeline)
+    if config.topic_prefix:
+        roles = tuple(role for role in own_roles(pipeline) if role in mapped)
+        if len(roles) < len(own_roles(pipeline)):
+            beginning = f"{config.topic_prefix}{pipeline.name}."
+            yield Grant(who, "topic", ("Read", "Write", "DescribeConfigs"), beginning)
+    for role in roles:
+        yield Grant(who, "topic", (*_WORKERS.get(role, ("Write",)), "DescribeConfigs"), pipeline.output(role))
+
+
+def _of_dead_letters(pipeline: Pipeline, group: str) -> Iterator[Grant]:
+    """The rights to read dead letters, and to send them back to the input."""
+    yield Grant("DLQ", "topic", ("Read", "DescribeConfigs"), pipeline.output("dlq"))
+    yield Grant("DLQ", "group", ("Read",), group)
+    # `sowstream status` shows the owner and position of each partition, and open transactions.
+    yield Grant("DLQ", "group", ("Describe",), group.removesuffix(".dlq"))
+    if pipeline.derived_from:
+        yield Grant("DLQ", "topic", ("Describe",), pipeline.source)
+    if pipeline.has_state:
+        yield Grant("DLQ", "topic", ("Describe",), pipeline.output("sow"))
+    if not pipeline.derived_from:
+        yield Grant("DLQ", "topic", ("Write",), pipeline.output("dlq"))
+        yield Grant("DLQ", "topic", ("Write",), pipeline.source)
+        yield Grant("DLQ", "transactional-id", ("Write",), group)
+
+
+def _of_healing(pipeline: Pipeline, group: str) -> Iterator[Grant]:
+    """The rights of `sowstream topics heal`: to read all keys, send commands, and see the progress of the workers."""
+    yield Grant("DLQ", "topic", ("Read",), pipeline.output("sow"))
+    yield Grant("DLQ", "transactional-id", ("Write",), f"{group}.heal")
+
+
+def _of_settling(pipeline: Pipeline, group: str) -> Iterator[Grant]:
+    """The rights to see the writers of a family's topics, and the progress of its workers."""
+    for role in pipeline.roles:
+        yield Grant("SETTLER", "topic", ("Read",), pipeline.output(role))
+    yield Grant("SETTLER", "group", ("Describe",), group)
+    yield Grant("SETTLER", "transactional-id", ("Describe",), f"{group}.")
+
+
+def _of_coordinators(config: Config) -> Iterator[Grant]:
+    """The rights to read a coordinator's decisions, and to write a marker: Kafka requires `Alter` for that."""
+    for topic in (TRANSACTION_STATE, GROUP_OFFSETS):
+        yield Grant("SETTLER", "topic", ("Read",), topic)
+    yield Grant("SETTLER", "group", ("Describe",), f"{config.group_prefix}.client.")
+    yield Grant("SETTLER", "cluster", ("Alter",), "")
+
+
+def commands(all_grants: Iterable[Grant], bootstrap: str) -> list[str]:
+    """The commands that grant these rights; rights with the same principal and operations share a command."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for grant in all_grants:
+        operations = " ".join(f"--operation {operation}" for operation in grant.operations)
+        pattern = " --resource-pattern-type prefixed" if grant.is_prefix else ""
+        names = alike.setdefault((grant.who, grant.kind, operations, pattern), [])
+        if (name := f"--{grant.kind} {grant.name}".rstrip()) not in names:
+            names.append(name)
+    return [
+        f'kafka-acls --bootstrap-server {bootstrap} --add --allow-principal "User:${{{who}:?}}" {operations}{pattern} '
+        + " ".join(names)
+        for (who, _, operations, pattern), names in sorted(alike.items())
+    ]
