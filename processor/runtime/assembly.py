@@ -26,10 +26,12 @@ from processor.runtime.recovery.state_directory import StateDirectory
 from processor.runtime.standby.group_watcher import GroupWatcher
 from processor.runtime.standby.standbys import Standbys
 from processor.runtime.stream_thread import StreamThread
+from processor.runtime.traced_stream_thread import TracedStreamThread
 from processor.runtime.watching.rivals import log_fencing_member
 from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 from processor.store.rocksdb_memory import RocksMemory
+from processor.telemetry.spans import spans_of
 from processor.topics import rebuild_steps
 
 if TYPE_CHECKING:
@@ -103,6 +105,7 @@ class Assembly:
             sow=pipeline.output("sow") if pipeline.has_state else None,
             mark=pipeline.output("mark") if pipeline.keeps_position else None,
             open_state=standbys.open_state,
+            open_table=self._open_table(pipeline, admin),
             stall_timeout_s=runtime.restore_stall_timeout_s,
             progress=RestoreProgress(pipeline.name, self._bar),
             is_copy=pipeline.underlying is not None and pipeline.processor_type.input.role == "sow",
@@ -122,7 +125,11 @@ class Assembly:
             fenced=partial(log_fencing_member, admin, group, pipeline.source, self._slot.name),
         )
         codec = codec_of(config, pipeline.name, registry_wait_s=_REGISTRY_WAIT_S)
-        thread = StreamThread(pipeline, clients, runtime, codec)
+        spans = spans_of(config.telemetry)
+        if spans is None:
+            thread = StreamThread(pipeline, clients, runtime, codec)
+        else:
+            thread = TracedStreamThread(pipeline, clients, runtime, codec, spans=spans)
         if isinstance(producer, StagedProducer):
             producer.commit_offsets = thread.commit_offsets
         return thread
@@ -160,6 +167,19 @@ class Assembly:
         directory = self._directory(pipeline)
         return StateDirectory(directory, pipeline, config.runtime, self._memory, admin, self._cleaner.make_room).open
 
+    def _open_table(self, pipeline: Pipeline, admin: Admin) -> Callable[[int], LayeredState] | None:
+        """Choose how the tables of a plug-in's input are opened; None if it keeps none."""
+        if not pipeline.has_table:
+            return None
+        directory, topic, make_room = self._table_directory(pipeline), pipeline.source, self._cleaner.make_room
+        return StateDirectory(
+            directory, pipeline, self._config.runtime, self._memory, admin, make_room, topic=topic
+        ).open
+
+    def _table_directory(self, pipeline: Pipeline) -> Path:
+        """Directory of the tables of a pipeline's input; no pipeline has this name."""
+        return self._directory(pipeline).with_name(f"{pipeline.name}.{pipeline.processor_type.input.role}.table")
+
     def _directory(self, pipeline: Pipeline) -> Path:
         """Directory of a pipeline's states."""
         return self._config.state_dir / self._config.group_prefix / pipeline.name
@@ -187,7 +207,7 @@ class Assembly:
     def _consumer(
         self, pipeline: Pipeline, group: str, standbys: Standbys, listener: AssignmentListener
     ) -> GroupConsumer:
-        if pipeline.has_state:
+        if pipeline.has_state or pipeline.has_table:
             listener = self._claims(pipeline, group, standbys, listener)
         return GroupConsumer(
             {"client.id": self._slot.name} | self._config.kafka,  # Identifies the members of the group.
@@ -208,7 +228,10 @@ class Assembly:
             return claims.partitions | standbys.partitions
 
         owned = partial(self._owned, group, pipeline.source)
-        self._cleaner.add(Place(pipeline.name, self._directory(pipeline), kept, owned))
+        if pipeline.has_state:
+            self._cleaner.add(Place(pipeline.name, self._directory(pipeline), kept, owned))
+        if pipeline.has_table:
+            self._cleaner.add(Place(pipeline.name, self._table_directory(pipeline), kept, owned))
         self._cleaner.start()
         return claims
 

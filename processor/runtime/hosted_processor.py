@@ -131,15 +131,15 @@ class HostedProcessor:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the processor has paused its input; after the pause the next record is read again."""
+        """True if the processor has paused its input; after the pause the next record is read again."""
         return self._context.paused_offset is not None
 
     def is_careful(self, offset: int) -> bool:
-        """Whether a record belongs to a failed batch, and is processed alone now."""
+        """Return whether a record belongs to a failed batch, and is processed alone now."""
         return self._suspects.is_given_alone(offset)
 
     def careful_share(self, records: Sequence[Record], records_max: int) -> int:
-        """How many of these records fit into one transaction, if the first of them is processed alone."""
+        """The number of these records that fit into one transaction, if the first of them is processed alone."""
         return self._suspects.share(records, records_max)
 
     def refused(self, role: str | None, error: OutputTooLarge, *, is_learnt: bool) -> None:
@@ -176,6 +176,21 @@ class HostedProcessor:
         if counts is not None and (large := self._limits.largest(self._context.outputs_after(counts))) is not None:
             raise self._held_by(large)
         return has_more
+
+    def flush(self) -> None:
+        """Have the processor forward its results before a commit.
+
+        Raises:
+            PartitionHeld: it raised.
+        """
+        try:
+            self.processor.flush()
+        except SowstreamError:
+            raise
+        except Exception as error:
+            log.warning("processor failed before a commit", partition=self._partition, exc_info=True)
+            where = f"{self._pipeline.name} partition {self._partition}"
+            raise PartitionHeld("plugin_failed", f"{where}: flush raised {error!r}") from error
 
     def rejected(self, record: Record, reason: str, detail: str) -> None:
         """Count and log a record that the processor rejected."""

@@ -35,7 +35,7 @@ from processor.runtime.task_state import TaskState
 from processor.runtime.transactions import Transactions
 from processor.runtime.watching.task_metrics import TaskMetrics
 from processor.runtime.watching.topic_watch import refuse_grown
-from processor.runtime.write_back import WriteBack, is_writing
+from processor.runtime.write_back import WriteBack, is_writing, start_writing
 
 if TYPE_CHECKING:
     import threading
@@ -264,18 +264,21 @@ class StreamThread:
             self._finish_commit()
         self._transactions.send(task)  # At once, while it is in the CPU's cache.
 
-    def _emit(self) -> float:
-        """Send all forwarded records once the commit under way has ended; returns the seconds until then."""
+    def _emit(self, *, is_last: bool = False) -> float:
+        """Send all records once the commit under way has ended, those of `flush` if `is_last`; returns the seconds."""
         began_s = time.monotonic()
         self._finish_commit()
         waited_s = time.monotonic() - began_s
         for task in self._running():
+            if is_last:
+                with self._repair(task):
+                    task.flush()
             self._transactions.send(task)
         return waited_s
 
     def _commit(self, limit_s: float | None = None, *, is_awaited: bool = True) -> None:
         """Commit outputs and input offsets in one transaction; the states follow in `_finish_commit`."""
-        self._emit()
+        self._emit(is_last=True)
         if not self._producer.is_open and not any(task.has_uncommitted for task in self._running()):
             self._policy.emptied()
             return
@@ -304,12 +307,11 @@ class StreamThread:
         tasks = self._running()
         if self._writes.is_due(tasks, now_s):
             now_ms = int(time.time() * 1000)
-            for task in tasks:
-                task.state.start_writing(now_ms)
+            start_writing(tasks, now_ms)
             self._task_metrics.states(tasks, self._consumer.lag, now_ms)
-        for task, keys in self._writes.pieces(tasks, taken):
+        for task, store, keys in self._writes.pieces(tasks, taken):
             with self._repair(task):
-                task.state.write_some(keys)
+                store.write_some(keys)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -364,7 +366,8 @@ class StreamThread:
             try:
                 self._finish_commit()  # Before the wipe: afterwards it would give the empty state a position.
             finally:
-                task.state.heal(error)
+                for store in task.stores:
+                    store.heal(error)
             raise TransactionAborted(str(error)) from error
 
     def _hold_unreadable(self) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from processor.api import Codec
     from processor.hosting.pipeline import Pipeline
-    from processor.hosting.timings import Timing
+    from processor.hosting.timing import Timing
     from processor.record import Outgoing, Record
     from processor.runtime.holding.rejection_log import RejectionLog
     from processor.runtime.recovery.redelivered import Redelivered
@@ -85,18 +85,20 @@ class Task:
         self.partition = partition
         self.task_state = TaskState.CREATED
         self.state: LayeredState
+        self.table: LayeredState | None = None
+        """The table of its input; None where the processor keeps none."""
         self.marks = TransactionalMarks() if pipeline.keeps_position else None
         """The marks, the input position among them; None without a mark topic."""
         self.committed_offset = -1
         """The input offset that the group has committed."""
         self.lacks_offset = False
-        """Whether the group has no offset although the mark topic has a position: it is committed soon."""
+        """True if the group has no offset although the mark topic has a position: it is committed soon."""
         self.redelivered: Redelivered | None = None
         """The redelivered records that the restore found in SOW; None after a transaction."""
         self.committed_note = ""
         """The processor's note of the last commit."""
         self.is_backlogged = False
-        """Whether reading is paused until the waiting records are processed."""
+        """True if reading is paused until the waiting records are processed."""
         self._limits = limits or OutputLimits(pipeline)
         self.host = HostedProcessor(pipeline, partition, self._limits, rejections)
         """Calls the processor."""
@@ -109,10 +111,15 @@ class Task:
         self._context: TaskContext
         self._partitions = pipeline.topic.partitions if partitions is None else partitions
 
-    def open(self, state: LayeredState) -> None:
-        """Take over the partition's state from disk, which may lack the newest records."""
+    def open(self, state: LayeredState, table: LayeredState | None = None) -> None:
+        """Take over the partition's state from disk, which may lack the newest records; likewise its table."""
         self._move("open")
-        self.state = state
+        self.state, self.table = state, table
+
+    @property
+    def stores(self) -> list[LayeredState]:
+        """Its state and its table, if it has one."""
+        return [self.state] if self.table is None else [self.state, self.table]
 
     def start(self, offset: int) -> None:
         """Begin processing at an input offset, once the state is complete."""
@@ -132,6 +139,8 @@ class Task:
             self._partitions,
             self.host.waiting,
             self._limits,
+            self.table,
+            0 if self.table is None else self.table.position,
         )
         self._context.now_ms = self._clock_ms()
         self.host.begin(self._context, offset)
@@ -154,7 +163,7 @@ class Task:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the processor has paused its input; after the pause the next record is read again."""
+        """True if the processor has paused its input; after the pause the next record is read again."""
         return self.host.is_paused
 
     def flow(self, taken: int, *, is_alone: bool) -> Literal["pause", "begin"] | None:
@@ -191,10 +200,22 @@ class Task:
             self._context.stream_time_ms = min(self._context.stream_time_ms, now_ms - 1)
         return self.host.punctuate(now_ms)
 
+    def flush(self) -> None:
+        """Have the processor forward its results before a commit.
+
+        Raises:
+            PartitionHeld: it raised.
+        """
+        self.host.flush()
+
     def reached_end(self) -> None:
         """Note that the processor has all records of the partition for now."""
         self._is_at_end = True
         self._context.stream_time_ms = self._context.now_ms
+
+    def take_places(self) -> dict[str, list[int]]:
+        """Take the partitions of the records of downstream outputs; before `take_outputs`."""
+        return self._context.take_places()
 
     def take_outputs(self) -> dict[str, list[Outgoing]]:
         """Take the records forwarded since the last call."""
@@ -207,13 +228,13 @@ class Task:
 
     @property
     def has_uncommitted(self) -> bool:
-        """Whether a transaction is needed, even if nothing was forwarded."""
+        """True if a transaction is needed, even if nothing was forwarded."""
         is_marked = self.marks is not None and self.marks.has_staged
         return is_marked or self.lacks_offset or self.committable_offset > self.committed_offset
 
     @property
     def is_behind(self) -> bool:
-        """Whether the next record is a redelivered one, whose result is in SOW already."""
+        """True if the next record is a redelivered one, whose result is in SOW already."""
         return self.next_offset <= self._again_until
 
     @property
@@ -251,7 +272,8 @@ class Task:
         assert self._prepared is None
         offset = max(self.committable_offset, self.committed_offset)
         self._prepared = Prepared(offset, self.commit_metadata, self._take_counts())
-        self.state.prepare()
+        for store in self.stores:
+            store.prepare()
         if self.marks is not None:
             self.marks.prepare()
         return self._prepared
@@ -275,6 +297,9 @@ class Task:
                 f"up to {self.state.position}: it has lost records, or:\n  {problem}"
             )
         self.state.commit(after.get("sow"))
+        if self.table is not None:
+            # Up to here its processor has put the input; records that were restored before they came stay.
+            self.table.commit(max(self.table.position, prepared.offset))
         if self.marks is not None:
             self.marks.commit(after.get("mark"))
         self.committed_offset, self.committed_note = prepared.offset, prepared.metadata.note
@@ -295,7 +320,8 @@ class Task:
     def rewind(self) -> None:
         """Drop uncommitted changes; a new processor will begin at the last commit."""
         self._move("rewind")
-        self.state.rollback()
+        for store in self.stores:
+            store.rollback()
         if self.marks is not None:
             self.marks.rollback()
         self._delivered, self._prepared, self.is_backlogged = {}, None, False
@@ -311,7 +337,8 @@ class Task:
         finally:
             if was is not TaskState.CREATED:
                 # A state that is still being restored is not complete as of now.
-                self.state.close(self._clock_ms() if was is TaskState.RUNNING else 0)
+                for store in self.stores:
+                    store.close(self._clock_ms() if was is TaskState.RUNNING else 0)
 
     def release(self) -> None:
         """Close the task; an error is logged only, as the next owner restores all that is missing on disk."""

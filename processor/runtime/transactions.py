@@ -73,10 +73,13 @@ class Transactions:
         """Send the records that a task's processor forwarded, while no commit is under way; returns their number."""
         assert self._prepared is None
         count = 0
+        places = task.take_places()
         for role, outgoing in task.take_outputs().items():
             topic = self._pipeline.output(role)
             if role == "sow":
                 size = self._producer.send_marked(topic, task.partition, outgoing, task.await_delivery(role))
+            elif role in places:
+                size = self._send_placed(topic, places[role], outgoing)
             else:
                 chosen = None if role in self._pipeline.repartitioned else task.partition
                 size = self._producer.send(topic, chosen, outgoing)
@@ -85,14 +88,21 @@ class Transactions:
             count += len(outgoing)
         return count
 
+    def _send_placed(self, topic: str, places: Sequence[int], outgoing: Sequence[Outgoing]) -> int:
+        """Send each record to the partition that its processor chose, in their order within each partition."""
+        by_partition: dict[int, list[Outgoing]] = {}
+        for partition, record in zip(places, outgoing, strict=True):
+            by_partition.setdefault(partition, []).append(record)
+        return sum(self._producer.send(topic, partition, records) for partition, records in by_partition.items())
+
     @property
     def is_large(self) -> bool:
-        """Whether the open transaction has reached the size at which it is committed."""
+        """True if the open transaction has reached the size at which it is committed."""
         return self._producer.is_open and self._sent_bytes >= self._bytes_max
 
     @property
     def is_committing(self) -> bool:
-        """Whether a commit is under way."""
+        """True if a commit is under way."""
         return self._prepared is not None
 
     def begin_commit(self, tasks: Sequence[Task], group_metadata: Any, limit_s: float | None) -> None:
@@ -210,7 +220,7 @@ def _suspect_tasks(error: OutputTooLarge, tasks: Iterable[Task], limits: OutputL
     """
     role = None if error.topic is None else limits.role_of(error.topic)
     is_learnt = error.topic is not None and limits.refused(error.topic)
-    is_anywhere = error.partition is None or role in pipeline.repartitioned
+    is_anywhere = error.partition is None or role in pipeline.repartitioned or role in pipeline.outlets
     for task in tasks:
         if is_anywhere or task.partition == error.partition:
             task.host.refused(role, error, is_learnt=is_learnt)

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from processor.runtime.task import Task
+    from processor.store.layered_state import LayeredState
 
 _BEGIN: Final = 0.75
 """Share of the memory limit at which writing begins: the rest is for records that arrive meanwhile."""
@@ -47,20 +48,20 @@ class WriteBack:
         self._began_s, self._look_bytes = now_s, _BEGIN * self._bytes_max
         return True
 
-    def pieces(self, tasks: Sequence[Task], taken: int) -> list[tuple[Task, int]]:
-        """Choose the pieces to write in a turn that took so many records: tasks, and the number of keys of each.
+    def pieces(self, tasks: Sequence[Task], taken: int) -> list[tuple[Task, LayeredState, int]]:
+        """Choose the pieces to write in a turn that took so many records: tasks, states, and the keys of each.
 
-        A piece of one task; all data of all tasks if more waits than may.
+        A piece of one state; all data of all tasks if more waits than may.
         """
-        writing = [task for task in tasks if task.state.is_writing]
+        writing = [(task, store) for task in tasks for store in task.stores if store.is_writing]
         if not writing:
             return []
         if _waiting(tasks) >= self._bytes_max and _counted(tasks) >= self._bytes_max:
-            return [(task, sys.maxsize) for task in writing]
-        return [(writing[0], _KEYS_MIN + taken)]
+            return [(task, store, sys.maxsize) for task, store in writing]
+        return [(*writing[0], _KEYS_MIN + taken)]
 
     def _is_much(self, tasks: Sequence[Task]) -> bool:
-        """Whether enough data waits to begin; counted exactly once the estimate is high enough."""
+        """Return whether enough data waits to begin; counted exactly once the estimate is high enough."""
         if _waiting(tasks) < self._look_bytes:
             return False
         counted, begin = _counted(tasks), _BEGIN * self._bytes_max
@@ -68,18 +69,26 @@ class WriteBack:
         return counted >= begin
 
 
+def start_writing(tasks: Sequence[Task], now_ms: int) -> None:
+    """Start writing all states; `now_ms` is a time before all later records."""
+    for task in tasks:
+        for store in task.stores:
+            store.start_writing(now_ms)
+
+
 def is_writing(tasks: Sequence[Task]) -> bool:
-    """Whether a task has pieces left to write."""
-    return any(task.state.is_writing for task in tasks)
+    """Return whether a task has pieces left to write."""
+    return any(store.is_writing for task in tasks for store in task.stores)
 
 
 def _counted(tasks: Sequence[Task]) -> int:
     """Count the waiting bytes exactly, each key once."""
     for task in tasks:
-        task.state.recount()
+        for store in task.stores:
+            store.recount()
     return _waiting(tasks)
 
 
 def _waiting(tasks: Sequence[Task]) -> int:
     """Estimate the waiting bytes."""
-    return sum(task.state.unwritten_bytes for task in tasks)
+    return sum(store.unwritten_bytes for task in tasks for store in task.stores)

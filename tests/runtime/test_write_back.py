@@ -27,7 +27,7 @@ def task(waiting: int = 0, times: int = 1) -> Task:
         state.put_many({b"a": Stored(version, bytes(waiting))})
         state.prepare()
         state.commit(version)
-    return cast("Task", SimpleNamespace(state=state))
+    return cast("Task", SimpleNamespace(state=state, stores=[state]))
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_a_key_that_changes_often_causes_no_large_piece(writes):
     tasks = [task(10_000), task(10_000, times=200)]
     tasks[0].state.start_writing(0)
     assert sum(each.state.unwritten_bytes for each in tasks) > MUCH
-    ((chosen, keys),) = writes.pieces(tasks, 0)
+    ((chosen, _, keys),) = writes.pieces(tasks, 0)
     assert chosen is tasks[0]
     assert keys < 10_000
 
@@ -100,10 +100,10 @@ def test_a_turn_writes_a_piece_of_one_task_and_more_keys_than_it_took_records(wr
     assert list(writes.pieces(tasks, 70_000)) == []
     for each in tasks:
         each.state.start_writing(0)
-    ((chosen, keys),) = writes.pieces(tasks, 70_000)
+    ((chosen, _, keys),) = writes.pieces(tasks, 70_000)
     assert chosen is tasks[1]
     assert 70_000 < keys < 75_000
-    ((_, fewest),) = writes.pieces(tasks, 0)
+    ((_, _, fewest),) = writes.pieces(tasks, 0)
     assert fewest > 0
 
 
@@ -112,8 +112,8 @@ def test_all_data_is_written_at_once_above_the_limit(writes):
     tasks = [task(600_000), task(500_000), task()]
     tasks[0].state.start_writing(0)
     tasks[1].state.start_writing(0)
-    assert list(writes.pieces(tasks, 10)) == [(tasks[0], sys.maxsize), (tasks[1], sys.maxsize)]
-    for each, keys in writes.pieces(tasks, 10):
-        each.state.write_some(keys)
+    assert list(writes.pieces(tasks, 10)) == [(each, each.state, sys.maxsize) for each in tasks[:2]]
+    for _, store, keys in writes.pieces(tasks, 10):
+        store.write_some(keys)
     assert not is_writing(tasks)
     assert sum(each.state.unwritten_bytes for each in tasks) == 0

@@ -59,14 +59,15 @@ class HeldTasks:
         self._orders = None if notices is None else notices.orders(pipeline)
         self._holds = Holds() if holds is None else holds
         self._skips: dict[int, int] = {}  # The last offset to skip, by partition, of pending orders.
+        self._waiting: dict[int, Resume] = {}  # Orders that came during a retry, by partition.
 
     @property
     def is_any(self) -> bool:
-        """Whether a task is held, or was until a moment ago."""
+        """True if a task is held, or was until a moment ago."""
         return bool(self._holds.held or self._holds.asked)
 
     def is_held(self, partition: int) -> bool:
-        """Whether a partition is held now."""
+        """Return whether a partition is held now."""
         return partition in self._holds.held
 
     def hold(self, task: Task, error: PartitionHeld) -> None:
@@ -82,7 +83,9 @@ class HeldTasks:
             tries=hold.tries,
             why=hold.message,
         )
-        self._publish(task.partition, hold)
+        order = self._waiting.pop(task.partition, None)
+        if order is None or not self._resume(order, task, hold):
+            self._publish(task.partition, hold)  # Else it goes on at once: it has not answered the order yet.
 
     def task_started(self, task: Task) -> None:
         """Withdraw the hold that a former owner of the partition may have published."""
@@ -92,6 +95,7 @@ class HeldTasks:
     def forget(self, partition: int) -> None:
         """Forget a partition that has left this thread; its next owner publishes its holds."""
         self._skips.pop(partition, None)
+        self._waiting.pop(partition, None)
         if self._holds.released(partition) is not None:
             self._show()
 
@@ -121,24 +125,32 @@ class HeldTasks:
             if hold is None or (task.committed_offset <= hold.offset and task.host.running_s < _PROVEN_S):
                 continue
             self._holds.released(task.partition)
+            self._waiting.pop(task.partition, None)
             log.info("partition goes on", pipeline=self._pipeline, partition=task.partition, was=hold.reason)
             self._publish(task.partition, None)
 
     def _carry_out(self, order: Resume, tasks: Mapping[int, Task]) -> None:
-        """Retry the held partitions that an order names, and skip or accept the records that stop them."""
+        """Retry the held partitions that an order names; it waits for those that are being retried."""
+        for partition in self._holds.asked:
+            if order.partition in (None, partition):
+                self._waiting[partition] = order
         for partition, hold in self._holds.held.items():
-            if order.partition not in (None, partition) or partition not in tasks:
-                continue
-            if order.skip_until is None:
-                if order.at_ms < hold.since_ms:
-                    continue  # The order is older than this hold.
-                tasks[partition].host.let_pass()
-            elif 0 <= hold.offset <= order.skip_until:
-                self._skips[partition] = order.skip_until
-            else:
-                continue
-            log.info("partition resumed by order", pipeline=self._pipeline, partition=partition, skip=order.skip_until)
-            self._holds.ask_now(partition)
+            if order.partition in (None, partition) and partition in tasks:
+                self._resume(order, tasks[partition], hold)
+
+    def _resume(self, order: Resume, task: Task, hold: Hold) -> bool:
+        """Retry a held partition as an order says; False if the order is not for this hold."""
+        if order.skip_until is None:
+            if order.at_ms < hold.since_ms:
+                return False  # The order is older than this hold.
+            task.host.let_pass()
+        elif 0 <= hold.offset <= order.skip_until:
+            self._skips[task.partition] = order.skip_until
+        else:
+            return False
+        log.info("partition resumed by order", pipeline=self._pipeline, partition=task.partition, skip=order.skip_until)
+        self._holds.ask_now(task.partition, order.at_ms)
+        return True
 
     def _publish(self, partition: int, hold: Hold | None) -> None:
         """Publish and count a hold, or its end."""

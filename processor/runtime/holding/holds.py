@@ -45,7 +45,8 @@ class Holds:
         tries = 0 if before is None else before.tries + 1
         since_ms = self._now_ms() if before is None else before.since_ms
         pause_s = min(FIRST_PAUSE_S * 2.0 ** min(tries, 16), PAUSE_MAX_S)
-        hold = Hold(error.reason, str(error), offset, since_ms, tries, self._clock_s() + pause_s)
+        order_ms = 0 if before is None else before.order_ms
+        hold = Hold(error.reason, str(error), offset, since_ms, tries, self._clock_s() + pause_s, order_ms)
         self._holds[partition] = hold
         return hold
 
@@ -56,11 +57,11 @@ class Holds:
         self._asked.update(due)
         return due
 
-    def ask_now(self, partition: int | None) -> list[int]:
-        """Retry a held partition at the next turn, or all for None; returns their numbers."""
+    def ask_now(self, partition: int | None, order_ms: int = 0) -> list[int]:
+        """Retry a held partition at the next turn, or all for None, by an order of a time; returns their numbers."""
         numbers = [number for number in self.held if partition in (None, number)]
         for number in numbers:
-            self._holds[number] = self._holds[number]._replace(due_s=self._clock_s())
+            self._holds[number] = self._holds[number]._replace(due_s=self._clock_s(), order_ms=order_ms)
         return numbers
 
     def last(self, partition: int) -> Hold | None:

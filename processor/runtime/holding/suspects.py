@@ -23,7 +23,7 @@ class Suspects:
     def __init__(self) -> None:
         """Begin without suspects."""
         self.is_measured = False
-        """Whether outputs are measured, because Kafka refused one for its size."""
+        """True if outputs are measured, because Kafka refused one for its size."""
         self._until = -1
         self._alone = -1  # Offset of the record with a transaction of its own.
         self._verdicts: dict[int, RecordRejected] = {}
@@ -34,7 +34,7 @@ class Suspects:
         self._until = max(self._until, until)
 
     def is_given_alone(self, offset: int) -> bool:
-        """Whether a record is processed alone."""
+        """Return whether a record is processed alone."""
         return offset <= self._until
 
     def reject(self, offset: int, error: RecordRejected) -> None:
@@ -50,11 +50,11 @@ class Suspects:
         self._alone = offset
 
     def is_isolated(self, offset: int) -> bool:
-        """Whether a record has a transaction of its own."""
+        """Return whether a record has a transaction of its own."""
         return offset == self._alone
 
     def share(self, records: Sequence[Record], records_max: int) -> int:
-        """How many of these records fit into one transaction, if the first of them is processed alone."""
+        """The number of these records that fit into one transaction, if the first of them is processed alone."""
         if self.is_isolated(records[0].offset):
             return 1
         for place, record in enumerate(records[:records_max]):

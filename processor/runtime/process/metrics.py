@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 
-from processor.hosting.timings import Timings
+from processor.hosting.timing_metrics import Timings
 from processor.kafka import outage
 
 if TYPE_CHECKING:
@@ -22,7 +22,11 @@ EMITTED = Counter("sowstream_records_emitted_total", "Records forwarded to an ou
 EMITTED_BYTES = Counter("sowstream_emitted_bytes_total", "Bytes of their values.", ["processor", "output"])
 REJECTED = Counter("sowstream_records_rejected_total", "Input records sent to the DLQ.", ["processor", "reason"])
 EVENTS = Counter("sowstream_events_total", "What a processor counts itself.", ["processor", "event"])
+_READY = "view_ready"  # The gauge by which a stage of a view says so.
 GAUGES = Gauge("sowstream_gauge", "What a processor says of itself now.", ["processor", "partition", "gauge"])
+VIEW_READY = Gauge(
+    "sowstream_view_ready", "1 when a stage of a view has caught up with its input.", ["processor", "partition"]
+)
 OBSERVED = Timings(
     "sowstream_observed_seconds", "How long things took that a processor observed.", ("processor", "timing")
 )
@@ -116,9 +120,13 @@ class ThreadMetrics:
         now = {(partition, gauge) for partition, gauges in values.items() for gauge in gauges}
         for partition, gauge in self._gauged - now:
             GAUGES.remove(self._processor, partition, gauge)
+            if gauge == _READY:
+                VIEW_READY.remove(self._processor, partition)
         for partition, gauges in values.items():
             for gauge, value in gauges.items():
                 GAUGES.labels(self._processor, partition, gauge).set(value)
+            if _READY in gauges:
+                VIEW_READY.labels(self._processor, partition).set(gauges[_READY])
         self._gauged = now
 
     def aborted(self, cause: str) -> None:

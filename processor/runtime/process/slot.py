@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import socket
@@ -11,6 +10,7 @@ import zlib
 from typing import IO, TYPE_CHECKING
 
 from processor.errors import Stop
+from processor.store.file_lock import lock_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,7 +79,7 @@ def _take(directory: Path) -> tuple[IO[bytes], int]:
     for number in range(_SLOTS_MAX):
         file = (directory / str(number)).open("a+b")
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(file)
         except BlockingIOError:
             file.close()
             continue

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from processor.errors import BrokerUnavailable, SowstreamError
+from processor.errors import BrokerUnavailable, SowstreamError, TopicFenced
 from processor.runtime.process.metrics import PIPELINE_STATE
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ FIRST_PAUSE_S: Final = 1.0
 PAUSE_MAX_S: Final = 300.0
 """Longest time between two restarts."""
 _KAFKA_PAUSE_MAX_S: Final = 5.0  # Longest pause while Kafka is away.
+_FENCE_PAUSE_S: Final = 1.0  # Between two looks at a fence.
 _PROVEN_S: Final = 60.0  # After this running time a failure counts as the first one.
 _KAFKA_LOG_S: Final = 60.0
 _LOOK_S: Final = 0.2  # Interval to look for an order.
@@ -84,12 +85,13 @@ class Supervised:
         self._failures = 0
         self._began_s = 0.0
         self._kafka_logged_s: float | None = None
+        self._fence_logged = ""
         self.thread = threading.Thread(target=self.run, name=pipeline.name, daemon=True)
         """The thread of the pipeline, not started yet."""
 
     @property
     def has_failed(self) -> bool:
-        """Whether it has failed for another reason than a missing answer of Kafka."""
+        """True if it has failed for another reason than a missing answer of Kafka."""
         return self.state is PipelineState.FAILED and not isinstance(self.error, BrokerUnavailable)
 
     def stop(self) -> None:
@@ -130,7 +132,7 @@ class Supervised:
 
     def _is_running(self) -> None:
         self._began_s = time.monotonic()
-        self._kafka_logged_s = None
+        self._kafka_logged_s, self._fence_logged = None, ""
         if self.error is not None:
             log.info("pipeline runs again", pipeline=self.pipeline.name)
             self._tell_failed(self.pipeline.name, None)
@@ -141,6 +143,9 @@ class Supervised:
         if self.state is PipelineState.RUNNING and time.monotonic() - self._began_s > _PROVEN_S:
             self._failures = 0
         self.error = error
+        if isinstance(error, TopicFenced):
+            self._waits(error)
+            return
         self._show(PipelineState.FAILED)
         if isinstance(error, BrokerUnavailable):
             now_s = time.monotonic()
@@ -157,8 +162,17 @@ class Supervised:
         )
         self._tell_failed(self.pipeline.name, str(error))
 
+    def _waits(self, error: TopicFenced) -> None:
+        """Wait for the end of a fence, which is no failure."""
+        self._show(PipelineState.STARTING)
+        if str(error) != self._fence_logged:
+            self._fence_logged = str(error)
+            log.warning("waiting for a handback", pipeline=self.pipeline.name, why=str(error))
+
     def _pause_s(self, error: Exception) -> float:
         """Compute the pause before the next restart."""
+        if isinstance(error, TopicFenced):
+            return _FENCE_PAUSE_S
         pause_s = min(self._first_pause_s * 2.0 ** min(self._failures, 16), PAUSE_MAX_S)
         self._failures += 1
         return min(pause_s, _KAFKA_PAUSE_MAX_S) if isinstance(error, BrokerUnavailable) else pause_s

@@ -16,7 +16,8 @@ from prometheus_client import start_http_server
 
 from processor.codec import codec_of
 from processor.errors import ConfigurationError, Stop
-from processor.hosting.pipeline import Pipeline, check_settings, needed, pipelines
+from processor.hosting.configured_pipelines import pipelines
+from processor.hosting.pipeline import Pipeline, check_settings, needed
 from processor.hosting.topic_check import check_topics
 from processor.kafka.admin.admin import Admin
 from processor.runtime.assembly import Assembly
@@ -29,6 +30,7 @@ from processor.runtime.process.watchdog import Watchdog
 from processor.runtime.watching.rivals import RivalWatch
 from processor.runtime.watching.topic_watch import RetentionHeadroom, TopicMonitor
 from processor.shared_topics.control import ControlThread
+from processor.telemetry.metrics import metrics_export
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -88,6 +90,7 @@ class _Worker:
     def __init__(self, config: Config, chosen: Sequence[Pipeline], stop: threading.Event) -> None:
         self._config = config
         self._stop = stop
+        self._exports = metrics_export(config.telemetry)
         self._slot = ProcessSlot(config.state_dir)
         self._watchdog = Watchdog(config.runtime.stuck_after_s)
         self._control = ControlThread(config.kafka, config.application_id, config.topic_prefix, process=self._slot.name)
@@ -123,6 +126,8 @@ class _Worker:
         """Run the threads until a signal arrives, the parent process dies or every pipeline has failed."""
         parent = os.getppid()
         self._serve_metrics()
+        if self._exports is not None:
+            self._exports.start()
         # Objects alive now stay alive: the collector need not visit them again, nor run while records flow. Only
         # exceptions create cycles, which are collected here twice a minute.
         gc.collect()
@@ -136,6 +141,7 @@ class _Worker:
         collected_s = time.monotonic()
         while not self._stop.wait(_WATCH_S) and not all(pipeline.has_failed for pipeline in self._pipelines):
             self._watchdog.check()
+            self._heed_fences()
             if multiprocessing.parent_process() is not None and os.getppid() != parent:
                 log.warning("the parent process is gone; stopping")
                 break
@@ -163,6 +169,12 @@ class _Worker:
                 f"port {port} ({getattr(error, 'strerror', error)}); choose another one"
             ) from error
 
+    def _heed_fences(self) -> None:
+        """End the pipelines that are about to be merged by Spark, after a commit of the records merged before."""
+        for pipeline in self._pipelines:
+            if (error := self._control.fence(pipeline.pipeline.name)) is not None:
+                pipeline.fail(error)
+
     def _topics_changed(self, error: Stop, topics: Collection[str]) -> None:
         """End the pipelines of these topics, after a commit of the records merged before."""
         for pipeline in self._pipelines:
@@ -183,12 +195,18 @@ class _Worker:
                 log.error("not stopped in time; ending by force", thread=pipeline.thread.name)
                 os._exit(1)
         self._control.stop()
+        if self._exports is not None:
+            self._exports.stop()
         self._slot.release()
 
     def _run_once(self, pipeline: Pipeline, stop: threading.Event, is_running: Callable[[], None]) -> None:
         """Check a pipeline and its topics, then run it until its event is set."""
+        # First without a wait: while Spark merges, this is tried again each second.
+        if (error := self._control.fence(pipeline.name)) is not None:
+            raise error
         check_settings([pipeline], partial(codec_of, self._config))
         check_topics(self._config, [pipeline])
+        self._control.refuse_fenced(pipeline.name)
         self._watchdog.watch()
         try:
             thread = self._assembly.thread(pipeline, stop.is_set)

@@ -25,7 +25,7 @@ class EncodedHeads(dict[tuple["Header", ...], bytes]):
     """
 
     expires = False
-    """Whether any of the records that were asked for expires."""
+    """True if any of the records that were asked for expires."""
 
     def __missing__(self, headers: tuple[Header, ...]) -> bytes:
         """Encode one; most are never asked for again where the headers have an offset or a time."""

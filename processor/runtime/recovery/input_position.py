@@ -41,11 +41,11 @@ class GroupOffset(NamedTuple):
     oldest: int
     """The oldest input offset that Kafka keeps."""
     has_records: bool
-    """Whether the SOW topic has any records."""
+    """True if the SOW topic has any records."""
 
 
 class Beginning(NamedTuple):
-    """Where a partition's input begins."""
+    """The beginning of a partition's input."""
 
     offset: int
     """The first offset to process."""

@@ -11,11 +11,14 @@ from processor.errors import Stop
 from processor.runtime.recovery.redelivered import Redelivered
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from processor.errors import PartitionHeld
     from processor.runtime.recovery.input_position import Beginning
     from processor.runtime.recovery.log_replay import LogReplay
     from processor.runtime.recovery.target import Start
     from processor.runtime.task import Task
+    from processor.store.layered_state import LayeredState
 
 log = structlog.stdlib.get_logger("sowstream.restore")
 
@@ -41,6 +44,22 @@ def moved_start(start: Start, beginning: Beginning) -> Start:
     """Replace the start of the input by a beginning that the input position has decided."""
     redelivered = Redelivered.from_metadata(beginning.offset, beginning.metadata)
     return start._replace(offset=beginning.offset, redelivered=redelivered, is_new=False, metadata=beginning.metadata)
+
+
+def open_stores(
+    task: Task, open_state: Callable[[int], LayeredState], open_table: Callable[[int], LayeredState] | None
+) -> None:
+    """Open the state of a task, and its table if its processor keeps one."""
+    state = open_state(task.partition)
+    if open_table is None:
+        task.open(state)
+        return
+    try:
+        table = open_table(task.partition)
+    except BaseException:
+        state.close(0)  # It is opened again with the table, in a later turn.
+        raise
+    task.open(state, table)
 
 
 def log_restoring(part: LogReplay) -> None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from processor.kafka.message import Message
     from processor.record import Record, Stored
     from processor.runtime.recovery.redelivered import Redelivered
+    from processor.runtime.recovery.target import Aim
+    from processor.runtime.task import Task
     from processor.store.layered_state import LayeredState
     from processor.store.marks import TransactionalMarks
 
@@ -36,7 +38,7 @@ class LogReplay(ABC):
         self.target = 0
         """The offset at which it is complete."""
         self.is_complete = False
-        """Whether it has reached that offset."""
+        """True if it has reached that offset."""
 
     @property
     @abstractmethod
@@ -197,3 +199,33 @@ class MarkReplay(LogReplay):
             return None
         self._marks.wipe()
         return "they are ahead of the mark topic, which must have been made anew"
+
+
+def replays(
+    task: Task,
+    aim: Aim,
+    redelivered: Redelivered | None,
+    topics: tuple[str | None, str | None, str],
+    *,
+    is_whole: bool,
+) -> list[LogReplay]:
+    """Create the logs from which a task is restored, each with its end.
+
+    Args:
+        task: the task, with its state, its marks and its table as far as it has these.
+        aim: the offsets.
+        redelivered: the records that may be redelivered; None: none.
+        topics: the SOW topic, the mark topic, and the input topic, of which the table is a copy.
+        is_whole: whether the SOW topic is read from its beginning.
+    """
+    sow, mark, source = topics
+    logs: list[LogReplay] = []
+    if sow is not None:
+        logs.append(SowReplay(sow, task.partition, task.state, redelivered, is_whole=is_whole))
+    if mark is not None and task.marks is not None:
+        logs.append(MarkReplay(mark, task.partition, task.marks, redelivered))
+    if task.table is not None:
+        logs.append(SowReplay(source, task.partition, task.table))
+    for part in logs:
+        part.target = aim.ends[part.topic]
+    return logs

@@ -23,8 +23,8 @@ from processor.kafka import errors as kafka_errors
 from processor.kafka.message import by_log
 from processor.kafka.readers.log_reader import LogReader, Position, ReadResult
 from processor.runtime.recovery.input_position import Beginning, GroupOffset, InputPositions
-from processor.runtime.recovery.job import RestoreJob, log_restoring, moved_start, stop_for_hold
-from processor.runtime.recovery.log_replay import LogReplay, MarkReplay, SowReplay
+from processor.runtime.recovery.job import RestoreJob, log_restoring, moved_start, open_stores, stop_for_hold
+from processor.runtime.recovery.log_replay import LogReplay, replays
 from processor.runtime.recovery.redelivered import Redelivered
 from processor.runtime.recovery.stall import Stalls
 from processor.runtime.recovery.target import Aim, Aims
@@ -57,9 +57,9 @@ _DAMAGES_MAX = 3
 class Restorer:
     """Restores partitions while ready partitions go on. One thread only.
 
-    A partition is ready when the end-of-partition events of its SOW topic, and of its mark topic if it has marks, reach
-    the true ends. These are asked for after the group's committed input offset is known, because offset, records and
-    marks are committed in one transaction. A partition that cannot be restored is held, and delays no other.
+    A partition is ready when the end-of-partition events of its SOW topic, its mark topic and its table reach the true
+    ends. These are asked for after the group's committed input offset is known, because offset, records and marks are
+    committed in one transaction. A partition that cannot be restored is held, and delays no other.
     """
 
     def __init__(
@@ -73,6 +73,7 @@ class Restorer:
         open_state: Open,
         stall_timeout_s: float,
         progress: RestoreProgress | None = None,
+        open_table: Open | None = None,
         is_copy: bool = False,
         positions: InputPositions | None = None,
         on_held: Callable[[Task, PartitionHeld], None] = stop_for_hold,
@@ -88,6 +89,7 @@ class Restorer:
             open_state: opens the state of a partition.
             stall_timeout_s: how long a restore may make no progress while Kafka answers other questions.
             progress: shows the progress to people and metrics.
+            open_table: opens the table that a partition's processor keeps of the input; None: it keeps none.
             is_copy: whether the states are derived from another family, whose topic may have been recreated since.
             positions: decides where the input begins; None: the group's offset decides alone.
             on_held: called with a partition that was given up, and the reason. The default raises `Stop`.
@@ -98,6 +100,7 @@ class Restorer:
         self._shown = sow or source  # Named in messages about a partition.
         self._mark = mark
         self._open_state = open_state
+        self._open_table = open_table
         self._progress = progress
         self._is_copy = is_copy
         self._decides = positions is not None
@@ -106,7 +109,8 @@ class Restorer:
             self._positions.topic_id = "not asked: nothing is compared with it"
         self.on_held = on_held
         """Called with a partition that cannot be restored, and the reason."""
-        self._aims = Aims(admin, self._positions, group=reader.group, source=source, sow=sow, mark=mark)
+        table = bool(open_table)
+        self._aims = Aims(admin, self._positions, group=reader.group, source=source, sow=sow, mark=mark, table=table)
         self._stalls = Stalls(admin, reader, self._shown, stall_timeout_s)
         self._jobs: dict[int, RestoreJob] = {}
 
@@ -129,7 +133,7 @@ class Restorer:
 
     @property
     def is_busy(self) -> bool:
-        """Whether any partition is not ready."""
+        """True if any partition is not ready."""
         return bool(self._jobs)
 
     @property
@@ -197,7 +201,7 @@ class Restorer:
     def _open_one(self, job: RestoreJob) -> None:
         partition = job.task.partition
         try:
-            job.task.open(self._open_state(partition))
+            open_stores(job.task, self._open_state, self._open_table)
         except StateLocked as error:
             if time.monotonic() - job.began_s > _LOCK_PATIENCE_S:
                 raise PartitionHeld("state_locked", str(error)) from error
@@ -239,19 +243,12 @@ class Restorer:
 
     def _logs_of(self, job: RestoreJob, aim: Aim) -> list[LogReplay]:
         """Create the logs from which a partition is restored, each with its end."""
-        task, start = job.task, job.start
-        assert start is not None
-        # The end of a topic does not show whether it has records: all of them may have been rolled back.
-        is_whole = self._is_copy and start.is_new
-        logs: list[LogReplay] = []
+        assert job.start is not None
         if self._sow is not None:
-            job.opened_at = task.state.position
-            logs.append(SowReplay(self._sow, task.partition, task.state, start.redelivered, is_whole=is_whole))
-        if self._mark is not None and task.marks is not None:
-            logs.append(MarkReplay(self._mark, task.partition, task.marks, start.redelivered))
-        for part in logs:
-            part.target = aim.ends[part.topic]
-        return logs
+            job.opened_at = job.task.state.position
+        # The end of a topic does not show whether it has records: all of them may have been rolled back.
+        is_whole = self._is_copy and job.start.is_new
+        return replays(job.task, aim, job.start.redelivered, (self._sow, self._mark, self._source), is_whole=is_whole)
 
     def _apply(self, read: ReadResult, ready: list[tuple[Task, int]]) -> None:
         """Apply the messages, and complete the logs that have ended."""
@@ -298,7 +295,8 @@ class Restorer:
                 return
             log.error("local state damaged; restoring it anew", topic=self._shown, partition=partition, why=str(error))
             self.remove(partition)
-            job.task.state.heal(error)
+            for store in job.task.stores:
+                store.heal(error)
             self.add(job.task)
             self._jobs[partition].damages = job.damages + (not is_behind)
 

@@ -68,7 +68,7 @@ class Stalls:
         self._forget_stable(partition)
 
     def is_slow(self, partition: int) -> bool:
-        """Whether a partition has made no progress for some seconds."""
+        """Return whether a partition has made no progress for some seconds."""
         wait = self._waits.get(partition)
         return wait is not None and time.monotonic() - wait.moved_s > _SLOW_S
 

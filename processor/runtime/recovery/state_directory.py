@@ -42,6 +42,8 @@ class StateDirectory:
         memory: RocksMemory,
         admin: Admin,
         make_room: Callable[[], bool] = lambda: False,
+        *,
+        topic: str | None = None,
     ) -> None:
         """Set the path; nothing is opened.
 
@@ -52,12 +54,13 @@ class StateDirectory:
             memory: the memory that all states of the process share.
             admin: asked for the id of the SOW topic, of which the states are caches.
             make_room: called if the disk is full; returns whether it has removed anything.
+            topic: the topic that the states are caches of; None: the pipeline's SOW topic.
         """
         self._directory = directory
         self._memory = memory
         self._make_room = make_room
         self._processor = pipeline.name
-        self._sow = pipeline.output("sow")
+        self._sow = topic or pipeline.output("sow")
         self._question = PartitionQuestion(
             f"which topic {self._sow} is", admin, lambda _: admin.ask_topic_id(self._sow)
         )

@@ -29,14 +29,14 @@ _SETTINGS: Final = 0  # The key of questions about a topic, in place of a partit
 
 
 class Start(NamedTuple):
-    """Where the input of a partition continues, by the group's offset."""
+    """The offset at which a partition's input continues, by the group's offset."""
 
     offset: int
     """The next input offset."""
     redelivered: Redelivered | None = None
     """The input records behind it whose results may be in SOW; None after a transaction."""
     is_new: bool = False
-    """Whether the group has no offset."""
+    """True if the group has no offset."""
     metadata: str | None = None
     """The metadata of the group's offset."""
     oldest: int = 0
@@ -47,7 +47,7 @@ class Aim(NamedTuple):
     """The offsets between which a partition is restored."""
 
     start: Start
-    """Where its input continues."""
+    """The offset at which its input continues."""
     oldest: dict[str, int]
     """The oldest offset kept, by topic."""
     ends: dict[str, int]
@@ -66,6 +66,7 @@ class Aims:
         source: str,
         sow: str | None,
         mark: str | None,
+        table: bool = False,
     ) -> None:
         """Begin without partitions.
 
@@ -76,19 +77,22 @@ class Aims:
             source: the input topic.
             sow: the topic from which states are restored; None if there are none.
             mark: the topic from which marks are restored; None if there are none.
+            table: whether a table of the input topic is restored.
         """
         self._positions = positions
         self._admin = admin
         self._source = source
-        self._topics = [topic for topic in (sow, mark) if topic is not None]
+        input_table = source if table else None
+        self._topics = [topic for topic in (sow, mark, input_table) if topic is not None]
         self._sow = sow
         self._starts: dict[int, Start | None] = {}
         self._committed_of: dict[int, Committed] = {}
         self._oldest_input: dict[int, int] = {}
         self._oldest: dict[tuple[str, int], int] = {}
         self._ends: dict[tuple[str, int], int] = {}
-        self.horizon_ms: float | None = math.inf if sow is None else None
-        """Retention time of deletes in the SOW topic; None: not known yet."""
+        compacted = input_table or sow
+        self.horizon_ms: float | None = math.inf if compacted is None else None
+        """Retention time of deletes in the SOW topic, or in the topic of the table; None: not known yet."""
 
         def committed(partitions: Sequence[int]) -> Answers[Committed]:
             return admin.ask_committed(group, source, partitions)
@@ -98,7 +102,9 @@ class Aims:
         self._ask_oldest = {topic: self._place_question(topic, "oldest") for topic in self._topics}
         self._ask_ends = {topic: self._place_question(topic, "end") for topic in self._topics}
         self._ask_topic_id = PartitionQuestion(f"the id of {source}", admin, lambda _: admin.ask_topic_id(source))
-        self._ask_settings = PartitionQuestion(f"the settings of {sow}", admin, lambda _: admin.ask_config(sow or ""))
+        self._ask_settings = PartitionQuestion(
+            f"the settings of {compacted}", admin, lambda _: admin.ask_config(compacted or "")
+        )
 
     def add(self, partition: int) -> None:
         """Ask about a partition."""
@@ -134,7 +140,7 @@ class Aims:
         return next((text for text in asked if text is not None), None)
 
     def is_in_balance(self, partition: int) -> bool:
-        """Whether an open transaction keeps Kafka from answering for the committed offset."""
+        """Return whether an open transaction keeps Kafka from answering for the committed offset."""
         error = self._ask_committed.error(partition)
         return error is not None and kafka_errors.is_unstable(error)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from processor.kafka.admin.admin import Admin
-    from processor.kafka.admin.descriptions import Group, GroupQuestion
+    from processor.kafka.admin.descriptions import ConsumerGroup, GroupQuestion
 
 log = structlog.stdlib.get_logger("sowstream.standby")
 
@@ -40,7 +40,7 @@ class GroupWatcher:
         self._question: GroupQuestion | None = None
         self._next_s = 0.0
         self._last_error = ""
-        self._seen: tuple[Group, str] | None = None
+        self._seen: tuple[ConsumerGroup, str] | None = None
         self.partitions: frozenset[int] = frozenset()
         """The partitions that this worker would get next, as of the last time that the group was stable."""
         self.colocated: frozenset[tuple[int, str]] = frozenset()
@@ -65,7 +65,7 @@ class GroupWatcher:
             self._next_s = now_s + _INTERVAL_S
             self._question = self._admin.ask_group(self._group, self._topic, _ANSWER_TIMEOUT_S)
 
-    def _take(self, group: Group, member: str) -> None:
+    def _take(self, group: ConsumerGroup, member: str) -> None:
         """Update the forecast, unless a rebalance is under way or this worker is no member."""
         self._last_error = ""
         if group.is_stable and member in group.assigned and self._seen != (group, member):

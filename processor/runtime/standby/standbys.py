@@ -51,9 +51,9 @@ class _Standby:
     current_s: float
     """Time at which it was last complete, or began."""
     is_current: bool = False
-    """Whether it was complete at the last check."""
+    """True if it was complete at the last check."""
     has_been_current: bool = False
-    """Whether it was ever complete."""
+    """True if it was ever complete."""
 
     def take(self, messages: Sequence[Message]) -> None:
         """Apply the next messages of the topic."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from processor.kafka.admin.admin import Admin
-    from processor.kafka.admin.descriptions import Group
+    from processor.kafka.admin.descriptions import ConsumerGroup
 
 log = structlog.stdlib.get_logger("sowstream.group")
 
@@ -44,7 +44,7 @@ class WorkerMember(NamedTuple):
     """Its address."""
 
 
-def members_of(group: Group) -> list[WorkerMember]:
+def members_of(group: ConsumerGroup) -> list[WorkerMember]:
     """List the members of a group, sorted."""
     return sorted(WorkerMember(one.client_id, one.host) for one in group.members)
 

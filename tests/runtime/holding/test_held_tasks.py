@@ -138,3 +138,38 @@ def test_unreadable_records_are_skipped_with_one_dead_letter(scene: Scene):
     assert b"offsets 40 to 49" in (dict(headers)["dlq_detail"] or b"")
     assert task.task_state is TaskState.RUNNING
     assert task.has_uncommitted
+
+
+@pytest.mark.parametrize(("order", "waits_on"), [(Resume(1, 40, 0), False), (Resume(None, None, 2_000), False),
+                                                 (Resume(1, 39, 0), True), (Resume(2, 40, 0), True)])  # fmt: skip
+def test_an_order_that_comes_during_a_retry_is_for_the_next_hold(scene: Scene, order: Resume, waits_on: bool):
+    """A partition that is being retried is not held for a moment; an order may come just then, and must not be lost."""
+    scene.hold(1, PartitionHeld("rejects", "bad"))
+    scene.clock.now_s += 1
+    assert scene.held.due(scene.tasks) == [scene.tasks[1]]
+    scene.tasks[1].start(40)
+    scene.notices.queue.put(order)
+    assert scene.held.due(scene.tasks) == []
+    published = len(scene.notices.published)
+    scene.hold(1, PartitionHeld("rejects", "still bad"))
+    assert scene.held.due(scene.tasks) == ([] if waits_on else [scene.tasks[1]])
+    assert len(scene.notices.published) == published + waits_on, "no answer before the order has taken effect"
+    if not waits_on:
+        scene.tasks[1].start(40)
+        scene.hold(1, PartitionHeld("rejects", "and still"))
+        assert [hold.order_ms for _, _, hold in scene.notices.published[-1:] if hold] == [order.at_ms]
+
+
+def test_an_order_is_over_with_the_hold_that_it_waited_for(scene: Scene):
+    """An order for a partition that went on by itself has no effect on a later hold."""
+    task = scene.tasks[1]
+    scene.hold(1, PartitionHeld("rejects", "bad"))
+    scene.clock.now_s += 1
+    scene.held.due(scene.tasks)
+    scene.notices.queue.put(Resume(1, 100, 0))
+    scene.held.due(scene.tasks)
+    task.start(40)
+    task.committed_offset = 41
+    scene.held.release_recovered(scene.tasks.values())
+    scene.hold(1, PartitionHeld("rejects", "bad again"))
+    assert scene.held.due(scene.tasks) == []

@@ -50,7 +50,7 @@ def test_a_retried_partition_is_not_held_and_not_forgotten():
     assert holds.take_due() == [3]
     assert holds.released(3) is not None
     assert holds.released(3) is None
-    assert holds.add(3, error(), 41)[4:] == (0, clock.now_s + 1)
+    assert holds.add(3, error(), 41)[4:6] == (0, clock.now_s + 1)
 
 
 def test_a_hold_keeps_the_time_of_its_first_failure():

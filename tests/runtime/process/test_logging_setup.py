@@ -12,6 +12,7 @@ log.debug("details")
 logging.getLogger("sowstream.librdkafka").warning("broker %s is down", 7)
 logging.getLogger("somebody.else").info("chatter")
 try:
+    record = "a record's data"
     1 / 0
 except ZeroDivisionError:
     log.exception("oops")
@@ -38,6 +39,12 @@ def test_every_line_is_json_off_a_terminal():
     )
     assert "ZeroDivisionError" in json.dumps(oops)
     assert str(oops["timestamp"]).endswith("Z")
+
+
+def test_a_traceback_has_no_values_of_variables():
+    """The variables of a failing function hold records and passwords, so the trace of an error leaves them out."""
+    *_, oops = logged()
+    assert "record's data" not in json.dumps(oops)
 
 
 def test_secrets_are_stars():

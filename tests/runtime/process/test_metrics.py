@@ -1,6 +1,6 @@
 from prometheus_client import REGISTRY
 
-from processor.hosting.timings import Timing
+from processor.hosting.timing import Timing
 from processor.runtime.process.metrics import ThreadMetrics
 from processor.runtime.task import Counts
 from processor.runtime.task_state import TaskState

@@ -11,7 +11,7 @@ import pytest
 
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import TopicConfig
-from processor.errors import BrokerUnavailable, Stop
+from processor.errors import BrokerUnavailable, Stop, TopicFenced
 from processor.hosting.pipeline import Pipeline
 from processor.runtime.process import supervision
 from processor.runtime.process.supervision import PipelineState, Supervised
@@ -120,3 +120,18 @@ def test_an_order_restarts_a_pipeline_at_once():
     supervised._pause(300.0)
     assert time.monotonic() - began_s < 60
     assert orders.empty()
+
+
+def test_a_fenced_pipeline_waits_and_is_no_failure(
+    started: Callable[..., Runs], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipeline that Spark merges waits without counting as failed, is not reported, and runs after the handback."""
+    monkeypatch.setattr(supervision, "_FENCE_PAUSE_S", 0.001)
+    fenced = TopicFenced("Spark merges it")
+    runs = started(*[fenced] * 20, None)
+    reached(lambda: runs.supervised.state is PipelineState.RUNNING)
+    assert runs.begun == 21
+    runs.supervised.fail(fenced)
+    reached(lambda: runs.begun == 22)
+    assert not runs.supervised.has_failed
+    assert not any(runs.reported)

@@ -10,7 +10,7 @@ import pytest
 
 from processor.errors import StateLocked
 from processor.kafka.admin.admin import Admin
-from processor.kafka.admin.descriptions import Group, Member
+from processor.kafka.admin.descriptions import ConsumerGroup, Member
 from processor.kafka.readers.log_reader import LogReader, Position
 from processor.runtime.recovery.log_replay import SowReplay
 from processor.runtime.standby.group_watcher import GroupWatcher
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 NOBODY = {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}
 
 
-def group(owner: str, *, is_stable: bool = True) -> Group:
+def group(owner: str, *, is_stable: bool = True) -> ConsumerGroup:
     """Describe a group: a is this worker, b has its address, c another one; the owner has partition 9 in addition."""
     assigned = {name: frozenset({number}) for number, name in enumerate(("a", "b", "c"), 1)}
     assigned[owner] |= {9}
@@ -34,7 +34,7 @@ def group(owner: str, *, is_stable: bool = True) -> Group:
         Member(name, name, hosts[name], None, frozenset(("t", number) for number in numbers))
         for name, numbers in assigned.items()
     )
-    return Group("stable" if is_stable else "preparing_rebalance", "cooperative-sticky", members)
+    return ConsumerGroup("stable" if is_stable else "preparing_rebalance", "cooperative-sticky", members)
 
 
 @pytest.fixture
