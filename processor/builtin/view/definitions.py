@@ -1,0 +1,67 @@
+"""The compiled definition of a view, and the checks before anything starts."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from processor.builtin.view.source import compiled_filter
+from processor.errors import ConfigurationError
+from processor.filter.aggregate import compile_aggregates, compile_fields, group_text
+
+if TYPE_CHECKING:
+    from processor.api import Codec, Value
+    from processor.config import ViewConfig
+    from processor.filter.aggregate import AggregateDefinition, FieldsDefinition
+
+
+def view_name(stage: str) -> str:
+    """Return the view of a stage: the part of its family's name before the dot."""
+    return stage.partition(".")[0]
+
+
+def aggregates_of(stage: str, settings: ViewConfig) -> AggregateDefinition:
+    """Compile the aggregates of a view.
+
+    Raises:
+        ConfigurationError: with the setting, and the place in it.
+    """
+    try:
+        return compile_aggregates(settings.group_by or {}, settings.fields, settings.having)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"views.{view_name(stage)}: {error}") from None
+
+
+def fields_of(stage: str, settings: ViewConfig) -> FieldsDefinition:
+    """Compile the fields of a projection or a join.
+
+    Raises:
+        ConfigurationError: with the setting, and the place in it.
+    """
+    try:
+        return compile_fields(settings.fields, [each.topic for each in settings.join])
+    except ConfigurationError as error:
+        raise ConfigurationError(f"views.{view_name(stage)}: {error}") from None
+
+
+def check_source(stage: str, settings: ViewConfig, codec: Codec | None) -> None:
+    """Refuse a filter that cannot be used, and records without fields.
+
+    Raises:
+        ConfigurationError: with the setting, and the remedy.
+    """
+    compiled_filter(view_name(stage), settings.filter)
+    if codec is not None and not codec.can_delta:
+        raise ConfigurationError(
+            f"views.{view_name(stage)}: the records of its inputs need fields, and this message type has none"
+        )
+
+
+def group_key(values: tuple[Value, ...]) -> bytes:
+    """Return the key of a group: the text of its only value, or the compact JSON array of several (merge.md)."""
+    if len(values) == 1:
+        return group_text(values[0]).encode(errors="surrogatepass")
+    if not values:
+        return b""
+    texts = [group_text(value) for value in values]
+    return json.dumps(texts, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")

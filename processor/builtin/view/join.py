@@ -1,0 +1,141 @@
+"""The plug-in `view_join`: where the records of both sides with equal keys meet, and each reference is answered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from processor.api import Context, Input, Output, Processor, Record, Stored
+from processor.builtin.view.join_keys import BEFORE_RIGHT, LEFT, RIGHT
+from processor.config import ViewConfig
+from processor.wire.view_parts import group_of, group_prefix, in_array, member_key, member_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pydantic import BaseModel
+
+    from processor.api import Outgoing
+
+ANSWERS_MAX: Final = 500
+"""References that are answered in one turn when their partner changes: a few milliseconds."""
+
+TURN_MS: Final = 100
+"""Time for which that is enough. Answers go at 5,000 a second at most: more would queue up before the last stage, and
+the changes of other rows behind them."""
+
+NO_PARTNER: Final = b"[]"
+"""The answer to a reference without a partner; the answer with one is an array with its fields."""
+
+
+class _Round:
+    """The answers to all references of a key after a change of its partner, as far as they have been given."""
+
+    def __init__(self, after: bytes, offset: int) -> None:
+        self.after = after
+        """The key of the table behind which the next reference is."""
+        self.offset = offset
+        """The offset of the change: no position behind it is committed before the round has ended."""
+        self.again_offset: int | None = None
+        """The offset of a change during the round, after which another round follows; None: there was none. A round is
+        not broken off: a partner that changes all the time would keep the last references waiting for ever."""
+
+
+class ViewJoin(Processor):
+    """Answers each reference with its partner, again whenever that changes; its table has both.
+
+    An answer is made of the table alone, and is the whole truth about one reference: a repeated or late one changes
+    nothing. Of several partners with one key, the one with the least key counts.
+    """
+
+    settings_type = ViewConfig
+    input: ClassVar[Input] = Input("parts")
+    outputs: ClassVar[tuple[Output, ...]] = (Output("answers", downstream=True),)
+    keeps_table: ClassVar[bool] = True
+
+    def init(self, context: Context, settings: BaseModel) -> None:  # noqa: ARG002
+        """Begin with no round."""
+        self._context = context
+        self._rounds: dict[bytes, _Round] = {}
+        self._turn = 0  # The part of time to which the next number belongs.
+        self._left = ANSWERS_MAX  # Answers of rounds that may still be given in it.
+        self._answers: dict[int, list[Outgoing]] = {}
+
+    def process(self, records: Sequence[Record]) -> None:
+        """Put the records into the table; answer new references, and begin a round for each changed partner."""
+        until = self._context.table_until
+        changes: dict[bytes, Stored | None] = {}
+        references: dict[tuple[bytes, bytes], bool] = {}
+        for record in records:
+            key = record.key or b""
+            try:
+                group, member = group_of(key), member_of(key)
+            except ValueError as error:
+                self._context.reject(record, "undecodable", f"no part of a view: {error}")
+                continue
+            if record.offset >= until:
+                changes[key] = None if record.value is None else Stored(1, record.value)
+            if member.startswith(LEFT):
+                references[group, member[len(LEFT) :]] = True
+            else:
+                current = self._rounds.get(group)
+                if current is None:
+                    self._rounds[group] = _Round(group_prefix(group), record.offset)
+                elif current.again_offset is None:
+                    current.again_offset = record.offset
+        self._context.table.put_many(changes)
+        present = self._context.table.get_many([member_key(group, LEFT + key) for group, key in references])
+        partners: dict[bytes, bytes] = {}
+        for group, key in references:
+            answer = None
+            if present[member_key(group, LEFT + key)] is not None:
+                if group not in partners:
+                    partners[group] = self._partner(group)
+                answer = partners[group]
+            self._answer(group, key, answer)
+        self._forward()
+        self._hold()
+
+    def punctuate(self, now_ms: int) -> bool:
+        """Give the next answers of the rounds, the oldest round first."""
+        if self._turn != now_ms // TURN_MS:
+            self._turn, self._left = now_ms // TURN_MS, ANSWERS_MAX
+        while self._rounds and self._left > 0:
+            group, current = next(iter(self._rounds.items()))
+            prefix = group_prefix(group)
+            partner = self._partner(group)
+            piece = self._context.table.scan(current.after, self._left)
+            references = [key for key, _ in piece if key.startswith(prefix) and member_of(key).startswith(LEFT)]
+            for key in references:
+                self._answer(group, member_of(key)[len(LEFT) :], partner)
+            if len(references) < self._left:
+                del self._rounds[group]
+                if current.again_offset is not None:
+                    self._rounds[group] = _Round(prefix, current.again_offset)
+            else:
+                current.after = references[-1]
+            self._left -= max(1, len(references))
+        self._forward()
+        self._hold()
+        self._context.gauge("rounds", len(self._rounds))
+        return False  # The next answers have their time: it is asked again in each turn.
+
+    def _partner(self, group: bytes) -> bytes:
+        """Return the answer about a key: the fields of its partner, or none."""
+        prefix = member_key(group, b"")
+        for key, stored in self._context.table.scan(prefix + BEFORE_RIGHT, 1):
+            if key.startswith(prefix + RIGHT):
+                return in_array(stored.value)
+        return NO_PARTNER
+
+    def _answer(self, group: bytes, key: bytes, answer: bytes | None) -> None:
+        partition = self._context.partition_for(key, "answers")
+        self._answers.setdefault(partition, []).append((member_key(key, RIGHT + group), answer, []))
+
+    def _forward(self) -> None:
+        for partition, answers in self._answers.items():
+            self._context.forward_to("answers", partition, answers)
+        self._answers = {}
+
+    def _hold(self) -> None:
+        """Keep the committed position before the change whose round has not ended: a successor begins it again."""
+        self._context.hold(min((current.offset for current in self._rounds.values()), default=None))

@@ -1,0 +1,77 @@
+"""The plug-in `view_projection`: a row for each record that counts, under the same key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from processor.api import Context, Input, Output, Processor, Record
+from processor.builtin.view.definitions import check_source, fields_of, view_name
+from processor.builtin.view.fingerprint import check_fingerprint
+from processor.builtin.view.row_writer import RowWriter, show_ready
+from processor.builtin.view.source import Source, compiled_filter, metadata_of
+from processor.config import ViewConfig
+from processor.wire.heads import as_of_header
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pydantic import BaseModel
+
+    from processor.api import Codec, Value
+
+WAITING_MAX: Final = 1_000
+"""Changed keys at which rows are written before the commit."""
+
+
+class ViewProjection(Processor):
+    """Writes the row of each record; its state is the rows."""
+
+    settings_type = ViewConfig
+    input: ClassVar[Input] = Input("sow", from_underlying=True)
+    outputs: ClassVar[tuple[Output, ...]] = (Output("sow"), Output("delta"), Output("mark"))
+
+    @classmethod
+    def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:
+        """Refuse a definition that cannot be used."""
+        assert isinstance(settings, ViewConfig)
+        check_source(name, settings, codec)
+        fields_of(name, settings)
+
+    def init(self, context: Context, settings: BaseModel) -> None:
+        """Compile the definition."""
+        assert isinstance(settings, ViewConfig)
+        self._context = context
+        self._topic = settings.underlying
+        self._fields = fields_of(context.name, settings)
+        self._source = Source(context, self._topic, compiled_filter(view_name(context.name), settings.filter))
+        self._writer = RowWriter(context)
+        self._rows: dict[bytes, Value | None] = {}
+        self._as_of_offset = 0 if settings.as_of else None
+        check_fingerprint(context, settings)
+
+    def process(self, records: Sequence[Record]) -> None:
+        """Compute the rows; they are written with the commit, the last one of each key."""
+        self._source.each(records, self._take)
+        if self._as_of_offset is not None:
+            self._as_of_offset = records[-1].offset + 1
+        if len(self._rows) >= WAITING_MAX:
+            self.flush()
+
+    def punctuate(self, now_ms: int) -> bool:
+        """Set the gauge that shows whether the view has caught up."""
+        show_ready(self._context, is_ready=self._context.stream_time_ms == now_ms)
+        return False
+
+    def flush(self) -> None:
+        """Write the rows that have changed."""
+        rows, self._rows = self._rows, {}
+        headers = None
+        if self._as_of_offset is not None:
+            place = f"{self._context.source_topic}/{self._context.partition}"
+            headers = [as_of_header({place: self._as_of_offset})]
+        self._writer.write(rows, headers)
+
+    def _take(self, record: Record, state: Value | None) -> None:
+        assert record.key is not None
+        row = None if state is None else self._fields.row(state, metadata_of(record, self._topic))
+        self._rows[record.key] = row

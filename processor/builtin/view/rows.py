@@ -1,0 +1,120 @@
+"""The plug-in `view_rows`: the last stage of a join, where a record and the answers about its partners are a row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from processor.api import Context, Input, Output, Processor, Record, Stored
+from processor.builtin.view.definitions import fields_of
+from processor.builtin.view.fingerprint import check_fingerprint
+from processor.builtin.view.join_keys import LEFT, answer_member
+from processor.builtin.view.row_writer import RowWriter, show_ready
+from processor.builtin.view.start_pass import StartPass
+from processor.codec import load_codec
+from processor.config import ViewConfig
+from processor.filter.syntax_tree import JOINED_MARK
+from processor.wire.view_parts import group_of, member_key
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pydantic import BaseModel
+
+    from processor.api import Codec, Value
+
+CHANGED_MAX: Final = 1_000
+"""Changed rows at which they are written before the commit."""
+
+
+class ViewRows(Processor):
+    """Writes a row for each record of the underlying, once it has the answers for the keys that the record has now.
+
+    Until then the row stays as it was: a row whose record has just changed its key is never without a partner that it
+    has. Answers about former keys are not looked at.
+    """
+
+    settings_type = ViewConfig
+    input: ClassVar[Input] = Input("parts")
+    outputs: ClassVar[tuple[Output, ...]] = (Output("sow"), Output("delta"), Output("mark"))
+    keeps_table: ClassVar[bool] = True
+
+    @classmethod
+    def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:  # noqa: ARG003
+        """Refuse a definition that cannot be used."""
+        assert isinstance(settings, ViewConfig)
+        fields_of(name, settings)
+
+    def init(self, context: Context, settings: BaseModel) -> None:
+        """Compile the definition; all rows are compared soon."""
+        assert isinstance(settings, ViewConfig)
+        self._context = context
+        self._fields = fields_of(context.name, settings)
+        # Records that meet by their keys are there or not: no answer is waited for.
+        self._has_answers = settings.join_method != "same_key"
+        self._topics = [each.topic for each in settings.join]
+        self._json = load_codec("json")
+        self._writer = RowWriter(context)
+        self._changed: dict[bytes, None] = {}
+        self._start = StartPass(context)
+        check_fingerprint(context, settings)
+
+    def process(self, records: Sequence[Record]) -> None:
+        """Put the parts into the table."""
+        until = self._context.table_until
+        changes: dict[bytes, Stored | None] = {}
+        for record in records:
+            key = record.key or b""
+            try:
+                self._changed[group_of(key)] = None
+            except ValueError as error:
+                self._context.reject(record, "undecodable", f"no part of a view: {error}")
+                continue
+            if record.offset >= until:
+                changes[key] = None if record.value is None else Stored(1, record.value)
+        self._context.table.put_many(changes)
+        self._start.took(records[-1].offset)
+        if len(self._changed) >= CHANGED_MAX:
+            self.flush()
+
+    def punctuate(self, now_ms: int) -> bool:
+        """Go through a part of the table and the rows, until all were compared once."""
+        self._changed.update(dict.fromkeys(self._start.next_groups(now_ms)))
+        if self._start.is_due:
+            self.flush()  # Without input there is no commit that would ask for it.
+        show_ready(self._context, is_ready=self._start.is_done and self._context.stream_time_ms == now_ms)
+        return self._start.has_more
+
+    def flush(self) -> None:
+        """Write the rows of the changed records."""
+        if not self._start.flushes(has_changed=bool(self._changed)):
+            return
+        changed, self._changed = list(self._changed), {}
+        table = self._context.table
+        lefts = table.get_many([member_key(key, LEFT) for key in changed])
+        records = {key: left.value for key in changed if (left := lefts[member_key(key, LEFT)]) is not None}
+        rows: dict[bytes, Value | None] = {key: None for key in changed if key not in records}
+        parts = dict(zip(records, self._json.decode_own_many(list(records.values())), strict=True))
+        wanted = {key: self._answers_of(key, keys) for key, (keys, _) in parts.items()}
+        answers = table.get_many([member for members in wanted.values() for _, member in members])
+        partners: dict[bytes, Value] = {}  # A changed partner has many references, and all get the same answer.
+        for key, (_, record) in parts.items():
+            found = [(topic, answers[member]) for topic, member in wanted[key]]
+            if self._has_answers and any(stored is None for _, stored in found):
+                continue  # An answer is on its way, and comes here.
+            for topic, stored in found:
+                if stored is not None:
+                    if stored.value not in partners:
+                        partners[stored.value] = self._json.decode_own(stored.value)
+                    for partner in partners[stored.value]:
+                        record[JOINED_MARK + topic] = partner
+            rows[key] = self._fields.row(record)
+        self._writer.write(rows)
+        self._start.wrote(are_all=True)
+
+    def _answers_of(self, key: bytes, keys: Sequence[str | None]) -> list[tuple[str, bytes]]:
+        """Return the joined topics of which a record may have a partner, each with the key of its answer."""
+        return [
+            (topic, member_key(key, answer_member(place, join if self._has_answers else "")))
+            for place, (topic, join) in enumerate(zip(self._topics, keys, strict=True), 1)
+            if join is not None
+        ]

@@ -1,0 +1,150 @@
+"""The records of the topic that a view reads: decoded, filtered, and rejected where they cannot be read."""
+
+from __future__ import annotations
+
+from functools import partial
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final, cast
+
+from processor.api import RecordRejected
+from processor.builtin.rejection import rejection
+from processor.errors import ConfigurationError, FilterError, PartitionHeld, Stop
+from processor.filter import RecordMetadata, compile_filter
+from processor.wire.metadata import correlation_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from processor.api import Context, Record, Value
+    from processor.filter import Filter
+
+
+_BAD: Final = cast("Value", object())
+"""Stands for the value of a record that was rejected."""
+
+_KEY: Final = itemgetter(0)
+
+
+def compiled_filter(name: str, text: str | None) -> Filter | None:
+    """Return the compiled filter of a view; None: it has none.
+
+    Raises:
+        ConfigurationError: it cannot be used.
+    """
+    if text is None:
+        return None
+    try:
+        selected = compile_filter(text)
+    except FilterError as error:
+        raise ConfigurationError(f"views.{name}.filter: {error}") from None
+    if selected.moves_by_itself:
+        raise ConfigurationError(
+            f"views.{name}.filter: {text}: its answer changes with the clock, and a view changes with its topics alone"
+        )
+    return selected
+
+
+def metadata_of(record: Record, topic: str) -> RecordMetadata:
+    """Return the metadata of a record that expressions may use besides its fields."""
+    return RecordMetadata(
+        message_bytes=len(record.value or b""),
+        sow_key=(record.key or b"").decode(errors="replace"),
+        topic=topic,
+        correlation_id=correlation_id(record.headers) or "",
+        last_updated_ms=record.timestamp_ms,
+    )
+
+
+class Source:
+    """Reads the SOW records of one topic for a view."""
+
+    def __init__(self, context: Context, topic: str, selected: Filter | None) -> None:
+        """Create it.
+
+        Args:
+            context: decodes and rejects the records.
+            topic: their family.
+            selected: the records that count; None: all.
+        """
+        self._context = context
+        self._topic = topic
+        self._selected = selected
+
+    def each(self, records: Sequence[Record], take: Callable[[Record, Value | None], None]) -> None:
+        """Call `take` with each record and its value: None if it is deleted, or if it does not count.
+
+        A record that cannot be read, or on which `take` raises, is rejected.
+        """
+        for record, state in zip(*self.read(records), strict=True):
+            self.attempt(record, partial(take, record, state))
+
+    def read(self, records: Sequence[Record]) -> tuple[Sequence[Record], list[Value | None]]:
+        """Return the records that can be read, and the value of each: None if it is deleted, or if it does not count.
+
+        The others are rejected.
+        """
+        states = self._decoded(records)
+        if states is None:
+            pairs = [(record, self.attempt(record, partial(self._decode, record), _BAD)) for record in records]
+            records = [record for record, state in pairs if state is not _BAD]
+            states = [state for _, state in pairs if state is not _BAD]
+        if self._selected is None:
+            return records, states
+        try:
+            return records, self._counting(records, states)
+        except Exception:  # noqa: BLE001, S110 - a function failed, in any way: one by one, then
+            pass
+        counting = [
+            self.attempt(record, partial(self._counting, [record], [state]), [_BAD])[0]
+            for record, state in zip(records, states, strict=True)
+        ]
+        records = [record for record, state in zip(records, counting, strict=True) if state is not _BAD]
+        return records, [state for state in counting if state is not _BAD]
+
+    def attempt(self, record: Record, call: Callable[[], Value], otherwise: Value = None) -> Value:
+        """Return the value of a call, or another one if it raises: then the record is rejected."""
+        try:
+            return call()
+        except (PartitionHeld, Stop):
+            raise
+        except Exception as error:  # noqa: BLE001 - a message type or a function may fail in any way
+            rejected = rejection(error)
+            self._context.reject(record, rejected.reason, rejected.detail)
+            return otherwise
+
+    def _counting(self, records: Sequence[Record], states: Sequence[Value | None]) -> list[Value | None]:
+        """Return the values with None for each that does not count."""
+        assert self._selected is not None
+        matches = self._selected.matches
+        if not self._selected.uses_metadata:
+            return [state if state is not None and matches(state) else None for state in states]
+        return [
+            state if state is not None and matches(state, metadata_of(record, self._topic)) else None
+            for record, state in zip(records, states, strict=True)
+        ]
+
+    def _decoded(self, records: Sequence[Record]) -> list[Value | None] | None:
+        """Return the values of all records, parsed together; None: one of them is bad."""
+        if not all(map(_KEY, records)) and any(record.key is None for record in records):
+            return None
+        messages = [record.value for record in records if record.value is not None]
+        try:
+            values = self._context.codec.decode_own_many(messages)
+        except RecordRejected:
+            return None
+        if any(not isinstance(value, dict) for value in values):
+            return None
+        if len(messages) == len(records):
+            return values
+        decoded = iter(values)
+        return [None if record.value is None else next(decoded) for record in records]
+
+    def _decode(self, record: Record) -> Value | None:
+        if record.key is None:
+            raise RecordRejected("missing_key", "a SOW record has a key")
+        if record.value is None:
+            return None
+        value = self._context.codec.decode_own(record.value)
+        if not isinstance(value, dict):
+            raise RecordRejected("not_an_object", "a view needs the fields of a record, which this one has not")
+        return value

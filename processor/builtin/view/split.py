@@ -1,0 +1,158 @@
+"""The plug-in `view_split`: sends the part of each record that its group needs to the partition of that group."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+
+from processor.api import Context, Input, Output, Processor, Record, Stored
+from processor.builtin.view.contributions import Contributions
+from processor.builtin.view.definitions import aggregates_of, check_source, group_key, view_name
+from processor.builtin.view.fingerprint import check_fingerprint
+from processor.builtin.view.source import Source, compiled_filter, metadata_of
+from processor.config import ViewConfig
+from processor.wire.heads import source_header
+from processor.wire.view_parts import ROUTE_HEADERS, group_of_route, member_key, route_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pydantic import BaseModel
+
+    from processor.api import Codec, Headers, Outgoing, Value
+    from processor.filter.aggregate import Contribution
+    from processor.filter.syntax_tree import Scalar
+
+
+_TARGETS_MAX: Final = 10_000
+"""Groups whose targets are kept in memory."""
+
+
+class _Target(NamedTuple):
+    """The place to which the parts of a group are sent."""
+
+    partition: int
+    """The partition of the group."""
+    prefix: bytes
+    """The keys of its parts, up to the keys of the records."""
+    route: Stored
+    """The state of a record in the group."""
+
+
+class ViewSplit(Processor):
+    """Reads the records of the underlying; its state is the group of each record, by which it leaves the old one."""
+
+    settings_type = ViewConfig
+    input: ClassVar[Input] = Input("sow", from_underlying=True)
+    outputs: ClassVar[tuple[Output, ...]] = (Output("sow"), Output("mark"), Output("parts", downstream=True))
+
+    @classmethod
+    def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:
+        """Refuse a definition that cannot be used."""
+        assert isinstance(settings, ViewConfig)
+        check_source(name, settings, codec)
+        aggregates_of(name, settings)
+
+    def init(self, context: Context, settings: BaseModel) -> None:
+        """Compile the definition."""
+        assert isinstance(settings, ViewConfig)
+        self._context = context
+        self._definition = aggregates_of(context.name, settings)
+        self._contributions = Contributions()
+        self._topic = settings.underlying
+        self._source = Source(context, self._topic, compiled_filter(view_name(context.name), settings.filter))
+        self._place = f"{context.source_topic}/{context.partition}/".encode() if settings.as_of else None
+        self._targets: dict[bytes, _Target] = {}
+        check_fingerprint(context, settings)
+
+    def process(self, records: Sequence[Record]) -> None:
+        """Send the part of each record, in order: any prefix of a partition's parts is one of its records."""
+        records, states = self._source.read(records)
+        routes = self._context.state.get_many([record.key for record in records if record.key is not None])
+        changes: dict[bytes, Stored | None] = {}
+        parts: defaultdict[int, list[Outgoing]] = defaultdict(list)
+        headers: Headers = []
+        for record, contribution, part in self._contributions_of(records, states):
+            key = record.key
+            assert key is not None
+            target = None if contribution is None else self._target_of(contribution.group)
+            old = changes[key] if key in changes else routes[key]
+            route = None if target is None else target.route
+            if self._place is not None:
+                headers = [source_header(self._place, record.offset)]
+            if old is not None and old != route:
+                self._leave(parts, old, key, route, headers)
+            if target is not None:
+                parts[target.partition].append((target.prefix + key, part, headers))
+            if old != route:
+                changes[key] = route
+        for partition, outgoing in parts.items():
+            self._context.forward_to("parts", partition, outgoing)
+        if changes := {key: route for key, route in changes.items() if route != routes[key]}:
+            self._context.state.put_many(changes)
+            values = [(key, None if route is None else route.value) for key, route in changes.items()]
+            self._context.forward_many("sow", [(key, value, ROUTE_HEADERS) for key, value in values])
+
+    def _leave(
+        self,
+        parts: dict[int, list[Outgoing]],
+        old: Stored,
+        key: bytes,
+        route: Stored | None,  # noqa: ARG002 - the injected faults tell a change of the group from a delete by it
+        headers: Headers,
+    ) -> None:
+        """Add the tombstone by which a record leaves its old group, for another one or for none."""
+        target = self._target(group_of_route(old.value))
+        parts[target.partition].append((target.prefix + key, None, headers))
+
+    def _contributions_of(
+        self, records: Sequence[Record], states: Sequence[Value | None]
+    ) -> Iterable[tuple[Record, Contribution | None, bytes | None]]:
+        """Return the records with their contributions, parsed and written; None: the record belongs to no group.
+
+        A record on which a function fails is rejected and left out.
+        """
+        try:
+            contributions = self._computed(records, states)
+        except Exception:  # noqa: BLE001 - a function failed, in any way: one by one, then
+            found = [
+                (record, self._source.attempt(record, partial(self._computed, [record], [state])))
+                for record, state in zip(records, states, strict=True)
+            ]
+            records = [record for record, made in found if made is not None]
+            contributions = [each for _, made in found if made is not None for each in made]
+        written = iter(self._contributions.encode_many(filter(None, contributions)))
+        return [
+            (record, contribution, None if contribution is None else next(written))
+            for record, contribution in zip(records, contributions, strict=True)
+        ]
+
+    def _computed(self, records: Sequence[Record], states: Sequence[Value | None]) -> list[Contribution | None]:
+        """Return the contribution of each record; None for those without a state."""
+        if not (counting := [record for record, state in zip(records, states, strict=True) if state is not None]):
+            return [None] * len(records)
+        partition = self._context.partition
+        places = [(record.timestamp_ms, partition, record.offset) for record in counting]
+        metadata = None
+        if self._definition.uses_metadata:
+            metadata = [metadata_of(record, self._topic) for record in counting]
+        present = [state for state in states if state is not None]
+        made = self._definition.contributions(present, places, metadata)
+        if len(made) == len(states):
+            return [*made]
+        contributions = iter(made)
+        return [None if state is None else next(contributions) for state in states]
+
+    def _target_of(self, values: tuple[Scalar, ...]) -> _Target:
+        """Return the target of the group with these grouping values."""
+        return self._target(group_key(values))
+
+    def _target(self, group: bytes) -> _Target:
+        target = self._targets.get(group)
+        if target is None:
+            if len(self._targets) >= _TARGETS_MAX:
+                self._targets.clear()
+            partition = self._context.partition_for(group, "parts")
+            target = self._targets[group] = _Target(partition, member_key(group, b""), Stored(1, route_value(group)))
+        return target

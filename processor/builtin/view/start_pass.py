@@ -1,0 +1,133 @@
+"""The pass over all groups with which a stage begins: each is computed once and compared with its row."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import TYPE_CHECKING, Final
+
+from processor.wire.view_parts import group_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from processor.api import Context, Stored
+
+_PIECE: Final = 2_000
+"""Keys of the table, and then of the state, that are looked at in one turn: a few milliseconds."""
+
+_MARK: Final = b"compared"
+
+_FRESH_MS: Final = 3_600_000
+"""Greatest age of what a former instance compared: less than the time for which Kafka keeps tombstones."""
+
+_REFRESH_MS: Final = 600_000
+"""Time between two notes of a pass that has ended."""
+
+_PROCESS: list[str] = [secrets.token_hex(8)]
+
+
+def forget_process() -> None:
+    """Let later instances begin their passes with the first group, as in another process; for tests."""
+    _PROCESS[0] = secrets.token_hex(8)
+
+
+class StartPass:
+    """Names the groups of the table, and then those of the rows, a piece at a time.
+
+    The table is restored to the end of the input, and so may be ahead of the records that come. No row is written
+    before these have come: until then the rows stay those of the prefix that the predecessor had read.
+
+    A mark keeps the place up to which the groups have been compared. After a rollback the next instance of the same
+    process goes on from there: what has changed since comes again as input. A new process begins with the first group,
+    so that a restart mends rows that differ for any reason.
+    """
+
+    def __init__(self, context: Context) -> None:
+        """Begin before the first group, or where a former instance of this process was."""
+        self._context = context
+        self._after: bytes | None = None
+        self._is_among_rows = False
+        self.is_done = False
+        """True if all groups have been named, by this instance or by a former one."""
+        self.was_completed = False
+        """True if this instance came to the end: then each group with members has been named."""
+        self.may_write = context.table_until == 0
+        """True if the records that the table was restored from have come."""
+        self._is_waited_for = False  # Whether rows wait although no further input may come.
+        self._noted = context.marks.get(_MARK) or b""
+        self._noted_ms = 0
+        self._resume()
+
+    @property
+    def is_due(self) -> bool:
+        """True if rows are to be written now, whether or not a commit is near."""
+        return self._is_waited_for and self.may_write
+
+    def flushes(self, *, has_changed: bool) -> bool:
+        """Return whether the changed rows may be written now; if not, they are due as soon as they may."""
+        self._is_waited_for = has_changed and not self.may_write
+        return has_changed and self.may_write
+
+    @property
+    def has_more(self) -> bool:
+        """True if there is more to name now."""
+        return self.may_write and not self.is_done
+
+    def took(self, offset: int) -> None:
+        """Note that the records up to an offset have come."""
+        self.may_write = self.may_write or offset + 1 >= self._context.table_until
+
+    def next_groups(
+        self, now_ms: int, fold: Callable[[bytes | None, Sequence[tuple[bytes, Stored]], bool], None] | None = None
+    ) -> list[bytes]:
+        """Return the keys of the next groups; each may come more than once.
+
+        Args:
+            now_ms: the time; at the end of the input all records have come, as compaction may have removed the last.
+            fold: called with each piece of the table: the key before it, its rows, and whether it is the last one.
+        """
+        self.may_write = self.may_write or self._context.stream_time_ms == now_ms
+        if not self.has_more:
+            return []
+        store = self._context.state if self._is_among_rows else self._context.table
+        rows = store.scan(self._after, _PIECE)
+        is_last = len(rows) < _PIECE
+        groups = [key if self._is_among_rows else group_of(key) for key, _ in rows]
+        if fold is not None and not self._is_among_rows:
+            fold(self._after, rows, is_last)
+        if not is_last:
+            self._after = rows[-1][0]
+        elif self._is_among_rows:
+            self.is_done = self.was_completed = True
+        else:
+            self._is_among_rows, self._after = True, None
+        self._is_waited_for = self._is_waited_for or bool(groups)
+        return list(dict.fromkeys(groups))
+
+    def wrote(self, *, are_all: bool) -> None:
+        """Note the place of the pass with the rows that have just been written.
+
+        Args:
+            are_all: whether all rows of the groups that were named are written; if not, nothing counts as compared.
+        """
+        now_ms = self._context.now_ms
+        note = b""
+        if are_all:
+            after = None if self._after is None else self._after.hex()
+            note = json.dumps([_PROCESS[0], self._is_among_rows, self.is_done, after]).encode()
+        if note == self._noted and now_ms - self._noted_ms < _REFRESH_MS:
+            return
+        self._noted, self._noted_ms = note, now_ms
+        self._context.marks.put(_MARK, note and b"%d %b" % (now_ms, note))
+
+    def _resume(self) -> None:
+        """Go on where the mark says, if this process wrote it a short time ago."""
+        at_ms, _, note = self._noted.partition(b" ")
+        self._noted = note
+        if not note or not 0 <= self._context.now_ms - int(at_ms) < _FRESH_MS:
+            return
+        process, is_among_rows, is_done, after = json.loads(note)
+        if process == _PROCESS[0]:
+            self._is_among_rows, self.is_done, self._noted_ms = is_among_rows, is_done, int(at_ms)
+            self._after = None if after is None else bytes.fromhex(after)

@@ -1,0 +1,5 @@
+"""Rebuilds views whose definition has changed."""
+
+from processor.tools.views.rebuild import ViewRebuild
+
+__all__ = ["ViewRebuild"]

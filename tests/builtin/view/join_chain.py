@@ -1,0 +1,184 @@
+"""The stages of a join over the SOW records of two topics, in all partitions, without Kafka."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from processor.builtin.view.join import ViewJoin
+from processor.builtin.view.join_sides import ViewLeft, ViewRight
+from processor.builtin.view.rows import ViewRows
+from processor.builtin.view.start_pass import forget_process
+from processor.config import TopicConfig, ViewConfig
+from processor.record import Record
+from processor.testing import ProcessorTestDriver
+from tests.builtin.view.chain import NOW_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+VIEW = {
+    "underlying": "orders",
+    "filter": "/state = 'new'",
+    "join": [{"topic": "customers", "on": {"/customer": "/id"}}],
+    "fields": {"/id": "/id", "/qty": "/qty", "/name": "[customers]./name", "/both": "/qty + [customers]./bonus"},
+}
+
+
+SAME_KEY_VIEW = VIEW | {
+    "join": [{"topic": "customers", "on": {"/id": "/id"}}],
+    "join_method": "same_key",
+}
+
+
+class JoinChain:
+    """`orders` joined with `customers`, by any fields or by the key of both; each stage has two partitions."""
+
+    def __init__(self, view: Mapping[str, Any] = VIEW) -> None:
+        self.settings = settings = ViewConfig.model_validate(view)
+        topic = TopicConfig(partitions=2)
+        rows = settings.topic(topic)
+
+        def drivers(processor: type[Any], name: str, **more: Any) -> list[ProcessorTestDriver]:
+            return [
+                ProcessorTestDriver(
+                    processor, settings, name=name, partition=number, partitions=2, now_ms=NOW_MS,
+                    **{"topic": topic, **more},
+                )
+                for number in range(2)
+            ]  # fmt: skip
+
+        self.left = drivers(ViewLeft, "v.split", underlying="orders", outlets={"references": 2, "parts": 2})
+        self.right = drivers(ViewRight, "v.split1", underlying="customers", outlets={"parts": 2})
+        self.joins = drivers(ViewJoin, "v.join", topic=rows, outlets={"answers": 2})
+        self.last = drivers(ViewRows, "v", topic=rows)
+        is_by_key = settings.join_method == "same_key"
+        targets: dict[str, list[ProcessorTestDriver]] = {
+            "references": self.joins, "left": self.last, "answers": self.last,
+            "right": self.last if is_by_key else self.joins,
+        }  # fmt: skip
+
+        def route(side: str) -> Any:
+            def deliver(sent: Mapping[str, Sequence[Record]]) -> None:
+                for output, records in sent.items():
+                    role, at, partition = output.partition("@")
+                    for record in records if at else ():
+                        target = targets[side if role == "parts" else role][int(partition)]
+                        target.append_input(record.key, record.value, record.headers)
+
+            return deliver
+
+        for side, stage in (("left", self.left), ("right", self.right), ("answers", self.joins), ("rows", self.last)):
+            for driver in stage:
+                driver.on_commit = route(side)
+
+    @property
+    def drivers(self) -> list[ProcessorTestDriver]:
+        """Every partition of every stage."""
+        return [*self.left, *self.right, *self.joins, *self.last]
+
+    def put(self, side: str, partition: int, key: str, record: Any) -> None:
+        """Append a SOW record of a side, or a tombstone for None."""
+        driver = (self.left if side == "left" else self.right)[partition]
+        value = None if record is None else json.dumps(record).encode()
+        driver.append_input(key.encode(), value, [("version", b"1")])
+
+    def run_one(self, driver: ProcessorTestDriver) -> None:
+        """Let one partition of a stage read, work and commit."""
+        driver.feed()
+        driver.advance_time(1)
+        driver.commit()
+
+    def run(self) -> None:
+        """Let all stages read everything."""
+        for driver in self.drivers:
+            self.run_one(driver)
+
+    def rows(self) -> dict[str, Any]:
+        """The rows of the view, by key."""
+        values = {record.key: record.value for driver in self.last for record in driver.read_output("sow")}
+        return {(key or b"").decode(): json.loads(value) for key, value in values.items() if value is not None}
+
+
+class JoinHistory:
+    """Random records on both sides, stages that run in any order, crashes and rollbacks; checked when all is read."""
+
+    view: ClassVar[Mapping[str, Any]] = VIEW
+    partners: ClassVar[tuple[str, ...]] = ("a", "b", "7")
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.chain = JoinChain(self.view)
+        self.orders: dict[str, Any] = {}
+        self.customers: dict[str, Any] = {}
+        self._ever: dict[str, list[Any]] = {}
+
+    def step(self) -> str:
+        """Take a step; returns the first difference from the definition, empty if there is none."""
+        rng = self.rng
+        for _ in range(rng.randint(1, 5)):
+            self._put()
+            for _ in range(rng.randrange(4)):
+                self._disturb(rng.choice(self.chain.drivers))
+        self.chain.run()
+        rows, expected = self.chain.rows(), self.expected()
+        return "" if rows == expected else f"{rows}, expected {expected}"
+
+    def expected(self) -> dict[str, Any]:
+        """The rows by the definition, over the last records of both topics."""
+        rows = {}
+        for key, order in self.orders.items():
+            if order is None or order["state"] != "new":
+                continue
+            partner = self.partner(order)
+            row = {"id": key, "qty": order["qty"]}
+            if partner is not None:
+                row |= {"name": partner["name"], "both": order["qty"] + partner["bonus"]}
+            rows[key] = row
+        return rows
+
+    def partner(self, order: Any) -> Any:
+        """The partner of an order; None without one."""
+        return self.customers.get(str(order["customer"])) if order["customer"] not in (None, "") else None
+
+    def _put(self) -> None:
+        rng = self.rng
+        if rng.random() < 0.7:
+            number = rng.randrange(6)
+            order = None if rng.random() < 0.15 else {
+                "id": f"o{number}", "customer": rng.choice(("a", "b", 7, None, "")), "qty": rng.randrange(9),
+                "state": rng.choice(("new", "new", "paid")),
+            }  # fmt: skip
+            self.orders[f"o{number}"] = order
+            self.chain.put("left", number % 2, f"o{number}", order)
+        else:
+            key = rng.choice(self.partners)
+            customer = {"id": key, "name": rng.choice(("Ann", "Bob")), "bonus": rng.choice((1, 0.5))}
+            self.customers[key] = None if rng.random() < 0.25 else customer
+            self.chain.put("right", ord(key[-1]) % 2, key, self.customers[key])
+
+    def _disturb(self, driver: ProcessorTestDriver) -> None:
+        """Run one partition of a stage, roll it back, or kill it."""
+        what = self.rng.random()
+        if what < 0.6:
+            self.chain.run_one(driver)
+        elif what < 0.8:
+            driver.feed()
+            driver.abort(feed=False)
+        else:
+            driver.write()
+            forget_process()
+            driver.crash(keep_store=self.rng.random() < 0.5, feed=False)
+
+
+class SameKeyHistory(JoinHistory):
+    """The same for a join by the key of both topics, which has fewer stages."""
+
+    view = SAME_KEY_VIEW
+    partners = tuple(f"o{number}" for number in range(7))
+
+    def partner(self, order: Any) -> Any:
+        """The customer with the key of the order."""
+        return self.customers.get(order["id"])

@@ -1,0 +1,96 @@
+"""What single stages of a view do: when they write, and what they leave alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from processor.builtin.view.aggregate import ViewAggregate
+from processor.builtin.view.start_pass import forget_process
+from processor.errors import ConfigurationError
+from tests.builtin.view.chain import AggregateChain, projection
+
+COUNTS = {"group_by": ["/customer"], "fields": {"/n": "COUNT(*)"}}
+
+
+def test_rows_without_members_are_deleted_although_no_input_comes() -> None:
+    """After a rebuild the table is empty: rows are deleted by the clock, as no commit would ask for it."""
+    chain = AggregateChain(COUNTS, inputs=1, partitions=1)
+    chain.put(0, "1", {"customer": "a"})
+    chain.run()
+    (aggregate,) = chain.aggregates
+    aggregate.input.clear()
+    forget_process()
+    aggregate.crash()
+    aggregate.advance_time(1)
+    assert [(record.key, record.value) for record in aggregate.pending_output("sow")] == [(b"a", None)]
+
+
+def test_no_row_is_written_before_the_input_that_the_table_has_has_come() -> None:
+    """A table that was restored ahead of the input changes no row until the records up to its end have come."""
+    chain = AggregateChain(COUNTS, inputs=1, partitions=1)
+    chain.put(0, "1", {"customer": "a"})
+    chain.run()
+    (aggregate,) = chain.aggregates
+    for key in ("2", "3", "4"):
+        chain.put(0, key, {"customer": "a"})
+    chain.run_splits()
+    aggregate.crash(feed=False)
+    aggregate.feed(2)
+    aggregate.advance_time(1)
+    aggregate.commit()
+    assert chain.rows() == {"a": {"customer": "a", "n": 1}}
+    chain.run_aggregates()
+    assert chain.rows() == {"a": {"customer": "a", "n": 4}}
+
+
+def test_changes_of_one_transaction_are_one_update() -> None:
+    """Several changes of a group between two commits are one SOW record; equal rows are none."""
+    chain = AggregateChain(COUNTS, inputs=1, partitions=1)
+    for number in range(10):
+        chain.put(0, str(number), {"customer": "a", "x": number})
+    chain.run()
+    (aggregate,) = chain.aggregates
+    assert len(aggregate.read_output("sow")) == 1
+    chain.put(0, "0", {"customer": "a", "x": "other"})
+    chain.run()
+    assert len(aggregate.read_output("sow")) == 1
+
+
+def test_changed_definition_is_refused() -> None:
+    """A stage that begins with the rows of another definition says what to do."""
+    chain = AggregateChain(COUNTS, inputs=1, partitions=1)
+    chain.put(0, "1", {"customer": "a"})
+    chain.run()
+    (aggregate,) = chain.aggregates
+    changed = chain.settings.model_copy(update={"fields": {"/n": "SUM(/qty)"}})
+    aggregate._pipeline = aggregate._pipeline._replace(settings=changed)
+    with pytest.raises(ConfigurationError, match="sowstream view rebuild v"):
+        aggregate.crash()
+
+
+def test_as_of_names_the_prefix_of_each_input() -> None:
+    """The header `as_of` has the offset behind the last record of each input partition, also after a crash."""
+    chain = AggregateChain({**COUNTS, "as_of": True}, inputs=2, partitions=1)
+    chain.put(0, "1", {"customer": "a"})
+    chain.put(1, "2", {"customer": "a"})
+    chain.run()
+    chain.aggregates[0].crash()
+    chain.put(1, "3", {"customer": "a"})
+    chain.run()
+    headers = dict(chain.aggregates[0].read_output("sow")[-1].headers or ())
+    assert headers["as_of"] == b'{"orders.sow/0":1,"orders.sow/1":2}'
+
+
+def test_projection_writes_a_row_only_when_it_changed() -> None:
+    """A projection follows its record, leaves equal rows alone, and deletes the row with the record."""
+    driver = projection({"filter": "/x > 0", "fields": {"/id": "/id", "/double": "/x * 2"}})
+    for version, record in enumerate(({"id": 1, "x": 2}, {"id": 1, "x": 2, "y": 1}, {"id": 1, "x": 0}), 1):
+        driver.pipe_input("1", record, {"version": str(version)})
+        driver.commit()
+    assert [record.value for record in driver.read_output("sow")] == [b'{"id":1,"double":4}', None]
+
+
+def test_stage_is_a_processor_like_any_other() -> None:
+    """Views use the contract of plug-ins: the stage declares its table and its own input."""
+    assert ViewAggregate.keeps_table
+    assert ViewAggregate.input.role == "parts"
