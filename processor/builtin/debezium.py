@@ -136,7 +136,7 @@ class _Placeholder:
         self._collections: Final = ([text], [data], *([item] for item in encoded), [name], signed, {text: text})
 
     def is_in(self, value: Value) -> bool:
-        """Whether a column's value is the placeholder: a text, bytes, an array of one or of the bytes, an hstore."""
+        """True if a column's value is the placeholder: a text, bytes, an array of one or of the bytes, an hstore."""
         kind = type(value)
         if kind is str or kind is bytes:
             return value in self._scalars

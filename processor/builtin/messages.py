@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from processor.api import Preprocessed
+from processor.api import Preprocessed, RecordRejected
 
 if TYPE_CHECKING:
     from processor.api import Codec, Record, Value
@@ -39,3 +39,15 @@ class Messages:
     def body(self, record: Record, request: CommandHeaders) -> Value:
         """The body of a record with a value; errors as `read`."""
         return self.read(record, request).body
+
+    def whole(self, record: Record, request: CommandHeaders, changed: Value, *, is_enriched: bool) -> bytes:
+        """The message of a type without deltas: as it came, unless a plug-in changed it to `changed`.
+
+        Raises:
+            RecordRejected: `bad_header`: the command removes fields.
+        """
+        if request.remove is not None:
+            raise RecordRejected("bad_header", "header remove: messages of this type are published whole")
+        assert record.value is not None
+        is_changed = self._preprocess is not None or is_enriched
+        return self._codec.encode(changed) if is_changed else record.value

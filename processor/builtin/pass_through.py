@@ -159,7 +159,7 @@ class PassThrough(Processor):
             raise RecordRejected("not_an_object", f"the message is {kind_of(body)}; a record is an object")
         if self._enrich is not None:
             self._check_key(key, body, command)
-            body = self._enrich(body, None)
+            body = self._enrich(body, None, False)
         self._check_key(key, body, command)
         value, headers = self._written(record, command, body)
         if len(value) > self._settings.max_record_bytes:

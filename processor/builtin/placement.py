@@ -60,7 +60,7 @@ class Placement:
 
     @property
     def reads_keys(self) -> bool:
-        """Whether publishers write Kafka keys in another format than text."""
+        """True if publishers write Kafka keys in another format than text."""
         return self._read_key is not None
 
     @property

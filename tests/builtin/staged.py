@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
-from processor.config import TopicConfig
+from processor.config import QueueConfig, TopicConfig
 from processor.hosting.commit_metadata import CommitMetadata, Ends
 from processor.runtime.recovery.redelivered import Redelivered
 from processor.store.memory import MemoryStore
@@ -24,11 +24,13 @@ _STAGES: dict[Stage, tuple[str, ...]] = {
 class StagedDriver(ProcessorTestDriver):
     """One partition without transactions."""
 
-    def __init__(self, place: Mapping[str, int] | None = None, **settings: Any) -> None:
+    def __init__(
+        self, place: Mapping[str, int] | None = None, queues: Mapping[str, QueueConfig] | None = None, **settings: Any
+    ) -> None:
         """Create the driver; `place` is the number of the partition, and how many there are."""
         self._noted = str(CommitMetadata(Ends(0, 0), ""))
         topic = TopicConfig.model_validate({"source_header": True, **settings})
-        super().__init__(DeltaMerge, topic, name="orders", topic=topic, **(place or {}))
+        super().__init__(DeltaMerge, topic, name="orders", topic=topic, queues=queues, **(place or {}))
 
     def commit(self) -> None:
         """Every stage, then the input position with the place in SOW that it stands for."""
@@ -40,8 +42,9 @@ class StagedDriver(ProcessorTestDriver):
         if self._task.marks is not None:
             self._send("mark", [(name, value, []) for name, value in self._task.marks.staged])
         is_over = False
+        messages = tuple(role for role in self._logs if "." in role)
         for name, roles in _STAGES.items():
-            for role in roles:
+            for role in (*roles, *messages) if name == "deltas" else roles:
                 log = self._logs[role]  # type: ignore[index]
                 kept = 0 if is_over else len(log.open) if name != stage else round(len(log.open) * part)
                 log.committed += log.open[:kept]

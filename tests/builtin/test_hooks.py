@@ -142,7 +142,7 @@ class TestFailures:
 
 @pytest.mark.parametrize(("settings", "message"), [
     ({"preprocess": ["upper-id"]}, r"orders: there is no preprocessor 'upper-id'; did you mean 'upper_id'\?"),
-    ({"enrich": ["upper_id"]}, r"orders: there is no enricher 'upper_id'; known: fails, nothing, rename"),
+    ({"enrich": ["upper_id"]}, r"orders: there is no enricher 'upper_id'; known: expressions, fails, nothing, rename"),
     ({"preprocess": [use("tag", word="x")]}, r"orders: preprocessor 'tag' does not take its settings: .*'word'"),
     ({"preprocess": ["fussy"]}, r"orders: preprocessor 'fussy' does not take its settings: no such table"),
     ({"preprocess": ["gone"]}, r"orders: preprocessor 'gone': tests\.builtin\.installed:not_there cannot be loaded: "),

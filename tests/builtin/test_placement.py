@@ -324,7 +324,7 @@ class TestExpectVersion:
     @pytest.mark.parametrize("command", ["publish", "delta_publish", "sow_delete"])
     @pytest.mark.parametrize(("expected", "applies"), [(2, True), (1, False), (3, False), (0, False)])
     def test_a_command_is_applied_to_the_expected_version_only(self, command, expected, applies):
-        """A command that expects another version changes nothing and is no dead letter; its ack is `conflict`."""
+        """A command that expects another version changes nothing and is no dead letter; its ack has the version."""
         topic = TopicConfig()
         driver = ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
         driver.pipe_batch([("7", {"id": 7}, None), ("7", {"a": 1}, None)])
@@ -333,7 +333,10 @@ class TestExpectVersion:
         assert len(driver.pending_output("sow")) == (3 if applies else 2)
         assert driver.pending_output("dlq") == []
         [ack] = acks(driver)
-        assert (ack["status"], ack.get("reason")) == (("success", None) if applies else ("failure", "conflict"))
+        wanted = f"version {expected}" if expected else "no record"
+        why = f"conflict: the record has version 2, and the command expects {wanted}"
+        answer = ("success", None, None) if applies else ("failure", why, 2)
+        assert (ack["status"], ack.get("reason"), ack.get("version")) == answer
         driver.commit()
         assert driver.events == ({} if applies else {"conflict": 1})
 
@@ -345,10 +348,21 @@ class TestExpectVersion:
         assert bodies(driver.pending_output("sow")) == [{"id": 7, "n": 0}]
 
     @pytest.mark.parametrize("expected", [0, 3])
-    def test_a_command_for_a_version_of_a_foreign_key_is_refused_and_not_moved(self, expected):
-        """A command that expects a record which is gone from this partition never meets the key's record at home."""
+    def test_a_command_for_a_version_of_a_foreign_key_is_moved(self, expected):
+        """A conditional command of a foreign partitioner meets the record of its key, in the key's own partition."""
         driver = partition()
         driver.pipe_input(FOREIGN, None, {"expect_version": str(expected)})
+        assert [dict(sent.headers) for sent in driver.pending_output("publish")] == [
+            {"expect_version": str(expected).encode()}
+        ]
+        driver.commit()
+        assert driver.events == {"moved": 1}
+
+    @pytest.mark.parametrize("expected", [0, 3])
+    def test_a_heal_of_a_copy_that_is_gone_is_refused_and_not_moved(self, expected):
+        """A heal's command for a copy that is gone from this partition never meets the key's record at home."""
+        driver = partition()
+        driver.pipe_input(FOREIGN, None, {"expect_version": str(expected), "source": "orders.publish/heal"})
         assert len(driver.pending_output("publish")) == (0 if expected else 1)
         driver.commit()
         assert driver.events == ({"conflict": 1} if expected else {"moved": 1})

@@ -1,4 +1,4 @@
-"""Which records a copy has: the setting `filter`."""
+"""The filter of a copy, which selects its records: the setting `filter`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check_selection(name: str, settings: ConflatedConfig, codec: Codec | None) -
 
 
 def selection(name: str, settings: ConflatedConfig) -> Callable[[Value, Record], bool] | None:
-    """Whether a record belongs to the copy; None: every one does."""
+    """Return whether a record belongs to the copy; None: every one does."""
     if (selected := _compiled(name, settings)) is None:
         return None
     matches, topic = selected.matches, settings.underlying

@@ -61,7 +61,7 @@ class Pending:
         self.key = key
         """The Kafka record key."""
         self.began_ms = began_ms
-        """When the interval began."""
+        """Begin of the interval."""
         self.first_offset = first_offset
         """The offset of the first update: a successor that has none of them begins to read there."""
         self.values: list[bytes | None] = []
@@ -75,7 +75,7 @@ class Pending:
         self.last: Record | None = None
         """The last one that was read and is good; it comes before those unread."""
         self.count = 0
-        """How many good ones were read."""
+        """Number of valid ones that were read."""
         self.first_timestamp_ms = 0
         """Kafka's timestamp of the first good one."""
         self.touched: Touched = {}
@@ -108,7 +108,7 @@ class Pending:
 
     @property
     def held(self) -> int:
-        """How many updates are kept."""
+        """Number of updates that are kept."""
         return len(self.values) + (self.last is not None)
 
     @property
@@ -141,7 +141,7 @@ class PendingUpdates:
         self._bytes_max = bytes_max
 
     def __len__(self) -> int:
-        """How many keys wait."""
+        """Number of keys that wait."""
         return len(self.pending)
 
     @property
@@ -184,7 +184,7 @@ class PendingUpdates:
 
     @property
     def is_heavy(self) -> bool:
-        """Whether its updates take too much memory."""
+        """True if its updates take too much memory."""
         return self.size_bytes > self._bytes_max
 
     @property

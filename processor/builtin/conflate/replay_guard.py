@@ -33,9 +33,9 @@ class ReplayGuard:
         self.until = -1 if note is None else int(note[2])
         """The offset after the last record that was seen."""
         self.is_noted = note is not None
-        """Whether a predecessor left a note; a tool that sets the group's offsets leaves none."""
+        """True if a predecessor left a note; a tool that sets the group's offsets leaves none."""
         self.is_exact = note is not None and note[1] is None
-        """Whether no predecessor has seen more. If the position was set back, one may have read up to the end."""
+        """True if no predecessor has seen more. If the position was set back, one may have read up to the end."""
         self._again_until = None if note is None else self.until
         self._came_until = 0
         self.rejected = set() if note is None else {self.until - int(back) for back in (note[3] or "").split()}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from processor.wire.ack import write_ack
+from processor.wire.ack import CONFLICT, write_ack
 from processor.wire.command import read_leniently
 
 if TYPE_CHECKING:
-    from processor.api import Outgoing, Record, RecordRejected
+    from processor.api import Outgoing, Record, RecordRejected, Stored
     from processor.wire.command import CommandHeaders
 
 REASON_CHARACTERS_MAX: Final = 1000
@@ -56,13 +56,19 @@ class Acks:
                     status, why = "failure", "not supported"
             self._add(ack_type, client, request.command_id, sequence, key, status, why, count)
 
-    def refused(self, request: CommandHeaders, key: bytes, reason: str) -> None:
-        """Answer a command that is refused though nothing is wrong with it."""
+    def refused(self, request: CommandHeaders, key: bytes, old: Stored | None) -> None:
+        """Answer a command that expects another version than the record, `old`, has (queues.md, rule 8)."""
+        actual = 0 if old is None else old.version
+        present = f"the record has version {actual}" if actual else "there is no record"
+        wanted = f"version {request.expect_version}" if request.expect_version else "no record"
         for ack_type in request.acks:
-            status, why = ("success", None) if ack_type == "received" else ("failure", reason)
-            if ack_type == "stats":
-                why = "not supported"
-            self._add(ack_type, request.client, request.command_id, request.sequence, key, status, why)
+            if ack_type == "received":
+                self._add(ack_type, request.client, request.command_id, request.sequence, key, "success", None)
+                continue
+            why = f"{CONFLICT}: {present}, and the command expects {wanted}"
+            self._add(
+                ack_type, request.client, request.command_id, request.sequence, key, "failure", why, version=actual
+            )
 
     def failed(self, record: Record, error: RecordRejected) -> None:
         """Answer a command that was rejected, as far as its headers can be read."""
@@ -97,6 +103,7 @@ class Acks:
         status: str,
         reason: str | None,
         records_deleted: int | None = None,
+        version: int | None = None,
     ) -> None:
         self._acks.append(
             write_ack(
@@ -108,5 +115,6 @@ class Acks:
                 sequence=sequence,
                 sow_key=sow_key,
                 records_deleted=records_deleted,
+                version=version,
             )
         )

@@ -1,4 +1,4 @@
-"""How much of a batch is merged at once: the records whose states fit into memory, and when to look at the limits."""
+"""The part of a batch that is merged at once: records whose states fit into memory, and checks of the limits."""
 
 from __future__ import annotations
 

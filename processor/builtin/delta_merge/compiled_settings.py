@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from processor.builtin.delta_merge.hooks import PreprocessAll, enriching, preprocessing
+from processor.builtin.delta_merge.hooks import EnrichAll, PreprocessAll, enriching, preprocessing
 from processor.errors import ConfigurationError
 from processor.merge import KeyFields, MergePolicy, compile_merge, compile_rules
 
 if TYPE_CHECKING:
-    from processor.api import Codec, Enrich
+    from processor.api import Codec
     from processor.config import TopicConfig
     from processor.merge import Merge, Rules
 
@@ -20,14 +20,14 @@ class CompiledSettings(NamedTuple):
     key: KeyFields
     """The key fields; none where the key is explicit."""
     policy: MergePolicy
-    """How deltas merge."""
+    """Depth and rules of merging."""
     merge: Merge
     """The function that merges a delta by that policy."""
     rules: Rules | None
     """Sequence groups and merge rules; None without any."""
     preprocess: PreprocessAll | None
     """The preprocessors as one; None without any."""
-    enrich: Enrich | None
+    enrich: EnrichAll | None
     """The enrichers as one; None without any."""
 
 
@@ -70,10 +70,10 @@ def compile_settings(name: str, settings: TopicConfig, codec: Codec | None) -> C
         compile_merge(policy),
         rules,
         preprocessing(settings, name) if settings.preprocess else None,
-        enriching(settings.enrich, name) if settings.enrich else None,
+        enriching(settings, name) if settings.enrich else None,
     )
 
 
 def _is_bytes(settings: TopicConfig) -> bool:
-    """Whether messages are nothing but bytes: every one would be rejected for its key."""
+    """Return whether messages are nothing but bytes: every one would be rejected for its key."""
     return settings.message_type == "binary" or (settings.message_type == "protobuf" and not settings.message_schema)

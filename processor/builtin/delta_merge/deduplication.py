@@ -28,7 +28,7 @@ class Deduplicator:
         self._raised: set[bytes] = set()
 
     def is_duplicate(self, request: CommandHeaders) -> bool:
-        """Whether this command was taken before."""
+        """Return whether this command was taken before."""
         return not request.is_replay and request.sequence <= self._high(self._name(request))
 
     def take(self, request: CommandHeaders) -> None:
@@ -54,11 +54,24 @@ class Deduplicator:
 
     def came_in(self, request: CommandHeaders) -> bytes:
         """Return the partition where a forwarded record came in; empty for one that came in here."""
-        source = request.source
-        partition = source.split(b"/")[1] if source.startswith(self._rekeyed_from) else b""
-        # A source that no worker wrote is ignored: a mark's name may not grow by it.
-        return partition if partition.isdigit() and len(partition) <= _PARTITION_DIGITS_MAX else b""
+        return _came_in(request, self._rekeyed_from)
 
     def _name(self, request: CommandHeaders) -> bytes:
-        """A mark's name: `sequence/<partition where it came in, if not here>/<client>`."""
-        return b"sequence/%b/%b" % (self.came_in(request), request.client)
+        return mark_name(request, self._rekeyed_from)
+
+
+def mark_name(request: CommandHeaders, rekeyed_from: bytes) -> bytes:
+    """Return the name of a client's mark: `sequence/<partition where the record came in, if not here>/<client>`.
+
+    Args:
+        request: the headers of a record with a client.
+        rekeyed_from: the input topic and a `/`, with which the `source` of a forwarded record begins.
+    """
+    return b"sequence/%b/%b" % (_came_in(request, rekeyed_from), request.client)
+
+
+def _came_in(request: CommandHeaders, rekeyed_from: bytes) -> bytes:
+    source = request.source
+    partition = source.split(b"/")[1] if source.startswith(rekeyed_from) else b""
+    # A source that no worker wrote is ignored: a mark's name may not grow by it.
+    return partition if partition.isdigit() and len(partition) <= _PARTITION_DIGITS_MAX else b""

@@ -6,7 +6,8 @@ are checked once, in `init` or behind `if headers`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from processor.api import (
     Context,
@@ -21,6 +22,7 @@ from processor.api import (
     Stored,
     Value,
 )
+from processor.api.lazy_model import lazy_model
 from processor.builtin.delta_merge.acks import Acks
 from processor.builtin.delta_merge.batch import LOOK_BYTES, LOOK_RECORDS, read_states
 from processor.builtin.delta_merge.compiled_settings import compile_settings
@@ -33,7 +35,7 @@ from processor.builtin.delta_merge.record_change import RecordChange, StoredUnre
 from processor.builtin.delta_merge.redelivery import Redelivery
 from processor.builtin.messages import Messages
 from processor.builtin.placement import Placement, other_sow_key
-from processor.config import TopicConfig
+from processor.builtin.queue import QueueFiller, check_queue
 from processor.wire import heads
 from processor.wire.command import KEY_BYTES_MAX, CommandReader, is_delete_by_filter, kind_of
 from processor.wire.heads import EMPTY, INSERT_HEADERS, NO_BASE, VERSION_NAME, VERSIONS_MAX, version_headers
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from processor.api import Codec, Command
+    from processor.config import QueueConfig, TopicConfig
     from processor.wire.command import CommandHeaders
 
 # Stored(...) goes through a function written in Python; this makes the same tuple in half the time.
@@ -53,7 +56,7 @@ _new = tuple.__new__
 class DeltaMerge(Processor):
     """Holds the state of the world of one partition."""
 
-    settings_type = TopicConfig
+    settings_type = lazy_model("processor.config", "TopicConfig")
     is_repeatable = True
     implementation = "compiled code for plain deltas of JSON" if has_compiled else "Python"
     input: ClassVar[Input] = Input("publish", from_underlying=False)
@@ -79,41 +82,42 @@ class DeltaMerge(Processor):
     @classmethod
     def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:
         """Refuse settings that cannot be compiled."""
-        assert isinstance(settings, TopicConfig)
-        compile_settings(name, settings, codec)
+        compile_settings(name, cast("TopicConfig", settings), codec)
+
+    @classmethod
+    def check_queue(cls, name: str, settings: QueueConfig, codec: Codec | None) -> None:
+        """Refuse a queue whose filter cannot be used."""
+        check_queue(name, settings, codec)
 
     def init(self, context: Context, settings: BaseModel) -> None:
         """Compile the settings once.
 
         At most 30 attributes: Python looks up those of an object with more of them a good deal slower.
         """
-        assert isinstance(settings, TopicConfig)
+        topic = cast("TopicConfig", settings)  # Or an object with the same attributes, as on Spark.
         codec = self._codec = context.codec
-        self._context, self._settings = context, settings
+        self._context, self._settings = context, topic
         self._decode = codec.decode
-        compiled = self._plan = compile_settings(context.name, settings, codec)
-        self._key, self._changes = compiled.key, RecordChange(context, settings, compiled)
+        compiled = self._plan = compile_settings(context.name, topic, codec)
+        self._key, self._changes = compiled.key, RecordChange(context, topic, compiled)
         # Values that came out of messages need no checks; those that plug-ins and rules made do.
         is_decoded = compiled.rules is None and compiled.preprocess is None and compiled.enrich is None
         self._encode = codec.encode_decoded if is_decoded else codec.encode
-        self._nulls_missing = settings.null_policy == "ignore"
-        self._lifetime = Lifetime(settings.expiration)
-        self._requests = CommandReader(settings.default_command, codec.header_names)
+        self._nulls_missing = topic.null_policy == "ignore"
+        self._lifetime = Lifetime(topic.expiration)
+        self._requests = CommandReader(topic.default_command, codec.header_names)
         self._is_plain = not codec.uses_headers and compiled.preprocess is None
         own_topic = context.source_topic
         self._source = f"{own_topic}/{context.partition}/".encode()
         self._deduplicator = Deduplicator(context.marks, f"{own_topic}/".encode())
-        self._acks = Acks()
-        self._messages = Messages(codec, compiled.preprocess)
-        self._placement = Placement(context, settings, self._key, own_topic, self._messages.body)
+        self._acks, self._messages = Acks(), Messages(codec, compiled.preprocess)
+        self._placement = Placement(context, topic, self._key, own_topic, self._messages.body)
         self._redelivery = Redelivery(context, self._requests, self._deduplicator, self._acks, self._placement)
         self._by_filter = FilterDelete(context, self._deduplicator, self._acks, self._redelivery, self._delete_many)
         self._version_headers = version_headers()
-        self._merge_plain = (
-            plain_deltas(settings, codec, compiled, self._version_headers, self._placement)
-            if self._clock is None  # The fast path has one time for all records of a batch.
-            else None
-        )
+        self._queues = QueueFiller(context, self._source, topic) if context.queues else None
+        fast_path = plain_deltas(topic, codec, compiled, self._version_headers, self._placement)
+        self._merge_plain = fast_path if self._clock is None else None  # It has one time for all records of a batch.
         self._begin_batch({})
 
     def process(self, records: Sequence[Record]) -> None:
@@ -138,12 +142,17 @@ class DeltaMerge(Processor):
         came, states = read_states(self._context.state, records)
         self._begin_batch(states)
         is_again = records[0].offset <= self._redelivery.until
+        take: Callable[[Record], int] = self._take_or_reject
+        if is_again:
+            take = partial(self._take_or_reject, take=self._take_again)
+        if self._queues is not None:
+            take = self._queues.follow(came, self._sow, take)
         try:
             if self._merge_plain is None or is_again:
-                taken, made_bytes = self._merge_each(came, self._take_again if is_again else None), 0
+                taken, made_bytes = self._merge_each(came, take), 0
             else:
                 taken, made_bytes = self._merge_plain(
-                    came, states, self._changed, self._sow, self._delta, self._take_or_reject, self._context.is_full
+                    came, states, self._changed, self._sow, self._delta, take, self._context.is_full
                 )
         except ByFilter as command:
             self._end_batch(None)
@@ -151,7 +160,7 @@ class DeltaMerge(Processor):
         self._end_batch(made_bytes)
         return records[taken:]
 
-    def _merge_each(self, records: Sequence[Record], take: Callable[[Record], None] | None) -> int:
+    def _merge_each(self, records: Sequence[Record], take: Callable[[Record], int]) -> int:
         """Merge records in parts, until the batch is full; return how many were merged."""
         look_bytes, clock = LOOK_BYTES, self._clock
         for number, record in enumerate(records):
@@ -161,7 +170,7 @@ class DeltaMerge(Processor):
                     return number
             if clock is not None:
                 self._now_ms = clock(record)
-            self._take_or_reject(record, take)
+            take(record)
         return len(records)
 
     def rejected(self, record: Record, error: RecordRejected) -> None:
@@ -173,8 +182,7 @@ class DeltaMerge(Processor):
         """Expire due records, in order of due time; not before every record published in time has been seen."""
         if self._by_filter.is_running:
             return self._by_filter.go_on()
-        due = self._context.state.due(self._context.stream_time_ms, EXPIRED_MAX)
-        if due:
+        if due := self._context.state.due(self._context.stream_time_ms, EXPIRED_MAX):
             self._begin_batch(dict(due))
             for key, stored in due:
                 self._expire(key, stored)
@@ -193,12 +201,11 @@ class DeltaMerge(Processor):
         """Hand over states and outputs; `more_bytes` were made in other ways, None: they were not counted."""
         context = self._context
         context.state.put_many(self._changed)
-        if more_bytes is None:
-            context.forward_many("sow", self._sow)
-            context.forward_many("delta", self._delta)
-        else:
-            context.forward_many("sow", self._sow, self._made_bytes + more_bytes)
-            context.forward_many("delta", self._delta, 0)
+        size_bytes = None if more_bytes is None else self._made_bytes + more_bytes
+        context.forward_many("sow", self._sow, size_bytes)
+        context.forward_many("delta", self._delta, None if size_bytes is None else 0)
+        if self._queues is not None:
+            self._queues.fill(self._sow)
 
     def _take_or_reject(self, record: Record, take: Callable[[Record], None] | None = None) -> int:
         """Carry out or reject a command; return the bytes of all outputs made in this way since the batch began."""
@@ -241,8 +248,8 @@ class DeltaMerge(Processor):
                 return
         old = self._stored[key]
         if old is None:
-            # A command that expects a record here is not for the one of the key's own partition: it is refused below.
-            if request.expect_version < 1 and (own_key := self._placement.elsewhere(key)) is not None:
+            # A heal of a copy here is not for the record in the key's own partition: it is refused below.
+            if not request.is_for_copy and (own_key := self._placement.elsewhere(key)) is not None:
                 self._placement.forward(record, own_key, request)
                 self._context.count("moved")
                 return
@@ -252,7 +259,7 @@ class DeltaMerge(Processor):
             old = None
         if headers and 0 <= request.expect_version != (0 if old is None else old[0]):
             self._context.count("conflict")
-            self._acks.refused(request, key, "conflict")
+            self._acks.refused(request, key, old)
             return
         deleted = self._apply(record, key, old, request)
         if headers:
@@ -292,7 +299,7 @@ class DeltaMerge(Processor):
         """Replace or merge a record; write it to `sow` and its change to `delta`."""
         codec, enrich, is_delta = self._codec, self._plan.enrich, command == "delta_publish"
         if enrich is not None:
-            body = enrich(body, self._changes.before(old, command))
+            body = enrich(body, self._changes.before(old, command), is_delta)
             self._key.check(key, body, self._nulls_missing and is_delta)
         is_completed = not is_delta and codec.can_delta and self._changes.add_key_field(key, old, body)
         headers: Headers
@@ -336,7 +343,7 @@ class DeltaMerge(Processor):
                     self._context.count("unreadable_replaced")
                 data = codec.encode_decoded(merged)  # All that is new in it was checked with the delta.
             else:
-                data = value = self._whole(record, request, body)
+                data = value = self._messages.whole(record, request, body, is_enriched=enrich is not None)
         except TypeError as error:
             if is_completed:
                 raise RecordRejected("missing_key", f"no {self._key.pointers[0]} in the message: {error}") from None
@@ -351,13 +358,6 @@ class DeltaMerge(Processor):
         source_offset = record.offset if self._settings.source_header else -1
         new = _new(Stored, (version, data, expires_at_ms, source_offset, expiration))
         self._stored[key] = self._changed[key] = new
-
-    def _whole(self, record: Record, request: CommandHeaders, body: Value) -> bytes:
-        """Return the message of a type without deltas: as it came, unless a plug-in changed it."""
-        if request.remove is not None:
-            raise RecordRejected("bad_header", "header remove: messages of this type are published whole")
-        assert record.value is not None
-        return record.value if self._plan.preprocess is None and self._plan.enrich is None else self._encode(body)
 
     def _delete(self, record: Record, key: bytes, old: Stored | None, request: CommandHeaders) -> int:
         """Remove a record, if there is one; return how many."""

@@ -39,7 +39,7 @@ Take: TypeAlias = Callable[[Record], int]
 """Carries out any command; returns the bytes of the outputs that it has made in this batch."""
 
 IsFull: TypeAlias = Callable[[int], bool]
-"""Whether a batch should end: takes the bytes of the outputs that it has made."""
+"""True if a batch should end: takes the bytes of the outputs that it has made."""
 
 MergeBatch: TypeAlias = Callable[
     [

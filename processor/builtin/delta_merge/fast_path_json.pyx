@@ -29,7 +29,6 @@ from processor.builtin.delta_merge.json_text cimport Edit, Member, Seen, grown, 
 cdef enum:
     # With more than these a record is left to `take`, which has no such limits.
     MEMBERS_MAX = 4096  # of the objects of a record that its delta reaches into
-    EDITS_MAX = 256
     LOOKS_MAX = 16384  # at members in search of names: what a delta names times what is there, at the worst
     # Each level that a delta reaches down reads again what is inside it: this often both texts, and so many bytes.
     READS_MAX = 4
@@ -44,23 +43,6 @@ cdef enum:
 
 cdef class CompiledDeltas:
     """`MergeBatch` of one partition of a topic: for one caller at a time, as what it has of a record is kept here."""
-
-    cdef object read, write, survives, stored, new, empty, insert_headers, version_name
-    cdef bytes name
-    cdef list version_headers
-    cdef Py_ssize_t bytes_max, key_bytes_max, depth_max
-    cdef bint keeps_nulls, ignores_nulls
-    cdef uint32_t partition, partitions
-    # Of the record at hand.
-    cdef Member *members
-    cdef Py_ssize_t members_used, members_room
-    cdef Edit edits[EDITS_MAX]
-    cdef Py_ssize_t edits_used, looks, bytes_readable
-    cdef Py_ssize_t made_bytes, work  # Of the batch at hand.
-    cdef char *delta_text
-    cdef Py_ssize_t delta_used, delta_room
-    cdef text key
-    cdef Py_ssize_t key_size
 
     def __cinit__(self):
         self.members = NULL
@@ -176,13 +158,13 @@ cdef class CompiledDeltas:
         return True
 
     cdef bint is_own(self, bytes key) noexcept:
-        """Whether a new key belongs to this partition."""
+        """Return whether a new key belongs to this partition."""
         if self.partitions == 1:
             return True
         return (murmur2(PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)) & 0x7FFFFFFF) % self.partitions == self.partition
 
     cdef bint is_plain_state(self, object old) except -1:
-        """Whether nothing but its record is to be kept: it does not expire, and has no time to live of its own."""
+        """True if nothing but its record is to be kept: it does not expire, and has no time to live of its own."""
         if not PyTuple_Check(old) or PyTuple_GET_SIZE(old) != 5:
             return False
         if not PyBytes_CheckExact(<object>PyTuple_GET_ITEM(old, 1)):
@@ -221,13 +203,17 @@ cdef class CompiledDeltas:
 
     cdef bint merge(self, bytes record, bytes delta) except -1:
         """Find the edits that a delta makes to a record, and write the delta of the changes."""
-        cdef text old = PyBytes_AS_STRING(record)
-        cdef text new = PyBytes_AS_STRING(delta)
+        return self.merge_texts(
+            PyBytes_AS_STRING(record), PyBytes_GET_SIZE(record), PyBytes_AS_STRING(delta), PyBytes_GET_SIZE(delta)
+        )
+
+    cdef bint merge_texts(self, text old, Py_ssize_t old_size, text new, Py_ssize_t new_size) except -1:
+        """`merge` of texts that are not objects of Python."""
         self.members_used = self.edits_used = self.looks = self.delta_used = 0
-        self.bytes_readable = READS_MAX * (PyBytes_GET_SIZE(record) + PyBytes_GET_SIZE(delta)) + READ_BYTES_FREE
+        self.bytes_readable = READS_MAX * (old_size + new_size) + READ_BYTES_FREE
         if new[0] != b'{':
             return False
-        if not self.fold(old, old + PyBytes_GET_SIZE(record), new, new + PyBytes_GET_SIZE(delta), True):
+        if not self.fold(old, old + old_size, new, new + new_size, True):
             return False
         self.write_text(b"}", 1)
         return True
@@ -327,7 +313,7 @@ cdef class CompiledDeltas:
     cdef Py_ssize_t find(
         self, Py_ssize_t first, Py_ssize_t count, text name, Py_ssize_t size, Py_ssize_t *place
     ) noexcept:
-        """Which member has a name, -1 if none; from `place` on, as deltas mostly name members in the record's order."""
+        """The member with a name, -1 if none; from `place` on, as deltas mostly name members in the record's order."""
         cdef Py_ssize_t tried, number = place[0]
         for tried in range(count):
             if number >= count:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 from processor.api import Record, RecordRejected
 from processor.builtin.rejection import rejection
 from processor.errors import ConfigurationError, PartitionHeld, Stop
-from processor.filter import RecordMetadata, compile_filter
 from processor.wire.command import filter_text, has_filter, without_filter
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ class FilterDelete:
 
     @property
     def is_running(self) -> bool:
-        """Whether the input waits for it."""
+        """True if the input waits for it."""
         return self._current is not None and not self._current.is_done
 
     def take(self, command: ByFilter, records: Sequence[Record]) -> Sequence[Record]:
@@ -178,6 +177,8 @@ class FilterDelete:
 
     def _matching(self, deletion: _Deletion, rows: list[tuple[bytes, Stored]]) -> Iterator[tuple[bytes, Stored]]:
         """The records of a piece that are to be deleted."""
+        from processor.filter import RecordMetadata  # noqa: PLC0415 - as in `_compiled`
+
         selected, context = deletion.filter, self._context
         decode, matches, name = context.codec.decode_own, selected.matches, context.name
         facts = RecordMetadata(topic=name, now_ms=deletion.record.timestamp_ms)
@@ -214,6 +215,8 @@ class FilterDelete:
 
 def _compiled(record: Record, request: CommandHeaders) -> Filter:
     """The filter of a command."""
+    from processor.filter import compile_filter  # noqa: PLC0415 - rare, and costly to import on Spark
+
     if record.value is not None or request.sow_key is not None:
         what = "header sow_key" if record.value is None else "a message"
         raise RecordRejected("bad_header", f"header filter and {what}: delete by filter, or by key or message")

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from processor.api import Command, Enrich, Preprocessed, RecordRejected, Value
+from processor.api import Command, Preprocessed, RecordRejected, Value
 from processor.config.suggestions import unknown_name
 from processor.entry_points import find_installed, installed_names, load_installed
 from processor.errors import ConfigurationError, Stop
@@ -27,6 +27,9 @@ ENRICHERS: Final = "sowstream.enrichers"
 PreprocessAll: TypeAlias = Callable[[Value, Command], Preprocessed]
 """The preprocessors of a topic as one function of the message and its command."""
 
+EnrichAll: TypeAlias = Callable[[Value, Value | None, bool], Value]
+"""The enrichers of a topic as one function of the message, the stored record, and whether the message is a delta."""
+
 
 class Hook(NamedTuple):
     """One preprocessor or enricher of a topic."""
@@ -36,6 +39,12 @@ class Hook(NamedTuple):
     function: Callable[..., Value]
     """The function that it made with its settings: a `Preprocess` or an `Enrich`."""
 
+    @property
+    def takes_is_delta(self) -> bool:
+        """True for the product's own enricher: it takes a third argument, and leaves the stored record as it is."""
+        # By attribute: its module brings the filter language, which most topics and Spark's executors do without.
+        return getattr(self.function, "takes_is_delta", False)
+
 
 def preprocessing(settings: TopicConfig, topic: str) -> PreprocessAll:
     """The preprocessors of a topic as one function, which rejects the message that one of them fails on.
@@ -43,7 +52,7 @@ def preprocessing(settings: TopicConfig, topic: str) -> PreprocessAll:
     Raises:
         ConfigurationError: one is not installed, does not take its settings, or needs other settings of the topic.
     """
-    hooks = _load(PREPROCESSORS, "preprocessor", settings.preprocess, topic)
+    hooks = [_load(PREPROCESSORS, "preprocessor", config, settings, topic) for config in settings.preprocess]
     _check_needs(hooks, settings, topic)
 
     def preprocess(message: Value, command: Command) -> Preprocessed:
@@ -57,16 +66,21 @@ def preprocessing(settings: TopicConfig, topic: str) -> PreprocessAll:
     return preprocess
 
 
-def enriching(configs: Sequence[StepConfig], topic: str) -> Enrich:
+def enriching(settings: TopicConfig, topic: str) -> EnrichAll:
     """Return the enrichers of a topic as one function, which rejects the message that one of them fails on.
 
     Raises:
         ConfigurationError: as `preprocessing`.
     """
-    hooks = _load(ENRICHERS, "enricher", configs, topic)
+    hooks = [_load(ENRICHERS, "enricher", config, settings, topic) for config in settings.enrich]
+    if len(hooks) == 1 and hooks[0].takes_is_delta:
+        return hooks[0].function
 
-    def enrich(message: Value, previous: Value | None) -> Value:
+    def enrich(message: Value, previous: Value | None, is_delta: bool) -> Value:
         for hook in hooks:
+            if hook.takes_is_delta:
+                message = hook.function(message, previous, is_delta)  # It leaves the stored record as it is.
+                continue
             # Each gets its own copy: a hook may change it, and the next one must see the record.
             previous_copy = previous if hook is hooks[-1] else copy.deepcopy(previous)
             message = _object(hook, _run(hook, message, previous_copy))
@@ -103,11 +117,8 @@ def _check_needs(hooks: Sequence[Hook], settings: TopicConfig, topic: str) -> No
                 )
 
 
-def _load(group: str, noun: str, configs: Sequence[StepConfig], topic: str) -> list[Hook]:
-    return [Hook(config.use, _make(group, noun, config.use, config.settings, topic)) for config in configs]
-
-
-def _make(group: str, noun: str, name: str, settings: dict[str, Any], topic: str) -> Callable[..., Value]:
+def _load(group: str, noun: str, config: StepConfig, settings: TopicConfig, topic: str) -> Hook:
+    name = config.use
     installed = installed_names(group)
     if name not in installed:
         raise ConfigurationError(f"{topic}: {unknown_name(noun, name, installed)}; is its package installed?")
@@ -117,11 +128,18 @@ def _make(group: str, noun: str, name: str, settings: dict[str, Any], topic: str
     except ConfigurationError as error:
         raise ConfigurationError(f"{topic}: {error}") from error
     try:
-        function = factory(**settings)
-    except ConfigurationError:
-        raise
+        function = factory(**config.settings, **_merge_settings(factory, settings))
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{topic}: {noun} {name!r}: {error}") from error
     except Exception as error:
         raise ConfigurationError(f"{topic}: {noun} {name!r} does not take its settings: {error}") from error
     if not callable(function):
         raise ConfigurationError(f"{topic}: {noun} {name!r} ({point.value}) made no function of its settings")
-    return function  # type: ignore[no-any-return]
+    return Hook(name, function)
+
+
+def _merge_settings(factory: object, settings: TopicConfig) -> dict[str, Any]:
+    """The settings by which deltas merge, for a factory that asks for them."""
+    if not getattr(factory, "takes_merge_settings", False):
+        return {}
+    return {"null_policy": settings.null_policy, "merge_depth": settings.merge_depth}

@@ -19,6 +19,9 @@ result: removed fields             left                        left             
 result: limits of size             left                        left, and those at its top  left
 =================================  ==========================  ==========================  =============================
 
+Spark's compiled `spark_integration/merge/batch/runs/json_runs.pyx` takes the commands of `fast_path_json.pyx`; also
+full records, and the headers `command`, `client`, `sequence`, `ack_type` and `command_id`.
+
 Tests: `tests/builtin/test_fast_path.py` compares both ways of the worker with the merge in parts,
 `tests/builtin/test_compiled_*.py` the compiled one with the one in Python, `tests/spark/test_merge_batch_fold.py`
 Spark's with a worker, and `tests/builtin/test_plain.py` the loops with the functions below.
@@ -37,20 +40,20 @@ if TYPE_CHECKING:
 
 
 def only_merges(settings: TopicConfig) -> bool:
-    """Whether a topic's settings ask for nothing but merging: no rule, no plug-in, no expiration, no source."""
+    """Return whether a topic's settings ask for nothing but merging: no rule, no plug-in, no expiration, no source."""
     does_more = settings.merge_rules or settings.sequence_groups or settings.preprocess or settings.enrich
     return not does_more and settings.expiration is None and not settings.source_header
 
 
 def is_plain_topic(settings: TopicConfig, codec: Codec, key: KeyFields) -> bool:
-    """Whether a worker may merge the plain commands of a topic on its fast path."""
+    """Return whether a worker may merge the plain commands of a topic on its fast path."""
     has_plain_type = codec.can_delta and not codec.uses_headers and not codec.completes
     has_plain_command = settings.default_command == "delta_publish"
     return only_merges(settings) and has_plain_type and has_plain_command and key.only_name is not None
 
 
 def is_plain_command(record: Record, settings: TopicConfig) -> bool:
-    """Whether a record is a delta without headers, with a key and within the limits of size."""
+    """Return whether a record is a delta without headers, with a key and within the limits of size."""
     key, value, headers, _, _ = record
     if headers or key is None or value is None:
         return False
@@ -58,5 +61,5 @@ def is_plain_command(record: Record, settings: TopicConfig) -> bool:
 
 
 def is_plain_state(stored: Stored | None) -> bool:
-    """Whether the record that a command meets never expires and has no time to live of its own."""
+    """Return whether the record that a command meets never expires and has no time to live of its own."""
     return stored is None or not (stored.expires_at_ms or stored.expiration)

@@ -49,7 +49,7 @@ class Redelivery:
         """Offset of the last record that is in SOW; -1 where nothing comes again."""
 
     def is_done(self, record: Record) -> bool:
-        """Whether a record has had its effect; if so, it is answered.
+        """Return whether a record has had its effect; if so, it is answered.
 
         Raises:
             RecordRejected: it was rejected before, and is again.
@@ -74,7 +74,7 @@ class Redelivery:
         return True
 
     def _was_forwarded(self, key: bytes) -> bool:
-        """Whether a record of a key was sent to the key's own partition: none of its records is in SOW here.
+        """Return whether a record of a key was sent to the key's own partition: none of its records is in SOW here.
 
         Raises:
             RecordRejected: it was rejected there and then, and is again.
@@ -84,7 +84,7 @@ class Redelivery:
         return self._placement.elsewhere(key) is not None
 
     def changed_by(self, offset: int) -> int:
-        """How many records an input record had changed that comes again."""
+        """Number of records that a redelivered input record had changed."""
         return len(self._applied.get(offset, ()))
 
     def changed_after(self, offset: int) -> frozenset[bytes]:
@@ -99,7 +99,7 @@ class Redelivery:
                 self._acks.succeeded(request, key, "duplicate", records_deleted=0 if is_delete else None)
                 return
             if request.expect_version >= 0:
-                self._acks.refused(request, key, "conflict")
+                self._acks.refused(request, key, self._context.state.get_many([key])[key])
                 return
             if not is_delete or request.sow_key not in (None, key):
                 # The reason depended on the record of that time and cannot be found again.
