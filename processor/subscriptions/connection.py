@@ -1,46 +1,34 @@
-"""The queue of one subscriber: the messages of all its subscriptions, in order, until it takes them."""
+"""One subscriber: the messages of all its subscriptions, in order, until it takes them."""
 
 from __future__ import annotations
 
-from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final
 
-from processor.errors import ConfigurationError, SowstreamError, SubscriberTooSlow
+from processor.errors import ConfigurationError, SowstreamError
 from processor.subscriptions.focus import focus_of
-from processor.subscriptions.message import Message
+from processor.subscriptions.grouping import Grouping
+from processor.subscriptions.message import PAUSE_MESSAGE, Message
+from processor.subscriptions.message_queue import MessageQueue, QueuedEnd, QueuedSnapshot
+from processor.subscriptions.replace import focus_keys, owned_records, replaced, withdrawn
+from processor.subscriptions.resume import Bookmark, bookmark_of, refusal, resumed
 from processor.subscriptions.share import Addressed
-from processor.subscriptions.subscription import EngineSubscription
+from processor.subscriptions.subscription import EngineSubscription, too_slow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from processor.subscriptions.conflation.deadlines import Deadlines
     from processor.subscriptions.current_records import CurrentRecords
+    from processor.subscriptions.history import UpdateHistory
     from processor.subscriptions.routes import Routes
     from processor.subscriptions.share import Sharing
     from processor.subscriptions.spec import SubscriptionSpec
+    from processor.subscriptions.topic import ParsedRecord
     from processor.subscriptions.update import Update
 
 QUEUE_MAX: Final = 10_000
 """Messages that wait for a subscriber; further updates are conflated, per key."""
-
-
-class _Snapshot(NamedTuple):
-    """A snapshot that waits, or the rest of one that was taken in part."""
-
-    subscription: EngineSubscription
-    messages: Iterator[Message]
-
-
-class _End(NamedTuple):
-    """The error that ended a subscription, behind all its messages."""
-
-    subscription: EngineSubscription
-    error: SowstreamError
-
-
-_Queued: TypeAlias = "Message | _Snapshot | _End"
 
 
 class Connection:
@@ -53,18 +41,31 @@ class Connection:
         deadlines: Deadlines[EngineSubscription],
         sharing: Sharing,
         queue_max: int,
+        *,
+        queue_bytes: int | None = None,
+        on_waiting: Callable[[], None] | None = None,
+        history: UpdateHistory | None = None,
+        scan_max: int | None = None,
     ) -> None:
         """Begin without a subscription.
 
         Args:
             records: the records of the topic.
-            routes: the engine's routes, for the subscriptions of this subscriber.
-            deadlines: the engine's deadlines, for those that hold updates until a time.
+            routes: the engine's routes.
+            deadlines: the engine's deadlines, of subscriptions that hold updates until a time.
             sharing: joins messages that are for several subscriptions.
             queue_max: with so many messages waiting, updates are conflated.
+            queue_bytes: with messages of so many bytes waiting, too; None: no limit.
+            on_waiting: called when a message begins to wait.
+            history: the last updates of the topic, for subscriptions that are resumed.
+            scan_max: records without a match that one `take` looks at; None: no limit.
         """
         self.queue_max: Final = queue_max
         """With so many messages waiting, updates are conflated."""
+        self.ended_id: str | None = None
+        """The subscription that ended with the error that `take` raised last."""
+        self._history = history
+        self._scan_max = scan_max
         self._records = records
         self._routes = routes
         self._deadlines = deadlines
@@ -73,24 +74,29 @@ class Connection:
         self._numbered = 0
         self._sends_ids = False
         self._unnamed: EngineSubscription | None = None  # The one that messages without `sub_ids` are for.
-        self._queue: deque[_Queued] = deque()
+        self._queue = MessageQueue(queue_max, queue_bytes, on_waiting)
         self._unshared: list[Addressed] = []  # The messages of the update in hand, by subscription.
         self._holding: dict[EngineSubscription, None] = {}  # Those that hold updates until there is room.
         self._late: dict[EngineSubscription, None] = {}  # Those whose time has come, for which there is no room.
 
     @property
     def is_full(self) -> bool:
-        """Whether so many messages wait that updates are conflated."""
-        return len(self._queue) >= self.queue_max
+        """True if so many messages wait that updates are conflated."""
+        return self._queue.is_full
+
+    @property
+    def waiting_bytes(self) -> int:
+        """The size of the records whose messages wait, encoded."""
+        return self._queue.waiting_bytes
 
     @property
     def has_waiting(self) -> bool:
-        """Whether `take` would return a message or raise."""
-        return bool(self._queue) or any(subscription.waits_for_room for subscription in self._holding)
+        """True if `take` would return a message or raise."""
+        return bool(self._queue.entries) or any(subscription.waits_for_room for subscription in self._holding)
 
     @property
     def held_since_ms(self) -> int | None:
-        """When the oldest conflation interval began; None if none runs, or there is no room to send at its end."""
+        """Begin of the oldest conflation interval; None if none runs, or there is no room to send at its end."""
         if self.is_full:
             return None
         began = [subscription.began_ms for subscription in self._subscriptions.values()]
@@ -118,21 +124,110 @@ class Connection:
         while sub_id is None or sub_id in self._subscriptions:
             self._numbered += 1
             sub_id = str(self._numbered)
+        subscription, records = self._begin(spec, sub_id, None if resumes else self._records.wall_ms())
+        if spec.snapshot:
+            subscription.is_catching_up = True
+            snapshot = spec.builder.snapshot(records, (sub_id,) if self._sends_ids else ())
+            self._queue.append(QueuedSnapshot(subscription, snapshot))
+        subscription.low = None if spec.snapshot else self._records.positions_now
+        return subscription
+
+    def resume(self, spec: SubscriptionSpec, sub_id: str, bookmark: Bookmark) -> EngineSubscription | str:
+        """Go on with a subscription from a bookmark: deliver the changes since then, and then updates.
+
+        Returns:
+            The subscription, or the reason for which it cannot be resumed.
+
+        Raises:
+            SowstreamError: a record cannot be parsed, or a third party's function raised.
+        """
+        if (reason := refusal(spec, self._history, bookmark)) is not None:
+            return reason
+        assert self._history is not None
+        assert sub_id not in self._subscriptions
+        self._sends_ids = True
+        subscription, _ = self._begin(spec, sub_id, None, has_records=True)
+        self._catch_up(subscription, resumed(spec, subscription, self._records, self._history, bookmark))
+        subscription.low = bookmark.low
+        return subscription
+
+    def replace(self, subscription: EngineSubscription, spec: SubscriptionSpec) -> EngineSubscription:
+        """Change the request of a subscription in one step: only what leaves the focus and what enters it is sent.
+
+        Raises:
+            ConfigurationError: the messages of the old or the new request are about groups.
+            SowstreamError: a record cannot be parsed, or a third party's function raised; nothing has changed.
+        """
+        if subscription.grouping is not None or spec.grouping is not None:
+            raise ConfigurationError(
+                "a subscription with a projection cannot be replaced; end it, and begin another one"
+            )
+        records, held = self._records, subscription.held
+        had = focus_keys(subscription.spec, subscription, records)
+        fresh, _ = self._begin(spec, subscription.sub_id, None, has_records=True, replaces=subscription)
+        has = focus_keys(spec, fresh, records)
+        messages = replaced(subscription.spec, spec, held=held, had=had, has=has, records=records)
+        self._catch_up(fresh, messages)
+        return fresh
+
+    def withdraw(self, subscription: EngineSubscription) -> bool:
+        """End a subscription whose records may not be seen any more: each leaves with the reason `entitlement`.
+
+        Returns:
+            Whether messages wait for it.
+        """
+        owned = owned_records(subscription, self._records)
+        self._remove(subscription)
+        dropped = self._drop_messages(subscription)
+        if not owned and not dropped:
+            return False
+        self._catch_up(subscription, withdrawn(subscription, owned, dropped))
+        return True
+
+    def forget_messages(self, subscription: EngineSubscription) -> bool:
+        """Drop the messages that wait for a subscription; returns whether there were any, or a snapshot."""
+        return bool(self._drop_messages(subscription)) or subscription.is_catching_up
+
+    def bookmark(self, subscription: EngineSubscription) -> Bookmark | None:
+        """The bookmark behind the messages that were taken; None: the snapshot was not, so there is none yet."""
+        is_idle = not self._queue.entries and not subscription.is_catching_up
+        return bookmark_of(subscription, self._history, self._records.positions_now, is_idle=is_idle)
+
+    def _begin(
+        self,
+        spec: SubscriptionSpec,
+        sub_id: str,
+        over_ms: int | None,
+        *,
+        has_records: bool = False,
+        replaces: EngineSubscription | None = None,
+    ) -> tuple[EngineSubscription, Iterable[ParsedRecord]]:
+        """Begin to deliver updates to a subscription; arguments as `focus_of`; returns it with the records in focus."""
         current = self._records
-        over_ms = None if resumes else current.wall_ms()
-        focus = focus_of(spec, current, over_ms)
-        records = focus.load(current.matching(spec, over_ms), received=spec.counts_as_received)
-        subscription = EngineSubscription(current.topic, sub_id, spec, focus, current.find)
+        grouping, rows = None, spec
+        if spec.grouping is not None:
+            grouping, rows = Grouping(spec.grouping, current.wall_ms), spec.of_rows()
+            grouping.load(current.selected(spec.filter, over_ms))
+            current, over_ms = grouping.rows, None
+        focus = focus_of(rows, current, over_ms, has_records=has_records)
+        matching = current.matching(rows, over_ms, self._scan_max)
+        records = focus.load(matching, received=has_records or spec.counts_as_received)
+        subscription = EngineSubscription(current.topic, sub_id, spec, focus, current.find, grouping)
         records = subscription.load(records)
+        if replaces is not None:
+            self._remove(replaces)
         self._subscriptions[sub_id] = subscription
         if not self._sends_ids:
             self._unnamed = subscription
         if spec.live:
             self._routes.add(subscription, self)
-        if spec.snapshot:
-            ids = (sub_id,) if self._sends_ids else ()
-            self._queue.append(_Snapshot(subscription, spec.builder.snapshot(records, ids)))
-        return subscription
+        return subscription, records
+
+    def _catch_up(self, subscription: EngineSubscription, messages: Iterator[Message]) -> None:
+        """Queue the messages that lead a subscriber to the records of now."""
+        ids = (subscription.sub_id,) if self._sends_ids else ()
+        subscription.is_catching_up = True
+        self._queue.append(QueuedSnapshot(subscription, (message.addressed(ids) for message in messages)))
 
     def unsubscribe(self, subscription: EngineSubscription) -> None:
         """End a subscription at once: its waiting messages are dropped, and its error if it has ended with one."""
@@ -141,29 +236,30 @@ class Connection:
             self._drop_messages(subscription)
 
     def take(self, messages_max: int) -> list[Message]:
-        """Take the next messages, at most so many; none if none waits.
+        """Take the next messages, at most so many; none if none waits, or none was found within `scan_max`.
 
         Raises:
             SowstreamError: a subscription has ended with it; the others go on.
         """
         taken: list[Message] = []
         while (room := messages_max - len(taken)) > 0:
-            if not self._queue:
+            if not self._queue.entries:
                 if not self._release_next():
                     break
                 continue
-            first = self._queue[0]
+            first = self._queue.entries[0]
             if isinstance(first, Message):
                 taken.append(first)
-                self._queue.popleft()
-            elif isinstance(first, _End):
+                self._queue.pop()
+            elif isinstance(first, QueuedEnd):
                 if taken:
                     break  # These messages came before the end.
-                self._queue.popleft()
+                self._queue.pop()
                 self._schedule_late()
+                self.ended_id = first.subscription.sub_id
                 raise first.error
-            else:
-                self._take_snapshot(first, room, taken)
+            elif not self._take_snapshot(first, room, taken):
+                break
         self._schedule_late()
         return taken
 
@@ -187,21 +283,21 @@ class Connection:
             True for the first message of an update that other subscriptions may share: `share` must be called when all
             of them have seen the update.
         """
-        queue, unshared = self._queue, self._unshared
+        unshared = self._unshared
         is_first = not unshared
         try:
-            for change in subscription.focus.changes(update, was=was, now=now):
-                is_full = len(queue) >= self.queue_max
+            for change in subscription.changes(update, was=was, now=now):
+                is_full = self._queue.is_full
                 message = subscription.changed(change, now_ms, is_full=is_full)
                 if message is None:
                     if subscription.waiting:
                         self._schedule(subscription)
                 elif is_full:
-                    raise self._too_slow(subscription)
+                    raise too_slow(subscription, self.queue_max)
                 elif self._sends_ids:
                     unshared.append(Addressed(subscription, change.update, message))
                 else:
-                    queue.append(message)
+                    self._queue.append(message, len(change.update.new.value or b""))
         except SowstreamError as error:
             self.fail(subscription, error)
         return is_first and bool(unshared)
@@ -209,7 +305,9 @@ class Connection:
     def share(self) -> None:
         """Queue the messages of the update in hand, which all subscriptions have seen."""
         unshared, self._unshared = self._unshared, []
-        self._queue.extend(self._sharing.messages(unshared))
+        size = len(unshared[0].update.new.value or b"")
+        for message in self._sharing.messages(unshared):
+            self._queue.append(message, size)
 
     def release_due(self, subscription: EngineSubscription, now_ms: int) -> None:
         """Queue the held updates of a subscription that are due, as far as there is room."""
@@ -221,20 +319,15 @@ class Connection:
     def fail(self, subscription: EngineSubscription, error: SowstreamError) -> None:
         """End a subscription with an error, which `take` raises behind the messages before it."""
         self._remove(subscription)
-        self._queue.append(_End(subscription, error))
-
-    def _too_slow(self, subscription: EngineSubscription) -> SubscriberTooSlow:
-        return SubscriberTooSlow(
-            f"subscription {subscription.sub_id} to {self._records.topic.name}: {self.queue_max:,} messages wait to be "
-            "taken, and with conflation=none none of them may be folded; read faster, or leave the option out"
-        )
+        self._queue.append(QueuedEnd(subscription, error))
 
     def _schedule(self, subscription: EngineSubscription) -> None:
         """Let a subscription that holds updates send them later: at a time, or when there is room."""
         if subscription.interval_ms is None:
             self._holding[subscription] = None
+            self._queue.notify()
         elif (due_ms := subscription.due_ms) is not None:
-            if len(self._queue) >= self.queue_max:
+            if self.is_full:
                 self._late[subscription] = None
             elif subscription not in self._deadlines:
                 self._deadlines.put(subscription, due_ms)
@@ -255,28 +348,32 @@ class Connection:
             if self._routes.remove(subscription):
                 self._deadlines.discard(subscription)
 
-    def _drop_messages(self, subscription: EngineSubscription) -> None:
+    def _drop_messages(self, subscription: EngineSubscription) -> list[Message]:
         """Drop the messages for a subscription alone, and take its name from messages for others too."""
-        left = [_without(waiting, subscription, self._unnamed) for waiting in self._queue]
-        self._queue = deque(waiting for waiting in left if waiting is not None)
+        dropped = self._queue.drop(subscription, self._unnamed)
         self._schedule_late()
+        return dropped
 
-    def _take_snapshot(self, waiting: _Snapshot, room: int, taken: list[Message]) -> None:
-        """Take messages from a snapshot, which is first in the queue; an error in it takes its place."""
+    def _take_snapshot(self, waiting: QueuedSnapshot, room: int, taken: list[Message]) -> bool:
+        """Take messages from the first snapshot; its error takes its place. Returns False where it pauses."""
         subscription, messages = waiting
         before = len(taken)
         try:
             for message in islice(messages, room):
-                taken.append(message)  # noqa: PERF402 - the messages before an error are kept.
+                if message is PAUSE_MESSAGE:
+                    return False
+                taken.append(message)
         except SowstreamError as error:
             self._remove(subscription)
             self._drop_messages(subscription)  # They are updates of records that the subscriber does not have.
-            self._queue.appendleft(_End(subscription, error))
-            return
+            self._queue.put_first(QueuedEnd(subscription, error))
+            return True
         if len(taken) - before < room:
-            self._queue.popleft()
+            self._queue.pop()
+            subscription.is_catching_up = False
             if not subscription.is_live:
                 self._remove(subscription)
+        return True
 
     def _release_next(self) -> bool:
         """Queue the update of one key that was held until there is room; False if there was none."""
@@ -297,17 +394,6 @@ class Connection:
             self.fail(subscription, error)
             return False
         if message is not None:
-            self._queue.append(message.addressed((subscription.sub_id,)) if self._sends_ids else message)
+            one = message.addressed((subscription.sub_id,)) if self._sends_ids else message
+            self._queue.append(one, subscription.released_bytes)
         return True
-
-
-def _without(waiting: _Queued, subscription: EngineSubscription, unnamed: EngineSubscription | None) -> _Queued | None:
-    """A queued message without one of its subscriptions; None if it is for no other."""
-    if not isinstance(waiting, Message):
-        return None if waiting.subscription is subscription else waiting
-    if not waiting.sub_ids:
-        return None if subscription is unnamed else waiting
-    if subscription.sub_id not in waiting.sub_ids:
-        return waiting
-    others = tuple(sub_id for sub_id in waiting.sub_ids if sub_id != subscription.sub_id)
-    return waiting.addressed(others) if others else None

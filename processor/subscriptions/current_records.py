@@ -5,13 +5,17 @@ from __future__ import annotations
 import time
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
 
 from processor.filter.record_metadata import NO_METADATA, RecordMetadata
 from processor.subscriptions.indexes.memo_index import MemoIndex
+from processor.subscriptions.order_build import OrderBuild
+from processor.subscriptions.places import Places
+from processor.subscriptions.topic import PAUSE
 from processor.wire.metadata import is_over
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from processor.filter import Filter
     from processor.record import Record
@@ -28,13 +32,16 @@ def wall_ms() -> int:
 class CurrentRecords:
     """The view of a topic's records, with the updates of the batch that an engine is working on laid over it."""
 
-    def __init__(self, topic: Topic, view: RecordView, wall_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, topic: Topic, view: RecordView, wall_ms: Callable[[], int], indexes: Iterable[tuple[str, ...]] = ()
+    ) -> None:
         """Begin with the records of the view.
 
         Args:
             topic: the topic.
             view: the records before the first update.
             wall_ms: the wall clock, milliseconds since the epoch, by which records expire.
+            indexes: the declared indexes.
         """
         self.topic: Final = topic
         """The topic."""
@@ -42,10 +49,67 @@ class CurrentRecords:
         """The wall clock, milliseconds since the epoch."""
         self.positions: Final[dict[int, int]] = {}
         """The next offset of each partition."""
-        self.memo_index: Final = MemoIndex(topic, view)
+        self.memo_index: Final = MemoIndex(topic, view, indexes)
         """Finds records by values at a path."""
         self._view = view
         self._batch: dict[bytes, Record | None] = {}
+        self._places: WeakValueDictionary[tuple[str | None, str | None], Places] = WeakValueDictionary()
+        self._frozen_positions: Mapping[int, int] | None = None
+        self.builds: Final[dict[tuple[str | None, str | None], OrderBuild]] = {}
+        """The orders that are being built in slices, or were built and are not used by a window yet."""
+
+    @property
+    def positions_now(self) -> Mapping[int, int]:
+        """The next offset of each partition; the same object until one of them moves, and never changed."""
+        if self._frozen_positions is None:
+            self._frozen_positions = dict(self.positions)
+        return self._frozen_positions
+
+    def move(self, partition: int, offset: int) -> None:
+        """Set the next offset of a partition."""
+        self.positions[partition] = offset
+        self._frozen_positions = None
+
+    def places_of(self, spec: SubscriptionSpec) -> Places:
+        """The places of the records in focus in their order, shared with live windows of the same filter and order."""
+        name = spec.order_name
+        places = self._places.get(name)
+        if places is None or not places.windows:
+            build = self.builds.get(name)
+            if build is not None:
+                build.finish()
+            places = Places() if build is None else build.places
+            if spec.live:  # Others are not kept up to date.
+                self._places[name] = places
+        return places
+
+    def prepare(self, spec: SubscriptionSpec) -> OrderBuild | None:
+        """Begin to build the order of a window, or join who does; None: there is no window, or its order is there."""
+        if not spec.options.is_window or spec.grouping is not None:
+            return None
+        name = spec.order_name
+        places = self._places.get(name)
+        if places is not None and places.windows:
+            return None
+        build = self.builds.get(name)
+        if build is None:
+            records = self.memo_index.records(spec.filter)
+            records = self._view.scan() if records is None else records
+            build = self.builds[name] = OrderBuild(self.topic, spec, Places(), records, self.wall_ms())
+        build.users += 1
+        return build
+
+    def release(self, build: OrderBuild) -> None:
+        """Let a build go; without a user it is dropped, and its order stays with the windows that use it."""
+        build.users -= 1
+        if not build.users:
+            for name in [name for name, one in self.builds.items() if one is build]:
+                del self.builds[name]
+
+    def in_focus(self, spec: SubscriptionSpec) -> Iterator[ParsedRecord]:
+        """The records that match the filter of a subscription now."""
+        records = self.memo_index.records(spec.filter)
+        return self._filtered(spec.filter, self._view.scan() if records is None else records)
 
     def store(self, partition: int, records: Sequence[Record]) -> None:
         """Take the next records of a partition, which no subscription needs to see one by one."""
@@ -74,21 +138,19 @@ class CurrentRecords:
             return self._batch[key]
         return self._view.get_many([key])[key]
 
-    def matching(self, spec: SubscriptionSpec, over_ms: int | None) -> Iterable[ParsedRecord]:
+    def matching(
+        self, spec: SubscriptionSpec, over_ms: int | None, scan_max: int | None = None
+    ) -> Iterable[ParsedRecord]:
         """The records with which a subscription begins, in its order if it has one.
 
         Args:
             spec: the subscription.
             over_ms: records that had expired by this time are left out; None: none is.
+            scan_max: `PAUSE` comes after so many records without a match, unless all are needed at once; None: never.
         """
         if not spec.reads_all:
             return ()
-        records = self.memo_index.records(spec.filter)
-        if records is None:
-            records = self._view.scan()
-        if over_ms is not None:
-            records = (record for record in records if not is_over(record, over_ms))
-        matching = self._filtered(spec.filter, records)
+        matching = self.selected(spec.filter, over_ms, scan_max if spec.is_read_as_taken else None)
         order = spec.order
         if order is None or spec.options.is_window:  # The focus of a window orders them itself.
             return matching
@@ -97,13 +159,39 @@ class CurrentRecords:
         places.sort(key=itemgetter(0))
         return self.topic.parsed([record for _, record in places])
 
-    def _filtered(self, selection: Filter | None, records: Iterable[Record]) -> Iterator[ParsedRecord]:
+    def selected(
+        self, selection: Filter | None, over_ms: int | None, scan_max: int | None = None
+    ) -> Iterator[ParsedRecord]:
+        """The records that a filter selects, in no order.
+
+        Args:
+            selection: the filter; None: all records.
+            over_ms: records that had expired by this time are left out; None: none is.
+            scan_max: after so many records without a match comes `PAUSE`; None: never.
+        """
+        records = self.memo_index.records(selection)
+        if records is None:
+            records = self._view.scan()
+        if over_ms is not None:
+            records = (record for record in records if not is_over(record, over_ms))
+        return self._filtered(selection, records, scan_max)
+
+    def _filtered(
+        self, selection: Filter | None, records: Iterable[Record], scan_max: int | None = None
+    ) -> Iterator[ParsedRecord]:
         parsed, metadata_of = self.topic.value, self.topic.metadata_of
         uses_metadata = selection is not None and selection.uses_metadata
+        skipped = 0
         for record in records:
             value = parsed(record)
             if selection is None or selection.matches(value, metadata_of(record) if uses_metadata else NO_METADATA):
+                skipped = 0
                 yield record, value
+                continue
+            skipped += 1
+            if skipped == scan_max:
+                skipped = 0
+                yield PAUSE
 
 
 def _no_metadata(_record: Record) -> RecordMetadata:

@@ -14,15 +14,20 @@ from processor.errors import SowstreamError
 from processor.subscriptions.conflation.deadlines import Deadlines
 from processor.subscriptions.connection import QUEUE_MAX, Connection
 from processor.subscriptions.current_records import CurrentRecords, wall_ms
+from processor.subscriptions.focus import TopNFocus
 from processor.subscriptions.routes import Routes
 from processor.subscriptions.share import Sharing
 from processor.subscriptions.update import Update
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from processor.record import Record
+    from processor.subscriptions.history import UpdateHistory
+    from processor.subscriptions.order_build import OrderBuild
     from processor.subscriptions.record_view import RecordView
+    from processor.subscriptions.routes import FilterGroup
+    from processor.subscriptions.spec import SubscriptionSpec
     from processor.subscriptions.subscription import EngineSubscription
     from processor.subscriptions.topic import Topic
 
@@ -30,35 +35,71 @@ if TYPE_CHECKING:
 class Engine:
     """The subscriptions to one topic, on one thread. It reads the wall clock once for each subscription, else none."""
 
-    def __init__(self, topic: Topic, view: RecordView, wall_ms: Callable[[], int] = wall_ms) -> None:
+    def __init__(
+        self,
+        topic: Topic,
+        view: RecordView,
+        wall_ms: Callable[[], int] = wall_ms,
+        *,
+        history: UpdateHistory | None = None,
+        indexes: Iterable[tuple[str, ...]] = (),
+    ) -> None:
         """Begin without subscribers.
 
         Args:
             topic: the topic.
             view: its records; `NoRecords` is enough where no subscription `needs_view`.
             wall_ms: the wall clock, milliseconds since the epoch, by which records expire.
+            history: keeps the last updates, so that subscriptions can be resumed; None: none are kept.
+            indexes: the declared indexes: lists of paths by whose values records are found without a scan.
         """
         self.topic: Final = topic
         """The topic."""
-        self._records = CurrentRecords(topic, view, wall_ms)
+        self._records = CurrentRecords(topic, view, wall_ms, indexes)
         self._memo_index = self._records.memo_index
         self._routes: Routes[Connection] = Routes()
         self._deadlines: Deadlines[EngineSubscription] = Deadlines()  # Of subscriptions that hold updates until a time.
         self._sharing: Final = Sharing()
+        self._history: Final = history
 
-    def connect(self, queue_max: int = QUEUE_MAX) -> Connection:
+    @property
+    def positions(self) -> Mapping[int, int]:
+        """The next offset of each partition; the same object until one of them moves."""
+        return self._records.positions_now
+
+    def connect(
+        self,
+        queue_max: int = QUEUE_MAX,
+        *,
+        queue_bytes: int | None = None,
+        on_waiting: Callable[[], None] | None = None,
+        scan_max: int | None = None,
+    ) -> Connection:
         """Connect a subscriber.
 
         Args:
             queue_max: how many messages may wait for it before updates are conflated.
+            queue_bytes: how many bytes of records, encoded, may wait before that; None: no limit but `queue_max`.
+            on_waiting: called when a message begins to wait; None: the subscriber asks.
+            scan_max: `take` returns after so many records of a snapshot without a match; None: never.
         """
-        return Connection(self._records, self._routes, self._deadlines, self._sharing, queue_max)
+        return Connection(
+            self._records,
+            self._routes,
+            self._deadlines,
+            self._sharing,
+            queue_max,
+            queue_bytes=queue_bytes,
+            on_waiting=on_waiting,
+            history=self._history,
+            scan_max=scan_max,
+        )
 
     def load(self, partition: int, records: Sequence[Record]) -> None:
         """Take records of the past, in order, and deliver none of them. Must come before the first snapshot."""
         if records:
             self._records.store(partition, records)
-            self._open(partition, records[-1].offset + 1)
+            self.open(partition, records[-1].offset + 1)
 
     def take(self, partition: int, records: Sequence[Record], now_ms: int) -> None:
         """Take the next committed SOW records of a partition, in order, and deliver them.
@@ -72,9 +113,12 @@ class Engine:
             return
         current = self._records
         if partition not in current.positions:
-            self._open(partition, records[0].offset)
-        current.positions[partition] = records[-1].offset + 1
-        if not self._routes:
+            self.open(partition, records[0].offset)
+        history = self._history
+        if history is not None:
+            history.mark(now_ms, current.positions_now)
+        current.move(partition, records[-1].offset + 1)
+        if not self._routes and history is None and not current.builds:
             current.store(partition, records)
             return
         keyed = [(record.key, record) for record in records if record.key is not None]
@@ -83,6 +127,8 @@ class Engine:
             old = latest[key]
             latest[key] = record if record.value is not None else None
             if old is not None or record.value is not None:
+                if history is not None:
+                    history.add(partition, key, old, record)
                 self._deliver(Update(self.topic, partition, key, old, record), now_ms)
         current.end_batch()
 
@@ -93,18 +139,50 @@ class Engine:
 
     @property
     def due_ms(self) -> int | None:
-        """When `punctuate` has updates to send; None: not before another update comes."""
+        """Time at which `punctuate` has updates to send; None: not before another update comes."""
         return self._deadlines.first_ms
 
-    def _open(self, partition: int, offset: int) -> None:
-        """Begin to deliver a partition at an offset."""
-        self._records.positions[partition] = offset
+    def open(self, partition: int, offset: int) -> None:
+        """Begin to deliver a partition at an offset, where the view stands."""
+        self._records.move(partition, offset)
+        if self._history is not None:
+            self._history.begin(partition, offset)
         for subscription, _ in self._routes:
-            subscription.focus.open_partition(partition, offset)
+            if subscription.grouping is None:  # Rows are not in partitions.
+                subscription.focus.open_partition(partition, offset)
+
+    def reach(self, partition: int, offset: int) -> None:
+        """Move a partition on to an offset before which no record is left."""
+        if offset > self._records.positions.get(partition, -1):
+            self._records.move(partition, offset)
+
+    def index(self) -> None:
+        """Build the declared indexes; call it when the records of the past are loaded."""
+        self._memo_index.build_declared()
+
+    def prepare(self, spec: SubscriptionSpec) -> OrderBuild | None:
+        """Begin to build the order of a window in slices, so that `subscribe` finds it ready.
+
+        Returns:
+            The build, which is to be given to `release` after `subscribe`; None: there is nothing to build.
+        """
+        return self._records.prepare(spec)
+
+    def release(self, build: OrderBuild) -> None:
+        """Let go of a build of `prepare`."""
+        self._records.release(build)
+
+    def find(self, key: bytes) -> Record | None:
+        """The record of a key; None if there is none."""
+        return self._records.find(key)
 
     def _deliver(self, update: Update, now_ms: int) -> None:
         """Deliver an update to every subscription that it concerns."""
         self._memo_index.changed(update)
+        for build in self._records.builds.values():
+            build.changed(update)
+        if not self._routes:
+            return
         try:
             groups = self._routes.candidates(update)
         except SowstreamError as error:  # It may concern any of them.
@@ -121,8 +199,23 @@ class Engine:
                 continue
             if not was and not now and not group.moves_by_itself:
                 continue
+            if group.windows:
+                self._place(group, update, now=now)
             for subscription, connection in list(group.members.items()):
                 if connection.deliver(subscription, update, now_ms, was=was, now=now):
                     unshared.append(connection)
         for connection in unshared:
             connection.share()
+
+    def _place(self, group: FilterGroup[Connection], update: Update, *, now: bool) -> None:
+        """Put an updated record at its place in the orders of a group's windows."""
+        for subscription in list(group.windows.values()):
+            focus = subscription.focus
+            assert isinstance(focus, TopNFocus)
+            try:
+                focus.place(update, now=now)
+            except SowstreamError as error:
+                places = focus.window.places
+                for member, connection in list(group.members.items()):
+                    if member.window is not None and member.window.places is places:
+                        connection.fail(member, error)

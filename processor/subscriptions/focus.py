@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from processor.filter.record_metadata import NO_METADATA
 from processor.subscriptions.top_n import TopN
@@ -25,11 +25,11 @@ class FocusChange(NamedTuple):
     update: Update
     """The update; of a record that another one's update moved in or out, an update from the record to itself."""
     was: bool
-    """Whether the record was in focus before."""
+    """True if the record was in focus before."""
     now: bool
-    """Whether it is in focus after."""
+    """True if it is in focus after."""
     received: bool
-    """Whether the subscriber received the record, rather than being supposed to have it."""
+    """True if the subscriber received the record, rather than being supposed to have it."""
 
 
 class Focus(Protocol):
@@ -53,20 +53,24 @@ class Focus(Protocol):
         """The changes by an update, where the filter matched the record before (`was`) and after it (`now`)."""
 
 
-def focus_of(spec: SubscriptionSpec, records: CurrentRecords, over_ms: int | None) -> Focus:
+def focus_of(
+    spec: SubscriptionSpec, records: CurrentRecords, over_ms: int | None, *, has_records: bool = False
+) -> Focus:
     """The focus for a new subscription.
 
     Args:
         spec: the subscription.
         records: the records of the topic.
         over_ms: the time by which expired records are left out of its snapshot; None: none is.
+        has_records: whether the subscriber has the records in focus already, or gets them in another way.
     """
     if spec.options.is_window:
         assert spec.order is not None
-        return TopNFocus(records.topic, spec.order, TopN(spec.options.top_n, spec.options.skip_n), records.find)
+        window = TopN(spec.options.top_n, spec.options.skip_n, records.places_of(spec))
+        return TopNFocus(records.topic, spec.order, window, records.find)
     if spec.filter is not None and spec.filter.moves_by_itself:
         return RememberedFocus(records.topic)
-    return MatchingFocus(records.positions, has_snapshot=spec.snapshot, over_ms=over_ms)
+    return MatchingFocus(records.positions, has_snapshot=has_records or spec.snapshot, over_ms=over_ms)
 
 
 class MatchingFocus:
@@ -147,29 +151,36 @@ class RememberedFocus:
 
 
 class TopNFocus:
-    """The focus of a subscription with `top_n` or `skip_n`: a record that comes in may push another one out."""
+    """The focus of a subscription with `top_n` or `skip_n`: a record that comes in may push another one out.
 
-    def __init__(self, topic: Topic, order: SortOrder, top_n: TopN, find: Callable[[bytes], Record | None]) -> None:
-        """Begin with no record.
+    The order is shared: `Engine` puts each update in its place before the windows of that order look at it.
+    """
+
+    def __init__(self, topic: Topic, order: SortOrder, window: TopN, find: Callable[[bytes], Record | None]) -> None:
+        """Begin with no record received.
 
         Args:
             topic: the topic.
             order: the order of the records.
-            top_n: the places of the order that are in focus.
+            window: the places of the order that are in focus.
             find: returns the record of a key as it is now.
         """
+        self.order: Final = order
+        """The order of the records."""
+        self.window: Final = window
+        """The places of the order that are in focus."""
         self._topic = topic
-        self._order = order
-        self._top_n = top_n
         self._find = find
         self._received: set[bytes] = set()
 
     def load(self, records: Iterable[ParsedRecord], *, received: bool) -> Iterable[ParsedRecord]:
-        """The records among the top n are in focus."""
-        for record, value in records:
-            assert record.key is not None
-            self._top_n.put(record.key, self._sort_key(record.key, value, record))
-        keys = self._top_n.keys()
+        """The records among the top n are in focus; the order is loaded if no other window has loaded it."""
+        places = self.window.places
+        if not places.is_loaded:
+            places.load(
+                (record.key or b"", self._sort_key(record.key or b"", value, record)) for record, value in records
+            )
+        keys = self.window.keys()
         if received:
             self._received.update(keys)
         return self._topic.parsed([record for record in map(self._find, keys) if record is not None])
@@ -181,13 +192,21 @@ class TopNFocus:
         """Mark a record as not received after all."""
         self._received.discard(key)
 
+    def place(self, update: Update, *, now: bool) -> None:
+        """Put an updated record at its place in the shared order."""
+        key = update.key
+        if now:
+            self.window.places.put(key, self._sort_key(key, update.new_value, update.new))
+        else:
+            self.window.places.remove(key)
+
     def changes(self, update: Update, *, was: bool, now: bool) -> Sequence[FocusChange]:  # noqa: ARG002
         """The change of the record itself, and of those that it lets in or pushes out; those that leave come first."""
-        key, top_n = update.key, self._top_n
+        key, window = update.key, self.window
+        moved = window.moved(window.places.last)
         # A filter's answer may have changed by itself, so the order is asked which records were in it.
-        had = key in top_n
-        moved = top_n.put(key, self._sort_key(key, update.new_value, update.new)) if now else top_n.remove(key)
-        has = key in top_n
+        has = key in window
+        had = key in moved.left or (has and key not in moved.entered)
         changes = [self._moved(other, update, was=True) for other in moved.left if other != key]
         if had or has:
             changes.append(FocusChange(update, had, has, key in self._received))
@@ -197,8 +216,8 @@ class TopNFocus:
         return changes
 
     def _sort_key(self, key: bytes, value: Value, record: Record) -> SortKey:
-        metadata = self._topic.metadata_of(record) if self._order.uses_metadata else NO_METADATA
-        return self._order.key(key, value, metadata)
+        metadata = self._topic.metadata_of(record) if self.order.uses_metadata else NO_METADATA
+        return self.order.key(key, value, metadata)
 
     def _moved(self, key: bytes, cause: Update, *, was: bool) -> FocusChange:
         """The change of a record that an update of another one let in or pushed out."""

@@ -17,7 +17,7 @@ class Item(NamedTuple):
     text: str
     """Without the white space round it."""
     at: int
-    """Where it begins in the list, in characters from 0; of an empty one, where it should."""
+    """Its begin in the list, in characters from 0; of an empty one, the place where it should be."""
 
 
 def split(text: str) -> list[Item]:

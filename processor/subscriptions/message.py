@@ -13,7 +13,7 @@ MessageCommand: TypeAlias = Literal["group_begin", "sow", "group_end", "publish"
 """The kind of a message: a snapshot's beginning, one of its records, its end; an update; a record out of focus."""
 
 OofReason: TypeAlias = Literal["match", "deleted", "expired", "entitlement"]
-"""Why a record went out of focus."""
+"""The reason for which a record went out of focus."""
 
 
 class Message(NamedTuple):
@@ -32,7 +32,7 @@ class Message(NamedTuple):
     version: int | None = None
     """Counts the key's updates from 1."""
     timestamp: str | None = None
-    """When the worker emitted it, ISO 8601 in UTC; only with the option `timestamp`."""
+    """Time at which the worker emitted it, ISO 8601 in UTC; only with the option `timestamp`."""
     correlation_id: str | None = None
     """The publisher's, as it came."""
     reason: OofReason | None = None
@@ -54,7 +54,7 @@ class Message(NamedTuple):
     delta_base: int | None = None
     """Of a delta: the version of the record that it is to be applied to."""
     expires_at: str | None = None
-    """When the record expires, ISO 8601 in UTC; None: never."""
+    """Time of the record's expiry, ISO 8601 in UTC; None: never."""
 
     def addressed(self, sub_ids: tuple[str, ...]) -> Message:
         """The same, for these subscriptions."""
@@ -81,3 +81,6 @@ class Message(NamedTuple):
 
 
 _SUB_IDS = Message._fields.index("sub_ids")
+
+PAUSE_MESSAGE = Message("group_begin", "")
+"""Stands for no message, where `PAUSE` stands for no record."""

@@ -6,17 +6,19 @@ from copy import copy
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.merge import conflated_delta, diff
-from processor.subscriptions.message import Message
+from processor.subscriptions.message import PAUSE_MESSAGE, Message
 from processor.subscriptions.select import Select
-from processor.subscriptions.topic import key_text
+from processor.subscriptions.topic import PAUSE, key_text
 from processor.wire import metadata
-from processor.wire.sow_headers import kind_of_update
+from processor.wire.heads import headers_of_version
+from processor.wire.sow_headers import kind_of_update, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from processor.merge import Touched
     from processor.record import Record, Value
+    from processor.subscriptions.entitlement import Entitlement
     from processor.subscriptions.message import MessageCommand, OofReason
     from processor.subscriptions.options import Options
     from processor.subscriptions.topic import ParsedRecord, Topic
@@ -32,32 +34,39 @@ class Style(NamedTuple):
     select: frozenset[str] | None
     """The select lists; a place is sent if one of them includes it. None: the full record is sent."""
     no_sowkey: bool
-    """Whether the key is left out."""
+    """True if the key is left out."""
     timestamp: bool
-    """Whether the time is in it."""
+    """True if the time is in it."""
 
 
 class MessageBuilder:
     """Builds the messages of one subscription."""
 
-    def __init__(self, topic: Topic, options: Options, *, delta: bool) -> None:
+    def __init__(self, topic: Topic, options: Options, *, delta: bool, entitlement: Entitlement | None = None) -> None:
         """Compile the select list.
 
         Args:
             topic: the topic.
             options: the options of the subscription.
             delta: whether updates are sent as deltas, if the message type can do deltas.
+            entitlement: the records and fields that the subscriber may see; None: all.
 
         Raises:
             FilterError: the select list cannot be parsed.
         """
-        select = None if options.select is None else frozenset((options.select,))
-        self.style = Style(select, options.no_sowkey, options.timestamp)
+        select = None if options.select is None else Select(options.select, topic.key)
+        self.asked: Final = select
+        """The fields that the subscriber selects; None: all that it may see."""
+        if entitlement is not None:
+            select = entitlement.selected(select)
+        texts = None if select is None else frozenset((select.text,))
+        self.style = Style(texts, options.no_sowkey, options.timestamp)
         self.builds_deltas = delta and topic.codec.can_delta
         self.no_empties = options.no_empties
         self._topic = topic
         self._name = topic.name
-        self.select: Select | None = None if options.select is None else Select(options.select, topic.key)
+        self.select: Select | None = select
+        self._entitlement = entitlement
 
     @classmethod
     def union(cls, builders: Sequence[MessageBuilder]) -> MessageBuilder:
@@ -83,8 +92,11 @@ class MessageBuilder:
         """The messages of a snapshot: the records in their order, between two group marks."""
         yield self.mark("group_begin", sub_ids)
         full = self.full
-        for record, value in records:
-            yield full("sow", record, value, None, sub_ids)
+        for parsed in records:
+            if parsed is PAUSE:
+                yield PAUSE_MESSAGE
+            else:
+                yield full("sow", *parsed, None, sub_ids)
         yield self.mark("group_end", sub_ids)
 
     def selected(self, value: Value) -> Value:
@@ -109,6 +121,31 @@ class MessageBuilder:
             sub_ids: the subscriptions it is for; empty: it carries none.
         """
         return self._message(command, record, self.selected(value), reason, sub_ids=sub_ids)
+
+    def out_of_focus(
+        self, record: Record, value: Value | None, before: Value, *, is_conflated: bool = False
+    ) -> Message:
+        """The `oof` of a record that left the focus.
+
+        Args:
+            record: the update that took it out.
+            value: its value; None for a tombstone.
+            before: the record that the subscriber has.
+            is_conflated: whether updates were conflated; then the body is the record received last.
+        """
+        if value is None:
+            return self.full("oof", record, before, gone_reason(record))
+        if self._entitlement is not None and not self._entitlement.allows(value, self._topic.metadata_of(record)):
+            # Neither the new record nor its publisher's headers may be seen.
+            version = version_of(record.headers)
+            bare = record._replace(headers=None if version is None else headers_of_version(version))
+            return self.full("oof", bare, before, "entitlement")
+        return self.full("oof", record, before if is_conflated else value, "match")
+
+    def withdrawn(self, record: Record, value: Value) -> Message:
+        """The `oof` of a record that the subscriber may not see any more: its key fields alone."""
+        key_fields = self._topic.key.only(value) if type(value) is dict else None
+        return self._message("oof", record._replace(headers=None), key_fields, "entitlement")
 
     def delta(
         self, record: Record, value: Value, before: Value, base: int | None, touched: Touched | None = None

@@ -39,21 +39,25 @@ class Options(NamedTuple):
     select: str | None = None
     """The select list, such as `-/,+/id,+/a/b`; None: the whole record."""
     conflation: Conflation = None
-    """How long the updates of a key are conflated."""
+    """Time for which the updates of a key are conflated."""
     conflation_key: tuple[str, ...] = ()
     """Paths whose values, together, are conflated as one key; none: the SOW key."""
     order_by: str | None = None
     """The order of the records, such as `/price DESC,/id`."""
     top_n: int | None = None
-    """How many records of that order at most; None: all."""
+    """Largest number of records of that order; None: all."""
     skip_n: int = 0
-    """How many of its first records are left out."""
+    """Number of its first records that are left out."""
+    grouping: tuple[str, ...] = ()
+    """Paths whose values make a group: with `projection`, a message is about a group and not about a record."""
+    projection: str | None = None
+    """The fields of a group, such as `SUM(/qty) AS /qty,COUNT(*) AS /orders`."""
     bookmark: str | None = None
-    """Where a replay begins: a token, `epoch`, `now` or an ISO 8601 time; None: it is no replay."""
+    """Begin of a replay: a token, `epoch`, `now` or an ISO 8601 time; None: it is no replay."""
 
     @property
     def is_window(self) -> bool:
-        """Whether only some records of an order are delivered."""
+        """True if only some records of an order are delivered."""
         return self.top_n is not None or self.skip_n > 0
 
 
@@ -170,6 +174,8 @@ _READERS: Final[dict[str, Callable[[str, str], object]]] = {
     "select": _text,
     "conflation": _conflation,
     "conflation_key": _paths,
+    "grouping": _paths,
+    "projection": _text,
     "order_by": _text,
     "top_n": _count,
     "skip_n": _count,
@@ -179,6 +185,8 @@ _EXAMPLES: Final = {
     "select": "select=[-/,+/id]",
     "conflation": "conflation=500ms",
     "conflation_key": "conflation_key=[/a,/b]",
+    "grouping": "grouping=[/customer]",
+    "projection": "projection=[SUM(/qty) AS /qty]",
     "order_by": "order_by=[/price DESC]",
     "top_n": "top_n=10",
     "skip_n": "skip_n=10",
@@ -207,5 +215,10 @@ def _check(options: Options, asked: dict[str, object], *, snapshot: bool, live: 
         raise ConfigurationError(
             "option 'conflation_key' makes one record stand for others: it is for whole records, without oof and top_n"
         )
+    if options.grouping and options.projection is None:
+        raise ConfigurationError("option 'grouping' needs 'projection', such as projection=[COUNT(*) AS /count]")
+    if options.projection is not None and (options.conflation_key or options.bookmark is not None):
+        other = "conflation_key" if options.conflation_key else "bookmark"
+        raise ConfigurationError(f"option 'projection' is of groups, and {other!r} of records: leave one of them out")
     if options.conflation_key and options.conflation in (None, "none"):
         raise ConfigurationError("option 'conflation_key' says what is conflated: give conflation too")

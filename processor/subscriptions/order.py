@@ -8,6 +8,7 @@ Equal records go by the SOW key, so no two places are equal.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable
 from decimal import Decimal
@@ -54,9 +55,9 @@ class SortOrder:
     __slots__ = ("_parts", "text", "uses_metadata")
 
     text: str | None
-    """What was compiled; None: by SOW key alone."""
+    """The compiled order; None: by SOW key alone."""
     uses_metadata: bool
-    """Whether it asks for `RecordMetadata`; if not, none need be made."""
+    """True if it asks for `RecordMetadata`; if not, none need be made."""
 
     def __init__(self, text: str | None) -> None:
         """Compile it.
@@ -102,6 +103,9 @@ class SortOrder:
         try:
             expression = compile_expression(bare)
         except FilterError as error:
+            if (misspelt := _misspelt_direction(bare)) is not None:
+                problem = f"there is no direction {misspelt[1]!r}; write ASC, DESC or nothing"
+                raise _syntax_error(text, item.at + misspelt.start(1), problem) from None
             lines_before = bare.split("\n")[: error.line - 1]
             place = item.at + sum(len(line) + 1 for line in lines_before) + error.column - 1
             # The message speaks of a filter.
@@ -113,6 +117,14 @@ class SortOrder:
         self.uses_metadata |= expression.uses_metadata
         is_falling = direction is not None and direction[1].lower() == "desc"
         self._parts.append((expression.value, _falling if is_falling else _rising))
+
+
+def _misspelt_direction(text: str) -> re.Match[str] | None:
+    """The word behind an expression, in group 1, if it looks like ASC or DESC."""
+    word = re.search(r"\s([A-Za-z]+)\s*$", text)
+    if word is None or not difflib.get_close_matches(word[1].lower(), ("asc", "desc", "ascending", "descending"), n=1):
+        return None
+    return word
 
 
 def _syntax_error(text: str, at: int, said: str) -> FilterError:

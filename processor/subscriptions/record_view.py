@@ -42,7 +42,7 @@ class MemoryRecords:
         self._records: dict[bytes, Record] = {}
 
     def __len__(self) -> int:
-        """How many records it has."""
+        """Number of its records."""
         return len(self._records)
 
     def get_many(self, keys: Sequence[bytes], partition: int | None = None) -> Mapping[bytes, Record | None]:  # noqa: ARG002

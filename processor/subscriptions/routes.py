@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from processor.subscriptions.update import Update
 
 Receiver = TypeVar("Receiver")
-"""Where the messages of a subscription go."""
+"""The receiver of a subscription's messages."""
 
 _ABSENT: Final = object()
 
@@ -27,9 +27,18 @@ class FilterGroup(Generic[Receiver]):
         self.filter: Final = selection
         """The filter; None: all records match."""
         self.moves_by_itself: Final = selection is not None and selection.moves_by_itself
-        """Whether a record may match later without an update."""
+        """True if a record may match later without an update."""
         self.members: Final[dict[EngineSubscription, Receiver]] = {}
         """The subscriptions, in the order in which they began, with their receivers."""
+        self.windows: Final[dict[int, EngineSubscription]] = {}
+        """Of each shared order of windows, one subscription that has it."""
+
+    def index_windows(self) -> None:
+        """Note one window for each order."""
+        self.windows.clear()
+        for subscription in self.members:
+            if (window := subscription.window) is not None:
+                self.windows.setdefault(id(window.places), subscription)
 
 
 class Routes(Generic[Receiver]):
@@ -40,7 +49,7 @@ class Routes(Generic[Receiver]):
         self._index: FilterIndex[FilterGroup[Receiver]] = FilterIndex()
 
     def __bool__(self) -> bool:
-        """Whether there is any subscription."""
+        """Return whether there is any subscription."""
         return bool(self._groups)
 
     def __iter__(self) -> Iterator[tuple[EngineSubscription, Receiver]]:
@@ -56,6 +65,9 @@ class Routes(Generic[Receiver]):
             group = self._groups[text] = FilterGroup(selection)
             self._index.add(selection, group)
         group.members[subscription] = receiver
+        if subscription.window is not None:
+            subscription.window.places.windows += 1
+            group.index_windows()
 
     def remove(self, subscription: EngineSubscription) -> bool:
         """Route no more updates to a subscription; False if none were, as it ended with its snapshot."""
@@ -63,9 +75,13 @@ class Routes(Generic[Receiver]):
         group = self._groups.get(text)
         if group is None or group.members.pop(subscription, _ABSENT) is _ABSENT:
             return False
+        if subscription.window is not None:
+            subscription.window.places.windows -= 1
         if not group.members:
             del self._groups[text]
             self._index.remove(group.filter, group)
+        elif subscription.window is not None:
+            group.index_windows()
         return True
 
     def receiver_of(self, subscription: EngineSubscription) -> Receiver:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import reduce
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from processor.errors import FilterError
 from processor.filter.error_message import syntax_error
@@ -24,7 +24,7 @@ from processor.values.equality import MISSING
 from processor.values.pointer import names
 
 Projection: TypeAlias = Callable[[Value], Value]
-"""What is left of a value; MISSING if nothing is."""
+"""The selected part of a value; MISSING if nothing is selected."""
 
 _RULE: Final = re.compile(rf"([+-])\s*({PATH}|/)", re.DOTALL)
 _SIGN: Final = re.compile(r"[+-]\s*")
@@ -36,11 +36,11 @@ class Select:
     __slots__ = ("project", "root", "text")
 
     text: str
-    """What was compiled."""
+    """The compiled form."""
     root: _Node
     """The same as a tree."""
     project: Projection
-    """What a record's subscriber is sent of it: a new object, which shares its values with the record.
+    """The selected part of a record: a new object, which shares its values with the record.
 
     An object that is excluded is there if a member of it is selected, and then has no others; of one that is included
     there is always at least `{}`. Arrays are gone through: each object in them is projected, and what comes to nothing
@@ -75,6 +75,20 @@ class Select:
         union.project = _of_record(union.root)
         return union
 
+    @classmethod
+    def intersection(cls, one: Select, other: Select) -> Select:
+        """The list that includes each place that both lists include."""
+        both = copy(one)
+        both.text = f"({one.text}) and ({other.text})"
+        both.root = _intersection(one.root, other.root)
+        both.project = _of_record(both.root)
+        return both
+
+    @property
+    def rules(self) -> list[Any]:
+        """The rules as JSON: whether a place is included, and the same of the places in it that differ, by name."""
+        return _rules(self.root)
+
     def __repr__(self) -> str:
         return f"Select({self.text!r})"
 
@@ -86,7 +100,7 @@ class _Node:
 
     def __init__(self) -> None:
         self.included: bool | None = None
-        """Whether the rule for this place includes it; None: it has no rule."""
+        """True if the rule for this place includes it; None: it has no rule."""
         self.members: dict[str, _Node] = {}
         """Places in it."""
 
@@ -118,6 +132,10 @@ class _Node:
         }
 
 
+def _rules(node: _Node) -> list[Any]:
+    return [node.included, {name: _rules(member) for name, member in node.members.items()}]
+
+
 def _union(one: _Node, other: _Node) -> _Node:
     """The union of two settled trees."""
     union = _Node()
@@ -127,6 +145,17 @@ def _union(one: _Node, other: _Node) -> _Node:
         if member.members or member.included is not union.included:
             union.members[name] = member
     return union
+
+
+def _intersection(one: _Node, other: _Node) -> _Node:
+    """The intersection of two settled trees."""
+    both = _Node()
+    both.included = one.included and other.included
+    for name in dict.fromkeys((*one.members, *other.members)):
+        member = _intersection(one.member(name), other.member(name))
+        if member.members or member.included is not both.included:
+            both.members[name] = member
+    return both
 
 
 def _parse(text: str) -> _Node:
@@ -145,7 +174,7 @@ def _parse(text: str) -> _Node:
 
 
 def _rule(text: str, item: Item) -> tuple[bool, tuple[str, ...]]:
-    """Whether one rule includes its path, and the path."""
+    """Return whether one rule includes its path, and the path."""
     match = _RULE.match(item.text)
     if match is None:
         sign = _SIGN.match(item.text)

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from processor.subscriptions.message_builder import MessageBuilder, gone_reason
+from processor.subscriptions.message_builder import MessageBuilder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from processor.subscriptions.grouping import Grouping
     from processor.subscriptions.message import Message
     from processor.subscriptions.message_builder import Style
     from processor.subscriptions.subscription import EngineSubscription
@@ -40,19 +41,23 @@ class Sharing:
     def __init__(self) -> None:
         self._unions: dict[frozenset[Style], MessageBuilder] = {}
 
-    def messages(self, addressed: Sequence[Addressed]) -> Iterator[Message]:
+    def messages(self, addressed: Sequence[Addressed]) -> Iterable[Message]:
         """The messages of one update for one connection: one for each record and command.
 
         Args:
             addressed: the message that each subscription would get if it were the only one.
         """
         if len(addressed) == 1:
-            [(subscription, _, message)] = addressed
-            yield message.addressed((subscription.sub_id,))
-            return
-        groups: dict[tuple[bytes, str], list[Addressed]] = {}
+            [(subscription, update, message)] = addressed
+            return (update.addressed(message, subscription.sub_id),)
+        return self._shared(addressed)
+
+    def _shared(self, addressed: Sequence[Addressed]) -> Iterator[Message]:
+        """The messages of an update that several subscriptions of a connection share."""
+        # The keys of rows are those of groups: the rows of a subscription are no one else's.
+        groups: dict[tuple[Grouping | None, bytes, str], list[Addressed]] = {}
         for one in addressed:
-            groups.setdefault((one.update.key, one.message.command), []).append(one)
+            groups.setdefault((one.subscription.grouping, one.update.key, one.message.command), []).append(one)
         for group in groups.values():
             yield self._message(group).addressed(tuple([one.subscription.sub_id for one in group]))
 
@@ -82,9 +87,7 @@ class Sharing:
 def _united(message: Message, update: Update, union: MessageBuilder) -> Message:
     """The same message, built by a union."""
     if message.command == "oof":
-        is_gone = update.new.value is None
-        value = update.old_value if is_gone else update.new_value
-        return union.full("oof", update.new, value, gone_reason(update.new) if is_gone else "match")
+        return union.out_of_focus(update.new, update.new_value, update.old_value)
     if not message.delta:
         return update.full_message(union)
     delta = update.delta_message(union)

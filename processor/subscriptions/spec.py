@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Final
 
 from processor.errors import ConfigurationError
 from processor.filter import compile_filter
+from processor.subscriptions.grouping_spec import GroupingSpec
 from processor.subscriptions.message_builder import MessageBuilder
 from processor.subscriptions.order import SortOrder
 
 if TYPE_CHECKING:
+    from processor.subscriptions.entitlement import Entitlement
     from processor.subscriptions.options import Options
     from processor.subscriptions.topic import Topic
 
@@ -26,6 +29,7 @@ class SubscriptionSpec:
         snapshot: bool,
         live: bool,
         delta: bool,
+        entitlement: Entitlement | None = None,
     ) -> None:
         """Check and compile it.
 
@@ -36,6 +40,7 @@ class SubscriptionSpec:
             snapshot: whether it begins with the state of the world.
             live: whether it goes on with updates.
             delta: whether updates are delivered as deltas.
+            entitlement: the records and fields that the subscriber may see; None: all.
 
         Raises:
             FilterError: the filter cannot be parsed.
@@ -47,33 +52,66 @@ class SubscriptionSpec:
                 f"option 'oof': the answer of {selection.text!r} changes with the clock, without an update that could "
                 "deliver an oof; filter by a field of the record, or do without oof"
             )
+        if entitlement is not None:
+            selection = entitlement.narrowed(selection)
         self.filter: Final = selection
-        """Selects records; None: all."""
+        """Selects records, of those that the subscriber may see; None: all."""
+        self.entitlement: Final = entitlement
+        """The records and fields that the subscriber may see; None: all."""
         self.options: Final = options
         """The other options."""
         self.snapshot: Final = snapshot
-        """Whether it begins with the state of the world."""
+        """True if it begins with the state of the world."""
         self.live: Final = live
-        """Whether it goes on with updates."""
-        self.builder: Final = MessageBuilder(topic, options, delta=delta)
+        """True if it goes on with updates."""
+        self.grouping: Final = None if options.projection is None else GroupingSpec(topic, filter, options, entitlement)
+        """The groups of an aggregated subscription; None: its messages are about records."""
+        if self.grouping is not None:
+            # Its rows are computed from visible fields only, so that all of a row may be seen.
+            topic, entitlement = self.grouping.topic, None
+        self.builder: Final = MessageBuilder(topic, options, delta=delta, entitlement=entitlement)
         """Builds its messages."""
-        self.order: Final = None if options.order_by is None and not options.is_window else SortOrder(options.order_by)
+        order = None if options.order_by is None and not options.is_window else SortOrder(options.order_by)
+        self.order: Final = order if order is None or entitlement is None else entitlement.ordered(order)
         """The order of its records; None: any."""
 
     @property
     def needs_view(self) -> bool:
-        """Whether it needs the records that came before an update."""
+        """True if it needs the records that came before an update."""
         options = self.options
-        if options.oof or options.is_window or options.conflation_key:
+        if options.oof or options.is_window or options.conflation_key or self.grouping is not None:
             return True
         return self.snapshot or self.builder.builds_deltas
 
     @property
+    def has_state(self) -> bool:
+        """True if the subscriber holds the records in focus, and not only those that changed since it began."""
+        return self.snapshot or self.options.is_window
+
+    @property
     def counts_as_received(self) -> bool:
-        """Whether the records in focus count as the subscriber's from the beginning: sent, or members of a group."""
+        """True if the records in focus count as the subscriber's from the beginning: sent, or members of a group."""
         return self.snapshot or bool(self.options.conflation_key)
 
     @property
     def reads_all(self) -> bool:
-        """Whether all records in focus must be read when it begins."""
+        """True if all records in focus must be read when it begins."""
         return self.counts_as_received or self.options.is_window
+
+    @property
+    def order_name(self) -> tuple[str | None, str | None]:
+        """Equal for requests whose records, and their order, are the same."""
+        return None if self.filter is None else self.filter.text, None if self.order is None else self.order.text
+
+    @property
+    def is_read_as_taken(self) -> bool:
+        """True if the records of its snapshot are read one by one as the subscriber takes them."""
+        if self.order is not None or self.options.conflation_key or self.grouping is not None:
+            return False
+        return self.filter is None or not self.filter.moves_by_itself
+
+    def of_rows(self) -> SubscriptionSpec:
+        """The same subscription to the rows of its groups: the filter has selected the records under them."""
+        rows = copy.copy(self)
+        rows.filter = None  # type: ignore[misc]  # Of a copy, which is not shared yet.
+        return rows

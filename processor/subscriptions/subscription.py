@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from processor.errors import SubscriberTooSlow
 from processor.subscriptions.conflation.buffer import ConflationBuffer, DeltaBases
 from processor.subscriptions.conflation.group_buffer import GroupBuffer
-from processor.subscriptions.message_builder import gone_reason
+from processor.subscriptions.focus import TopNFocus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from processor.record import Record
     from processor.subscriptions.focus import Focus, FocusChange
+    from processor.subscriptions.grouping import Grouping
+    from processor.subscriptions.history import Positions
     from processor.subscriptions.message import Message
     from processor.subscriptions.spec import SubscriptionSpec
+    from processor.subscriptions.top_n import TopN
     from processor.subscriptions.topic import ParsedRecord, Topic
     from processor.subscriptions.update import Update
 
@@ -29,6 +33,7 @@ class EngineSubscription:
         spec: SubscriptionSpec,
         focus: Focus,
         find: Callable[[bytes], Record | None],
+        grouping: Grouping | None = None,
     ) -> None:
         """Begin without an update.
 
@@ -38,13 +43,24 @@ class EngineSubscription:
             spec: its filter and options.
             focus: decides which records the subscriber has.
             find: returns the record of a key as it is now.
+            grouping: the groups of an aggregated subscription, whose `topic`, `focus` and `find` are of its rows.
         """
+        self.spec: Final = spec
+        """Its request."""
+        self.topic: Final = topic
+        """The topic."""
+        self.low: Positions | None = None
+        """Every update before these positions was delivered; None: its snapshot was not."""
+        self.is_catching_up = False
+        """True if messages that lead to the records of now wait: a snapshot, or the changes since a bookmark."""
         self.sub_id: Final = sub_id
         """Its name on the connection."""
         self.filter: Final = spec.filter
         """Selects its records; None: all."""
         self.is_live: Final = spec.live
-        """Whether updates follow its snapshot."""
+        """True if updates follow its snapshot."""
+        self.grouping: Final = grouping
+        """The groups of an aggregated subscription; None: its messages are about records."""
         self.focus: Final = focus
         """Decides which records the subscriber has."""
         self.builder: Final = spec.builder
@@ -52,7 +68,7 @@ class EngineSubscription:
         self._options = spec.options
         conflation = spec.options.conflation
         self.interval_ms: Final = None if conflation in (None, "auto", "none") else round(float(conflation) * 1000)
-        """How long updates of a key are held; None: as long as the subscriber has no room for them."""
+        """Time for which updates of a key are held; None: as long as the subscriber has no room for them."""
         self._always_holds = conflation == "auto" or self.interval_ms is not None
         self._never_holds = conflation == "none"
         self._bases = DeltaBases()
@@ -70,24 +86,65 @@ class EngineSubscription:
         return len(self._buffer)
 
     @property
+    def window(self) -> TopN | None:
+        """Its window; None if it has none."""
+        return self.focus.window if isinstance(self.focus, TopNFocus) else None
+
+    @property
+    def held(self) -> dict[bytes, Record | None]:
+        """The keys whose updates are held, each with the record that the subscriber has; None: it has none."""
+        return self._buffer.held
+
+    @property
+    def held_since_ms(self) -> int | None:
+        """Time of the first update that is held now; None if none is."""
+        return self._buffer.began_ms
+
+    @property
+    def released_bytes(self) -> int:
+        """The size of the record that was released last, encoded."""
+        return self._buffer.released_bytes
+
+    def note_left_out(self, key: bytes, base: int | None) -> None:
+        """Note that an update was not sent, as nothing changed; `base` is the version of the record before it."""
+        self._bases.add_left_out(key, base)
+
+    @property
     def began_ms(self) -> int | None:
-        """When the oldest interval began; None if no update is held until a time."""
+        """Begin of the oldest interval; None if no update is held until a time."""
         return None if self.interval_ms is None else self._buffer.began_ms
 
     @property
     def due_ms(self) -> int | None:
-        """When the oldest interval ends; None if no update is held until a time."""
+        """End of the oldest interval; None if no update is held until a time."""
         began_ms = self._buffer.began_ms
         return None if began_ms is None or self.interval_ms is None else began_ms + self.interval_ms
 
     @property
     def waits_for_room(self) -> bool:
-        """Whether updates are held that are to be sent as soon as the subscriber has room."""
+        """True if updates are held that are to be sent as soon as the subscriber has room."""
         return self.interval_ms is None and len(self._buffer) > 0
 
     def load(self, records: Iterable[ParsedRecord]) -> Iterable[ParsedRecord]:
         """Take the records in focus at the beginning; returns the same records, for the snapshot."""
         return self._buffer.load(records)
+
+    def changes(self, update: Update, *, was: bool, now: bool) -> Iterator[FocusChange]:
+        """The changes that an update makes to the records, or the rows, that the subscriber has.
+
+        Args:
+            update: the update of a record.
+            was: whether the filter matched the record before.
+            now: whether it does after the update.
+
+        Raises:
+            SowstreamError: a record cannot be parsed, or a third party's function raised.
+        """
+        if self.grouping is None:
+            yield from self.focus.changes(update, was=was, now=now)
+            return
+        for row in self.grouping.changes(update, now=now):
+            yield from self.focus.changes(row.update, was=row.was, now=row.now)
 
     def changed(self, change: FocusChange, now_ms: int, *, is_full: bool) -> Message | None:
         """Take the change that an update made to one record of the focus.
@@ -130,9 +187,7 @@ class EngineSubscription:
             return update.full_message(self.builder)
         if not was or not received or not self._options.oof:
             return None
-        if update.new.value is None:
-            return self.builder.full("oof", update.new, update.old_value, gone_reason(update.new))
-        return self.builder.full("oof", update.new, update.new_value, "match")
+        return self.builder.out_of_focus(update.new, update.new_value, update.old_value)
 
     def _delta(self, update: Update) -> Message | None:
         """The delta of an update, based on the version that the subscriber has; None if nothing changed for it."""
@@ -142,3 +197,11 @@ class EngineSubscription:
             return None
         base = self._bases.take(update.key, message.delta_base)
         return message if base == message.delta_base else message._replace(delta_base=base)
+
+
+def too_slow(subscription: EngineSubscription, queue_max: int) -> SubscriberTooSlow:
+    """Return the error of a subscriber whose queue is full and whose updates may not be folded."""
+    return SubscriberTooSlow(
+        f"subscription {subscription.sub_id} to {subscription.topic.name}: {queue_max:,} messages wait to be taken, "
+        "and with conflation=none none of them may be folded; read faster, or leave the option out"
+    )

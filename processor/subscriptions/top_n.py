@@ -9,11 +9,16 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sortedcontainers import SortedList
+from processor.subscriptions.places import Places
 
-from processor.subscriptions.order import SortKey
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from processor.subscriptions.order import SortKey
+    from processor.subscriptions.places import PlaceChange
 
 
 class Moved(NamedTuple):
@@ -26,31 +31,36 @@ class Moved(NamedTuple):
 
 
 _NOTHING: Final = Moved((), ())
+_FAR: Final = 2**62
+"""A place behind every other."""
 
 
 class TopN:
-    """Keeps every key in its order, and knows which `top_n` of them come behind the first `skip_n`.
+    """The window of `top_n` keys behind the first `skip_n` of an order. Windows of one order share its places."""
 
-    A change takes O(log n) of all keys; the window is found by its bounds, near the beginning of the list.
-    """
-
-    def __init__(self, top_n: int | None, skip_n: int) -> None:
-        """Begin without keys.
+    def __init__(self, top_n: int | None, skip_n: int, places: Places | None = None) -> None:
+        """Begin with the places of now.
 
         Args:
             top_n: the size of the window; None: all to the end.
             skip_n: how many keys come before it.
+            places: the order; None: an empty one of its own.
         """
+        self.places: Final = Places() if places is None else places
+        """The order of all keys."""
         self._begin: Final = skip_n
-        self._end: Final = None if top_n is None else skip_n + top_n
+        self._end: Final = _FAR if top_n is None else skip_n + top_n
         self._is_empty: Final = top_n == 0
-        self._order: SortedList[SortKey] = SortedList()
-        self._sort_keys: dict[bytes, SortKey] = {}
 
     def __contains__(self, key: bytes) -> bool:
-        """Whether a key is in the window."""
-        sort_key = self._sort_keys.get(key)
-        return sort_key is not None and self._has(sort_key)
+        """Return whether a key is in the window."""
+        sort_key = self.places.sort_keys.get(key)
+        if sort_key is None or self._is_empty:
+            return False
+        order = self.places.order
+        if self._begin > 0 and (len(order) <= self._begin or sort_key < order[self._begin]):
+            return False
+        return len(order) <= self._end or sort_key < order[self._end]
 
     def put(self, key: bytes, sort_key: SortKey) -> Moved:
         """Put a key at its place, in the window or not.
@@ -59,65 +69,67 @@ class TopN:
             key: the SOW key.
             sort_key: its place; its last part is the key.
         """
-        before = self._sort_keys.get(key)
-        if before == sort_key:
-            return _NOTHING
-        gone = _NOTHING if before is None else self._take_out(before)
-        self._sort_keys[key] = sort_key
-        come = self._put_in(sort_key)
-        return come if before is None else _both(gone, come)
+        return self.moved(self.places.put(key, sort_key))
 
     def remove(self, key: bytes) -> Moved:
         """Remove a key, if it is there."""
-        sort_key = self._sort_keys.pop(key, None)
-        return _NOTHING if sort_key is None else self._take_out(sort_key)
+        return self.moved(self.places.remove(key))
+
+    def moved(self, move: PlaceChange | None) -> Moved:
+        """The keys that the last change of the order moved in and out."""
+        if move is None or self._is_empty:
+            return _NOTHING
+        begin, end = self._begin, self._end
+        before = _FAR if move.before is None else move.before
+        after = _FAR if move.after is None else move.after
+        if min(before, after) >= end:
+            return _NOTHING
+        order = self.places.order
+        size = len(order)
+        left: list[bytes] = []
+        entered: list[bytes] = []
+        if begin <= before < end and not begin <= after < end:
+            left.append(move.key)
+        if begin <= after < end and not begin <= before < end:
+            entered.append(move.key)
+        if before < after:  # The keys between the two places move back by one.
+            if before < begin <= after and begin - 1 < size:
+                left.append(order[begin - 1][-1])
+            if before < end <= after and end - 1 < size:
+                entered.append(order[end - 1][-1])
+        else:  # They move on by one.
+            if after < begin <= before and begin < size:
+                entered.append(order[begin][-1])
+            if after < end <= before and end < size:
+                left.append(order[end][-1])
+        return Moved(tuple(left), tuple(entered)) if left or entered else _NOTHING
 
     def keys(self) -> list[bytes]:
         """The keys in the window, in order."""
-        return [sort_key[-1] for sort_key in self._order.islice(self._begin, self._end)]
+        return [sort_key[-1] for sort_key in self.places.order.islice(self._begin, self._end)]
 
-    def _has(self, sort_key: SortKey) -> bool:
-        """Whether a place that is taken is in the window."""
-        return not self._is_empty and not self._is_before(sort_key) and not self._is_behind(sort_key)
+    def keys_before(self, changed: Mapping[bytes, SortKey | None]) -> list[bytes]:
+        """The keys that were in the window when some keys had other places, in order.
 
-    def _is_before(self, sort_key: SortKey) -> bool:
-        order, begin = self._order, self._begin
-        return begin > 0 and (len(order) <= begin or sort_key < order[begin])
-
-    def _is_behind(self, sort_key: SortKey) -> bool:
-        order, end = self._order, self._end
-        return end is not None and len(order) > end and not sort_key < order[end]
-
-    def _put_in(self, sort_key: SortKey) -> Moved:
-        """Take a place: all behind it move by one."""
-        order, end = self._order, self._end
-        order.add(sort_key)
-        if self._is_empty or self._is_behind(sort_key):
-            return _NOTHING
-        left = (order[end][-1],) if end is not None and len(order) > end else ()
-        if not self._is_before(sort_key):
-            return Moved(left, (sort_key[-1],))
-        return Moved(left, (order[self._begin][-1],)) if len(order) > self._begin else _NOTHING
-
-    def _take_out(self, sort_key: SortKey) -> Moved:
-        """Remove a place: all behind it move back by one."""
-        order, end = self._order, self._end
-        if self._is_empty or self._is_behind(sort_key):
-            order.remove(sort_key)
-            return _NOTHING
-        entered = (order[end][-1],) if end is not None and len(order) > end else ()
-        if not self._is_before(sort_key):
-            left: tuple[bytes, ...] = (sort_key[-1],)
-        else:
-            left = (order[self._begin][-1],) if len(order) > self._begin else ()
-        order.remove(sort_key)
-        return Moved(left, entered) if left or entered else _NOTHING
-
-
-def _both(one: Moved, other: Moved) -> Moved:
-    """Two changes as one: a key that only passed through, or came back, has not moved."""
-    left, entered = one.left + other.left, one.entered + other.entered
-    return Moved(
-        tuple(key for key in left if key not in entered),
-        tuple(key for key in entered if key not in left),
-    )
+        Args:
+            changed: the keys with other places then; None: a key was not in the order.
+        """
+        if self._is_empty:
+            return []
+        order, sort_keys = self.places.order, self.places.sort_keys
+        then = [sort_key for sort_key in changed.values() if sort_key is not None]
+        start = max(0, self._begin - len(changed))
+        near = list(islice(order.islice(start), self._end - start + len(changed)))
+        unchanged = [sort_key for sort_key in near if sort_key[-1] not in changed]
+        if not unchanged:
+            start = 0
+            stop = self._end + len(changed)
+            unchanged = [sort_key for sort_key in islice(order, stop) if sort_key[-1] not in changed]
+        # The number of unchanged keys before the first one of `unchanged`.
+        skipped = 0
+        if start:
+            skipped = start - sum(
+                1 for key in changed if (now := sort_keys.get(key)) is not None and order.bisect_left(now) < start
+            )
+        window = sorted([*unchanged, *then])
+        return [sort_key[-1] for sort_key in window[self._begin - skipped : self._end - skipped]]

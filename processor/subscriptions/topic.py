@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from processor.errors import RecordRejected, Stop
 from processor.filter import RecordMetadata
+from processor.record import Record
 from processor.values.key_text import text_of_key
 from processor.wire.metadata import correlation_id
 
@@ -14,11 +15,14 @@ if TYPE_CHECKING:
 
     from processor.codec import Codec
     from processor.merge import KeyFields
-    from processor.record import Record, Value
+    from processor.record import Value
 
 
 ParsedRecord: TypeAlias = "tuple[Record, Value]"
 """A record with its parsed value."""
+
+PAUSE: Final[ParsedRecord] = (Record(None, None, None, -1, 0), None)
+"""Stands for no record: so many did not match that a reader with other work should turn to that."""
 
 
 class Topic(NamedTuple):

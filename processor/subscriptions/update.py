@@ -22,7 +22,7 @@ _UNREAD: Final = object()
 class Update:
     """The records of a key before and after an update, with the messages that were built of it."""
 
-    __slots__ = ("_messages", "_new_value", "_old_value", "_topic", "key", "new", "old", "partition")
+    __slots__ = ("_addressed", "_messages", "_new_value", "_old_value", "_topic", "key", "new", "old", "partition")
 
     def __init__(self, topic: Topic, partition: int, key: bytes, old: Record | None, new: Record) -> None:
         self.partition = partition
@@ -37,6 +37,7 @@ class Update:
         self._old_value: Value = _UNREAD
         self._new_value: Value = _UNREAD
         self._messages: dict[object, Message | None] = {}
+        self._addressed: dict[tuple[int, str], tuple[Message, Message]] = {}
 
     @property
     def old_value(self) -> Value | None:
@@ -65,6 +66,14 @@ class Update:
             self._new_value = None if self.new.value is None else self._topic.value(self.new, self.partition)
         return self._new_value
 
+    def value_of(self, record: Record) -> Value:
+        """The parsed value of another record of this key.
+
+        Raises:
+            Stop: as `old_value`.
+        """
+        return self._topic.value(record, self.partition)
+
     @property
     def touched(self) -> Touched | None:
         """Of a conflated topic, the paths that changed since the record before and changed back; None: no such path.
@@ -78,7 +87,7 @@ class Update:
             raise self._topic.unreadable(self.new, error, self.partition) from error
 
     def matches(self, filter: Filter | None) -> tuple[bool, bool]:  # noqa: A002 - AMPS' name
-        """Whether a filter matches the record before, and whether it matches the record after.
+        """True if a filter matches the record before, and whether it matches the record after.
 
         Raises:
             RecordRejected: a third party's function raised.
@@ -97,6 +106,14 @@ class Update:
             old is not None and filter.matches(self.old_value),
             new.value is not None and filter.matches(self.new_value),
         )
+
+    def addressed(self, message: Message, sub_id: str) -> Message:
+        """A message of this update for one subscription; the same object for all connections that give it this name."""
+        memo = id(message), sub_id
+        if (made := self._addressed.get(memo)) is None:
+            # The message is kept, so that its id stays its own.
+            made = self._addressed[memo] = message, message.addressed((sub_id,))
+        return made[1]
 
     def full_message(self, builder: MessageBuilder) -> Message:
         """The message with the full record after; built once for all subscriptions of a style."""

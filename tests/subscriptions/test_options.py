@@ -249,6 +249,16 @@ def test_bad_arguments_are_refused(text, arguments, problem):
     assert problem in refusal(text, **arguments)
 
 
+def test_options_grouping_and_projection():
+    """`grouping` takes paths and needs `projection`, which is for groups of whole records or deltas."""
+    given = parse("grouping=[/a,/b/c],projection=[SUM(/qty) AS /qty]")
+    assert (given.grouping, given.projection) == (("/a", "/b/c"), "SUM(/qty) AS /qty")
+    assert parse("projection=[COUNT(*) AS /count]", delta=True).grouping == ()  # One group of all records.
+    assert "option 'grouping' needs 'projection'" in refusal("grouping=[/a]")
+    assert "'bookmark' of records" in refusal("projection=[COUNT(*) AS /count],bookmark=epoch")
+    assert "'conflation_key' of records" in refusal("projection=[COUNT(*) AS /count],conflation=1s,conflation_key=[/a]")
+
+
 def test_every_option_is_tested_here():
     """Every option has a test with its name in it."""
     tests = " ".join(name for name in globals() if name.startswith("test_option"))

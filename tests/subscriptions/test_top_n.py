@@ -157,3 +157,24 @@ def test_many_keys(seed, top_n, skip_n):
         held = (held - set(moved.left)) | set(moved.entered)
     assert window.keys() == model.keys()
     assert held == set(model.keys())
+
+
+def test_the_window_of_an_earlier_time_is_found_from_the_places_that_changed(random_seed):
+    """With the earlier places of the changed keys, `keys_before` is the window of then, wherever it lies."""
+    rng = random.Random(random_seed)
+    for _ in range(300):
+        skip_n, top_n = rng.randrange(60), rng.choice([None, rng.randrange(12)])
+        window, then = TopN(top_n, skip_n), {}
+        for number in range(rng.randrange(80)):
+            then[b"%d" % number] = (rng.randrange(40), b"%d" % number)
+        now = dict(then)
+        changed = rng.sample([b"%d" % number for number in range(90)], rng.randrange(6))
+        for key in changed:
+            if rng.random() < 0.3:
+                now.pop(key, None)
+            else:
+                now[key] = (rng.randrange(40), key)
+        window.places.load(now.items())
+        end = None if top_n is None else skip_n + top_n
+        wanted = [key for _, key in sorted(then.values())[skip_n:end]]
+        assert window.keys_before({key: then.get(key) for key in changed}) == wanted

@@ -161,4 +161,4 @@ def test_a_window_keeps_nothing_of_deleted_keys():
     desk.take_messages()
     focus = subscription.focus
     assert not focus._received
-    assert not focus._top_n._sort_keys
+    assert not focus.window.places.sort_keys

@@ -6,7 +6,6 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from processor.merge import add_touched, touch
-from processor.subscriptions.message_builder import gone_reason
 from processor.wire.sow_headers import version_of
 
 if TYPE_CHECKING:
@@ -46,13 +45,13 @@ class PendingUpdate:
         self.base_version = base_version
         """The version of it that was sent last."""
         self.was_received = was_received
-        """Whether the subscriber received that record, rather than being supposed to have it."""
+        """True if the subscriber received that record, rather than being supposed to have it."""
         self.began_ms = began_ms
-        """When the first of the updates came, by the engine's clock."""
+        """Arrival of the first of the updates, by the engine's clock."""
         self.last: Record
         """The last of the updates."""
         self.matches = False
-        """Whether the record is in focus after it."""
+        """True if the record is in focus after it."""
         self.touched: Touched = {}
         """The paths at which one of the updates differs from the record that the subscriber has."""
 
@@ -83,6 +82,8 @@ class ConflationBuffer:
         self._bases = bases
         self._sends_oof = sends_oof
         self._not_sent = not_sent
+        self.released_bytes = 0
+        """The size of the record that was released last, encoded."""
         self._held: OrderedDict[bytes, PendingUpdate] = OrderedDict()
 
     def __len__(self) -> int:
@@ -90,8 +91,13 @@ class ConflationBuffer:
         return len(self._held)
 
     @property
+    def held(self) -> dict[bytes, Record | None]:
+        """The keys that wait, each with the record that the subscriber has; None: it has none."""
+        return {key: pending.base if pending.was_received else None for key, pending in self._held.items()}
+
+    @property
     def began_ms(self) -> int | None:
-        """When the first update of the key came that has waited longest; None if no key waits."""
+        """Arrival of the first update of the key that has waited longest; None if no key waits."""
         oldest = next(iter(self._held.values()), None)
         return None if oldest is None else oldest.began_ms
 
@@ -119,6 +125,7 @@ class ConflationBuffer:
         """Release the key that has waited longest; returns its message, or None if there is nothing to send."""
         key, held = self._held.popitem(last=False)
         last, base = held.last, held.base
+        self.released_bytes = len(last.value or b"")
         if held.matches:
             value = self._topic.value(last)
             if base is None or not self._builder.builds_deltas:
@@ -131,5 +138,5 @@ class ConflationBuffer:
             return message
         if base is None or not self._sends_oof or not held.was_received:
             return None
-        reason = "match" if last.value is not None else gone_reason(last)
-        return self._builder.full("oof", last, self._topic.value(base), reason)
+        value = None if last.value is None else self._topic.value(last)
+        return self._builder.out_of_focus(last, value, self._topic.value(base), is_conflated=True)

@@ -19,7 +19,7 @@ class Deadlines(Generic[Item]):
         self._turns = 0
 
     def __contains__(self, item: Item) -> bool:
-        """Whether an item has a deadline."""
+        """Return whether an item has a deadline."""
         return item in self._times_ms
 
     def __len__(self) -> int:

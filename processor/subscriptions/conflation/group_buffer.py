@@ -68,6 +68,8 @@ class GroupBuffer:
         self._builder = builder
         self._values = [compile_expression(path).value for path in paths]
         self._find = find
+        self.released_bytes = 0
+        """The size of the record that was released last, encoded."""
         self._turns = 0
         self._groups: dict[Hashable, _Group] = {}
         self._group_of: dict[bytes, _Group] = {}
@@ -78,8 +80,14 @@ class GroupBuffer:
         return len(self._waiting)
 
     @property
+    def held(self) -> dict[bytes, Record | None]:
+        """The newest records of the groups that wait; the subscriber may have other members of them."""
+        waiting = [self._groups[name] for name in self._waiting if name in self._groups]
+        return {group.newest[0]: None for group in waiting}
+
+    @property
     def began_ms(self) -> int | None:
-        """When the first update came of the group that has waited longest; None if none waits."""
+        """Arrival of the first update of the group that has waited longest; None if none waits."""
         return next(iter(self._waiting.values()), None)
 
     def load(self, records: Iterable[ParsedRecord]) -> Iterable[ParsedRecord]:
@@ -118,6 +126,7 @@ class GroupBuffer:
         group.delivered = turn
         record = self._find(key)
         assert record is not None, "a record in focus is in the view"
+        self.released_bytes = len(record.value or b"")
         return self._builder.full("publish", record, self._topic.value(record))
 
     def _name(self, key: bytes, record: Value) -> Hashable:

@@ -1,4 +1,4 @@
-"""Which of many filters a record may match, without asking each of them.
+"""An index of filters: finds those that a record may match, without evaluating each of them.
 
 Of each filter the index looks for an equality that every match must satisfy, such as `/symbol = 'X'` in
 `/symbol = 'X' AND /qty > 10`, and keeps it by path and value. A record is looked up once for each path that there is,
@@ -17,10 +17,11 @@ from processor.filter.syntax_tree import Scalar
 from processor.filter.value import elements
 from processor.record import Value
 from processor.subscriptions.indexes.equality import NumberKey, Parts, constant_keys, element_keys, required_values
+from processor.subscriptions.indexes.ranges import Condition, RangePlace, required_ranges
 from processor.values.instant import Instant
 
 Item = TypeVar("Item", bound=Hashable)
-"""What is indexed: the owner of the filter."""
+"""The indexed item: the owner of the filter."""
 
 _Bucket: TypeAlias = dict[int, Item]
 """Items with one value at a path, by their turn: the how many-th they were added."""
@@ -28,7 +29,7 @@ _Bucket: TypeAlias = dict[int, Item]
 _Key: TypeAlias = str | NumberKey | Instant
 
 _Slot: TypeAlias = tuple[int, _Key]
-"""Where a value is kept: in which table of its path, and by what."""
+"""The place of a value: the table of its path, and its key there."""
 
 _TEXTS: Final = 0
 """Texts in filters, by themselves: two texts are equal as texts."""
@@ -39,13 +40,15 @@ _TEXT_NUMBERS: Final = 2
 
 
 class _Entry(NamedTuple):
-    """Where an item is, for one of its filters."""
+    """The place of an item, for one of its filters."""
 
     turn: int
     parts: Parts | None
     """None: it is always a candidate."""
     slots: tuple[_Slot, ...]
     """None at a path: nothing is equal to NULL, and it never is one."""
+    condition: Condition | None = None
+    """The range or the beginnings by which it is kept; None: by values."""
 
 
 class FilterIndex(Generic[Item]):
@@ -60,12 +63,12 @@ class FilterIndex(Generic[Item]):
         """By the first name of the path, then by all of it."""
 
     def __len__(self) -> int:
-        """How many items there are, each counted once for each of its filters."""
+        """Number of items, each counted once for each of its filters."""
         return len(self._entries)
 
     @property
     def asks_records(self) -> bool:
-        """Whether candidates depend on the record; if not, it need not even be parsed."""
+        """True if candidates depend on the record; if not, it need not even be parsed."""
         return bool(self._places)
 
     def add(self, filter: Filter | None, item: Item) -> None:  # noqa: A002 - it is the word
@@ -78,12 +81,16 @@ class FilterIndex(Generic[Item]):
         if name in self._entries:
             raise ValueError(f"{item!r} is in the index with the filter {name[0]!r} already")
         self._turns += 1
-        entry = _Entry(self._turns, *self._best(required_values(filter.tree) if filter is not None else {}))
+        parts, slots = self._best(required_values(filter.tree) if filter is not None else {})
+        condition: Condition | None = None
+        if parts is None and filter is not None:
+            parts, condition = next(iter(required_ranges(filter.tree).items()), (None, None))
+        entry = _Entry(self._turns, parts, slots, condition)
         self._entries[name] = entry
         self._filters_of[item] = self._filters_of.get(item, 0) + 1
         if entry.parts is None:
             self._always[entry.turn] = item
-        elif entry.slots:
+        elif entry.slots or entry.condition is not None:
             places = self._places.setdefault(str(entry.parts[0]), {})
             if entry.parts not in places:
                 places[entry.parts] = _Place(entry.parts)
@@ -101,7 +108,7 @@ class FilterIndex(Generic[Item]):
             del self._filters_of[item]
         if entry.parts is None:
             del self._always[entry.turn]
-        elif entry.slots:
+        elif entry.slots or entry.condition is not None:
             first = str(entry.parts[0])
             places = self._places[first]
             if places[entry.parts].remove(entry):
@@ -150,34 +157,43 @@ class FilterIndex(Generic[Item]):
 class _Place(Generic[Item]):
     """The items whose filters ask for values at one path."""
 
-    __slots__ = ("_tables", "_value")
+    __slots__ = ("_ranges", "_tables", "_value")
 
     def __init__(self, parts: Parts) -> None:
         self._value = compile_path(parts)
         self._tables: tuple[dict[_Key, _Bucket[Item]], ...] = ({}, {}, {})
+        self._ranges: RangePlace[Item] = RangePlace()
 
     def add(self, entry: _Entry, item: Item) -> None:
-        """Add an item under each of its values."""
+        """Add an item under each of its values, or by its range."""
+        if entry.condition is not None:
+            self._ranges.add(entry.turn, entry.condition, item)
         for table, key in entry.slots:
             self._tables[table].setdefault(key, {})[entry.turn] = item
 
     def remove(self, entry: _Entry) -> bool:
         """Remove an item; True if there is none left."""
+        if entry.condition is not None:
+            self._ranges.remove(entry.turn)
         for table, key in entry.slots:
             bucket = self._tables[table][key]
             del bucket[entry.turn]
             if not bucket:
                 del self._tables[table][key]
-        return not any(self._tables)
+        return not any(self._tables) and not self._ranges
 
     def crowd(self, slots: Iterable[_Slot]) -> int:
-        """How many items there are with the most frequent of some values."""
+        """Number of items with the most frequent of some values."""
         return max((len(self._tables[table].get(key, ())) for table, key in slots), default=0)
 
     def find(self, record: Value, found: list[_Bucket[Item]]) -> None:
         """Append the buckets that match a record; any element of an array counts."""
         texts, numbers, text_numbers = self._tables
         value = self._value(record, NO_METADATA)
+        if self._ranges:
+            self._ranges.find(value, found)
+        if not any(self._tables):
+            return
         for element in (value,) if type(value) is str else elements(value):
             if type(element) is str:
                 if element in texts:
@@ -192,7 +208,7 @@ class _Place(Generic[Item]):
 
 
 def _slots(constant: Scalar) -> Iterator[_Slot]:
-    """Where a value in a filter is kept."""
+    """The place of a value in a filter."""
     if constant is None or constant == "":
         return
     is_text = isinstance(constant, str)

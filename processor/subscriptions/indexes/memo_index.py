@@ -18,7 +18,7 @@ from processor.subscriptions.indexes.equality import constant_keys, element_keys
 from processor.values.pointer import names
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Hashable, Iterable, Mapping
 
     from processor.filter import Filter
     from processor.filter.syntax_tree import Scalar
@@ -48,7 +48,16 @@ _TEXT_NUMBERS: Final = 2  # Texts that are numbers, by their value: for the numb
 class MemoIndex:
     """The memo index of an engine: the indexed paths, with the keys of the records by value."""
 
-    def __init__(self, topic: Topic, view: RecordView) -> None:
+    def __init__(self, topic: Topic, view: RecordView, declared: Iterable[tuple[str, ...]] = ()) -> None:
+        """Begin without an index.
+
+        Args:
+            topic: the topic.
+            view: its records.
+            declared: lists of paths that are always indexed, without a limit; `build_declared` does it.
+        """
+        self._declared = {_DeclaredIndex.parts_of(paths): None for paths in declared}
+        self._built: dict[tuple[Parts, ...], _DeclaredIndex] = {}
         self._topic = topic
         self._view = view
         self._paths: dict[Parts, _Path] = {}  # The one asked for last comes last.
@@ -60,6 +69,8 @@ class MemoIndex:
         required = {} if selection is None else required_values(selection.tree)
         if (by_key := self._by_key(required)) is not None:
             return self._found(by_key)
+        if (keys := self._declared_keys(required)) is not None:
+            return self._found(keys)
         if required and not any(parts in self._paths for parts in required):
             for parts in required:
                 self._asked(parts)
@@ -71,13 +82,15 @@ class MemoIndex:
 
     def changed(self, change: Update) -> None:
         """Take an update."""
-        if not self._paths:
+        if not self._paths and not self._built:
             return
         try:
             old, new = change.old_value, change.new_value
         except SowstreamError:  # The error is raised where the record is needed.
             self.clear()
             return
+        for declared in self._built.values():
+            declared.changed(change.key, old, new)
         for parts, path in list(self._paths.items()):
             path.changed(change.key, old, new)
             if path.entries > ENTRIES_MAX:
@@ -87,6 +100,28 @@ class MemoIndex:
     def clear(self) -> None:
         """Drop the index: its content is out of date."""
         self._paths.clear()
+        self._built.clear()
+
+    def build_declared(self) -> None:
+        """Build the declared indexes that are not there; an unreadable record leaves them out, and a scan raises it."""
+        missing = {parts: _DeclaredIndex(parts) for parts in self._declared if parts not in self._built}
+        if not missing:
+            return
+        try:
+            for record in self._view.scan():
+                assert record.key is not None
+                value = self._topic.value(record)
+                for index in missing.values():
+                    index.changed(record.key, None, value)
+        except SowstreamError:
+            return
+        self._built |= missing
+
+    def _declared_keys(self, required: Mapping[Parts, tuple[Scalar, ...]]) -> Collection[bytes] | None:
+        """The keys that the declared index with the most paths finds; None: none can be used."""
+        usable = [index for index in self._built.values() if all(parts in required for parts in index.parts)]
+        best = max(usable, key=lambda index: len(index.parts), default=None)
+        return None if best is None else best.keys(required)
 
     def _found(self, keys: Iterable[bytes]) -> list[Record]:
         return [record for record in self._view.get_many(list(keys)).values() if record is not None]
@@ -123,12 +158,12 @@ class MemoIndex:
             return
         if parts in self._too_large:
             return  # To find that out again would take as long as the scan that is needed anyway.
-        if (path := self._built(parts)) is not None:
+        if (path := self._build(parts)) is not None:
             self._paths[parts] = path
             if len(self._paths) > PATHS_MAX:
                 del self._paths[next(iter(self._paths))]
 
-    def _built(self, parts: Parts) -> _Path | None:
+    def _build(self, parts: Parts) -> _Path | None:
         """Index all records at a path; None if there are too many values."""
         path = _Path(parts)
         try:
@@ -158,7 +193,7 @@ class _Path:
         self._value = compile_path(parts)
         self._tables: tuple[dict[_Key, _Bucket], ...] = ({}, {}, {})
         self.entries = 0
-        """How many values of records there are."""
+        """Number of values of records."""
 
     def keys(self, constants: Iterable[Scalar]) -> dict[bytes, None]:
         """The keys of all records that are equal to one of these."""
@@ -176,7 +211,7 @@ class _Path:
 
     def add(self, key: bytes, record: Value) -> None:
         """Add a record that is not in the index."""
-        for number_of_table, value in self._slots(record):
+        for number_of_table, value in self.slots(record):
             table = self._tables[number_of_table]
             bucket = table.get(value)
             if bucket is None:
@@ -189,7 +224,7 @@ class _Path:
 
     def remove(self, key: bytes, record: Value) -> None:
         """Remove a record that is in the index."""
-        for number_of_table, value in self._slots(record):
+        for number_of_table, value in self.slots(record):
             table = self._tables[number_of_table]
             bucket = table[value]
             if type(bucket) is dict and len(bucket) > 1:
@@ -212,7 +247,19 @@ class _Path:
     def _value_of(self, record: Value) -> Value:
         return self._value(record, NO_METADATA) if type(record) is dict else None
 
-    def _slots(self, record: Value) -> Iterable[tuple[int, _Key]]:
+    def slots_of(self, constants: Iterable[Scalar]) -> list[tuple[int, _Key]]:
+        """The slots in which records are that are equal to one of some values of a filter."""
+        slots: dict[tuple[int, _Key], None] = {}
+        for constant in constants:
+            if type(constant) is str:
+                slots[_TEXTS, constant] = None
+            for key in constant_keys(constant):
+                slots[_NUMBERS, key] = None
+                if type(constant) is not str:
+                    slots[_TEXT_NUMBERS, key] = None
+        return list(slots)
+
+    def slots(self, record: Value) -> Iterable[tuple[int, _Key]]:
         """The slots of a record, each once: an array has one for each element."""
         value = self._value_of(record)
         if type(value) is str and value and value[0] not in _NUMBERS_BEGIN:  # The usual case.
@@ -225,6 +272,56 @@ class _Path:
             for key in element_keys(element):
                 slots[_TEXT_NUMBERS if is_text else _NUMBERS, key] = None
         return slots
+
+
+class _DeclaredIndex:
+    """The keys of the records by their values at one or several paths together: an index that settings declare."""
+
+    def __init__(self, parts: tuple[Parts, ...]) -> None:
+        self.parts: Final = parts
+        """The paths."""
+        self._paths = [_Path(one) for one in parts]
+        self._keys: dict[Hashable, _Bucket] = {}
+
+    @staticmethod
+    def parts_of(paths: tuple[str, ...]) -> tuple[Parts, ...]:
+        """Paths, as a filter's tree has them."""
+        return tuple(tuple(names(path)) for path in paths)
+
+    def keys(self, required: Mapping[Parts, tuple[Scalar, ...]]) -> dict[bytes, None]:
+        """The keys of all records that have one of the required values at each path."""
+        found: dict[bytes, None] = {}
+        choices = [path.slots_of(required[parts]) for path, parts in zip(self._paths, self.parts, strict=True)]
+        for slots in itertools.product(*choices):
+            _take(found, self._keys.get(slots if len(slots) > 1 else slots[0]))
+        return found
+
+    def changed(self, key: bytes, old: Value | None, new: Value | None) -> None:
+        """Take an update; None stands for a record that was not there, or is deleted."""
+        before = () if old is None else self._names(old)
+        after = () if new is None else self._names(new)
+        if before == after:
+            return
+        for name in before:
+            bucket = self._keys[name]
+            if type(bucket) is dict and len(bucket) > 1:
+                del bucket[key]
+            else:
+                del self._keys[name]
+        for name in after:
+            others = self._keys.get(name)
+            if others is None:
+                self._keys[name] = key
+            elif type(others) is dict:
+                others[key] = None
+            else:
+                self._keys[name] = {others: None, key: None}  # type: ignore[dict-item]
+
+    def _names(self, record: Value) -> tuple[Hashable, ...]:
+        slots = [path.slots(record) for path in self._paths]
+        if len(slots) == 1:
+            return tuple(dict.fromkeys(slots[0]))
+        return tuple(dict.fromkeys(itertools.product(*slots)))
 
 
 def _note(noted: dict[Parts, None], parts: Parts) -> None:

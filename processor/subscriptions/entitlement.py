@@ -1,0 +1,112 @@
+"""The entitlement of a subscriber to one topic: the records and fields it may see, applied before its own request.
+
+A filter, an order or a select list of the subscriber works on the visible part of a record: another field is NULL to
+it. So nothing can be found out by asking.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from processor.filter import Filter, RecordMetadata
+from processor.filter.record_metadata import NO_METADATA
+from processor.filter.syntax_tree import And
+from processor.subscriptions.order import SortOrder
+from processor.subscriptions.select import Select
+
+if TYPE_CHECKING:
+    from processor.record import Value
+    from processor.subscriptions.order import SortKey
+
+
+class Entitlement:
+    """The right to read the records of one topic that match a filter, and the selected fields of them."""
+
+    __slots__ = ("filter", "select", "text")
+
+    def __init__(self, own_filter: Filter | None, select: Select | None) -> None:
+        """Combine a filter and a select list.
+
+        Args:
+            own_filter: matches the records that may be seen; None: all.
+            select: the fields that may be seen; None: all.
+        """
+        self.filter: Final = own_filter
+        """Matches the records that may be seen; None: all."""
+        self.select: Final = select
+        """The fields that may be seen; None: all."""
+        self.text: Final = f"{own_filter.text if own_filter else ''}\0{select.text if select else ''}"
+        """Equal for entitlements to the same records and fields."""
+
+    def allows(self, value: Value, metadata: RecordMetadata) -> bool:
+        """Return whether a record may be seen."""
+        return self.filter is None or self.filter.matches(value, metadata)
+
+    def visible(self, value: Value) -> Value:
+        """The part of a record that may be seen."""
+        return value if self.select is None else self.select.project(value)
+
+    def visible_metadata(self, metadata: RecordMetadata) -> RecordMetadata:
+        """The metadata that may be seen: the size of a record would reveal hidden fields."""
+        return metadata if self.select is None else metadata._replace(message_bytes=None)
+
+    def narrowed(self, asked: Filter | None) -> Filter | None:
+        """The filter for records that may be seen and match a filter of the subscriber."""
+        if self.filter is None and (asked is None or self.select is None):
+            return asked
+        return EntitledFilter(self, asked)
+
+    def ordered(self, asked: SortOrder) -> SortOrder:
+        """The order of a subscriber, by visible fields."""
+        return asked if self.select is None else EntitledOrder(self, asked)
+
+    def selected(self, asked: Select | None) -> Select | None:
+        """The visible part of the fields that a subscriber selects."""
+        if asked is None or self.select is None:
+            return asked or self.select
+        return Select.intersection(self.select, asked)
+
+
+class EntitledFilter(Filter):
+    """A filter of a subscriber, applied to the visible part of the records that it may see."""
+
+    __slots__ = ("_allowed", "_asked", "_entitlement")
+
+    def __init__(self, entitlement: Entitlement, asked: Filter | None) -> None:
+        allowed = entitlement.filter
+        filters = [one for one in (allowed, asked) if one is not None]
+        assert filters
+        self.text = f"{asked.text if asked else ''}\0{entitlement.text}"
+        # Projection takes values away and adds none: what the asked filter requires is in the whole record too.
+        self.tree = filters[0].tree if len(filters) == 1 else And(tuple(one.tree for one in filters))
+        self.moves_by_itself = any(one.moves_by_itself for one in filters)
+        self.uses_metadata = any(one.uses_metadata for one in filters)
+        self._entitlement = entitlement
+        self._allowed = allowed
+        self._asked = asked
+
+    def matches(self, record: Value, metadata: RecordMetadata = NO_METADATA) -> bool:
+        """Return whether a record may be seen, and the filter is true of its visible part."""
+        if self._allowed is not None and not self._allowed.matches(record, metadata):
+            return False
+        if self._asked is None:
+            return True
+        entitlement = self._entitlement
+        return self._asked.matches(entitlement.visible(record), entitlement.visible_metadata(metadata))
+
+
+class EntitledOrder(SortOrder):
+    """An order of a subscriber, by the visible part of each record."""
+
+    __slots__ = ("_asked", "_entitlement")
+
+    def __init__(self, entitlement: Entitlement, asked: SortOrder) -> None:
+        self.text = f"{asked.text or ''}\0{entitlement.text}"
+        self.uses_metadata = asked.uses_metadata
+        self._asked = asked
+        self._entitlement = entitlement
+
+    def key(self, sow_key: bytes, record: Value, metadata: RecordMetadata) -> SortKey:
+        """The place of a record."""
+        entitlement = self._entitlement
+        return self._asked.key(sow_key, entitlement.visible(record), entitlement.visible_metadata(metadata))

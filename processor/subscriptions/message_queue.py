@@ -1,0 +1,129 @@
+"""The queue of one subscriber's messages, limited by number and by bytes: when it is full, updates are conflated."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from processor.subscriptions.message import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from processor.errors import SowstreamError
+    from processor.subscriptions.subscription import EngineSubscription
+
+UNLIMITED_BYTES: Final = 2**62
+"""No limit of bytes."""
+ENTRY_BYTES: Final = 200
+"""Approximate size of a queued message besides its record."""
+
+
+class QueuedSnapshot(NamedTuple):
+    """A snapshot that waits, or the rest of one that was taken in part; also what leads to the records of now."""
+
+    subscription: EngineSubscription
+    messages: Iterator[Message]
+
+
+class QueuedEnd(NamedTuple):
+    """The error that ended a subscription, behind all its messages."""
+
+    subscription: EngineSubscription
+    error: SowstreamError
+
+
+Queued: TypeAlias = "Message | QueuedSnapshot | QueuedEnd"
+
+
+class MessageQueue:
+    """Messages, snapshots and ends, in the order in which a subscriber takes them."""
+
+    def __init__(self, queue_max: int, queue_bytes: int | None, on_waiting: Callable[[], None] | None) -> None:
+        """Begin empty.
+
+        Args:
+            queue_max: with so many entries it is full.
+            queue_bytes: with records of so many bytes, too; None: no limit.
+            on_waiting: called with each entry that is put there.
+        """
+        self.entries: Final[deque[Queued]] = deque()
+        """The entries, the next one first."""
+        self.waiting_bytes = 0
+        """The size of the records whose messages wait, encoded."""
+        self.queue_max: Final = queue_max
+        """With so many entries it is full."""
+        self._bytes_max = UNLIMITED_BYTES if queue_bytes is None else queue_bytes
+        self._sizes: deque[int] = deque()
+        self._on_waiting = on_waiting
+
+    def __len__(self) -> int:
+        """The number of entries."""
+        return len(self.entries)
+
+    @property
+    def is_full(self) -> bool:
+        """True if so much waits that updates are conflated."""
+        return len(self.entries) >= self.queue_max or self.waiting_bytes >= self._bytes_max
+
+    def append(self, entry: Queued, size: int = 0) -> None:
+        """Put an entry at the end; `size` is that of its record, encoded."""
+        size += ENTRY_BYTES
+        self.entries.append(entry)
+        self._sizes.append(size)
+        self.waiting_bytes += size
+        if self._on_waiting is not None:
+            self._on_waiting()
+
+    def notify(self) -> None:
+        """Notify the subscriber of updates that wait besides the entries."""
+        if self._on_waiting is not None:
+            self._on_waiting()
+
+    def pop(self) -> None:
+        """Drop the first entry."""
+        self.entries.popleft()
+        self.waiting_bytes -= self._sizes.popleft()
+
+    def put_first(self, entry: Queued) -> None:
+        """Put an entry before all others."""
+        self.entries.appendleft(entry)
+        self._sizes.appendleft(0)
+
+    def clear(self) -> None:
+        """Drop all entries."""
+        self.entries.clear()
+        self._sizes.clear()
+        self.waiting_bytes = 0
+
+    def drop(self, subscription: EngineSubscription, unnamed: EngineSubscription | None) -> list[Message]:
+        """Drop the messages for a subscription alone, and take its name from messages for others too.
+
+        Returns:
+            The messages that it does not get.
+        """
+        entries, sizes = list(self.entries), list(self._sizes)
+        self.clear()
+        dropped: list[Message] = []
+        for entry, size in zip(entries, sizes, strict=True):
+            left = _without(entry, subscription, unnamed)
+            if left is not None:
+                self.entries.append(left)
+                self._sizes.append(size)
+                self.waiting_bytes += size
+            if left is not entry and isinstance(entry, Message):
+                dropped.append(entry)
+        return dropped
+
+
+def _without(waiting: Queued, subscription: EngineSubscription, unnamed: EngineSubscription | None) -> Queued | None:
+    """A queued message without one of its subscriptions; None if it is for no other."""
+    if not isinstance(waiting, Message):
+        # By name: the snapshot of a subscription that was replaced since may wait too.
+        return None if waiting.subscription.sub_id == subscription.sub_id else waiting
+    if not waiting.sub_ids:
+        return None if subscription is unnamed else waiting
+    if subscription.sub_id not in waiting.sub_ids:
+        return waiting
+    others = tuple(sub_id for sub_id in waiting.sub_ids if sub_id != subscription.sub_id)
+    return waiting.addressed(others) if others else None
