@@ -5,14 +5,28 @@ numbers those with acks, and `ack_reader` settles the `pending_acks`. `subscribe
 opens a `subscription`, or a `connection` with several; each is a `stream` that a feed fills. `feeds/` reads Kafka: a
 feed passes the records before and after a `snapshot_boundary` to the subscription engine, and returns its messages.
 `views/` has the records that the engine compares with, `growing_view` in memory and `stored_view` on disk, and `view`,
-the mapping that users get.
+the mapping that users get. `queue/` consumes queues over SOW topics, as a member of a share group. `async_client`
+has the calls for event loops, `frames` makes tables of records.
 """
 
+from processor.client.async_client import AsyncClient
 from processor.client.client import Client
+from processor.client.queue import Queue, QueueMessage
 from processor.client.subscribe.connection import ClientConnection
 from processor.client.subscribe.subscription import Subscription
 from processor.client.views.view import View, ViewChange
 from processor.subscriptions.message import Message
 from processor.wire.ack import Ack
 
-__all__ = ["Ack", "Client", "ClientConnection", "Message", "Subscription", "View", "ViewChange"]
+__all__ = [
+    "Ack",
+    "AsyncClient",
+    "Client",
+    "ClientConnection",
+    "Message",
+    "Queue",
+    "QueueMessage",
+    "Subscription",
+    "View",
+    "ViewChange",
+]

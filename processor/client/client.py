@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+from processor.client.async_client import AsyncClient, BlockingCalls
 from processor.client.publish.command_sender import CommandSender
-from processor.client.publish.deleting import Selection
-from processor.client.publish.publish_options import OnAck, PublishOptions
-from processor.client.subscribe.calls import SubscribeCalls
+from processor.client.queue.opening import QueueOpener
+from processor.client.queue.queue import OnQueueMessage, Queue
 from processor.client.subscribe.opening import SubscriptionOpener
 from processor.client.topic_lookup import TopicLookup, warn_of_contradictions
-from processor.config import Config, load
-from processor.errors import ConfigurationError, Stop
+from processor.config import Config, settings_of
+from processor.errors import ConfigurationError, SowstreamError, Stop
 from processor.kafka.admin.admin import Admin
-from processor.kafka.producers.publisher import Delivered
-from processor.record import Value
 from processor.shared_topics.directory import with_described_topics
-from processor.wire.ack import Ack
 
 _FLUSH_AFTER_ERROR_S = 5.0
 
 
-class Client(SubscribeCalls):
+class Client(BlockingCalls):
     """A connection to one cluster, with the method names of AMPS' client.
 
     Its methods may be called from any thread; `Subscription` describes its own rules. Acks are read on a thread of
@@ -38,19 +35,22 @@ class Client(SubscribeCalls):
     def __init__(
         self,
         name: str,
-        config: Config | None = None,
+        config: Config | Mapping[str, Any] | Path | str | None = None,
         view_dir: Path | str | None = None,
         *,
         bootstrap: str | None = None,
         topic_prefix: str | None = None,
         skip_unreadable: bool = False,
+        gateway: str | None = None,
+        token: str | Callable[[], str] | None = None,
     ) -> None:
         """Create a client. With settings that name topics, it connects only when a call needs it.
 
         Args:
             name: its name for the brokers.
-            config: the settings; None reads `./sowstream.yaml` and the environment. If these have Kafka's address but
-                no topics, the topics are read once, from the cluster's topic directory.
+            config: the settings: a `Config`, a mapping such as a file has, or the path of a file; None reads
+                `./sowstream.yaml` and the environment. If these have Kafka's address but no topics, the topics are read
+                once, from the cluster's topic directory.
             view_dir: the directory that keeps the records of subscriptions between runs, so that the next run reads
                 only newer ones; one process may use it at a time. None: each subscription reads all records again, and
                 keeps them in memory, or in a temporary directory if they are many.
@@ -59,14 +59,33 @@ class Client(SubscribeCalls):
             skip_unreadable: whether snapshots and subscriptions leave out SOW records that cannot be parsed, and list
                 them in the log and in `unreadable`; otherwise the first one ends the subscription. Each record is then
                 parsed twice. Cannot be combined with `view_dir`.
+            gateway: the address of a gateway, such as `http://localhost:8080`: all calls go over it, and neither Kafka
+                nor settings are needed. Subscriptions resume by themselves after a lost connection. None: straight to
+                Kafka.
+            token: proves to the gateway who the client is; a function is called for each connection.
 
         Raises:
             ConfigurationError: the settings are invalid, or have no topics, and there is no topic directory.
             BrokerUnavailable: the topics are to be read from the topic directory, and Kafka does not answer.
         """
         self.name = name
+        self._queues: QueueOpener | None = None
+        self._gateway: tuple[str, str | Callable[[], str] | None] | None = None
+        self._command_sender: CommandSender | None = None
+        self._lock = threading.Lock()
+        self._is_closed = False
+        if gateway is not None:
+            if config is not None or bootstrap is not None or view_dir is not None or skip_unreadable:
+                raise ConfigurationError("gateway: its own settings count; leave out the other arguments")
+            self._gateway = gateway, token
+            from processor.client.gateway.opener import GatewayOpener  # noqa: PLC0415 - An extra.
+
+            self._opener = GatewayOpener(gateway, token, name)  # type: ignore[assignment]
+            return
+        if token is not None:
+            raise ConfigurationError("token: it is for a gateway; Kafka's credentials are in the settings")
         self.config = _settings(config, bootstrap, topic_prefix)
-        self._admin = Admin(self.config.kafka)
+        self._admin = Admin(self.config.kafka, self.config.connect_timeout_s)
         compare = None if self.config.is_from_directory else partial(warn_of_contradictions, self.config, self._admin)
         self._lookup = TopicLookup(self._admin, compare)
         directory = None if view_dir is None else Path(view_dir)
@@ -78,8 +97,7 @@ class Client(SubscribeCalls):
             view_dir=directory,
             skips_unreadable=skip_unreadable,
         )
-        self._command_sender: CommandSender | None = None
-        self._lock = threading.Lock()
+        self._queues = QueueOpener(self.config, self._lookup)
 
     @property
     def unreadable(self) -> dict[str, dict[str, str]]:
@@ -90,144 +108,65 @@ class Client(SubscribeCalls):
     def __enter__(self) -> Self:
         return self
 
+    async def __aenter__(self) -> AsyncClient[Self]:
+        """The calls for an event loop; the client itself is `AsyncClient.client`."""
+        return AsyncClient(self)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.__exit__, kind, error, trace)
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
             self.close()
             return
+        self._is_closed = True
         # The caller must see the first error, not a later one; sent records still get a moment to arrive.
         with contextlib.suppress(Exception):
             self._opener.close()
+        if self._queues is not None:
+            with contextlib.suppress(Exception):
+                self._queues.close()
         if self._command_sender is not None:
             with contextlib.suppress(Stop):
                 self._command_sender.deliver(_FLUSH_AFTER_ERROR_S)
             self._command_sender.close()
             self._command_sender = None
 
-    def publish(
+    def queue(
         self,
-        topic: str,
-        data: Value,
-        key: str | None = None,
-        headers: Mapping[str, str | bytes] | None = None,
+        name: str,
         *,
-        ack: str | None = None,
-        on_ack: OnAck | None = None,
-        sequence: int | None = None,
-        expiration: float | None = None,
-        correlation_id: str | None = None,
-        command_id: str | None = None,
-        on_delivery: Delivered | None = None,
-    ) -> Future[Ack] | None:
-        """Store a full record, in place of the previous one.
+        max_backlog: int = 10,
+        timeout_s: float | None = None,
+        on_message: OnQueueMessage | None = None,
+    ) -> Queue:
+        """Consume a queue: each message goes to one of its consumers, wherever they run, and is leased to it.
+
+        The consumer is a share group's member of librdkafka, which calls that a preview.
 
         Args:
-            topic: the SOW topic.
-            data: a parsed value, or `bytes` that are an encoded message already and are sent unchanged.
-            key: the SOW key; None: computed from the key fields in the data. A topic with `key: explicit` needs it.
-            headers: more headers; they travel on to subscribers.
-            ack: the acks to wait for: `persisted`, or several such as `processed,persisted`.
-            on_ack: called with each of them, on the thread that reads acks: it must be quick and must not block; it
-                may publish. Its exceptions are logged.
-            sequence: the publisher's own growing number. From one client name and partition, a worker accepts only
-                sequences above all earlier ones, so that a publisher may repeat uncertain commands after a crash; only
-                one process at a time may use the name in this way. Without it, commands with acks are numbered from 1
-                under a name of this instance's own, `<name>-<8 hex digits>`, so that two processes with one name do
-                not drop each other's records.
-            expiration: seconds until the record expires, restarted by each update; 0 means never, None means the
-                topic's setting.
-            correlation_id: passed on to subscribers; base64 characters only.
-            command_id: the id that its acks carry.
-            on_delivery: called when Kafka has the record, or with the error; without it and without `ack`, `flush`
-                raises the error. It runs within any publish or flush, or on the thread that reads acks.
+            name: a queue of the settings.
+            max_backlog: about how many messages may be leased to this consumer at a time. Their leases begin together,
+                so it should handle so many within the queue's `lease`; the others are left to other consumers.
+            timeout_s: it ends when no message came for so long; None: it goes on until `close`.
+            on_message: called with each message, on a thread of its own; None: iterate over it, or await.
 
         Returns:
-            With `ack`, a future of the last ack: `persisted` before `completed`, `processed` and `received`. It
-            fails with PublishRejected if a worker rejects the record, with a Stop if Kafka does not take it, and with
-            AcksMissing if the client is closed before. Its callbacks run where `on_ack` does.
+            The queue; leaving the loop body acknowledges a message, an exception releases it.
 
         Raises:
-            RecordRejected: the data has no key, or cannot be encoded. Nothing was sent.
-            ConfigurationError: no such topic, header or ack type.
-            AcksMissing: 100,000 commands wait for acks, and none has arrived for a minute.
+            ConfigurationError: the client is one of a gateway; no such queue; its topics do not exist; this Kafka has
+                no share groups, or the settings of the share group would deliver rolled-back records or skip messages:
+                see `sowstream topics apply`.
+            BrokerUnavailable: no answer in time.
         """
-        return self._sender().send(
-            "publish",
-            topic,
-            data,
-            key,
-            PublishOptions(headers, ack, on_ack, sequence, expiration, correlation_id, command_id, on_delivery),
-        )
-
-    def delta_publish(
-        self,
-        topic: str,
-        data: Value,
-        key: str | None = None,
-        headers: Mapping[str, str | bytes] | None = None,
-        *,
-        ack: str | None = None,
-        on_ack: OnAck | None = None,
-        sequence: int | None = None,
-        expiration: float | None = None,
-        correlation_id: str | None = None,
-        command_id: str | None = None,
-        on_delivery: Delivered | None = None,
-    ) -> Future[Ack] | None:
-        """Merge changes into a record. Arguments, future and errors as `publish`."""
-        return self._sender().send(
-            "delta_publish",
-            topic,
-            data,
-            key,
-            PublishOptions(headers, ack, on_ack, sequence, expiration, correlation_id, command_id, on_delivery),
-        )
-
-    def sow_delete(
-        self,
-        topic: str,
-        key: str | None = None,
-        headers: Mapping[str, str | bytes] | None = None,
-        *,
-        keys: Sequence[str] | None = None,
-        data: Value = None,
-        filter: str | None = None,  # noqa: A002 - AMPS' name
-        ack: str | None = None,
-        on_ack: OnAck | None = None,
-        sequence: int | None = None,
-        correlation_id: str | None = None,
-        command_id: str | None = None,
-        on_delivery: Delivered | None = None,
-    ) -> Future[Ack] | None:
-        """Delete the records selected by exactly one of key, keys, data and filter.
-
-        Other arguments and errors as `publish`.
-
-        Args:
-            topic: the SOW topic.
-            key: the SOW key of one record.
-            headers: more headers; they travel on to subscribers.
-            keys: the SOW keys of several records: one command for each.
-            data: a message with the key fields of one record.
-            filter: deletes every record that matches when a worker processes the command: records published before it
-                on the same partition count, later ones do not. One command goes to each partition.
-            ack: as `publish`; deletes also have `stats`, which carries the number of deleted records.
-            on_ack: called with each ack of each command.
-            sequence: as `publish`; not with keys.
-            correlation_id: passed on to subscribers.
-            command_id: the id that its acks carry.
-            on_delivery: called for each Kafka record of the command.
-
-        Returns:
-            With `ack`, a future that is done when every command was acknowledged; with `stats`, `records_deleted` of
-            its result is the number of records that they deleted together. It fails if any of them fails.
-        """
-        return self._sender().delete(
-            topic,
-            Selection(key, keys, data, filter),
-            PublishOptions(headers, ack, on_ack, sequence, None, correlation_id, command_id, on_delivery),
-        )
+        if self._queues is None:
+            raise ConfigurationError("a gateway serves no queues; consume them with a client on Kafka")
+        return self._queues.queue(name, max_backlog=max_backlog, timeout_s=timeout_s, on_message=on_message)
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until Kafka has all published records, and every requested ack has arrived.
@@ -252,8 +191,12 @@ class Client(SubscribeCalls):
             Stop: a record was not delivered.
             Exception: the exception of a subscription's callback.
         """
+        self._is_closed = True
         try:
-            self._opener.close()
+            with contextlib.ExitStack() as stack:
+                if self._queues is not None:
+                    stack.callback(self._queues.close)
+                self._opener.close()
         finally:
             if self._command_sender is not None:
                 try:
@@ -263,22 +206,31 @@ class Client(SubscribeCalls):
                     self._command_sender = None
 
     def _sender(self) -> CommandSender:
-        """The sender of commands, created with the first one: a subscriber needs no producer."""
         sender = self._command_sender
         if sender is None:
             with self._lock:
+                if self._is_closed:
+                    raise SowstreamError("the client is closed: nothing would send this record; open another client")
                 sender = self._command_sender
                 if sender is None:
-                    sender = CommandSender(self.config, self._admin, self._lookup, name=self.name)
+                    if self._gateway is not None:
+                        from processor.client.gateway.sender import GatewaySender  # noqa: PLC0415 - An extra.
+
+                        sender = GatewaySender(*self._gateway, self.name)  # type: ignore[assignment]
+                    else:
+                        sender = CommandSender(self.config, self._admin, self._lookup, name=self.name)
+                    assert sender is not None
                     self._command_sender = sender
         return sender
 
 
-def _settings(config: Config | None, bootstrap: str | None, topic_prefix: str | None) -> Config:
+def _settings(
+    config: Config | Mapping[str, Any] | Path | str | None, bootstrap: str | None, topic_prefix: str | None
+) -> Config:
     """The settings of a client, with the topics of the topic directory if they name none."""
-    is_read = config is None
-    if config is None:
-        config = load(bootstrap=bootstrap, topic_prefix=topic_prefix)
+    is_read = not isinstance(config, Config)
+    if not isinstance(config, Config):
+        config = settings_of(config, bootstrap=bootstrap, topic_prefix=topic_prefix)
     if topic_prefix not in (None, config.topic_prefix):
         raise ConfigurationError(
             f"topic_prefix is {topic_prefix!r}, and the settings say {config.topic_prefix!r}; give it once"

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from processor.config import Config
 from processor.errors import ConfigurationError, Stop
-from processor.kafka.admin.admin import Admin, Cluster
+from processor.kafka.admin.admin import Admin
+from processor.kafka.admin.first_contact import Cluster
 from processor.shared_topics.directory import TopicDirectory, contradictions, describe
 
 _DIRECTORY_TIMEOUT_S = 5.0
@@ -35,7 +36,7 @@ class TopicLookup:
         """The number of partitions of a topic.
 
         Raises:
-            ConfigurationError: the topic does not exist.
+            ConfigurationError: the topic does not exist, or this user has no right to see it.
             BrokerUnavailable: no answer in time.
         """
         with self._lock:
@@ -45,6 +46,11 @@ class TopicLookup:
                 on_first_look, self._on_first_look = self._on_first_look, None
                 if on_first_look is not None:
                     on_first_look(cluster)
+            if kafka_topic not in self._partitions:
+                # The list of all topics lacks those that this user has no right to see; by name, Kafka says so.
+                count = self._admin.partitions_of(kafka_topic)
+                if count is not None:
+                    self._partitions[kafka_topic] = count
             if kafka_topic not in self._partitions:
                 raise ConfigurationError(
                     f"the Kafka topic {kafka_topic} does not exist; `sowstream topics apply` creates it"

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from processor.client.publish.pending_acks import Lane, PendingAcks, PendingCommand
-from processor.errors import AcksMissing, PublishRejected, Stop
+from processor.errors import AcksMissing, PublishRejected, Stop, VersionConflict
 from processor.wire.ack import ACK_TYPES, Ack, AckType
 
 LANE = Lane("orders", 0, "c")
@@ -54,6 +54,17 @@ def test_a_failure_is_an_exception_with_reason_and_detail():
         rejected.future.result(0)
     assert (caught.value.reason, caught.value.detail) == ("key_mismatch", "/id is 'a': the key says 'b'")
     assert merged.future.result(0).status == "success"
+
+
+def test_a_conflict_fails_with_the_version_of_the_record():
+    """A conditional command that met another version fails with VersionConflict, which has that version."""
+    waiting = pending_acks()
+    conditional = added(waiting, 1, "processed")
+    refused = ack(1, "processed", "conflict: the record has version 9, and the command expects version 7")
+    waiting.apply_ack(0, refused._replace(version=9))
+    with pytest.raises(VersionConflict, match=r"the command expects version 7") as caught:
+        conditional.future.result(0)
+    assert (caught.value.reason, caught.value.version) == ("conflict", 9)
 
 
 def test_the_last_type_settles_and_every_type_is_reported():

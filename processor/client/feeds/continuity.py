@@ -104,11 +104,11 @@ class Continuity:
 
     @property
     def forgotten(self) -> int:
-        """How many times a key was forgotten, so that its next delta was accepted unchecked."""
+        """Number of keys that were dropped, so that their next delta was accepted unchecked."""
         return self._versions.forgotten
 
     def admits(self, record: Record, headers: DeltaHeaders) -> bool:
-        """Whether a delta may be delivered: it applies to the version delivered last, or that version is unknown."""
+        """True if a delta may be delivered: it applies to the version delivered last, or that version is unknown."""
         key = record.key
         if key is None:
             return True

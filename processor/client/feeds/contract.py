@@ -13,19 +13,19 @@ class MessageSource(Protocol):
 
     @property
     def is_live(self) -> bool:
-        """Whether it waits for updates: the past is read and delivered."""
+        """True if it waits for updates: the past is read and delivered."""
 
     @property
     def is_over(self) -> bool:
-        """Whether no more messages will come."""
+        """True if no more messages will come."""
 
     @property
     def healed(self) -> int:
-        """How many times a record was read again because a delta of it was missing."""
+        """Number of records that were read again because a delta was missing."""
 
     @property
     def unchecked(self) -> int:
-        """How many times a key was forgotten, so that its next delta was not checked for continuity."""
+        """Number of keys that were dropped, so that their next delta was not checked for continuity."""
 
     def fetch(self, wait_s: float) -> list[Message]:
         """Do one turn: return the next messages, if there are any.

@@ -70,12 +70,12 @@ class DeltaFeed:
 
     @property
     def healed(self) -> int:
-        """How many times a record was read again because a delta of it was missing."""
+        """Number of records that were read again because a delta was missing."""
         return self._healed
 
     @property
     def unchecked(self) -> int:
-        """How many times a key was forgotten because there were too many, so that its next delta was not checked."""
+        """Number of keys that were dropped because there were too many, so that their next delta was not checked."""
         return sum(check.forgotten for check in self._checks.values())
 
     def fetch(self, wait_s: float) -> list[Message]:

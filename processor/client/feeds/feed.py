@@ -50,7 +50,7 @@ class OpenedTopic(NamedTuple):
     begins: dict[int, int]
     """The offsets at which reading begins; at the boundary, updates begin."""
     delivers_past: bool
-    """Whether the records before the boundary are delivered as updates, after a snapshot of the view."""
+    """True if the records before the boundary are delivered as updates, after a snapshot of the view."""
     topic_id: str
     """The topic's id, which differs from that of an earlier topic of the same name."""
 
@@ -96,12 +96,12 @@ class EngineFeed:
 
     @property
     def is_live(self) -> bool:
-        """Whether it waits for updates."""
+        """True if it waits for updates."""
         return self._past is None and self._gone_s is None and not self._connection.has_waiting
 
     @property
     def is_over(self) -> bool:
-        """Whether all messages were delivered and no more will come."""
+        """True if all messages were delivered and no more will come."""
         return self.is_live and not any(request.live for request in self._wanted.values())
 
     @property
@@ -304,7 +304,7 @@ class EngineFeed:
 
     @property
     def _has_told_all(self) -> bool:
-        """Whether all updates in the view were delivered."""
+        """True if all updates in the view were delivered."""
         return self._past is None and self._engine.due_ms is None and not self._connection.has_waiting
 
     def _restart(self, error: SowstreamError) -> None:

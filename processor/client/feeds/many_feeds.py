@@ -28,7 +28,7 @@ class ManyFeeds:
 
     @property
     def is_live(self) -> bool:
-        """Whether all topics wait for updates."""
+        """True if all topics wait for updates."""
         return all(feed.is_live for feed in self._feeds.values())
 
     @property
@@ -38,16 +38,16 @@ class ManyFeeds:
 
     @property
     def healed(self) -> int:
-        """How many records were read again because a delta was missing."""
+        """Number of records that were read again because a delta was missing."""
         return sum(feed.healed for feed in self._feeds.values())
 
     @property
     def unchecked(self) -> int:
-        """How many times a key was forgotten, so that its next delta was not checked."""
+        """Number of keys that were dropped, so that their next delta was not checked."""
         return sum(feed.unchecked for feed in self._feeds.values())
 
     def has(self, topic: str) -> bool:
-        """Whether there is a feed of a topic."""
+        """Return whether there is a feed of a topic."""
         return topic in self._feeds
 
     def name(self, sub_id: str | None) -> str:

@@ -51,7 +51,7 @@ class AckReader:
 
     @property
     def is_this_thread(self) -> bool:
-        """Whether the caller is a callback of this reader."""
+        """True if the caller is a callback of this reader."""
         return threading.current_thread() is self._thread
 
     def watch(self, topic: str, positions: list[Position], clients: frozenset[bytes]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import Future
 from functools import partial
+from typing import TypeAlias
 
 from processor.client.publish.acked_publisher import AckedPublisher
 from processor.client.publish.deleting import CombinedAcks, Selection, check, deletes
@@ -16,8 +17,12 @@ from processor.config import Config, TopicConfig
 from processor.errors import ConfigurationError
 from processor.kafka.admin.admin import Admin
 from processor.kafka.producers.publisher import Publisher
-from processor.record import Command, Value
+from processor.record import Command, Headers, Value
+from processor.telemetry.spans import Spans, spans_of
 from processor.wire.ack import Ack, AckType, ack_types
+
+OutboxRecord: TypeAlias = tuple[bytes | None, bytes | None, Headers | None]
+"""Kafka key, value and headers of a command."""
 
 
 class CommandSender:
@@ -27,6 +32,7 @@ class CommandSender:
         self._config = config
         self._lookup = lookup
         self._publisher = Publisher(config.kafka)
+        self._spans: Spans | None = spans_of(config.telemetry)
         self._outboxes: dict[str, Outbox] = {}
         self._checked: set[str] = set()
         self._acked_publisher = AckedPublisher(config, admin, lookup, self._publisher, name=name)
@@ -44,20 +50,55 @@ class CommandSender:
             expiration=options.expiration,
             correlation_id=options.correlation_id,
             command_id=options.command_id,
+            expect_version=options.expect_version,
         )
-        types = _types(options, is_delete=False)
+        types = self._types(topic, options, is_delete=False)
         if topic not in self._checked:
             self._check(topic, outbox.kafka_topic)
+        if self._spans is not None:
+            return self._send_traced(self._spans, command, topic, record, types, options)
+        return self._send(topic, outbox.kafka_topic, record, types, options)
+
+    def _send(
+        self,
+        topic: str,
+        kafka_topic: str,
+        record: OutboxRecord,
+        types: tuple[AckType, ...],
+        options: PublishOptions,
+        partition: int | None = None,
+    ) -> Future[Ack] | None:
         if types or options.sequence is not None:
-            return self._acked_publisher.send(topic, outbox.kafka_topic, record, types, options)
-        self._publisher.send(outbox.kafka_topic, *record, options.on_delivery)
+            return self._acked_publisher.send(topic, kafka_topic, record, types, options, partition=partition)
+        self._publisher.send(kafka_topic, *record, options.on_delivery, partition=partition)
         return None
+
+    def _send_traced(
+        self,
+        spans: Spans,
+        command: Command,
+        topic: str,
+        record: OutboxRecord,
+        types: tuple[AckType, ...],
+        options: PublishOptions,
+        partition: int | None = None,
+    ) -> Future[Ack] | None:
+        """Send a command with a span, and its trace in the headers."""
+        key, value, own = record
+        headers: Headers = list(own or ())
+        with spans.publish(topic, command, headers) as context:
+            record = key, value, headers or None
+            future = self._send(topic, self._outboxes[topic].kafka_topic, record, types, options, partition)
+        if future is not None and context is not None:
+            spans.settle(topic, context, future)
+        return future
 
     def delete(self, topic: str, selection: Selection, options: PublishOptions) -> Future[Ack] | None:
         """Send the commands of a delete. Arguments, future and errors as `Client.sow_delete`."""
-        check(selection, has_sequence=options.sequence is not None)
+        is_conditional = options.expect_version is not None
+        check(selection, has_sequence=options.sequence is not None, is_conditional=is_conditional)
         outbox = self._outbox(topic)
-        types = _types(options, is_delete=True)
+        types = self._types(topic, options, is_delete=True)
         if topic not in self._checked:
             self._check(topic, outbox.kafka_topic)
         commands = deletes(
@@ -67,12 +108,14 @@ class CommandSender:
             options,
             is_anywhere=self._config.topic(topic).foreign_partition == "accept",
         )
+        if is_conditional and len(commands) > 1:
+            raise ConfigurationError(f"expect_version is for one record, and {topic!r} may have its keys anywhere")
         gathered = CombinedAcks(topic, types[-1], options.command_id) if types else None
         for record, partition in commands:
-            if not types and options.sequence is None:
-                self._publisher.send(outbox.kafka_topic, *record, options.on_delivery, partition=partition)
-                continue
-            future = self._acked_publisher.send(topic, outbox.kafka_topic, record, types, options, partition=partition)
+            if self._spans is None:
+                future = self._send(topic, outbox.kafka_topic, record, types, options, partition)
+            else:
+                future = self._send_traced(self._spans, "sow_delete", topic, record, types, options, partition)
             if future is not None and len(commands) == 1 and selection.filter is None and selection.keys is None:
                 return future
             if future is not None and gathered is not None:
@@ -108,6 +151,22 @@ class CommandSender:
             )
         return outbox
 
+    def _types(self, topic: str, options: PublishOptions, *, is_delete: bool) -> tuple[AckType, ...]:
+        """The acks that a command asks for; a conditional command asks for its outcome where the caller does not say.
+
+        Raises:
+            ConfigurationError: an ack type does not exist, or the topic has no versions to expect.
+        """
+        asked = options.ack
+        if options.expect_version is not None:
+            if not self._config.topic(topic).sow:
+                raise ConfigurationError(f"{topic!r} keeps no records (sow: false), so none has a version to expect")
+            asked = "processed" if asked is None else asked
+        types = () if asked is None else ack_types(asked, is_delete=is_delete)
+        if options.on_ack is not None and not types:
+            raise ConfigurationError("on_ack receives acks; ask for some, such as ack='persisted'")
+        return types
+
     def _check(self, topic: str, kafka_topic: str) -> None:
         """Check once that the topic exists and has the partitions that the settings describe."""
         actual, configured = self._lookup.partitions(kafka_topic), self._config.topic(topic).partitions
@@ -119,22 +178,15 @@ class CommandSender:
         self._checked.add(topic)
 
 
-def _types(options: PublishOptions, *, is_delete: bool) -> tuple[AckType, ...]:
-    """The acks that a command asks for."""
-    types = () if options.ack is None else ack_types(options.ack, is_delete=is_delete)
-    if options.on_ack is not None and not types:
-        raise ConfigurationError("on_ack receives acks; ask for some, such as ack='persisted'")
-    return types
-
-
 def publishable(config: Config, name: str) -> TopicConfig:
     """The settings of a topic that may be published to.
 
     Raises:
         ConfigurationError: it does not exist, or only a worker writes it.
     """
-    if name not in {**config.topics, **config.processors, **config.conflated}:
+    if name not in config.names:
         raise ConfigurationError(config.no_topic(name, [*config.topics, *config.processors]))
     if (origin := config.underlying(name)) is not None:
-        raise ConfigurationError(f"a worker makes {name!r} of {origin!r}; publish to {config.root(name)!r} instead")
+        source = origin if name in config.views else config.root(name)
+        raise ConfigurationError(f"a worker makes {name!r} of {origin!r}; publish to {source!r} instead")
     return config.topic(name)

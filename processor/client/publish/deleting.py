@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple
@@ -39,21 +39,29 @@ class DeleteRecord(NamedTuple):
     """The partition to send to; None: the one that the key's hash selects."""
 
 
-def check(selection: Selection, *, has_sequence: bool) -> None:
+def check(selection: Selection, *, has_sequence: bool, is_conditional: bool = False) -> None:
     """Reject an invalid selection.
 
     Raises:
-        ConfigurationError: not exactly one argument; several keys under one sequence number; a filter that cannot be
-            read, with the place.
+        ConfigurationError: not exactly one argument; several keys under one sequence number or one expected version; a
+            filter that cannot be read, with the place.
     """
     named = [name for name, value in selection._asdict().items() if value is not None]
     if len(named) != 1:
         fields = " and ".join(named) or "none of them"
         raise ConfigurationError(f"sow_delete takes exactly one of key, keys, data and filter; this call has {fields}")
+    if not isinstance(selection.key, str | None):
+        raise ConfigurationError(
+            f"key is {selection.key!r:.100}; it is the SOW key as text, such as '7', or give data= with the key fields"
+        )
+    if selection.keys is not None and not isinstance(selection.keys, Iterable):
+        raise ConfigurationError(f"keys is {selection.keys!r:.100}; it is a list of SOW keys, or give key= for one")
     if isinstance(selection.keys, str):
         raise ConfigurationError(f"keys is the text {selection.keys!r:.100}; it is a list of keys, or give key=")
     if selection.keys is not None and has_sequence:
         raise ConfigurationError("sequence numbers one command: delete keys one at a time to number them yourself")
+    if is_conditional and (selection.keys is not None or selection.filter is not None):
+        raise ConfigurationError("expect_version is for one record: delete it by key= or data=")
     if selection.filter is not None:
         compile_filter(selection.filter)
 
@@ -84,6 +92,7 @@ def deletes(
         headers=options.headers,
         correlation_id=options.correlation_id,
         command_id=options.command_id,
+        expect_version=options.expect_version,
     )
     if selection.filter is None:
         keys = [selection.key] if selection.keys is None else list(dict.fromkeys(selection.keys))

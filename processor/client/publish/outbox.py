@@ -14,6 +14,7 @@ from processor.wire.heads import command_header
 from processor.wire.publisher_headers import (
     command_id_header,
     correlation_header,
+    expect_version_header,
     named_headers,
     text_key_header,
     time_to_live_header,
@@ -43,6 +44,7 @@ class Outbox:
         expiration: float | None = None,
         correlation_id: str | None = None,
         command_id: str | None = None,
+        expect_version: int | None = None,
     ) -> tuple[bytes, bytes | None, Headers | None]:
         """The Kafka key, value and headers of one command.
 
@@ -54,6 +56,7 @@ class Outbox:
             expiration: seconds to live; 0 means never.
             correlation_id: passed on to subscribers.
             command_id: the id that its acks carry.
+            expect_version: the version that the record must have; 0: no record.
 
         Raises:
             RecordRejected: there is no key, the message cannot be parsed or written, or an argument is invalid.
@@ -66,6 +69,8 @@ class Outbox:
             all_headers.append(correlation_header(correlation_id))
         if command_id is not None:
             all_headers.append(command_id_header(command_id))
+        if expect_version is not None:
+            all_headers.append(expect_version_header(expect_version))
         if key is None:
             key = self._key(command, data, all_headers)
         value: bytes | None = None
@@ -84,10 +89,17 @@ class Outbox:
         *,
         correlation_id: str | None = None,
         command_id: str | None = None,
+        expect_version: int | None = None,
     ) -> tuple[bytes, None, Headers | None]:
         """The Kafka key, value and headers that delete one record; the key may be computed from the data."""
         raw, _, all_headers = self.record(
-            "sow_delete", data, key, headers, correlation_id=correlation_id, command_id=command_id
+            "sow_delete",
+            data,
+            key,
+            headers,
+            correlation_id=correlation_id,
+            command_id=command_id,
+            expect_version=expect_version,
         )
         return raw, None, all_headers
 

@@ -13,12 +13,11 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
-from typing import Final, Literal, NamedTuple, TypeAlias, cast
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from processor.client.publish.publish_options import OnAck
-from processor.errors import AcksMissing, PublishRejected, SowstreamError
-from processor.record import RejectReason
-from processor.wire.ack import Ack, AckType
+from processor.errors import AcksMissing, PublishRejected, SowstreamError, VersionConflict
+from processor.wire.ack import CONFLICT, Ack, AckType
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +99,7 @@ class PendingAcks:
 
     @property
     def count(self) -> int:
-        """How many commands are not settled yet."""
+        """Number of commands that are not settled yet."""
         return self._count
 
     def add(self, lane: Lane, pending: PendingCommand) -> None:
@@ -281,4 +280,7 @@ def _report(pending: PendingCommand, ack: Ack, *, settles: bool) -> None:
         pending.future.set_result(own)
     elif settles:
         reason, _, detail = (own.reason or "").partition(": ")
-        pending.future.set_exception(PublishRejected(cast("RejectReason", reason), detail))
+        is_conflict = reason == CONFLICT
+        pending.future.set_exception(
+            VersionConflict(detail, own.version) if is_conflict else PublishRejected(reason, detail)
+        )

@@ -14,11 +14,11 @@ class Form(NamedTuple):
     """The kind of a call: `sow`, `subscribe`, `sow_and_subscribe`, `delta_subscribe` or `sow_and_delta_subscribe`."""
 
     snapshot: bool
-    """Whether it delivers the state of the world first."""
+    """True if it delivers the state of the world first."""
     live: bool
-    """Whether it delivers updates."""
+    """True if it delivers updates."""
     delta: bool
-    """Whether updates are delivered as deltas."""
+    """True if updates are delivered as deltas."""
 
 
 class SubscriptionArguments(TypedDict, total=False):
@@ -27,9 +27,13 @@ class SubscriptionArguments(TypedDict, total=False):
     select: str | Sequence[str] | None
     """The fields that are delivered, such as `-/,+/id,+/a/b`: the most specific rule wins; the others are included."""
     conflation: str | float | None
-    """How long updates of a record are conflated, `500ms` or seconds; `auto`: until they are taken; `none`: never."""
+    """Time of conflation, `500ms` or seconds; `auto`: until they are taken; `none`: never."""
     conflation_key: str | Sequence[str] | None
     """Paths, such as `/a,/b`: records equal in them are conflated as one; full records only, with `conflation`."""
+    grouping: str | Sequence[str] | None
+    """Paths, such as `/customer`: with `projection`, messages are about groups of records that are equal in them."""
+    projection: str | Sequence[str] | None
+    """The fields of each group, such as `SUM(/qty) AS /qty`, in the language of views."""
     order_by: str | Sequence[str] | None
     """The order of the snapshot and of `top_n`, such as `/price DESC,/id`."""
     top_n: int | None
@@ -44,7 +48,7 @@ class StreamArguments(SubscriptionArguments, total=False):
     """Arguments by name of a subscription with a stream of its own."""
 
     bookmark: str | None
-    """Where a replay begins: `epoch`, `now`, an ISO 8601 time, or a message's `bookmark`; `subscribe` only."""
+    """Begin of a replay: `epoch`, `now`, an ISO 8601 time, or a message's `bookmark`; `subscribe` only."""
     timeout_s: float | None
     """It ends when no message came for so long."""
     on_message: OnMessage | None

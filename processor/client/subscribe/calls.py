@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from processor.client.subscribe.opening import SubscriptionOpener
     from processor.client.subscribe.stream import OnMessage
     from processor.client.subscribe.subscription import Subscription
+    from processor.record import Value
     from processor.subscriptions import Message
 
 
@@ -69,8 +70,17 @@ class SubscribeCalls:
             on_message=on_message,
         )
 
-    def get(self, topic: str, key: str) -> Message | None:
-        """The current record of a key, or None. Reads the key's partition only."""
+    def get(self, topic: str, key: Value) -> Message | None:
+        """The current record of a key, or None. Reads the key's partition only.
+
+        Args:
+            topic: a SOW topic or a conflated one.
+            key: the SOW key as text, the value of the key field such as 7, a list with a value for each of several key
+                fields, or an object with the key fields.
+
+        Raises:
+            ConfigurationError: the value is no key of this topic.
+        """
         return self._opener.get(topic, key)
 
     def subscribe(

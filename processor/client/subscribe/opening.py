@@ -21,6 +21,7 @@ from processor.client.feeds.snapshot_boundary import SnapshotBoundary
 from processor.client.subscribe.arguments import Form
 from processor.client.subscribe.connection import ClientConnection
 from processor.client.subscribe.literal import LiteralTopic, check_literal, refuse_state
+from processor.client.subscribe.received_spans import received
 from processor.client.subscribe.stream import OnMessage, Stream
 from processor.client.subscribe.subscription import Subscription
 from processor.client.topic_lookup import TopicLookup
@@ -29,13 +30,13 @@ from processor.client.views.growing_view import GrowingView
 from processor.client.views.stored_view import StoredView
 from processor.codec import codec_of
 from processor.config import Config
-from processor.errors import ConfigurationError
+from processor.errors import ConfigurationError, RecordRejected
 from processor.kafka.admin.admin import Admin
 from processor.kafka.message import Message as Kafka
 from processor.kafka.message import records
 from processor.kafka.partitioner import partitions_of
 from processor.merge import KeyFields
-from processor.record import Record
+from processor.record import Record, Value
 from processor.subscriptions import Message, Options, SubscriptionSpec, Topic, parse_options
 from processor.subscriptions.current_records import wall_ms
 from processor.subscriptions.message_builder import MessageBuilder
@@ -77,6 +78,7 @@ class SubscriptionOpener:
         self._open: set[Stream] = set()
         self._kept: set[str] = set()  # Topics whose view's directory is in use.
         self._lock = threading.Lock()
+        self._on_fetched = received(config.telemetry)
 
     def subscription(
         self,
@@ -155,12 +157,12 @@ class SubscriptionOpener:
         """Open a topic of a connection, in a way that any other subscription can be added."""
         return self._feed(topic, request, form, sub_id, delivers_meanwhile=False)
 
-    def get(self, name: str, key: str) -> Message | None:
+    def get(self, name: str, key: Value) -> Message | None:
         """The current record of a key, or None. Reads its partition only, or all if keys may be in any partition."""
         topic = self._topic(name)
         if isinstance(topic, LiteralTopic):
             raise refuse_state(name, "get")
-        sow, key_bytes = self._kafka_topic(name, "sow"), key.encode()
+        sow, key_bytes = self._kafka_topic(name, "sow"), self._key(name, key)
         is_anywhere = self._config.topic(name).foreign_partition == "accept"
         partitions = partitions_of(key_bytes, self._lookup.partitions(sow), is_anywhere=is_anywhere)
         boundary = SnapshotBoundary(
@@ -173,6 +175,24 @@ class SubscriptionOpener:
         if last is None or last.value is None or is_over(last, wall_ms()):
             return None
         return MessageBuilder(topic, Options(timestamp=True), delta=False).full("sow", last, topic.value(last))
+
+    def _key(self, name: str, key: Value) -> bytes:
+        """The SOW key of a value; a text is the key itself."""
+        if isinstance(key, str):
+            return key.encode()
+        fields = KeyFields(self._config.topic(name).key_fields)
+        named = ", ".join(fields.pointers) or "explicit"
+        try:
+            text = None
+            if fields.pointers:
+                text = fields.text(key) if isinstance(key, dict) else fields.text_of_values(key)
+        except RecordRejected as error:
+            raise ConfigurationError(f"{key!r:.100} is no key of {name!r}: {error.detail}") from None
+        if text is None:
+            raise ConfigurationError(
+                f"{key!r:.100} is no key of {name!r}, whose key is {named}; give its text or values"
+            )
+        return text.encode()
 
     def close(self) -> None:
         """End all subscriptions.
@@ -196,7 +216,7 @@ class SubscriptionOpener:
         return Topic(name, codec_of(self._config, name), KeyFields(settings.key_fields))
 
     def _opened(self, feed: TopicFeed, understand: Callable[..., SubscriptionSpec], **arguments: Any) -> Subscription:
-        opened = Subscription(feed, understand, on_close=self._open.discard, **arguments)
+        opened = Subscription(feed, understand, on_close=self._open.discard, on_fetched=self._on_fetched, **arguments)
         self._open.add(opened)
         return opened
 
@@ -357,7 +377,7 @@ def _request(
 
 
 def _is_plain(request: SubscriptionSpec) -> bool:
-    """Whether the feed of written deltas can serve a request."""
+    """Return whether the feed of written deltas can serve a request."""
     options = request.options._asdict()
     if options["conflation"] == "none":
         del options["conflation"]  # That feed never conflates.

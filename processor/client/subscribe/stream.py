@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Final, Literal, Self, TypeAlias
@@ -19,8 +19,11 @@ from processor.subscriptions import Message
 OnMessage: TypeAlias = Callable[[Message], object]
 """Callback: called with each message."""
 
+OnFetched: TypeAlias = Callable[[Sequence[Message]], object]
+"""Callback: called with messages that were read together."""
+
 ReadMode: TypeAlias = Literal["iterated", "called", "awaited"]
-"""How a stream is read; the first reader decides."""
+"""The way a stream is read; the first reader decides."""
 
 _WAIT_S: Final = 0.1  # Longest wait in one turn, so that Ctrl-C and `close` are noticed.
 
@@ -39,6 +42,7 @@ class Stream:
         timeout_s: float | None,
         on_message: OnMessage | None,
         on_close: Callable[[Stream], None],
+        on_fetched: OnFetched | None = None,
     ) -> None:
         """Created by the client.
 
@@ -47,11 +51,13 @@ class Stream:
             timeout_s: see the attribute.
             on_message: called with each message; None: it is iterated over, or awaited.
             on_close: called once, when it has ended.
+            on_fetched: called with the messages of each turn before they are delivered.
         """
         self.timeout_s = timeout_s
         """It ends when no message came for so long, once the snapshot is over; None: it goes on until `close`."""
         self._feed = feed
         self._on_close = on_close
+        self._on_fetched = on_fetched
         self._buffer: deque[Message] = deque()
         self._lock = threading.RLock()
         # A thread that releases a lock and takes it again does so before waiting threads wake up. So callers
@@ -74,12 +80,12 @@ class Stream:
 
     @property
     def healed(self) -> int:
-        """How many times a record was read again from the SOW topic because a delta of it was missing."""
+        """Number of records that were read again from the SOW topic because a delta was missing."""
         return self._feed.healed
 
     @property
     def unchecked(self) -> int:
-        """How many times a key was forgotten because there were too many, so that its next delta was not checked."""
+        """Number of keys that were dropped because there were too many, so that their next delta was not checked."""
         return self._feed.unchecked
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -209,7 +215,10 @@ class Stream:
             with self._lock:
                 if self._is_closed:
                     return
-                self._buffer += self._feed.fetch(wait_s)
+                messages = self._feed.fetch(wait_s)
+                if self._on_fetched is not None:
+                    self._on_fetched(messages)
+                self._buffer += messages
                 if self._buffer or self._feed.is_over:
                     return
                 is_live = self._feed.is_live

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from processor.client.frames import Frame, Table, arrow_table, pandas_frame
 from processor.client.subscribe.stream import Stream
+from processor.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from processor.client.feeds.contract import TopicFeed
-    from processor.client.subscribe.stream import OnMessage
+    from processor.client.subscribe.stream import OnFetched, OnMessage
+    from processor.record import Value
     from processor.subscriptions import SubscriptionSpec
 
 
@@ -39,6 +42,7 @@ class Subscription(Stream):
         timeout_s: float | None,
         on_message: OnMessage | None,
         on_close: Callable[[Stream], None],
+        on_fetched: OnFetched | None = None,
     ) -> None:
         """Created by the client.
 
@@ -48,10 +52,11 @@ class Subscription(Stream):
             timeout_s: see the attribute.
             on_message: called with each message; None: it is iterated over, or awaited.
             on_close: called once, when it has ended.
+            on_fetched: called with the messages of each turn before they are delivered.
         """
         self._request = request
         self._topic_feed = feed
-        super().__init__(feed, timeout_s=timeout_s, on_message=on_message, on_close=on_close)
+        super().__init__(feed, timeout_s=timeout_s, on_message=on_message, on_close=on_close, on_fetched=on_fetched)
 
     def add(
         self,
@@ -84,6 +89,31 @@ class Subscription(Stream):
         with self._door, self._lock:
             self._refuse_closed()
             return self._topic_feed.add(request, sub_id)
+
+    def to_arrow(self, *, key_column: str | None = None) -> Table:
+        """Read the snapshot to its end, and return its records as a `pyarrow.Table` with a column for each field.
+
+        Args:
+            key_column: adds a first column of this name with the SOW keys.
+
+        Raises:
+            ConfigurationError: pyarrow is not installed, or a field has values of several types.
+        """
+        return arrow_table(self._snapshot(), key_column)
+
+    def to_pandas(self, *, key_column: str | None = None) -> Frame:
+        """The same as a `pandas.DataFrame`."""
+        return pandas_frame(self._snapshot(), key_column)
+
+    def _snapshot(self) -> Iterator[tuple[str | None, Value]]:
+        """The keys and records of the snapshot; a subscription without one has none before its first message."""
+        for message in self:
+            if message.command == "group_end":
+                return
+            if message.command == "sow":
+                yield message.sow_key, message.data
+            elif message.command != "group_begin":
+                raise ConfigurationError("this subscription has no snapshot to make a table of; use sow()")
 
     def remove(self, sub_id: str) -> None:
         """End one of several subscriptions; some messages that were read before may still arrive for it.

@@ -46,7 +46,7 @@ class GrowingView:
 
     @property
     def is_on_disk(self) -> bool:
-        """Whether it has moved to disk."""
+        """True if it has moved to disk."""
         return self._stored is not None
 
     @property

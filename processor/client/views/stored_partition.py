@@ -122,6 +122,13 @@ class StoredPartition:
         self._delivered = {}
         self.waiting_bytes = sum([len(record.value or b"") + _ENTRY_BYTES for record in self._fresh.values()])
 
+    def write_and_flush(self) -> None:
+        """Write the delivered records to disk, in a way that a killed process does not lose; errors as `write`."""
+        moves = bool(self._delivered) or self._store.progress().position != self._delivered_position
+        self.write()
+        if moves:
+            self._store.flush()
+
     def scan(self) -> Iterator[Record]:
         """Every record as it is now, unaffected by later puts and writes.
 

@@ -147,6 +147,21 @@ class StoredView:
             for part in self._partitions.values():
                 part.write()
 
+    def as_of_s(self, partition: int) -> float:
+        """Time at which the position on disk of a partition was current, seconds since the epoch."""
+        return self._partitions[partition].progress.applied_at_ms / 1000
+
+    def write_behind(self) -> None:
+        """Write the records up to the last call to disk: the view there stays behind by one call.
+
+        Raises:
+            StateDamaged: it cannot be written.
+            DiskUnusable: the disk takes no more.
+        """
+        for part in self._partitions.values():
+            part.write_and_flush()
+            part.settle()
+
     def scan(self) -> Iterator[Record]:
         """Every record as it is now, unaffected by later puts."""
         return chain.from_iterable([part.scan() for part in self._partitions.values()])

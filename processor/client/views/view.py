@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from processor.client.frames import Frame, Table, arrow_table, html_table, pandas_frame
 from processor.client.subscribe.subscription import Subscription
 from processor.merge import apply_delta, diff, strictly_equal
 from processor.record import Value
@@ -60,7 +61,7 @@ class View(Mapping[str, Value]):
         return self._records[key]
 
     def __len__(self) -> int:
-        """How many records there are."""
+        """Number of records."""
         return len(self._records)
 
     def __iter__(self) -> Iterator[str]:
@@ -77,7 +78,7 @@ class View(Mapping[str, Value]):
 
     @property
     def healed(self) -> int:
-        """How many times a delta did not apply to the version of its record, and the topic was read again."""
+        """Number of deltas that did not apply to the version of their record, after which the topic was read again."""
         return self._healed
 
     def changes(self, timeout_s: float | None = None) -> Iterator[ViewChange]:
@@ -108,6 +109,25 @@ class View(Mapping[str, Value]):
         while (message := self._subscription.next_within(0.0 if changes else timeout_s)) is not None:
             changes += self._apply(message)
         return changes
+
+    def to_arrow(self, *, key_column: str | None = None) -> Table:
+        """The records as a `pyarrow.Table`, a column for each field; `key_column` adds one with the SOW keys.
+
+        Raises:
+            ConfigurationError: pyarrow is not installed, or a field has values of several types.
+        """
+        return arrow_table(self.items(), key_column)
+
+    def to_pandas(self, *, key_column: str | None = None) -> Frame:
+        """The records as a `pandas.DataFrame`. Arguments and errors as `to_arrow`."""
+        return pandas_frame(self.items(), key_column)
+
+    def __repr__(self) -> str:
+        return f"<View with {len(self._records):,} records>"
+
+    def _repr_html_(self) -> str:
+        """The first records as a table, for notebooks."""
+        return html_table(self)
 
     def close(self) -> None:
         """End the view. A view kept for the next run stands at the last applied change."""

@@ -1,0 +1,128 @@
+"""The client for event loops: calls that wait for Kafka run on another thread."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Generic, TypeVar, Unpack
+
+from processor.client.publish.calls import PublishCalls
+from processor.client.subscribe.calls import SubscribeCalls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from concurrent.futures import Future
+
+    from processor.client.publish.publish_options import DeleteArguments, PublishArguments
+    from processor.client.subscribe.arguments import StreamArguments
+    from processor.client.subscribe.subscription import Subscription
+    from processor.client.views.view import View
+    from processor.record import Value
+    from processor.subscriptions import Message
+    from processor.wire.ack import Ack
+
+
+class BlockingCalls(PublishCalls, SubscribeCalls):
+    """The calls of a client that wait for Kafka."""
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until Kafka has all published records, and every requested ack has arrived."""
+        raise NotImplementedError  # The client's own.
+
+
+_ClientT = TypeVar("_ClientT", bound=BlockingCalls)
+
+
+class AsyncClient(Generic[_ClientT]):
+    """The object of `async with Client(...)`. Arguments and errors are those of `Client`.
+
+    `publish`, `delta_publish` and `sow_delete` return when Kafka's client has the record or, with `ack`, when the last
+    ack has arrived. Subscriptions are read with `async for`.
+    """
+
+    def __init__(self, client: _ClientT) -> None:
+        """Made by `Client.__aenter__`."""
+        self.client = client
+        """The client itself, for calls that do not wait."""
+
+    async def publish(
+        self, topic: str, data: Value, key: str | None = None,
+        headers: Mapping[str, str | bytes] | None = None, *, ack: str | None = None,
+        **arguments: Unpack[PublishArguments],
+    ) -> Ack | None:  # fmt: skip
+        """Store a full record; returns the last ack, None without `ack`."""
+        return await self._send(partial(self.client.publish, topic, data, key, headers, ack=ack, **arguments))
+
+    async def delta_publish(
+        self, topic: str, data: Value, key: str | None = None,
+        headers: Mapping[str, str | bytes] | None = None, *, ack: str | None = None,
+        **arguments: Unpack[PublishArguments],
+    ) -> Ack | None:  # fmt: skip
+        """Merge changes into a record; returns the last ack, None without `ack`."""
+        return await self._send(partial(self.client.delta_publish, topic, data, key, headers, ack=ack, **arguments))
+
+    async def sow_delete(
+        self, topic: str, key: str | None = None, headers: Mapping[str, str | bytes] | None = None, *,
+        ack: str | None = None, **arguments: Unpack[DeleteArguments],
+    ) -> Ack | None:  # fmt: skip
+        """Delete records; returns the last ack, None without `ack`."""
+        return await self._send(partial(self.client.sow_delete, topic, key, headers, ack=ack, **arguments))
+
+    async def get(self, topic: str, key: Value) -> Message | None:
+        """The current record of a key, or None."""
+        return await asyncio.to_thread(self.client.get, topic, key)
+
+    async def view(self, topic: str, filter: str | None = None, options: str | None = None) -> View:  # noqa: A002
+        """The state of the world as a mapping; returns when its snapshot is complete."""
+        return await asyncio.to_thread(self.client.view, topic, filter, options)
+
+    async def sow(
+        self, topic: str, filter: str | None = None, order_by: str | None = None, *, select: str | None = None  # noqa: A002
+    ) -> Subscription:  # fmt: skip
+        """The state of the world now, to be read with `async for`."""
+        return await asyncio.to_thread(self.client.sow, topic, filter, order_by, select=select)
+
+    async def subscribe(
+        self, topic: str, filter: str | None = None, options: str | None = None, **arguments: Unpack[StreamArguments]  # noqa: A002
+    ) -> Subscription:  # fmt: skip
+        """The full record on each update from now on."""
+        return await self._open(SubscribeCalls.subscribe, topic, filter, options, arguments)
+
+    async def sow_and_subscribe(
+        self, topic: str, filter: str | None = None, options: str | None = None, **arguments: Unpack[StreamArguments]  # noqa: A002
+    ) -> Subscription:  # fmt: skip
+        """The state of the world, then each update."""
+        return await self._open(SubscribeCalls.sow_and_subscribe, topic, filter, options, arguments)
+
+    async def delta_subscribe(
+        self, topic: str, filter: str | None = None, options: str | None = None, **arguments: Unpack[StreamArguments]  # noqa: A002
+    ) -> Subscription:  # fmt: skip
+        """Key fields and changed fields on each update from now on."""
+        return await self._open(SubscribeCalls.delta_subscribe, topic, filter, options, arguments)
+
+    async def sow_and_delta_subscribe(
+        self, topic: str, filter: str | None = None, options: str | None = None, **arguments: Unpack[StreamArguments]  # noqa: A002
+    ) -> Subscription:  # fmt: skip
+        """The state of the world, then the changes to it."""
+        return await self._open(SubscribeCalls.sow_and_delta_subscribe, topic, filter, options, arguments)
+
+    async def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until Kafka has all published records, and every requested ack has arrived."""
+        await asyncio.to_thread(self.client.flush, timeout_s)
+
+    async def _open(
+        self,
+        call: Callable[..., Subscription],
+        topic: str,
+        filter: str | None,  # noqa: A002 - AMPS' name
+        options: str | None,
+        arguments: StreamArguments,
+    ) -> Subscription:
+        return await asyncio.to_thread(partial(call, self.client, topic, filter, options, **arguments))
+
+    async def _send(self, call: Callable[[], Future[Ack] | None]) -> Ack | None:
+        future = await asyncio.to_thread(call)
+        if future is None:
+            return None
+        ack: Ack = await asyncio.wrap_future(future)
+        return ack

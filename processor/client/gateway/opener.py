@@ -1,0 +1,118 @@
+"""Opens the subscriptions of a client over a gateway."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from processor.client.gateway.feed import GatewayFeed, GatewayRequest
+from processor.client.gateway.link import GatewayLink, Token
+from processor.client.subscribe.arguments import Form
+from processor.client.subscribe.connection import ClientConnection
+from processor.client.subscribe.subscription import Subscription
+from processor.filter import compile_filter
+from processor.subscriptions import Message, parse_options
+
+if TYPE_CHECKING:
+    from processor.client.subscribe.stream import OnMessage, Stream
+
+_ONE: Form = Form(snapshot=True, live=False, delta=False)
+
+
+class GatewayOpener:
+    """The contract of `SubscriptionOpener`, over WebSockets: one for each subscription that has a stream of its own."""
+
+    skipped = None
+    """Records that cannot be parsed are the gateway's matter."""
+
+    def __init__(self, url: str, token: Token, name: str) -> None:
+        self._url, self._token, self._name = url, token, name
+        self._open: set[Stream] = set()
+        self._lock = threading.Lock()
+
+    def subscription(
+        self,
+        name: str,
+        filter: str | None,  # noqa: A002 - AMPS' name
+        options: str | None,
+        form: Form,
+        *,
+        timeout_s: float | None = None,
+        on_message: OnMessage | None = None,
+        sub_id: str | None = None,
+        delivers_meanwhile: bool = False,  # noqa: ARG002 - There is no kept view.
+        **arguments: Any,
+    ) -> Subscription:
+        """Open a subscription. Arguments and errors as `SubscriptionOpener.subscription`."""
+
+        def understand(filter: str | None, options: str | None, **arguments: Any) -> GatewayRequest:  # noqa: A002
+            return _request(name, filter, options, form, **arguments)
+
+        feed = GatewayFeed(self._link(), is_named=sub_id is not None)
+        try:
+            feed.add(understand(filter, options, **arguments), sub_id)
+        except BaseException:
+            feed.close(delivered=False)
+            raise
+        opened = Subscription(
+            feed,  # type: ignore[arg-type]
+            understand,  # type: ignore[arg-type]
+            timeout_s=timeout_s,
+            on_message=on_message,
+            on_close=self._open.discard,
+        )
+        self._open.add(opened)
+        return opened
+
+    def connection(self, *, timeout_s: float | None = None, on_message: OnMessage | None = None) -> ClientConnection:
+        """Open a connection without subscriptions."""
+        opened = ClientConnection(self, timeout_s=timeout_s, on_message=on_message, on_close=self._open.discard)  # type: ignore[arg-type]
+        self._open.add(opened)
+        return opened
+
+    def understand(
+        self,
+        name: str,
+        filter: str | None,  # noqa: A002 - AMPS' name
+        options: str | None,
+        form: Form,
+        **arguments: Any,
+    ) -> tuple[str, GatewayRequest]:
+        """The topic and the parsed request of a subscription on a connection."""
+        return name, _request(name, filter, options, form, **arguments)
+
+    def feed(self, _topic: str, request: GatewayRequest, _form: Form, sub_id: str) -> GatewayFeed:
+        """Open a topic of a connection with its first subscription."""
+        feed = GatewayFeed(self._link(), is_named=True)
+        feed.add(request, sub_id)
+        return feed
+
+    def get(self, name: str, key: str) -> Message | None:
+        """The current record of a key, or None."""
+        quoted = key.replace("\\", "\\\\").replace("'", "\\'")
+        query = self.subscription(name, f"SOW_KEY() = '{quoted}'", "timestamp", _ONE)
+        with query:
+            records = [message for message in query if message.command == "sow"]
+        return records[0] if records else None
+
+    def close(self) -> None:
+        """End all subscriptions."""
+        for subscription in list(self._open):
+            subscription.close()
+
+    def _link(self) -> GatewayLink:
+        return GatewayLink(self._url, self._token, self._name)
+
+
+def _request(
+    name: str,
+    filter: str | None,  # noqa: A002 - AMPS' name
+    options: str | None,
+    form: Form,
+    **arguments: Any,
+) -> GatewayRequest:
+    """Parse the arguments of a call: mistakes are found before the gateway is asked."""
+    if filter is not None:
+        compile_filter(filter)
+    parsed = parse_options(options, snapshot=form.snapshot, live=form.live, delta=form.delta, **arguments)
+    return GatewayRequest(name, filter, parsed, form)

@@ -1,0 +1,184 @@
+"""The messages that are leased to one consumer, and the decision about each of them.
+
+A lease begins when Kafka delivers a message and lasts for the queue's setting `lease`. A message whose lease may have
+ended before its turn comes is not handed out: another consumer may have it. Outcomes reach Kafka with the next fetch,
+and after a tenth of a second at the latest while messages are handled.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from processor.client.queue.message import QueueMessage
+from processor.config import QueueConfig
+from processor.errors import RecordRejected
+from processor.kafka.readers.share_reader import Lease, Place, Verdict
+from processor.record import Value
+
+log = logging.getLogger(__name__)
+
+_SEND_EVERY_S: Final = 0.1
+_SHARE_KEPT: Final = 0.05
+"""Part of a lease that must be left when a message is handed out."""
+
+
+class LeaseSource(Protocol):
+    """The member of a share group that leases messages: `ShareReader`."""
+
+    def poll(self, timeout_s: float) -> list[Lease]:
+        """Send outcomes, and return the next leases."""
+
+    def settle(self, lease: Lease, verdict: Verdict) -> None:
+        """Decide about one."""
+
+    def send(self, *, waits: bool = False) -> None:
+        """Send outcomes."""
+
+    def close(self) -> None:
+        """Send outcomes, and leave."""
+
+
+class LetterWriter(Protocol):
+    """The dead letters of the queue: `QueueDeadLetters`."""
+
+    def write(self, lease: Lease, reason: str, detail: str) -> None:
+        """Write one, and wait until Kafka has it."""
+
+
+class Backlog:
+    """The messages of one consumer. One thread at a time; outcomes may be set by any thread."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: QueueConfig,
+        source: LeaseSource,
+        letters: LetterWriter,
+        decode: Callable[[Lease], Value],
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin without messages.
+
+        Args:
+            name: the queue.
+            settings: its settings.
+            source: leases messages.
+            letters: takes dead letters.
+            decode: parses the record of a message.
+            clock_s: a clock that does not jump, in seconds.
+        """
+        self.counts: Counter[str] = Counter()
+        """Messages by fate: `delivered`, `delivered_again`, `acknowledged`, `released`, `rejected`, `dead`, `lapsed`:
+        their lease ended before their turn or outcome, `lost`: Kafka did not take their outcome."""
+        self._name, self._settings = name, settings
+        self._source, self._letters, self._decode, self._clock_s = source, letters, decode, clock_s
+        self._waiting: deque[Lease] = deque()
+        self._handed_out: list[QueueMessage] = []
+        self._unsent = False
+        self._sent_s = clock_s()
+
+    def next(self, wait_s: float) -> QueueMessage | None:
+        """The next message; None if none came in time, or while others of the same fetch have no outcome.
+
+        Raises:
+            Stop: Kafka cannot be read on, or takes no dead letter.
+        """
+        self.settle_decided()
+        message = self._next_waiting()
+        if message is not None or self._handed_out:
+            return message
+        leases = self._source.poll(wait_s)
+        self._unsent, self._sent_s = False, self._clock_s()
+        self._waiting += leases
+        return self._next_waiting()
+
+    def settle_decided(self) -> None:
+        """Tell Kafka the outcomes that were decided."""
+        for message in [one for one in self._handed_out if one.outcome is not None]:
+            self._handed_out.remove(message)
+            self._apply(message)
+        if self._unsent and self._clock_s() - self._sent_s >= _SEND_EVERY_S:
+            self._send(waits=False)
+
+    def close(self) -> None:
+        """Release the messages without an outcome, and leave."""
+        for message in self._handed_out:
+            message.settle_if_open("release")
+        try:
+            self.settle_decided()
+            for lease in self._waiting:
+                self._settle(lease, "release")
+            self._waiting.clear()
+        finally:
+            self._source.close()
+
+    def lost(self, places: Sequence[Place], why: str) -> None:
+        """Count outcomes that Kafka did not take: these messages are delivered again."""
+        self.counts["lost"] += len(places)
+        log.warning("%s: Kafka did not take the outcomes of %d messages: %s", self._name, len(places), why)
+
+    def _next_waiting(self) -> QueueMessage | None:
+        while self._waiting:
+            lease = self._waiting.popleft()
+            if self._is_lapsed(lease, _SHARE_KEPT):
+                self._give_up(lease)
+                continue
+            if lease.deliveries > self._settings.max_deliveries:
+                self._bury(lease, "max_deliveries", f"delivered {lease.deliveries - 1} times, and never acknowledged")
+                continue
+            try:
+                data = self._decode(lease)
+            except RecordRejected as error:
+                self._bury(lease, error.reason, error.detail)
+                continue
+            self.counts["delivered"] += 1
+            self.counts["delivered_again"] += lease.deliveries > 1
+            message = QueueMessage(self._name, self._settings.underlying, lease, data)
+            self._handed_out.append(message)
+            return message
+        return None
+
+    def _apply(self, message: QueueMessage) -> None:
+        lease = message.lease
+        if self._is_lapsed(lease, 0.0):
+            self._give_up(lease)
+        elif message.outcome == "ack":
+            self.counts["acknowledged"] += 1
+            self._settle(lease, "accept")
+        elif message.outcome == "reject":
+            self.counts["rejected"] += 1
+            self._bury(lease, "rejected", message.reason)
+        elif lease.deliveries >= self._settings.max_deliveries:
+            self._bury(lease, "max_deliveries", f"released at delivery {lease.deliveries}, the last one")
+        else:
+            self.counts["released"] += 1
+            self._settle(lease, "release")
+
+    def _is_lapsed(self, lease: Lease, share_kept: float) -> bool:
+        return self._clock_s() >= lease.since_s + self._settings.lease * (1 - share_kept)
+
+    def _give_up(self, lease: Lease) -> None:
+        """Forget a message whose lease has ended; Kafka refuses its outcome, so it goes alone."""
+        self.counts["lapsed"] += 1
+        self._send(waits=True)
+        self._settle(lease, "release")
+        self._send(waits=True)
+
+    def _bury(self, lease: Lease, reason: str, detail: str) -> None:
+        """Make a message a dead letter."""
+        self._letters.write(lease, reason, detail)
+        self.counts["dead"] += 1
+        self._settle(lease, "reject")
+
+    def _settle(self, lease: Lease, verdict: Verdict) -> None:
+        self._source.settle(lease, verdict)
+        self._unsent = True
+
+    def _send(self, *, waits: bool) -> None:
+        if self._unsent:
+            self._source.send(waits=waits)
+        self._unsent, self._sent_s = False, self._clock_s()
