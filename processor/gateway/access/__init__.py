@@ -1,0 +1,1 @@
+"""Identities of clients, and their rights."""

@@ -1,0 +1,184 @@
+"""The rights of roles and users on topics, from `entitlements.yaml`; a right that is not listed is denied.
+
+::
+
+    roles:
+      desk: {orders: {read: "/desk = 'x'", select: "-/secret", publish: "/desk = 'x'", delete: false}}
+    users:
+      ann: {orders: {read: true, publish: true, delete: true}}
+    revoked: [token-id]         # claims `jti` of tokens that are not accepted any more
+
+A user has the rights of its own entry and of its roles together: the filters are joined by OR. Where one of these
+rights shows every record in full, so does the sum; otherwise only fields that all of their select lists include are
+shown, so that no record is shown with more fields than the right that it came by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Final, NamedTuple
+
+import yaml
+from pydantic import Field, ValidationError
+
+from processor.config.section import Section
+from processor.config.suggestions import unknown_name
+from processor.errors import ConfigurationError, FilterError
+from processor.filter import Filter, compile_filter
+from processor.gateway.access.identity import Identity
+from processor.merge import KeyFields
+from processor.subscriptions.entitlement import Entitlement
+from processor.subscriptions.select import Select
+
+FILE_BYTES_MAX: Final = 64 * 1024 * 1024
+
+
+class _Grant(Section):
+    """The rights of one role or user on one topic, as the file has them."""
+
+    read: bool | str = False
+    select: str | None = None
+    publish: bool | str = False
+    delete: bool = False
+
+
+class _File(Section):
+    roles: dict[str, dict[str, _Grant]] = Field(default_factory=dict)
+    users: dict[str, dict[str, _Grant]] = Field(default_factory=dict)
+    revoked: Annotated[tuple[str, ...], Field(max_length=1_000_000)] = ()
+
+
+class Rights(NamedTuple):
+    """The rights of one identity on one topic."""
+
+    read: Entitlement | None = None
+    """The records and fields that it may see; None: none."""
+    may_publish: bool = False
+    """True if it may publish at all."""
+    publish: Filter | None = None
+    """Must match a merged record; None: any may be published, if `may_publish`."""
+    delete: bool = False
+    """True if it may delete."""
+
+    @property
+    def text(self) -> str:
+        """Equal for equal rights to read."""
+        return "\0\0" if self.read is None else self.read.text
+
+
+NO_RIGHTS: Final = Rights()
+EVERYTHING: Final = Entitlement(None, None)
+"""Every record in full."""
+ALL_RIGHTS: Final = Rights(EVERYTHING, may_publish=True, publish=None, delete=True)
+"""The rights of everybody, where there is no file of entitlements."""
+
+
+class Entitlements:
+    """The rights of every identity."""
+
+    def __init__(self, path: Path | None, keys: Callable[[str], KeyFields], topics: tuple[str, ...]) -> None:
+        """Read the file.
+
+        Args:
+            path: the file; None: everybody may do everything.
+            keys: the key fields of a topic, which are always shown.
+            topics: the topics that the gateway serves.
+
+        Raises:
+            ConfigurationError: the file cannot be read, or says something that cannot be meant.
+        """
+        self.path: Final = path
+        self._keys = keys
+        self._topics = topics
+        self._file = _File()
+        self._rights: dict[tuple[str, tuple[str, ...], str], Rights] = {}
+        self._revoked: frozenset[str] = frozenset()
+        self.load()
+
+    def load(self) -> None:
+        """Read the file again. After an error the rights stay as they are."""
+        if self.path is None:
+            return
+        try:
+            text = self.path.read_text(encoding="utf-8")
+            file = _File.model_validate(yaml.safe_load(text) or {})
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"{self.path}: {type(error).__name__}: {error}") from None
+        except yaml.YAMLError as error:
+            raise ConfigurationError(f"{self.path}: not YAML: {error}") from None
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"])
+            raise ConfigurationError(f"{self.path}: {place}: {first['msg']}") from None
+        self._check(file)
+        self._file, self._rights, self._revoked = file, {}, frozenset(file.revoked)
+
+    def is_revoked(self, identity: Identity) -> bool:
+        """Return whether the token of an identity is listed as revoked."""
+        return identity.token_id is not None and identity.token_id in self._revoked
+
+    def rights(self, identity: Identity, topic: str) -> Rights:
+        """The rights of an identity on a topic."""
+        if self.path is None:
+            return ALL_RIGHTS
+        name = (identity.user, identity.roles, topic)
+        rights = self._rights.get(name)
+        if rights is None:
+            if len(self._rights) > 100_000:
+                self._rights.clear()
+            rights = self._rights[name] = self._combined(identity, topic)
+        return rights
+
+    def _combined(self, identity: Identity, topic: str) -> Rights:
+        entries: list[Mapping[str, _Grant] | None] = [self._file.users.get(identity.user)]
+        entries += [self._file.roles.get(role) for role in identity.roles]
+        grants = [entry[topic] for entry in entries if entry is not None and topic in entry]
+        readers = [grant for grant in grants if grant.read is not False]
+        publishers = [grant.publish for grant in grants if grant.publish is not False]
+        publish = None if True in publishers else _any_of([text for text in publishers if isinstance(text, str)])
+        return Rights(
+            self._reading(readers, topic) if readers else None,
+            may_publish=bool(publishers),
+            publish=publish,
+            delete=any(grant.delete for grant in grants),
+        )
+
+    def _reading(self, readers: list[_Grant], topic: str) -> Entitlement:
+        if any(grant.read is True and grant.select is None for grant in readers):
+            return EVERYTHING
+        own_filter = (
+            None
+            if any(grant.read is True for grant in readers)
+            else _any_of([grant.read for grant in readers if isinstance(grant.read, str)])
+        )
+        select: Select | None = None
+        for text in dict.fromkeys(grant.select for grant in readers if grant.select is not None):
+            one = Select(text, self._keys(topic))
+            select = one if select is None else Select.intersection(select, one)
+        return Entitlement(own_filter, select)
+
+    def _check(self, file: _File) -> None:
+        """Compile all that the file says once, so that a mistake is reported when it is read."""
+        for section, entries in (("roles", file.roles), ("users", file.users)):
+            for name, topics in entries.items():
+                for topic, grant in topics.items():
+                    place = f"{self.path}: {section}.{name}.{topic}"
+                    if topic not in self._topics:
+                        raise ConfigurationError(f"{place}: {unknown_name('topic', topic, list(self._topics))}")
+                    try:
+                        for text in (grant.read, grant.publish):
+                            if isinstance(text, str) and compile_filter(text).moves_by_itself:
+                                raise ConfigurationError(
+                                    f"{place}: the answer of {text!r} changes with the clock; use a field of the record"
+                                )
+                        if grant.select is not None:
+                            Select(grant.select, self._keys(topic))
+                    except FilterError as error:
+                        raise ConfigurationError(f"{place}: {error}") from None
+
+
+def _any_of(texts: list[str]) -> Filter | None:
+    if not texts:
+        return None
+    return compile_filter(texts[0] if len(texts) == 1 else " OR ".join(f"({text})" for text in texts))

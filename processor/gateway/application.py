@@ -1,0 +1,142 @@
+"""The gateway as an ASGI application: routes, the WebSocket endpoint, the page, and headers for browsers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route
+
+from processor.errors import SowstreamError
+from processor.gateway.gateway import Gateway
+from processor.gateway.http.endpoints import Endpoints
+from processor.gateway.http.problems import on_error, problem
+from processor.gateway.sessions.websocket import ABORT, Receive, Scope, Send, WebSocketEndpoint
+
+WEB: Final = Path(__file__).parent / "web"
+"""The folder of the page and the JavaScript client."""
+_TYPES: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".ts": "text/plain; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".wasm": "application/wasm",
+}
+_HEADERS: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": "default-src 'self'; connect-src 'self' ws: wss: data: blob:; "
+    "style-src 'self' 'unsafe-inline'; "
+    "script-src 'self' 'wasm-unsafe-eval'; img-src 'self' data:; font-src 'self' data:; worker-src 'self' blob:; "
+    "frame-ancestors 'none'",
+    "Cache-Control": "no-cache",
+}
+
+
+class Application:
+    """The ASGI application of one gateway."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        """Make the routes.
+
+        Args:
+            gateway: started and stopped with the application.
+        """
+        self.gateway: Final = gateway
+        """Its gateway."""
+        self._websocket = WebSocketEndpoint(gateway)
+        self._http = _http(gateway)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, one WebSocket, or the life of the application."""
+        if scope["type"] == "websocket":
+            if scope["path"] == "/v1/ws":
+                await self._websocket(scope, receive, send)
+            else:
+                await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] == "http":
+            send = self._patient(scope, send)
+        await self._http(scope, receive, send)
+
+    def _patient(self, scope: Scope, send: Send) -> Send:
+        """Sends the parts of an answer; a client that takes nothing for too long is closed."""
+        gateway = self.gateway
+        abort = scope.get("extensions", {}).get(ABORT)
+
+        async def send_in_time(message: MutableMapping[str, Any]) -> None:
+            try:
+                async with asyncio.timeout(gateway.limits.idle_timeout_s):
+                    await send(message)
+            except TimeoutError:
+                gateway.metrics.closed_slow += 1
+                if abort is not None:
+                    abort()
+
+        return send_in_time
+
+
+def _http(gateway: Gateway) -> Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]:
+    ends = Endpoints(gateway)
+
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        await gateway.start()
+        try:
+            yield
+        finally:
+            await gateway.stop()
+
+    routes = [
+        Route("/livez", ends.live),
+        Route("/readyz", ends.ready),
+        Route("/metrics", ends.metrics),
+        Route("/v1/openapi.json", ends.openapi),
+        Route("/v1/topics", ends.topics),
+        Route("/v1/topics/{topic}/records/{key:path}", ends.record),
+        Route("/v1/topics/{topic}/sow", ends.sow),
+        Route("/v1/topics/{topic}/subscribe", ends.subscribe),
+        Route("/v1/topics/{topic}/{op}", ends.publish, methods=["POST"]),
+        Route("/{path:path}", _file, methods=["GET", "HEAD"]),
+    ]
+    middleware = []
+    if gateway.settings.origins:
+        middleware.append(
+            Middleware(
+                CORSMiddleware,
+                allow_origins=list(gateway.settings.origins),
+                allow_methods=["GET", "POST"],
+                allow_headers=["authorization", "content-type", "idempotency-key", "last-event-id"],
+                expose_headers=["etag"],
+            )
+        )
+    return Starlette(
+        routes=routes,
+        middleware=middleware,
+        lifespan=lifespan,
+        exception_handlers={SowstreamError: on_error, HTTPException: _http_error},
+    )
+
+
+async def _http_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return problem(error.status_code, error.detail)
+
+
+async def _file(request: Request) -> Response:
+    """A file of the page; there are no directory listings."""
+    path = request.path_params["path"] or "index.html"
+    file = (WEB / path).resolve()
+    if not file.is_relative_to(WEB.resolve()) or not file.is_file() or file.suffix not in _TYPES:
+        return problem(404, "there is no such page")
+    return FileResponse(file, headers=_HEADERS, media_type=_TYPES[file.suffix])

@@ -1,0 +1,269 @@
+"""The gateway itself: its feeds, rights and sessions, and the ticks that deliver waiting messages."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from processor.codec import codec_of
+from processor.config import Config
+from processor.config.gateway import AuthConfig, GatewayLimits
+from processor.errors import ConfigurationError
+from processor.gateway.access.entitlements import Entitlements, Rights
+from processor.gateway.access.identity import ANONYMOUS, Authenticator, Identity
+from processor.gateway.feeds.bookmark_text import places_text
+from processor.gateway.feeds.kafka_feed import KafkaFeed
+from processor.gateway.metrics import GatewayMetrics
+from processor.gateway.publishing import Publishing
+from processor.gateway.sessions.frames import FrameEncoder
+from processor.gateway.sessions.host import Waiting
+from processor.gateway.sessions.session import Session
+from processor.merge import KeyFields
+from processor.subscriptions import Topic
+from processor.subscriptions.resume import Bookmark
+
+log = structlog.stdlib.get_logger("sowstream.gateway")
+
+READY_TIMEOUT_S: Final = 30.0
+"""Longest wait of a request for a topic's view."""
+_FLUSHES_MAX: Final = 500
+"""Sessions that are served without a pause for others."""
+_RELOAD_S: Final = 0.4
+_HEARTBEAT_S: Final = 5.0
+_SLOW_CHECK_S: Final = 1.0
+
+
+class Gateway:
+    """The state of one gateway process. Event loop only."""
+
+    def __init__(self, config: Config, *, number: int = 0, feeds: Mapping[str, KafkaFeed] | None = None) -> None:
+        """Read the files of tokens and entitlements.
+
+        Args:
+            config: the settings.
+            number: the number of this process, of several with the same settings.
+            feeds: the feed of each topic; None: they read Kafka.
+
+        Raises:
+            ConfigurationError: a topic or a file cannot be used.
+        """
+        self.config: Final = config
+        """The settings."""
+        self.settings: Final = config.gateway
+        """The section `gateway`."""
+        self.limits: Final[GatewayLimits] = config.gateway.limits
+        """The limits."""
+        self.ready_timeout_s = READY_TIMEOUT_S
+        """Longest wait of a request for a topic's view."""
+        names = served_topics(config)
+        auth = self.settings.auth
+        self.authenticator: Final = Authenticator(auth if isinstance(auth, AuthConfig) else None)
+        """Verifies tokens."""
+        self.entitlements: Final = Entitlements(self.settings.entitlements, self.key_fields, names)
+        """The rights of every identity."""
+        self.feeds: Final[Mapping[str, KafkaFeed]] = feeds or {name: self._feed(name, number) for name in names}
+        """The feed of each topic."""
+        self.encoder: Final = FrameEncoder()
+        """Encodes messages for all sessions."""
+        self.sessions: Final[set[Session]] = set()
+        """The sessions of all connected clients."""
+        self.metrics: Final = GatewayMetrics(self.sessions, self.encoder, self.feeds)
+        """Counts."""
+        self.publishing: Final = Publishing(config, self.feeds, self.rights, self.metrics)
+        """Publishes for clients."""
+        self.waiting: list[Waiting] = []
+        """Sessions with messages for the next tick."""
+        self._places: dict[str, tuple[Mapping[int, int], str]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def is_ready(self) -> bool:
+        """True if every topic's view has caught up."""
+        return all(feed.is_ready for feed in self.feeds.values())
+
+    def key_fields(self, topic: str) -> KeyFields:
+        """The key fields of a topic."""
+        return KeyFields(self.config.topic(topic).key_fields)
+
+    def rights(self, identity: Identity, topic: str) -> Rights:
+        """The rights of an identity on a topic."""
+        return self.entitlements.rights(identity, topic)
+
+    async def verify(self, token: str | None) -> Identity:
+        """The identity that a token proves.
+
+        Raises:
+            AccessDenied: it proves none.
+        """
+        if not self.authenticator.is_required:
+            return ANONYMOUS
+        identity = await asyncio.to_thread(self.authenticator.verify, token)
+        if self.entitlements.is_revoked(identity):
+            from processor.gateway.access.identity import AccessDenied  # noqa: PLC0415
+
+            raise AccessDenied("the token was revoked")
+        return identity
+
+    def places_text(self, feed: KafkaFeed, bookmark: Bookmark) -> str:
+        """The part of a bookmark's text that all queries of a topic share."""
+        if bookmark.low is not bookmark.high:
+            return places_text(feed.topic_id, bookmark)
+        name = feed.topic.name
+        known = self._places.get(name)
+        if known is None or known[0] is not bookmark.low:
+            known = self._places[name] = (bookmark.low, places_text(feed.topic_id, bookmark))
+        return known[1]
+
+    def count_resume(self, outcome: str) -> None:
+        """Count a request to resume."""
+        self.metrics.resumes[outcome] = self.metrics.resumes.get(outcome, 0) + 1
+
+    async def start(self) -> None:
+        """Begin to read the topics, and to deliver."""
+        for feed in self.feeds.values():
+            feed.on_begin = self._begin_again
+            feed.start()
+        self._tasks = [
+            asyncio.create_task(self._guarded(self._tick)),
+            asyncio.create_task(self._guarded(self._watch_files)),
+            asyncio.create_task(self._guarded(self._watch_clients)),
+        ]
+
+    async def stop(self) -> None:
+        """End the sessions and the feeds; the views are kept."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for session in list(self.sessions):
+            session.close(1012, "the gateway is restarting")
+        await asyncio.to_thread(self.publishing.close)
+        for feed in self.feeds.values():
+            await feed.stop()
+
+    def apply_rights(self) -> None:
+        """Apply changed rights to every session."""
+        for session in list(self.sessions):
+            identity = session.identity
+            if identity is not None and self._is_over(identity):
+                session.lose_identity("the token has expired or was revoked")
+            else:
+                session.apply_rights()
+
+    def _is_over(self, identity: Identity) -> bool:
+        return (
+            identity.is_expired
+            or self.entitlements.is_revoked(identity)
+            or (self.authenticator.is_required and self.authenticator.is_revoked(identity))
+        )
+
+    def _begin_again(self, feed: KafkaFeed) -> None:
+        for session in list(self.sessions):
+            session.begin_again(feed)
+
+    def _feed(self, name: str, number: int) -> KafkaFeed:
+        config = self.config
+        process = "gateway" if number == 0 else f"gateway-{number}"
+        return KafkaFeed(
+            Topic(name, codec_of(config, name), self.key_fields(name)),
+            dict(config.kafka),
+            config.kafka_names.topic(name, "sow"),
+            group=f"{config.group_prefix}.gateway",
+            directory=Path(config.state_dir) / config.application_id / process / name,
+            history_bytes=self.limits.history_bytes,
+            indexes=self.settings.indexes.get(name, ()),
+        )
+
+    @staticmethod
+    async def _guarded(work: object) -> None:
+        assert callable(work)
+        while True:
+            try:
+                await work()
+            except asyncio.CancelledError:
+                raise
+            except Exception:
+                log.exception("a task of the gateway failed and goes on")
+                await asyncio.sleep(1)
+
+    async def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            began_s = loop.time()
+            now_ms = time.monotonic_ns() // 1_000_000
+            self.encoder.forget()
+            for feed in self.feeds.values():
+                feed.punctuate(now_ms)
+            waiting, self.waiting = self.waiting, []
+            for number, session in enumerate(waiting, 1):
+                session.flush()
+                if number % _FLUSHES_MAX == 0:
+                    await asyncio.sleep(0)
+            await asyncio.sleep(max(0.001, self.settings.tick_s - (loop.time() - began_s)))
+
+    async def _watch_files(self) -> None:
+        """Apply changes of the files of tokens and entitlements, and the expiry of tokens, within a second."""
+        stamps = self._stamps()
+        while True:
+            await asyncio.sleep(_RELOAD_S)
+            now = self._stamps()
+            if now != stamps:
+                stamps = now
+                try:
+                    self.authenticator.reload()
+                    self.entitlements.load()
+                    log.info("entitlements and tokens were read again")
+                except ConfigurationError as error:
+                    log.error("a changed file cannot be used; the rights stay as they are", error=str(error))
+                self.apply_rights()
+            elif self.authenticator.is_required:
+                for session in list(self.sessions):
+                    if session.identity is not None and session.identity.is_expired:
+                        session.lose_identity("the token has expired")
+
+    def _stamps(self) -> list[tuple[int, int, int] | None]:
+        stamps: list[tuple[int, int, int] | None] = []
+        for path in (self.entitlements.path, self.authenticator.file):
+            status = None
+            with contextlib.suppress(OSError):
+                status = None if path is None else path.stat()
+            stamps.append(None if status is None else (status.st_mtime_ns, status.st_size, status.st_ino))
+        return stamps
+
+    async def _watch_clients(self) -> None:
+        """Close clients that take nothing, and send the bookmarks of quiet subscriptions."""
+        beat_s = time.monotonic()
+        while True:
+            await asyncio.sleep(_SLOW_CHECK_S)
+            now_s = time.monotonic()
+            for session in list(self.sessions):
+                if session.sending_since_s is not None and now_s - session.sending_since_s > self.limits.idle_timeout_s:
+                    self.metrics.closed_slow += 1
+                    session.abort(4408, f"nothing was taken for {self.limits.idle_timeout_s:g} s")
+            if now_s - beat_s > _HEARTBEAT_S:
+                beat_s = now_s
+                for session in list(self.sessions):
+                    session.beat()
+
+
+def served_topics(config: Config) -> tuple[str, ...]:
+    """The topics that the gateway serves.
+
+    Raises:
+        ConfigurationError: there is none, or one keeps no records.
+    """
+    names = config.gateway.topics
+    if names is None:
+        every = (*config.topics, *config.conflated, *config.processors)
+        names = tuple(name for name in every if config.topic(name).sow)
+    for name in names:
+        if not config.topic(name).sow:
+            raise ConfigurationError(f"gateway.topics: {name!r} keeps no records (sow: false), so it cannot be served")
+    if not names:
+        raise ConfigurationError("nothing to serve: the settings have no topics; name another file with -c")
+    return names

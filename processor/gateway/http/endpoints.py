@@ -1,0 +1,340 @@
+"""The endpoints below `/v1/topics`, and those of operators."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+
+from processor.codec.display import to_json_line
+from processor.gateway.access.entitlements import NO_RIGHTS, Rights
+from processor.gateway.access.identity import Identity
+from processor.gateway.access.origins import is_allowed
+from processor.gateway.http.openapi import document
+from processor.gateway.http.problems import problem
+from processor.gateway.publishing import describe
+from processor.gateway.sessions.requests import PUBLISHING, BadRequest
+from processor.gateway.sessions.requests import Request as Asked
+from processor.gateway.sessions.session import Session
+from processor.gateway.sessions.session_subscriptions import SCAN_MAX
+from processor.subscriptions import SubscriptionSpec, parse_options
+from processor.subscriptions.message_builder import MessageBuilder
+from processor.subscriptions.options import Options
+from processor.wire.metadata import is_over
+
+if TYPE_CHECKING:
+    from processor.gateway.gateway import Gateway
+    from processor.wire.ack import Ack
+
+_CHUNK_MAX: Final = 500
+"""Messages in one chunk of a streamed answer."""
+_ACK_TIMEOUT_S: Final = 60.0
+_BODY_TIMEOUT_S: Final = 30.0
+_FLAGS: Final = frozenset(("oof", "no_empties", "no_sowkey", "send_keys", "timestamp"))
+_SUBSCRIBE_OPS: Final = ("sow_and_subscribe", "subscribe", "delta_subscribe", "sow_and_delta_subscribe")
+
+
+class Endpoints:
+    """The HTTP endpoints of a gateway."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def topics(self, request: Request) -> Response:
+        """`GET /v1/topics`: the topics that the client may read or write."""
+        identity = await self._identity(request)
+        gateway = self._gateway
+        rows = []
+        for name, feed in gateway.feeds.items():
+            rights = gateway.rights(identity, name)
+            if rights != NO_RIGHTS:
+                rows.append(
+                    {
+                        "topic": name,
+                        "key": list(feed.topic.key.pointers),
+                        "read": rights.read is not None,
+                        "publish": rights.may_publish and gateway.config.underlying(name) is None,
+                        "delete": rights.delete and gateway.config.underlying(name) is None,
+                        "message_type": gateway.config.topic(name).message_type,
+                        "ready": feed.is_ready,
+                    }
+                )
+        return JSONResponse({"topics": rows})
+
+    async def record(self, request: Request) -> Response:
+        """`GET /v1/topics/{topic}/records/{key}`: one record; its version is the ETag."""
+        identity, name = await self._identity(request), request.path_params["topic"]
+        rights = self._reading(identity, name)
+        feed = self._gateway.feeds[name]
+        engine = await feed.ready(self._gateway.ready_timeout_s)
+        record = engine.find(request.path_params["key"].encode(errors="surrogatepass"))
+        entitlement = rights.read
+        value = None if record is None or is_over(record, _wall_ms()) else feed.topic.value(record)
+        if record is None or value is None or entitlement is None:
+            raise BadRequest("not_found", "there is no such record")
+        if not entitlement.allows(value, feed.topic.metadata_of(record)):
+            raise BadRequest("not_found", "there is no such record")
+        builder = MessageBuilder(feed.topic, Options(timestamp=True), delta=False, entitlement=entitlement)
+        message = builder.full("sow", record, value)
+        tag = f'"{message.version}"'
+        if tag in [text.strip() for text in request.headers.get("if-none-match", "").split(",")]:
+            return Response(status_code=304, headers={"ETag": tag})
+        body = to_json_line(
+            {"topic": name, "sow_key": message.sow_key, "version": message.version, "timestamp": message.timestamp}
+            | ({"expires_at": message.expires_at} if message.expires_at else {})
+            | {"data": message.data}
+        )
+        return Response(body, headers={"ETag": tag, "Cache-Control": "no-cache"}, media_type="application/json")
+
+    async def sow(self, request: Request) -> Response:
+        """`GET /v1/topics/{topic}/sow`: the records that match, a line of JSON each, streamed."""
+        identity, name = await self._identity(request), request.path_params["topic"]
+        rights = self._reading(identity, name)
+        options = _options(request, ("select", "order_by", "top_n", "skip_n", "timestamp"))
+        feed = self._gateway.feeds[name]
+        engine = await feed.ready(self._gateway.ready_timeout_s)
+        spec = SubscriptionSpec(
+            feed.topic,
+            request.query_params.get("filter") or None,
+            parse_options(None, snapshot=True, live=False, delta=False, **options),
+            snapshot=True,
+            live=False,
+            delta=False,
+            entitlement=rights.read,
+        )
+        connection = engine.connect(queue_bytes=self._gateway.limits.queue_bytes, scan_max=SCAN_MAX)
+        build = engine.prepare(spec)
+        try:
+            while build is not None and not build.advance():  # noqa: ASYNC110 - Others have their turn.
+                await asyncio.sleep(0)
+            connection.subscribe(spec)
+        finally:
+            if build is not None:
+                engine.release(build)
+        encode = self._gateway.encoder.message
+
+        async def lines() -> AsyncIterator[str]:
+            try:
+                while connection.has_waiting:
+                    if rights.text != self._gateway.rights(identity, name).text or identity.is_expired:
+                        raise BadRequest("not_entitled", "the rights have changed; ask again")
+                    messages = connection.take(_CHUNK_MAX)
+                    chunk = "".join(
+                        f"{_plain(encode(message))}}}\n" for message in messages if message.command == "sow"
+                    )
+                    if chunk:
+                        yield chunk
+                    await asyncio.sleep(0)
+            finally:
+                connection.close()
+
+        return StreamingResponse(lines(), media_type="application/x-ndjson")
+
+    async def subscribe(self, request: Request) -> Response:
+        """`GET /v1/topics/{topic}/subscribe`: Server-Sent Events; `Last-Event-ID` resumes."""
+        gateway = self._gateway
+        identity, name = await self._identity(request), request.path_params["topic"]
+        self._reading(identity, name)
+        if len(gateway.sessions) >= gateway.limits.connections:
+            raise BadRequest("unavailable", "the gateway has as many connections as it may have")
+        op = request.query_params.get("op", "sow_and_subscribe")
+        if op not in _SUBSCRIBE_OPS:
+            raise BadRequest("bad_request", f"op is one of {', '.join(_SUBSCRIBE_OPS)}")
+        names = [one for one in Options._fields if one != "bookmark"]
+        fields: dict[str, Any] = {"topic": name, "options": _options(request, tuple(names))}
+        texts = {
+            "filter": request.query_params.get("filter"),
+            "resume": request.headers.get("last-event-id") or request.query_params.get("resume"),
+        }
+        fields |= {name: text for name, text in texts.items() if text}
+        wakes = asyncio.Event()
+        gone = asyncio.Event()
+        session = Session(gateway, wakes.set, gone.set)
+        session.identity = identity
+        gateway.sessions.add(session)
+        try:
+            await session.subscribe(Asked(op, "1", fields))
+        except BaseException:
+            self._leave(session)
+            raise
+
+        async def events() -> AsyncIterator[str]:
+            try:
+                while not gone.is_set():
+                    while (frame := session.take_frame()) is not None:
+                        yield _event(frame)
+                        if session.is_waiting:
+                            break
+                    if session.is_closing and not session.has_waiting:
+                        return
+                    await wakes.wait()
+                    wakes.clear()
+            finally:
+                self._leave(session)
+
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingResponse(events(), headers=headers, media_type="text/event-stream")
+
+    async def publish(self, request: Request) -> Response:
+        """`POST /v1/topics/{topic}/{op}`: one record, or lines of JSON; answers with an ack for each."""
+        identity, name = await self._identity(request), request.path_params["topic"]
+        op = request.path_params["op"]
+        if op not in PUBLISHING:
+            raise BadRequest("not_found", "there is no such endpoint")
+        if not is_allowed(request.headers.get("origin"), request.headers.get("host"), self._gateway.settings.origins):
+            raise BadRequest("not_entitled", "this origin may not publish")
+        rows = await self._rows(request, op)
+        token = request.headers.get("idempotency-key")
+        acks = []
+        for number, row in enumerate(rows, 1):
+            if token is not None:
+                row = {**row, "sequence": number}  # noqa: PLW2901
+            acks.append(await self._published(identity, op, name, {"ack": "persisted", **row}, token or "http"))
+        status = 200 if all(ack["status"] == "success" for ack in acks) else 422
+        if len(acks) == 1 and acks[0]["reason"] == "not_entitled":
+            status = 403
+        body = "".join(f"{to_json_line(ack)}\n" for ack in acks)
+        return Response(body, status, media_type="application/x-ndjson")
+
+    async def openapi(self, _request: Request) -> Response:
+        """`GET /v1/openapi.json`: the description of these endpoints."""
+        return JSONResponse(document())
+
+    async def live(self, _request: Request) -> Response:
+        """`GET /livez`: the event loop runs."""
+        return PlainTextResponse("ok\n")
+
+    async def ready(self, _request: Request) -> Response:
+        """`GET /readyz`: every topic's view has caught up."""
+        waiting = [name for name, feed in self._gateway.feeds.items() if not feed.is_ready]
+        if waiting:
+            return problem(503, f"these views have not caught up: {', '.join(waiting)}")
+        return PlainTextResponse("ok\n")
+
+    async def metrics(self, _request: Request) -> Response:
+        """`GET /metrics`: Prometheus' text format."""
+        return Response(self._gateway.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def _identity(self, request: Request) -> Identity:
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        return await self._gateway.verify(token.strip() if kind.lower() == "bearer" else None)
+
+    def _reading(self, identity: Identity, topic: str) -> Rights:
+        rights = self._gateway.rights(identity, topic)
+        if topic not in self._gateway.feeds or rights.read is None:
+            raise BadRequest("not_entitled", f"there is no topic {topic!r:.100} that {identity.user} may read")
+        return rights
+
+    def _leave(self, session: Session) -> None:
+        self._gateway.sessions.discard(session)
+        self._gateway.metrics.messages += session.sent
+        session.end()
+
+    async def _rows(self, request: Request, op: str) -> list[dict[str, Any]]:
+        """The commands of a body: the fields of each."""
+        size, parts = 0, []
+        try:
+            async with asyncio.timeout(_BODY_TIMEOUT_S):
+                async for part in request.stream():
+                    size += len(part)
+                    if size > self._gateway.limits.message_bytes:
+                        limit = self._gateway.limits.message_bytes
+                        raise BadRequest("too_large", f"a request has at most {limit} bytes")
+                    parts.append(part)
+        except TimeoutError:
+            raise BadRequest("too_slow", f"the body did not come within {_BODY_TIMEOUT_S:g} s") from None
+        try:
+            lines = [json.loads(line) for line in b"".join(parts).decode().splitlines() if line.strip()]
+        except (ValueError, RecursionError) as error:
+            try:
+                lines = [json.loads(b"".join(parts))]
+            except (ValueError, RecursionError):
+                raise BadRequest("bad_request", f"the body is neither a record nor lines of JSON: {error}") from None
+        query = request.query_params
+        common: dict[str, Any] = {}
+        if "key" in query:
+            common["key"] = query["key"]
+        if "correlation_id" in query:
+            common["correlation_id"] = query["correlation_id"]
+        for name, read in (("expiration", float), ("expect_version", int)):
+            if name in query:
+                try:
+                    common[name] = read(query[name])
+                except ValueError:
+                    raise BadRequest("bad_request", f"{name} is a number") from None
+        if op == "sow_delete" and not lines:
+            lines = [{}]
+        if op == "sow_delete":
+            return [{**common, **({"data": line} if line else {})} for line in lines]
+        return [{**common, "data": line} for line in lines]
+
+    async def _published(
+        self, identity: Identity, op: str, topic: str, fields: dict[str, Any], client: str
+    ) -> dict[str, Any]:
+        """Publish one command, and wait for its ack."""
+        outcome: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+
+        def answer(_type: str | None, ack: Ack | None, error: Exception | None) -> None:
+            if outcome.done():
+                return
+            if error is not None:
+                reason, detail = describe(error)
+                outcome.set_result({"status": "failure", "reason": reason, "detail": detail})
+            elif ack is None or ack.status == "success":
+                key = None if ack is None else ack.sow_key
+                outcome.set_result({"status": "success", "reason": None if ack is None else ack.reason, "sow_key": key})
+            else:
+                reason, _, detail = (ack.reason or "").partition(":")
+                outcome.set_result({"status": "failure", "reason": reason, "detail": detail.strip()})
+
+        try:
+            await self._gateway.publishing.publish(identity, op, topic, fields, client=client, on_answer=answer)
+            async with asyncio.timeout(_ACK_TIMEOUT_S):
+                return await outcome
+        except TimeoutError:
+            return {"status": "failure", "reason": "AcksMissing", "detail": "no ack came; the outcome is not known"}
+        except Exception as error:  # noqa: BLE001 - Each command has an answer.
+            reason, detail = describe(error)
+            return {"status": "failure", "reason": reason, "detail": detail}
+
+
+def _options(request: Request, names: tuple[str, ...]) -> dict[str, Any]:
+    """The options of a query string."""
+    options: dict[str, Any] = {}
+    for name in names:
+        text = request.query_params.get(name)
+        if text is None or text == "":
+            continue
+        if name in _FLAGS:
+            if text not in ("true", "false", "1", "0"):
+                raise BadRequest("bad_request", f"{name} is true or false")
+            options[name] = text in ("true", "1")
+        elif name == "conflation_key":
+            options[name] = tuple(text.strip("[]").split(","))
+        else:
+            options[name] = text
+    return options
+
+
+def _plain(body: str) -> str:
+    """A message without its subscriptions, which a query has none of."""
+    return "{" + body.removeprefix('{"subs":[],')
+
+
+def _event(frame: str) -> str:
+    """A frame as a Server-Sent Event; its id is the bookmark, if it has one."""
+    at = frame.rfind('"bookmarks":{"1":"')
+    if at < 0:
+        return f"data: {frame}\n\n"
+    begin = at + len('"bookmarks":{"1":"')
+    return f"id: {frame[begin : frame.index(chr(34), begin)]}\ndata: {frame}\n\n"
+
+
+def _wall_ms() -> int:
+    from processor.subscriptions.current_records import wall_ms  # noqa: PLC0415
+
+    return wall_ms()

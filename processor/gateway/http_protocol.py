@@ -1,0 +1,73 @@
+"""uvicorn's HTTP protocol with limits for the head of a request: its size, and the time until it is complete."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from processor.gateway.sessions.websocket import ABORT
+
+if TYPE_CHECKING:
+    import asyncio
+
+HEAD_TIMEOUT_S: Final = 10.0
+"""Longest time from a connection, or from the response before, to the end of a request's head."""
+HEAD_BYTES_MAX: Final = 64 * 1024
+"""Largest head of a request."""
+
+
+class GuardedHttp(HttpToolsProtocol):
+    """An HTTP connection that is closed when the head of a request takes too long or is too large."""
+
+    _head_timer: asyncio.TimerHandle | None = None
+    _head_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for the first request."""
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take the next bytes, and close the connection if the head of a request has too many of them."""
+        self._head_bytes += len(data)
+        super().data_received(data)
+        if self._head_timer is not None and self._head_bytes > HEAD_BYTES_MAX:
+            self.transport.abort()
+
+    def on_message_begin(self) -> None:
+        """Begin a request; the application can close its connection without waiting for the client."""
+        super().on_message_begin()
+        scope: Any = self.scope
+        scope["extensions"] = {ABORT: self.transport.abort}
+
+    def on_headers_complete(self) -> None:
+        """End the wait for the head of a request."""
+        self._stop_timer()
+        super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        super().on_response_complete()
+        if not self.transport.is_closing():
+            self._await_head()
+
+    def _await_head(self) -> None:
+        self._stop_timer()
+        self._head_bytes = 0
+        self._head_timer = self.loop.call_later(HEAD_TIMEOUT_S, self._give_up)
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _give_up(self) -> None:
+        self._head_timer = None
+        if self.transport is not None:
+            self.transport.abort()

@@ -1,0 +1,229 @@
+"""Runs gateways: one process, or several that share the port."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import multiprocessing
+import os
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+import uvicorn
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.http11 import Request
+
+from processor.errors import SowstreamError, Stop
+from processor.gateway.application import Application
+from processor.gateway.gateway import Gateway
+from processor.gateway.http_protocol import GuardedHttp
+from processor.gateway.sessions.websocket import ABORT, WRITE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from multiprocessing.process import BaseProcess
+
+    from processor.config import Config
+
+log = structlog.stdlib.get_logger("sowstream.gateway")
+
+_BACKLOG: Final = 4096
+_STOP_TIMEOUT_S: Final = 10
+_HTTP_CONNECTIONS: Final = 1_000
+"""Connections for plain requests, besides those of `limits.connections`."""
+_REVIVE_INTERVAL_S: Final = 1.0
+_SEND_BUFFER_BYTES: Final = 64 * 1024
+
+
+class AbortableWebSocket(WebSocketsSansIOProtocol):
+    """uvicorn's WebSocket, which the application can close without waiting for a client that takes nothing."""
+
+    def handle_connect(self, event: Request) -> None:
+        """Begin to serve a WebSocket."""
+        super().handle_connect(event)
+        if hasattr(self, "scope"):
+            extensions: Any = self.scope["extensions"]
+            extensions[ABORT] = self.transport.abort
+            if not self.conn.extensions:
+                extensions[WRITE] = self.write_frame
+
+    def write_frame(self, next_frame: Callable[[], bytes | None]) -> bool:
+        """Write the bytes of the next frame; returns False, without asking for it, if the client does not take it."""
+        if not self.writable.is_set() or self.disconnected or self.close_sent or not self.handshake_complete:
+            return False
+        frame = next_frame()
+        if frame is not None:
+            self.transport.write(frame)
+        return True
+
+    async def send(self, event: Any) -> None:
+        """Send a message of the application; after a refusal the handshake is over, which uvicorn does not note."""
+        await super().send(event)
+        if event["type"] == "websocket.http.response.body":
+            self.handshake_complete = True
+
+
+def bound_socket(config: Config, *, is_shared: bool) -> socket.socket:
+    """A socket that listens at the address of the settings.
+
+    Raises:
+        Stop: the address is in use, or not of this machine.
+    """
+    host, port = config.gateway.address
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if is_shared:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listening.bind((host, port))
+        listening.listen(_BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise Stop(f"the gateway cannot listen at {config.gateway.listen}: {error.strerror}") from None
+    return listening
+
+
+async def serve(gateway: Gateway, listening: socket.socket, stop: asyncio.Event) -> None:
+    """Serve until `stop` is set.
+
+    Args:
+        gateway: the gateway, not started.
+        listening: the socket.
+        stop: ends it.
+    """
+    tls = gateway.settings.tls
+    server = uvicorn.Server(
+        uvicorn.Config(
+            Application(gateway),
+            http=GuardedHttp,
+            ws=AbortableWebSocket,
+            limit_concurrency=gateway.limits.connections + _HTTP_CONNECTIONS,
+            ws_max_size=gateway.limits.message_bytes,
+            ws_per_message_deflate=False,
+            ws_ping_interval=20,
+            ws_ping_timeout=40,
+            log_config=None,
+            access_log=False,
+            lifespan="on",
+            server_header=False,
+            backlog=_BACKLOG,
+            timeout_graceful_shutdown=_STOP_TIMEOUT_S,
+            ssl_certfile=None if tls is None else str(tls.certificate),
+            ssl_keyfile=None if tls is None else str(tls.key),
+        )
+    )
+    running = asyncio.create_task(server.serve(sockets=[listening]))
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
+        server.should_exit = True
+        for session in list(gateway.sessions):
+            session.close(1012, "the gateway is restarting")
+        await running
+        if not server.started:
+            raise Stop("the gateway could not start; the log has the reason")
+    finally:
+        stopping.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await stopping
+
+
+def run_gateway(config: Config, stop: threading.Event, *, processes: int = 1) -> int:
+    """Run gateways until `stop` is set; returns the exit code.
+
+    Args:
+        config: the settings.
+        stop: ends them.
+        processes: how many processes share the port; each has a view of its own.
+
+    Raises:
+        SowstreamError: it cannot start.
+    """
+    listening = bound_socket(config, is_shared=processes > 1)
+    scheme = "http" if config.gateway.tls is None else "https"
+    log.info("the gateway listens", address=f"{scheme}://{config.gateway.listen}", processes=processes)
+    children = _Children(config, processes - 1)
+    try:
+        _run(config, listening, stop, number=0, look=children.revive)
+    finally:
+        children.stop()
+    return 0
+
+
+class _Children:
+    """The other processes of a gateway; one that ends is started again."""
+
+    def __init__(self, config: Config, count: int) -> None:
+        self._config = config
+        self._spawning = multiprocessing.get_context("spawn")
+        self._processes = {number: self._started(number) for number in range(1, count + 1)}
+        self._revived_s = 0.0
+
+    def revive(self) -> bool:
+        """Start those that have ended again, at most one each second. Returns False: the main process goes on."""
+        for number, child in self._processes.items():
+            if child.exitcode is not None and time.monotonic() - self._revived_s > _REVIVE_INTERVAL_S:
+                self._revived_s = time.monotonic()
+                log.error("a process of the gateway ended and is started again", number=number, code=child.exitcode)
+                self._processes[number] = self._started(number)
+                break
+        return False
+
+    def stop(self) -> None:
+        """End them."""
+        for child in self._processes.values():
+            child.terminate()
+        for child in self._processes.values():
+            child.join(_STOP_TIMEOUT_S)
+            if child.is_alive():
+                child.kill()
+                child.join()
+
+    def _started(self, number: int) -> BaseProcess:
+        child = self._spawning.Process(target=_child, args=(self._config, number, os.getpid()), daemon=True)
+        child.start()
+        return child
+
+
+def _child(config: Config, number: int, parent: int) -> None:
+    """One of several processes; it ends with the first one, also when that is killed."""
+    from processor.runtime.process.signals import stop_on_signal  # noqa: PLC0415
+
+    stop = stop_on_signal()
+    _run(config, bound_socket(config, is_shared=True), stop, number=number, look=lambda: os.getppid() != parent)
+
+
+def _run(
+    config: Config, listening: socket.socket, stop: threading.Event, *, number: int, look: Callable[[], bool]
+) -> None:
+    async def main() -> None:
+        gateway = Gateway(config, number=number)
+        ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        watcher = asyncio.create_task(_watch(stop, ended, look))
+        loop.slow_callback_duration = 1.0
+        try:
+            await serve(gateway, listening, ended)
+        finally:
+            watcher.cancel()
+
+    try:
+        import uvloop  # noqa: PLC0415
+    except ImportError:
+        asyncio.run(main())
+    else:
+        uvloop.run(main())
+
+
+async def _watch(stop: threading.Event, ended: asyncio.Event, look: Callable[[], bool]) -> None:
+    """End the gateway after a signal, or when `look`, which is called again and again, returns True."""
+    while not stop.is_set() and not look():  # noqa: ASYNC110 - The event belongs to the thread of the signal.
+        await asyncio.sleep(0.1)
+    ended.set()
+
+
+__all__ = ["SowstreamError", "bound_socket", "run_gateway", "serve"]

@@ -1,0 +1,1 @@
+"""Sessions: the subscriptions of one client, independent of the transport."""

@@ -1,0 +1,164 @@
+"""The requests of clients: their fields, checked before anything is done."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NamedTuple
+
+from processor.errors import ConfigurationError, SowstreamError
+from processor.record import Value
+
+DEPTH_MAX: Final = 64
+"""Deepest nesting of a request."""
+ID_CHARACTERS_MAX: Final = 128
+"""Longest id of a request."""
+
+SUBSCRIBING: Final = {
+    "sow": {"snapshot": True, "live": False, "delta": False},
+    "subscribe": {"snapshot": False, "live": True, "delta": False},
+    "sow_and_subscribe": {"snapshot": True, "live": True, "delta": False},
+    "delta_subscribe": {"snapshot": False, "live": True, "delta": True},
+    "sow_and_delta_subscribe": {"snapshot": True, "live": True, "delta": True},
+}
+"""The subscribing requests with their forms."""
+PUBLISHING: Final = frozenset(("publish", "delta_publish", "sow_delete"))
+
+_FIELDS: Final[dict[str, frozenset[str]]] = {
+    "logon": frozenset(("token", "client")),
+    **{op: frozenset(("topic", "filter", "options", "resume")) for op in SUBSCRIBING},
+    "replace": frozenset(("sub", "filter", "options")),
+    "unsubscribe": frozenset(("sub",)),
+    **{
+        op: frozenset(
+            (
+                "topic",
+                "data",
+                "key",
+                "ack",
+                "sequence",
+                "expiration",
+                "correlation_id",
+                "expect_version",
+                "keys",
+                "filter",
+            )
+            if op == "sow_delete"
+            else ("topic", "data", "key", "ack", "sequence", "expiration", "correlation_id", "expect_version")
+        )
+        for op in PUBLISHING
+    },
+    "ping": frozenset(),
+}
+_TEXTS: Final = frozenset(("token", "client", "topic", "filter", "resume", "sub", "key", "ack", "correlation_id"))
+_NUMBERS: Final = frozenset(("sequence", "expect_version"))
+
+
+class BadRequest(SowstreamError):
+    """A request that cannot be meant. `reason` is one word of a closed list, the message has the details."""
+
+    def __init__(self, reason: str, message: str, request_id: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.request_id = request_id
+
+
+class Request(NamedTuple):
+    """One request of a client."""
+
+    op: str
+    """Its kind."""
+    id: str
+    """The client's name for it."""
+    fields: dict[str, Value]
+    """Its other fields, by name; those that are null are left out."""
+
+    def text(self, name: str) -> str | None:
+        """The value of a text field; None if it is not there."""
+        return self.fields.get(name)
+
+    def required(self, name: str) -> str:
+        """The value of a text field that must be there."""
+        value: str | None = self.fields.get(name)
+        if value is None:
+            raise BadRequest("bad_request", f"{self.op} needs the field {name!r}", self.id)
+        return value
+
+
+def read_requests(text: str) -> list[Value]:
+    """The requests of a frame: one object, or an array of them.
+
+    Raises:
+        BadRequest: the frame is no JSON, or too deep.
+    """
+    try:
+        tree = json.loads(text, parse_constant=_no_constant)
+    except RecursionError:
+        raise BadRequest("bad_request", "the frame is nested too deep") from None
+    except ValueError as error:
+        raise BadRequest("bad_request", f"the frame is not JSON: {error}") from None
+    if _depth_exceeds(tree, DEPTH_MAX):
+        raise BadRequest("bad_request", f"the frame is nested deeper than {DEPTH_MAX} levels")
+    return tree if type(tree) is list else [tree]
+
+
+def request_of(tree: Value) -> Request:
+    """One request, with its fields checked.
+
+    Raises:
+        BadRequest: a field is missing, unknown or of another type.
+    """
+    if type(tree) is not dict:
+        raise BadRequest("bad_request", "a request is an object with `op` and `id`")
+    request_id = tree.get("id")
+    if type(request_id) is int:
+        request_id = str(request_id)
+    if type(request_id) is not str or not 0 < len(request_id) <= ID_CHARACTERS_MAX:
+        raise BadRequest("bad_request", f"a request needs an `id`: a text of 1 to {ID_CHARACTERS_MAX} characters")
+    op = tree.get("op")
+    if type(op) is not str or op not in _FIELDS:
+        raise BadRequest("unknown_op", f"there is no op {op!r:.40}; there are {', '.join(_FIELDS)}", request_id)
+    fields = {name: value for name, value in tree.items() if name not in ("op", "id") and value is not None}
+    for name, value in fields.items():
+        if name not in _FIELDS[op]:
+            raise BadRequest("bad_request", f"{op} has no field {name!r:.40}", request_id)
+        if name in _TEXTS and type(value) is not str:
+            raise BadRequest("bad_request", f"{op}: {name} is a text", request_id)
+        if name in _NUMBERS and type(value) is not int:
+            raise BadRequest("bad_request", f"{op}: {name} is a whole number", request_id)
+        if name == "options" and type(value) is not dict:
+            raise BadRequest("bad_request", f"{op}: options is an object", request_id)
+        if name == "expiration" and type(value) not in (int, float):
+            raise BadRequest("bad_request", f"{op}: expiration is a number of seconds", request_id)
+        if name == "keys" and not (type(value) is list and all(type(key) is str for key in value)):
+            raise BadRequest("bad_request", f"{op}: keys is an array of texts", request_id)
+    return Request(op, request_id, fields)
+
+
+def arguments_of(options: dict[str, Any]) -> dict[str, Any]:
+    """Options as an object, as `parse_options` takes them by name."""
+    for name in options:
+        if not name.isidentifier():
+            raise ConfigurationError(f"there is no option {name!r:.40}")
+    return {
+        name: tuple(value) if type(value) is list and name == "conflation_key" else value
+        for name, value in options.items()
+    }
+
+
+def _no_constant(name: str) -> Value:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _depth_exceeds(tree: Value, depth_max: int) -> bool:
+    level = [tree]
+    for _ in range(depth_max):
+        level = [
+            member
+            for node in level
+            if type(node) in (dict, list)
+            for member in (node.values() if type(node) is dict else node)
+            if type(member) in (dict, list)
+        ]
+        if not level:
+            return False
+    return True

@@ -1,0 +1,300 @@
+"""The subscriptions of one session: how they begin, change with requests and rights, and end. Event loop only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from processor.errors import BrokerUnavailable, SowstreamError
+from processor.gateway.access.entitlements import NO_RIGHTS, Rights
+from processor.gateway.feeds.bookmark_text import query_hash, read_bookmark
+from processor.gateway.sessions.client_subscription import ClientSubscription, reason_of
+from processor.gateway.sessions.requests import SUBSCRIBING, BadRequest, Request
+from processor.subscriptions import Connection, EngineSubscription, SubscriptionSpec
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from processor.gateway.access.identity import Identity
+    from processor.gateway.feeds.kafka_feed import KafkaFeed
+    from processor.gateway.sessions.host import SessionHost
+    from processor.subscriptions import Engine, Topic
+
+log = structlog.stdlib.get_logger("sowstream.gateway")
+
+SCAN_MAX: Final = 5_000
+"""Records without a match that a session looks at before others have their turn: about 15 ms."""
+
+
+class SessionSubscriptions:
+    """The subscriptions of one session, each with the engine's subscription that serves it."""
+
+    def __init__(
+        self, gateway: SessionHost, answer: Callable[[dict[str, Any]], None], on_waiting: Callable[[], None]
+    ) -> None:
+        """Begin without subscriptions.
+
+        Args:
+            gateway: its feeds, rights and limits.
+            answer: queues an answer to the client.
+            on_waiting: called when a message begins to wait.
+        """
+        self.by_id: Final[dict[str, ClientSubscription]] = {}
+        """The subscriptions, by the ids of their requests."""
+        self.connections: Final[dict[str, Connection]] = {}
+        """The connection to the engine of each topic."""
+        self.sent_bookmarks: Final[dict[str, tuple[str, str]]] = {}
+        """The bookmark of each subscription that was sent last."""
+        self.identity: Identity | None = None
+        """Who the client is; None before `logon`."""
+        self._gateway = gateway
+        self._answer = answer
+        self._on_waiting = on_waiting
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def close(self) -> None:
+        """End all of them."""
+        for task in self._tasks:
+            task.cancel()
+        for connection in self.connections.values():
+            connection.close()
+        self.connections.clear()
+        self.by_id.clear()
+
+    def rights(self, topic: str) -> Rights:
+        """The rights of the client on a topic.
+
+        Raises:
+            BadRequest: the topic does not exist, or the client may not know of it.
+        """
+        if self.identity is None:
+            raise BadRequest("logon_required", "send logon first")
+        rights = self._gateway.rights(self.identity, topic)
+        if topic not in self._gateway.feeds or rights == NO_RIGHTS:
+            raise BadRequest("not_entitled", f"there is no topic {topic!r:.100} for {self.identity.user}")
+        return rights
+
+    async def subscribe(self, request: Request) -> None:
+        """Begin a subscription; the answer comes before its messages."""
+        topic = request.required("topic")
+        if self.rights(topic).read is None:
+            raise BadRequest("not_entitled", f"{topic} may not be read")
+        if request.id in self.by_id:
+            raise BadRequest("bad_request", f"there is a subscription {request.id!r} already")
+        if len(self.by_id) >= self._gateway.limits.subscriptions_per_connection:
+            raise BadRequest("too_many", f"{len(self.by_id)} subscriptions are the limit of a connection")
+        subscription = ClientSubscription(request.op, topic, request.text("filter"), request.fields.get("options", {}))
+        self._spec(subscription)  # A wrong request is refused before the view has caught up.
+        self.by_id[request.id] = subscription
+        try:
+            async with self._prepared(subscription) as spec:
+                if self.by_id.get(request.id) is subscription:
+                    self._open(request.id, subscription, spec, request.text("resume"))
+        except BaseException:
+            if self.by_id.get(request.id) is subscription:
+                self.by_id.pop(request.id)
+            raise
+
+    async def replace(self, request: Request) -> dict[str, Any]:
+        """Change the filter or the options of a subscription in one step; returns the fields of the answer."""
+        sub_id = request.required("sub")
+        subscription = self._subscription(sub_id)
+        if not SUBSCRIBING[subscription.op]["live"]:
+            raise BadRequest("bad_request", f"{subscription.op} cannot be replaced")
+        changed = ClientSubscription(
+            subscription.op,
+            subscription.topic,
+            request.fields.get("filter", subscription.asked),
+            {**subscription.options, **request.fields.get("options", {})},
+        )
+        changed.options = {name: value for name, value in changed.options.items() if value is not None}
+        if changed.asked == "":
+            changed.asked = None
+        async with self._prepared(changed) as spec:
+            if self.by_id.get(sub_id) is not subscription or subscription.engine is None or subscription.is_ending:
+                raise BadRequest("no_such_subscription", f"subscription {sub_id!r:.100} has ended, or begins again")
+            connection = self.connections[subscription.topic]
+            subscription.engine = connection.replace(subscription.engine, spec)
+            subscription.asked, subscription.options = changed.asked, changed.options
+            subscription.query = query_hash(spec)
+        return selected(spec)
+
+    def unsubscribe(self, request: Request) -> None:
+        """End a subscription."""
+        sub_id = request.required("sub")
+        self._drop(sub_id, self._subscription(sub_id))
+
+    def begin_again(self, feed: KafkaFeed) -> None:
+        """Begin the subscriptions of a topic again, whose engine is a new one."""
+        name = feed.topic.name
+        if (old := self.connections.pop(name, None)) is None:
+            return
+        old.close()
+        for sub_id, subscription in list(self.by_id.items()):
+            if subscription.topic == name and subscription.engine is not None:
+                self._refetch(sub_id, subscription, "the view was made anew")
+
+    def apply_rights(self) -> None:
+        """Apply changed rights to the running subscriptions; records that may not be seen any more leave."""
+        for sub_id, subscription in list(self.by_id.items()):
+            running = subscription.engine
+            if running is None or subscription.is_ending:
+                continue
+            try:
+                rights = self.rights(subscription.topic) if self.identity is not None else NO_RIGHTS
+            except BadRequest:
+                rights = NO_RIGHTS
+            held = running.spec.entitlement
+            if rights.read is not None and held is not None and rights.read.text == held.text:
+                continue
+            if rights.read is None:
+                subscription.is_ending = self.connections[subscription.topic].withdraw(running)
+                if not subscription.is_ending:
+                    self.fail(sub_id, BadRequest("not_entitled", "the right to read was withdrawn"))
+                continue
+            try:
+                self._narrow(sub_id, subscription)
+            except SowstreamError as error:
+                self.fail(sub_id, error)
+
+    def fail(self, sub_id: str, error: Exception) -> None:
+        """End a subscription, and send the error to the client."""
+        if (subscription := self.by_id.get(sub_id)) is not None:
+            self._drop(sub_id, subscription)
+        self._answer({"op": "ended", "sub": sub_id, "reason": reason_of(error), "detail": str(error)})
+
+    def _subscription(self, sub_id: str) -> ClientSubscription:
+        subscription = self.by_id.get(sub_id)
+        if subscription is None:
+            raise BadRequest("no_such_subscription", f"there is no subscription {sub_id!r:.100}")
+        return subscription
+
+    def _topic(self, subscription: ClientSubscription) -> Topic:
+        return self._gateway.feeds[subscription.topic].topic
+
+    def _spec(self, subscription: ClientSubscription, *, with_snapshot: bool = False) -> SubscriptionSpec:
+        rights = self.rights(subscription.topic)
+        if rights.read is None:
+            raise BadRequest("not_entitled", f"{subscription.topic} may not be read")
+        return subscription.spec(self._topic(subscription), rights, with_snapshot=with_snapshot)
+
+    @asynccontextmanager
+    async def _prepared(
+        self, subscription: ClientSubscription, *, with_snapshot: bool = False
+    ) -> AsyncIterator[SubscriptionSpec]:
+        """The request with the rights of now, when the view has caught up and the order of a window is built."""
+        feed = self._gateway.feeds[subscription.topic]
+        while True:
+            engine = await feed.ready(self._gateway.ready_timeout_s)
+            spec = self._spec(subscription, with_snapshot=with_snapshot)
+            build = engine.prepare(spec)
+            if build is None:
+                yield spec
+                return
+            try:
+                while feed.engine is engine and not build.advance():  # noqa: ASYNC110 - Others have their turn.
+                    await asyncio.sleep(0)
+                # Rights may have changed meanwhile, and the engine may be another one.
+                latest = self._spec(subscription, with_snapshot=with_snapshot)
+                if feed.engine is engine and latest.order_name == spec.order_name:
+                    yield latest
+                    return
+            finally:
+                engine.release(build)
+
+    def _drop(self, sub_id: str, subscription: ClientSubscription) -> None:
+        self.by_id.pop(sub_id, None)
+        self.sent_bookmarks.pop(sub_id, None)
+        connection = self.connections.get(subscription.topic)
+        if connection is not None and subscription.engine is not None:
+            connection.unsubscribe(subscription.engine)
+
+    def _open(self, sub_id: str, subscription: ClientSubscription, spec: SubscriptionSpec, resume: str | None) -> None:
+        feed = self._gateway.feeds[subscription.topic]
+        assert feed.engine is not None
+        connection = self._connection(feed, feed.engine)
+        subscription.query = query_hash(spec)
+        refetch: str | None = None
+        if resume is not None:
+            bookmark = read_bookmark(resume, subscription.query, feed.topic_id, feed.engine.positions)
+            outcome: EngineSubscription | str = bookmark if isinstance(bookmark, str) else ""
+            if not isinstance(bookmark, str):
+                outcome = connection.resume(spec, sub_id, bookmark)
+            if not isinstance(outcome, str):
+                subscription.engine = outcome
+                self._gateway.count_resume("resumed")
+                self._succeed(sub_id, spec)
+                return
+            refetch = outcome
+            self._gateway.count_resume("refetched")
+            spec = self._spec(subscription, with_snapshot=True)
+        self._succeed(sub_id, spec)
+        if refetch is not None:
+            self._answer({"command": "refetch", "topic": subscription.topic, "subs": [sub_id], "reason": refetch})
+        subscription.engine = connection.subscribe(spec, sub_id)
+
+    def _succeed(self, sub_id: str, spec: SubscriptionSpec) -> None:
+        self._answer({"op": "ack", "id": sub_id, "status": "success", **selected(spec)})
+
+    def _connection(self, feed: KafkaFeed, engine: Engine) -> Connection:
+        name = feed.topic.name
+        connection = self.connections.get(name)
+        if connection is None:
+            connection = self.connections[name] = engine.connect(
+                queue_bytes=self._gateway.limits.queue_bytes, on_waiting=self._on_waiting, scan_max=SCAN_MAX
+            )
+        return connection
+
+    def _narrow(self, sub_id: str, subscription: ClientSubscription) -> None:
+        """Apply other rights to a running subscription."""
+        running, connection = subscription.engine, self.connections[subscription.topic]
+        assert running is not None
+        if running.grouping is not None or running.window is not None:
+            # Groups, and the order of a window, are made again: that takes time, and the old rights end now.
+            connection.withdraw(running)
+            self._refetch(sub_id, subscription, "entitlement")
+            return
+        if connection.forget_messages(running):
+            # The records of messages that may not be sent any more are not known: the client begins again.
+            connection.unsubscribe(running)
+            self._refetch(sub_id, subscription, "entitlement")
+            return
+        spec = self._spec(subscription)
+        subscription.engine = connection.replace(running, spec)
+        subscription.query = query_hash(spec)
+
+    def _refetch(self, sub_id: str, subscription: ClientSubscription, reason: str) -> None:
+        """Begin a subscription again with a snapshot."""
+        subscription.engine = None
+        self.sent_bookmarks.pop(sub_id, None)
+        self._answer({"command": "refetch", "topic": subscription.topic, "subs": [sub_id], "reason": reason})
+        task = asyncio.get_running_loop().create_task(self._begin_with_snapshot(sub_id, subscription))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _begin_with_snapshot(self, sub_id: str, subscription: ClientSubscription) -> None:
+        try:
+            async with self._prepared(subscription, with_snapshot=True) as spec:
+                if self.by_id.get(sub_id) is not subscription:
+                    return
+                feed = self._gateway.feeds[subscription.topic]
+                assert feed.engine is not None
+                subscription.query = query_hash(spec)
+                subscription.engine = self._connection(feed, feed.engine).subscribe(spec, sub_id)
+        except BrokerUnavailable:
+            self._refetch(sub_id, subscription, "the view has not caught up")
+        except SowstreamError as error:
+            self.fail(sub_id, error)
+        except Exception:
+            log.exception("a subscription did not begin again", topic=subscription.topic)
+            self.fail(sub_id, BadRequest("internal", "the gateway's log has the details"))
+
+
+def selected(spec: SubscriptionSpec) -> dict[str, Any]:
+    """What an ack says of the fields of a subscription: a message that it shares with others may have more of them."""
+    asked = spec.builder.asked
+    return {} if asked is None else {"select": asked.rules}

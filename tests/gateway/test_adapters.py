@@ -1,0 +1,57 @@
+"""The adapters for AG Grid and Perspective, each in its page in a real Chromium."""
+
+from __future__ import annotations
+
+import pytest
+
+from processor.gateway.application import WEB
+from tests.gateway.memory import MemoryWorld
+from tests.gateway.test_page import PATIENCE_MS, browser, pytestmark  # noqa: F401 - A fixture, and its needs.
+
+MODULES = WEB / "adapters" / "node_modules"
+
+
+@pytest.fixture
+def world():
+    """A gateway with a few orders."""
+    made = MemoryWorld()
+    for key in "abc":
+        made.put(key, qty=ord(key), customer=f"c{key}")
+    yield made
+    made.close()
+
+
+def opened(browser, world, name):  # noqa: F811
+    """A page of an adapter, live."""
+    page = browser.new_page(bypass_csp=True)
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(f"http://{world.gateway.address}/adapters/{name}.html#topic=orders")
+    page.wait_for_function("Boolean(window.sowstreamGrid)")
+    return page
+
+
+@pytest.mark.skipif(not (MODULES / "ag-grid-community").exists(), reason="npm ci in processor/gateway/web/adapters")
+def test_ag_grid_follows_a_view(browser, world):  # noqa: F811
+    """AG Grid shows the records of a view, their changes, and loses the rows that leave."""
+    page = opened(browser, world, "ag-grid")
+    count = "window.sowstreamGrid.api.getDisplayedRowCount()"
+    page.wait_for_function(f"{count} === 3")
+    world.put("a", qty=7, customer="ca")
+    world.put("d", qty=1, customer="cd")
+    world.delete("b")
+    page.wait_for_function("window.sowstreamGrid.api.getRowNode('a').data.qty === 7")
+    page.wait_for_function("!window.sowstreamGrid.api.getRowNode('b') && window.sowstreamGrid.api.getRowNode('d')")
+    assert page.evaluate(count) == 3
+    page.close()
+
+
+@pytest.mark.skipif(not (MODULES / "@perspective-dev" / "viewer").exists(), reason="npm ci in web/adapters")
+def test_perspective_follows_a_view(browser, world):  # noqa: F811
+    """A Perspective table has the records of a view, their changes, and loses the rows that leave."""
+    page = opened(browser, world, "perspective")
+    rows = "window.sowstreamGrid.table.view().then((view) => view.to_json())"
+    assert {row["sowKey"]: row["qty"] for row in page.evaluate(rows)} == {"a": 97, "b": 98, "c": 99}
+    world.put("a", qty=7, customer="ca")
+    world.delete("b")
+    page.wait_for_function(f"{rows}.then((rows) => rows.length === 2 && rows.some((row) => row.qty === 7))")
+    page.close()

@@ -1,0 +1,301 @@
+"""The protocol of the gateway over topics in memory: requests, answers, resume, slow clients, several subscriptions."""
+
+import json
+import urllib.parse
+
+import pytest
+
+from tests.gateway.memory import MemoryWorld
+
+
+@pytest.fixture
+def world():
+    """A gateway with one topic."""
+    made = MemoryWorld()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def shared():
+    """A gateway for tests that change nothing."""
+    made = MemoryWorld()
+    made.put("a", qty=1, s="x")
+    yield made
+    made.close()
+
+
+OOF = {"oof": True}
+
+
+def test_a_subscriber_gets_a_snapshot_deltas_and_what_leaves(world):
+    """A subscriber gets records that match, their deltas, whole records that enter and oof for those that leave."""
+    world.put(1, qty=5)
+    world.put(2, qty=20)
+    client = world.connect()
+    sub = client.subscribe("sow_and_delta_subscribe", "orders", filter="/qty > 10", options=OOF)
+    client.until(lambda: sub in client.ready)
+    assert client.held(sub) == {"2": {"id": 2, "qty": 20}}
+    world.put(1, qty=11)
+    world.put(2, qty=20, note="x")
+    client.until(lambda: client.held(sub).get("2") == {"id": 2, "qty": 20, "note": "x"})
+    deltas = [m["data"] for m in client.messages if m.get("delta")]
+    assert deltas == [{"id": 2, "note": "x"}]
+    world.put(2, qty=3)
+    world.delete(1)
+    client.until(lambda: client.held(sub) == {})
+    reasons = {m["sow_key"]: m["reason"] for m in client.messages if m.get("command") == "oof"}
+    assert reasons == {"2": "match", "1": "deleted"}
+    client.close()
+
+
+def test_subscriptions_of_one_connection_share_a_message(world):
+    """Two subscriptions that match an update get one message, with the union of their fields, whole if one is whole."""
+    client = world.connect()
+    one = client.subscribe("sow_and_delta_subscribe", "orders", options={"select": "-/,+/a"})
+    other = client.subscribe("sow_and_subscribe", "orders", options={"select": "-/,+/b"})
+    client.until(lambda: {one, other} <= client.ready)
+    world.put(1, a=1, b=2, c=3)
+    client.until(lambda: any(m.get("command") == "publish" for m in client.messages))
+    [message] = [m for m in client.messages if m.get("command") == "publish"]
+    assert message["subs"] == [one, other]
+    assert message["data"] == {"id": 1, "a": 1, "b": 2}
+    assert "delta" not in message
+    client.close()
+
+
+def test_what_came_within_a_tick_is_one_frame(world):
+    """Updates that come within a tick are packed into one frame, and its last message alone has the bookmarks."""
+    client = world.connect()
+    sub = client.subscribe("sow_and_subscribe", "orders")
+    client.until(lambda: sub in client.ready)
+    world.gateway.call(lambda: [world.feeds["orders"].write(key, {"id": key}) for key in range(20)])
+    client.until(lambda: len(client.held(sub)) == 20)
+    [frame] = [frame for frame in client.frames if any(m.get("sow_key") == "19" for m in frame)]
+    assert len(frame) == 20
+    assert ["bookmarks" in message for message in frame] == [False] * 19 + [True]
+    client.close()
+
+
+def test_a_bookmark_resumes_with_what_changed(world):
+    """A resumed subscription gets deltas, whole records that entered, and oof for what left, and no snapshot."""
+    for key in range(4):
+        world.put(key, qty=10 + key)
+    first = world.connect()
+    sub = first.subscribe("sow_and_delta_subscribe", "orders", filter="/qty > 10", options=OOF)
+    first.until(lambda: sub in first.bookmarks)
+    first.close()
+    world.put(1, qty=1)
+    world.put(0, qty=99)
+    world.put(3, qty=13, note="n")
+    world.delete(2)
+    client = world.connect()
+    client.records["x"] = first.records[sub]
+    client.subscribe(
+        "sow_and_delta_subscribe",
+        "orders",
+        id="x",
+        filter="/qty > 10",
+        options=OOF,
+        resume=first.bookmarks[sub],
+    )
+    wanted = {"0": {"id": 0, "qty": 99}, "3": {"id": 3, "qty": 13, "note": "n"}}
+    client.until(lambda: client.held("x") == wanted)
+    assert not client.refetches
+    commands = sorted((m["command"], m["sow_key"], bool(m.get("delta"))) for m in client.messages if "sow_key" in m)
+    assert commands == [("oof", "1", False), ("oof", "2", False), ("publish", "0", False), ("publish", "3", True)]
+    client.close()
+
+
+@pytest.mark.parametrize("cause", ["query", "topic", "old"])
+def test_a_bookmark_that_cannot_be_resumed_is_answered_with_refetch(cause):
+    """Another query, a recreated topic and a bookmark that is too old lead to refetch and a full snapshot."""
+    world = MemoryWorld(history_bytes=2_000)
+    try:
+        world.put(1, qty=5)
+        first = world.connect()
+        sub = first.subscribe("sow_and_delta_subscribe", "orders", options=OOF)
+        first.until(lambda: sub in first.bookmarks)
+        first.close()
+        if cause == "topic":
+            world.feeds["orders"].topic_id = "BBBB"
+        if cause == "old":
+            for number in range(50):
+                world.put(number, qty=number)
+            world.delete(1)
+        client = world.connect()
+        client.records["x"] = first.records[sub]
+        more = {"filter": "/qty > 1"} if cause == "query" else {}
+        client.subscribe("sow_and_delta_subscribe", "orders", id="x", options=OOF, resume=first.bookmarks[sub], **more)
+        client.until(lambda: "x" in client.ready)
+        [(_, reason)] = client.refetches
+        assert {"query": "another query", "topic": "made anew", "old": "too old"}[cause] in reason
+        assert ("1" in client.held("x")) == (cause != "old")
+        client.close()
+    finally:
+        world.close()
+
+
+def test_a_topic_whose_view_is_made_anew_is_fetched_again(world):
+    """When a feed begins again, each subscription gets refetch and a snapshot, and loses what is gone."""
+    world.put(1, qty=5)
+    world.put(2, qty=5)
+    client = world.connect()
+    sub = client.subscribe("sow_and_delta_subscribe", "orders", options=OOF)
+    client.until(lambda: sub in client.ready)
+
+    def begin_again():
+        feed = world.feeds["orders"]
+        feed.records.pop(b"1")
+        feed.restart()
+
+    world.gateway.call(begin_again)
+    client.until(lambda: client.held(sub) == {"2": {"id": 2, "qty": 5}})
+    assert client.refetches == [(sub, "the view was made anew")]
+    world.put(3, qty=1)
+    client.until(lambda: "3" in client.held(sub))
+    client.close()
+
+
+def test_a_window_scrolls_by_replace(world):
+    """Replace moves a window: what leaves is an oof, what enters is whole, what stays is not repeated."""
+    for key in range(6):
+        world.put(key, qty=key)
+    client = world.connect()
+    options = {"oof": True, "order_by": "/qty", "top_n": 3}
+    sub = client.subscribe("sow_and_delta_subscribe", "orders", options=options)
+    client.until(lambda: sub in client.ready)
+    seen = len(client.messages)
+    assert client.ask("replace", sub=sub, options={"skip_n": 2})["status"] == "success"
+    client.until(lambda: set(client.held(sub)) == {"2", "3", "4"})
+    told = [(m["command"], m["sow_key"]) for m in client.messages[seen:] if "sow_key" in m]
+    assert sorted(told) == [("oof", "0"), ("oof", "1"), ("publish", "3"), ("publish", "4")]
+    assert max(m.get("rows", {}).get(sub, 0) for m in client.messages) == 6
+    client.close()
+
+
+def test_a_slow_client_gets_the_last_state():
+    """Updates that find the queue of a client full are conflated: each record's last state arrives, in few messages."""
+    world = MemoryWorld(limits={"queue_bytes": 20_000})
+    try:
+        client = world.connect()
+        sub = client.subscribe("sow_and_delta_subscribe", "orders", options=OOF)
+        client.until(lambda: sub in client.ready)
+
+        def write_many():
+            for number in range(40):
+                for key in range(20):
+                    world.feeds["orders"].write(key, {"id": key, "n": number, "pad": "x" * 5_000})
+
+        world.gateway.call(write_many)
+        world.put("end")
+        keys = [str(key) for key in range(20)]
+        client.until(lambda: "end" in client.held(sub) and all(client.held(sub)[key]["n"] == 39 for key in keys))
+        assert sum(m.get("command") == "publish" for m in client.messages) < 60
+        client.close()
+    finally:
+        world.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "bad_request"),
+        ("[" * 100 + "]" * 100, "bad_request"),
+        ("[" * 100_000, "bad_request"),
+        ("7", "bad_request"),
+        ('{"op": "sow"}', "bad_request"),
+        ('{"op": "dance", "id": "1"}', "unknown_op"),
+        ('{"op": "sow", "id": "1", "topic": "nowhere"}', "not_entitled"),
+        ('{"op": "sow", "id": "1", "topic": 7}', "bad_request"),
+        ('{"op": "sow", "id": "1", "topic": "orders", "colour": 1}', "bad_request"),
+        ('{"op": "sow", "id": "1", "topic": "orders", "filter": "/a >"}', "bad_filter"),
+        ('{"op": "sow", "id": "1", "topic": "orders", "options": {"colour": 1}}', "bad_request"),
+        ('{"op": "sow", "id": "1", "topic": "orders", "options": {"select": "id"}}', "bad_filter"),
+        ('{"op": "replace", "id": "1", "sub": "none"}', "no_such_subscription"),
+        ('{"op": "sow_and_subscribe", "id": "1", "topic": "orders", "resume": "x"}', "bad_request"),
+        ('{"op": "publish", "id": "1", "topic": "orders"}', "bad_request"),
+    ],
+)
+def test_a_request_that_cannot_be_meant_is_refused_with_its_reason(shared, text, reason):
+    """Each wrong request has one answer, with a reason and details, and the connection goes on."""
+    client = shared.connect()
+    client.socket.send(text)
+    client.until(lambda: client.acks)
+    [ack] = client.acks.values()
+    assert (ack["status"], ack["reason"]) == ("failure", reason), ack
+    assert ack["detail"]
+    assert client.ask("ping")["status"] == "success"
+    client.close()
+
+
+def test_one_record_has_its_version_as_etag(shared):
+    """A record is found by its key; its version is the ETag, and an unknown key is a problem with status 404."""
+    status, headers, body = shared.gateway.get("/v1/topics/orders/records/a")
+    assert (status, headers["etag"], json.loads(body)["data"]) == (200, '"1"', {"id": "a", "qty": 1, "s": "x"})
+    assert shared.gateway.get("/v1/topics/orders/records/a", {"If-None-Match": '"1"'})[0] == 304
+    status, headers, body = shared.gateway.get("/v1/topics/orders/records/none")
+    assert (status, headers["content-type"]) == (404, "application/problem+json")
+    assert json.loads(body)["reason"] == "not_found"
+
+
+def test_a_query_over_http_streams_lines_of_json(shared):
+    """The endpoint sow answers with one line of JSON for each record that matches."""
+    query = urllib.parse.urlencode({"filter": "/qty = 1", "select": "-/,+/qty"})
+    status, _, body = shared.gateway.get(f"/v1/topics/orders/sow?{query}")
+    assert status == 200
+    assert [json.loads(line)["data"] for line in body.splitlines()] == [{"id": "a", "qty": 1}]
+    status, _, body = shared.gateway.get("/v1/topics/orders/sow?filter=/qty%20%3E")
+    assert status == 400
+    assert json.loads(body)["column"] == 7
+
+
+def test_events_resume_by_their_last_id(world):
+    """Server-Sent Events carry bookmarks as ids; Last-Event-ID resumes after one of them."""
+    import http.client
+
+    world.put(1, qty=1)
+
+    def events(headers, enough):
+        connection = http.client.HTTPConnection(world.gateway.address, timeout=60)
+        connection.request("GET", "/v1/topics/orders/subscribe?oof=true&op=sow_and_delta_subscribe", headers=headers)
+        answer = connection.getresponse()
+        assert answer.getheader("content-type").startswith("text/event-stream")
+        last_id, messages = None, []
+        while not enough(messages, last_id):
+            line = answer.readline().decode().rstrip("\n")
+            if line.startswith("id: "):
+                last_id = line[4:]
+            elif line.startswith("data: "):
+                tree = json.loads(line[6:])
+                messages += tree if isinstance(tree, list) else [tree]
+        connection.close()
+        return last_id, messages
+
+    last_id, messages = events({}, lambda messages, last_id: messages)
+    assert [m["command"] for m in messages if "command" in m] == ["group_begin", "sow", "group_end"]
+    world.put(1, qty=2)
+    _, messages = events({"Last-Event-ID": last_id}, lambda messages, _: any("sow_key" in m for m in messages))
+    assert [(m["command"], m["data"]) for m in messages if "command" in m] == [("publish", {"id": 1, "qty": 2})]
+
+
+def test_lines_of_json_are_published_with_an_ack_each(world):
+    """A POST of several lines publishes each of them, and answers with an ack for each."""
+    status, _, body = world.gateway.get("/v1/topics/orders/publish", data=b'{"id":9,"qty":1}\n{"id":10,"qty":2}\n')
+    acks = [json.loads(line) for line in body.splitlines()]
+    assert (status, [ack["sow_key"] for ack in acks]) == (200, ["9", "10"])
+    status, _, body = world.gateway.get("/v1/topics/orders/delta_publish", data=b'{"id":9,"note":"n"}')
+    assert status == 200
+    assert json.loads(world.gateway.get("/v1/topics/orders/records/9")[2])["data"] == {"id": 9, "qty": 1, "note": "n"}
+    assert world.gateway.get("/v1/topics/orders/publish", data=b"{")[0] == 400
+
+
+def test_operators_see_life_readiness_and_metrics(shared):
+    """The gateway answers livez, readyz and metrics; the OpenAPI document names each path."""
+    assert shared.gateway.get("/livez")[0] == 200
+    assert shared.gateway.get("/readyz")[0] == 200
+    assert b"sowstream_gateway_connections" in shared.gateway.get("/metrics")[2]
+    document = json.loads(shared.gateway.get("/v1/openapi.json")[2])
+    assert "/v1/topics/{topic}/sow" in document["paths"]
+    assert shared.gateway.get("/../pyproject.toml")[0] == 404
+    assert shared.gateway.get("/%2e%2e/%2e%2e/gateway.py")[0] == 404

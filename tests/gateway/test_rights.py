@@ -1,0 +1,262 @@
+"""Tokens, entitlements and origins: users see and change their own records only, and changes of rights act at once."""
+
+import contextlib
+import json
+import time
+
+import jwt
+import pytest
+import yaml
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
+
+from processor.config.gateway import JwtConfig
+from processor.gateway.access.identity import AccessDenied, _JwtVerifier
+from tests.gateway.memory import MemoryWorld
+
+TOKENS = {"t-ann": {"user": "ann"}, "t-bob": {"user": "bob", "roles": ["desk"]}, "t-eve": {"user": "eve"}}
+RIGHTS = {
+    "roles": {
+        "desk": {"orders": {"read": "/desk = 'x'", "select": "-/secret", "publish": "/desk = 'x'", "delete": False}}
+    },
+    "users": {"ann": {"orders": {"read": True, "publish": True, "delete": True}}},
+}
+
+
+class Guarded:
+    """A gateway with tokens and entitlements in files."""
+
+    def __init__(self, directory):
+        self.tokens, self.rights = directory / "tokens.yaml", directory / "entitlements.yaml"
+        self.write(self.tokens, TOKENS)
+        self.write(self.rights, RIGHTS)
+        self.world = MemoryWorld(auth={"tokens_file": self.tokens}, entitlements=self.rights)
+        self.world.put(1, desk="x", secret=1, qty=1)
+        self.world.put(2, desk="y", secret=2, qty=2)
+
+    @staticmethod
+    def write(path, tree):
+        """Write a file in one step."""
+        new = path.with_suffix(".new")
+        new.write_text(yaml.safe_dump(tree))
+        new.replace(path)
+
+
+@pytest.fixture
+def guarded(tmp_path):
+    """A gateway with rights."""
+    made = Guarded(tmp_path)
+    yield made
+    made.world.close()
+
+
+def test_a_user_sees_only_its_records_and_fields(guarded):
+    """A role's filter and select list apply in snapshots, updates and out-of-focus messages."""
+    client = guarded.world.connect("t-bob")
+    sub = client.subscribe("sow_and_delta_subscribe", "orders", options={"oof": True})
+    client.until(lambda: sub in client.ready)
+    assert client.held(sub) == {"1": {"id": 1, "desk": "x", "qty": 1}}
+    guarded.world.put(2, desk="x", secret=22, qty=2)
+    client.until(lambda: client.held(sub).get("2") == {"id": 2, "desk": "x", "qty": 2})
+    guarded.world.put(2, desk="y", secret=23, qty=99)
+    client.until(lambda: "2" not in client.held(sub))
+    [oof] = [m for m in client.messages if m.get("command") == "oof"]
+    assert oof["reason"] == "entitlement"
+    assert oof["data"] == {"id": 2, "desk": "x", "qty": 2}
+    assert "secret" not in json.dumps(client.messages)
+    client.close()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"filter": "/secret = 1"},
+        {"filter": "/secret IS NOT NULL"},
+        {"filter": "MESSAGE_SIZE() > 0"},
+        {"options": {"select": "-/,+/secret"}, "filter": "/secret > 0"},
+    ],
+)
+def test_hidden_fields_cannot_be_found_out_by_asking(guarded, asked):
+    """A filter sees a hidden field as NULL, and the size of a record with hidden fields, too."""
+    client = guarded.world.connect("t-bob")
+    sub = client.subscribe("sow", "orders", **asked)
+    client.until(lambda: sub in client.ready)
+    assert client.held(sub) == {}
+    client.close()
+
+
+def test_an_order_by_a_hidden_field_tells_nothing(guarded):
+    """An order by a hidden field is the order of the keys."""
+    guarded.world.put(0, desk="x", secret=9)
+    for order in ("/secret", "/secret DESC"):
+        client = guarded.world.connect("t-bob")
+        sub = client.subscribe("sow", "orders", options={"order_by": order})
+        client.until(lambda sub=sub, client=client: sub in client.ready)
+        assert list(client.held(sub)) == ["0", "1"]
+        client.close()
+
+
+def test_a_user_without_an_entry_sees_no_topic(guarded):
+    """What is not listed is denied: topics, queries, records and publishes."""
+    client = guarded.world.connect("t-eve")
+    assert client.ask("sow", topic="orders")["reason"] == "not_entitled"
+    assert client.ask("publish", topic="orders", data={"id": 1})["reason"] == "not_entitled"
+    bearer = {"Authorization": "Bearer t-eve"}
+    assert json.loads(guarded.world.gateway.get("/v1/topics", bearer)[2]) == {"topics": []}
+    assert guarded.world.gateway.get("/v1/topics/orders/records/1", bearer)[0] == 403
+    assert guarded.world.gateway.get("/v1/topics/orders/records/2", {"Authorization": "Bearer t-bob"})[0] == 404
+    assert guarded.world.gateway.get("/v1/topics")[0] == 401
+    client.close()
+
+
+def test_publishing_needs_a_right_that_the_merged_record_matches(guarded):
+    """A publish whose merged record does not match the right fails, and changes nothing."""
+    client = guarded.world.connect("t-bob")
+    assert client.ask("publish", topic="orders", data={"id": 5, "desk": "y"}, ack="processed")["status"] == "failure"
+    assert client.ask("delta_publish", topic="orders", data={"id": 1, "desk": "y"})["reason"] == "not_entitled"
+    assert client.ask("delta_publish", topic="orders", data={"id": 2, "qty": 3})["reason"] == "not_entitled"
+    assert client.ask("sow_delete", topic="orders", key="1")["reason"] == "not_entitled"
+    assert client.ask("delta_publish", topic="orders", data={"id": 1, "qty": 7}, ack="persisted")["status"] == "success"
+    ann = guarded.world.connect("t-ann")
+    sub = ann.subscribe("sow", "orders")
+    ann.until(lambda: sub in ann.ready)
+    assert ann.held(sub) == {
+        "1": {"id": 1, "desk": "x", "secret": 1, "qty": 7},
+        "2": {"id": 2, "desk": "y", "secret": 2, "qty": 2},
+    }
+    client.close()
+    ann.close()
+
+
+def test_a_changed_entitlement_acts_within_a_second(guarded):
+    """Records that may no longer be seen leave with the reason entitlement, and others enter, without a restart."""
+    client = guarded.world.connect("t-bob")
+    sub = client.subscribe("sow_and_delta_subscribe", "orders", options={"oof": True})
+    client.until(lambda: sub in client.ready)
+    rights = json.loads(json.dumps(RIGHTS))
+    rights["roles"]["desk"]["orders"]["read"] = "/desk = 'y'"
+    guarded.write(guarded.rights, rights)
+    client.until(lambda: client.held(sub) == {"2": {"id": 2, "desk": "y", "qty": 2}})
+    [oof] = [m for m in client.messages if m.get("command") == "oof"]
+    assert (oof["sow_key"], oof["reason"], oof["data"]) == ("1", "entitlement", {"id": 1})
+    rights["roles"] = {}
+    guarded.write(guarded.rights, rights)
+    client.until(lambda: any(m.get("op") == "ended" for m in client.messages))
+    assert client.held(sub) == {}
+    client.close()
+
+
+def test_a_file_that_cannot_be_used_changes_nothing(guarded):
+    """A broken file of entitlements leaves the rights as they are."""
+    guarded.rights.write_text("roles: {desk: {orders: {read: '/desk ='}}}")
+    time.sleep(1.2)
+    client = guarded.world.connect("t-bob")
+    sub = client.subscribe("sow", "orders")
+    client.until(lambda: sub in client.ready)
+    assert set(client.held(sub)) == {"1"}
+    client.close()
+
+
+def test_a_revoked_token_ends_its_connection(guarded):
+    """When a token is taken out of the file, every record leaves its clients, and the connection ends."""
+    client = guarded.world.connect("t-ann")
+    sub = client.subscribe("sow_and_subscribe", "orders", options={"oof": True})
+    client.until(lambda: sub in client.ready)
+    guarded.write(guarded.tokens, {name: one for name, one in TOKENS.items() if name != "t-ann"})
+    with contextlib.suppress(ConnectionClosed):
+        client.until(lambda: False)
+    assert client.socket.close_code == 4401
+    assert client.held(sub) == {}
+    assert {m["reason"] for m in client.messages if m.get("command") == "oof"} == {"entitlement"}
+
+
+def test_an_upgrade_from_another_origin_is_refused(guarded):
+    """A page of another site cannot connect; one of the gateway itself, and a program, can."""
+    address = guarded.world.gateway.address
+    for origin, is_refused in (("https://evil.example", True), (f"http://{address}", False), (None, False)):
+        headers = {} if origin is None else {"Origin": origin}
+        attempt = {"subprotocols": ["sowstream.v1"], "additional_headers": headers, "compression": None}
+        if is_refused:
+            with pytest.raises(InvalidStatus) as caught, connect(f"ws://{address}/v1/ws", **attempt):
+                pass
+            assert caught.value.response.status_code == 403
+        else:
+            with connect(f"ws://{address}/v1/ws", **attempt):
+                pass
+
+
+def test_an_oversized_frame_ends_the_connection(guarded):
+    """A frame larger than the limit closes the connection with 1009."""
+    client = guarded.world.connect("t-ann")
+    client.socket.send("x" * 2_000_000)
+    with contextlib.suppress(ConnectionClosed):
+        client.until(lambda: False)
+    assert client.socket.close_code == 1009
+
+
+KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+OTHER = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+@pytest.fixture(scope="module")
+def verifier(tmp_path_factory):
+    """Verifies tokens that KEY has signed."""
+    file = tmp_path_factory.mktemp("keys") / "public.pem"
+    file.write_bytes(
+        KEY.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    )
+    return _JwtVerifier(JwtConfig(public_key_file=file, issuer="us", audience="gateway")), file
+
+
+def _signed_with_the_public_key(file):
+    """A token whose signature takes the public key for a shared secret."""
+    import base64
+    import hashlib
+    import hmac
+
+    def part(tree):
+        return base64.urlsafe_b64encode(json.dumps(tree).encode()).rstrip(b"=")
+
+    text = part({"alg": "HS256", "typ": "JWT"}) + b"." + part(claims())
+    mac = hmac.new(file.read_bytes(), text, hashlib.sha256).digest()
+    return (text + b"." + base64.urlsafe_b64encode(mac).rstrip(b"=")).decode()
+
+
+def claims(**changes):
+    """The claims of a valid token."""
+    tree = {"sub": "ann", "roles": ["desk"], "iss": "us", "aud": "gateway", "exp": time.time() + 60, "jti": "1"}
+    return {name: value for name, value in {**tree, **changes}.items() if value is not None}
+
+
+def test_a_valid_token_proves_user_roles_and_expiry(verifier):
+    """A signed token proves its user, its roles and the time at which it expires."""
+    identity = verifier[0].verify(jwt.encode(claims(), KEY, algorithm="RS256"))
+    assert (identity.user, identity.roles, identity.token_id) == ("ann", ("desk",), "1")
+    assert 50 < identity.expires_at_s - time.time() <= 60
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        lambda file: jwt.encode(claims(), OTHER, algorithm="RS256"),
+        lambda file: jwt.encode(claims(), None, algorithm="none"),
+        lambda file: jwt.encode(claims(exp=time.time() - 1), KEY, algorithm="RS256"),
+        lambda file: jwt.encode(claims(exp=None), KEY, algorithm="RS256"),
+        lambda file: jwt.encode(claims(aud="other"), KEY, algorithm="RS256"),
+        lambda file: jwt.encode(claims(aud=None), KEY, algorithm="RS256"),
+        lambda file: jwt.encode(claims(iss="them"), KEY, algorithm="RS256"),
+        lambda file: jwt.encode(claims(sub=None), KEY, algorithm="RS256"),
+        lambda file: jwt.encode(claims(roles=[1]), KEY, algorithm="RS256"),
+        lambda file: jwt.encode(claims(), KEY, algorithm="RS512"),
+        lambda file: "not.a.token",
+        _signed_with_the_public_key,
+    ],
+)
+def test_a_forged_token_proves_nothing(verifier, forged):
+    """Another key, no signature, an expired or wrong claim, and the public key as a secret are all refused."""
+    token = forged(verifier[1])
+    with pytest.raises(AccessDenied) as caught:
+        verifier[0].verify(token)
+    assert token not in str(caught.value)
