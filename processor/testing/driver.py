@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import structlog
 from pydantic import BaseModel
 
 from processor.codec import codec_options, load_codec
@@ -14,46 +14,27 @@ from processor.config import TopicConfig
 from processor.errors import OutputTooLarge, ProcessorFailed
 from processor.hosting.declaration import check_declaration
 from processor.hosting.output_limits import OutputLimits
-from processor.hosting.pipeline import Pipeline
-from processor.hosting.timings import Timing
+from processor.hosting.pipeline import Outlet, Pipeline
+from processor.hosting.timing import Timing
 from processor.kafka.partitioner import partition_for
 from processor.record import Record
 from processor.runtime.task import Task
+from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
+from processor.testing.output_log import OutputLog
 from processor.testing.state_check import StateCheck, WatchedState
 from processor.wire.sow_headers import stored_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from processor.api import Headers, Marks, Outgoing, Processor, State, Value
+    from processor.api import Codec, Headers, Marks, Outgoing, Processor, State, Value
+    from processor.config import QueueConfig
 
 _CACHE_BYTES = 1024 * 1024
 
 GivenHeaders: TypeAlias = "Mapping[str, str | bytes] | Headers | None"
 """Headers in a test: a mapping, or the list itself where a name occurs twice."""
-
-
-@dataclass(slots=True)
-class _Log:
-    """One partition of an output topic."""
-
-    committed: list[Record] = field(default_factory=list)
-    open: list[Record] = field(default_factory=list)
-    """Sent in the open transaction."""
-    end: int = 0
-
-    def send(self, key: bytes | None, value: bytes | None, headers: Headers, now_ms: int) -> None:
-        self.open.append(Record(key, value, headers, self.end, now_ms))
-        self.end += 1
-
-    def finish(self, *, commit: bool) -> list[Record]:
-        """End the transaction, which takes an offset for its marker; return the records that it committed."""
-        done = self.open if commit else []
-        self.end += bool(self.open)
-        self.committed += done
-        self.open = []
-        return done
 
 
 class ProcessorTestDriver:
@@ -62,7 +43,7 @@ class ProcessorTestDriver:
     def __init__(
         self,
         processor_type: type[Processor],
-        settings: BaseModel | Mapping[str, Any],
+        settings: BaseModel | Mapping[str, Any] | None = None,
         *,
         name: str,
         topic: TopicConfig | None = None,
@@ -73,12 +54,15 @@ class ProcessorTestDriver:
         now_ms: int = 1_700_000_000_000,
         batch_bytes_max: int = 16 * 1024 * 1024,
         checks_state: bool = True,
+        queues: Mapping[str, QueueConfig] | None = None,
+        outlets: Mapping[str, int] | None = None,
+        codec: Codec | None = None,
     ) -> None:
         """Start with no record in any topic.
 
         Args:
             processor_type: the plug-in.
-            settings: its settings, or the mapping that its settings model validates.
+            settings: its settings, or the mapping that its settings model validates; None: the defaults.
             name: the family of its outputs.
             topic: the settings of the records. By default the processor's own settings where these are a topic's, else
                 those of a topic without settings.
@@ -91,10 +75,15 @@ class ProcessorTestDriver:
             now_ms: the time of the clock, milliseconds since the epoch.
             batch_bytes_max: outputs that may wait before they are sent, as in the runtime's setting of this name.
             checks_state: whether each commit compares the state with the SOW records.
+            queues: the queues over the records, by name; the messages of `NAME` are `read_output("NAME.queue")`.
+            outlets: the number of partitions of each downstream output. Its records are in `read_output` under the
+                output's name with `@` and the partition, such as `parts@3`.
+            codec: the message type of its input, if it is not that of the topic.
         """
+        _shorten_tracebacks()
         check_declaration(processor_type, processor_type.__name__)
         if not isinstance(settings, BaseModel):
-            settings = processor_type.settings_type.model_validate(settings)
+            settings = processor_type.settings_type.model_validate(settings or {})
         if topic is None:
             topic = settings if isinstance(settings, TopicConfig) else TopicConfig()
         self.now_ms = now_ms
@@ -110,11 +99,21 @@ class ProcessorTestDriver:
         self.on_commit: Callable[[Mapping[str, list[Record]]], None] = self._return_to_input
         """Called with the records of each commit, by output. The default returns those for the own input."""
         self._check = StateCheck(f"{processor_type.__name__} ({name})") if checks_state else None
-        self._pipeline = Pipeline.of(processor_type, settings, name=name, topic=topic, underlying=underlying)
+        self._pipeline = Pipeline.of(
+            processor_type,
+            settings,
+            name=name,
+            topic=topic,
+            underlying=underlying,
+            queues=tuple((queues or {}).items()),
+            outlets={role: Outlet(f"{name}.{role}", count) for role, count in (outlets or {}).items()},
+        )
         self._partition, self._partitions = partition, partitions
         self._limits = OutputLimits(self._pipeline, batch_bytes_max=batch_bytes_max)
-        self._codec = load_codec(topic.message_type, codec_options(topic, name=name, registry=registry))
-        self._logs: dict[str, _Log] = {role: _Log() for role in self._pipeline.roles}
+        self._codec = codec or load_codec(topic.message_type, codec_options(topic, name=name, registry=registry))
+        self._logs: dict[str, OutputLog] = {role: OutputLog() for role in self._pipeline.roles}
+        for role, outlet in self._pipeline.outlets.items():
+            self._logs |= {f"{role}@{number}": OutputLog() for number in range(outlet.partitions)}
         self._task: Task
         self._begin(MemoryStore(), 0)
 
@@ -177,6 +176,8 @@ class ProcessorTestDriver:
             AssertionError: a crash would change the state, as its SOW records are missing or different.
         """
         task = self._task
+        task.flush()
+        self._emit()
         if self._check is not None and self._pipeline.has_state:
             self._check.check(self._state, self._logs["sow"].open)
         if task.marks is not None:
@@ -208,14 +209,15 @@ class ProcessorTestDriver:
             feed: deliver the records after the committed input position at once.
         """
         self._finish_aborted()
-        store = self._store if keep_store else MemoryStore()
-        self._begin(store, self._task.committed_offset, self._task.committed_note)
+        store, table = (self._store, self._table) if keep_store else (MemoryStore(), MemoryStore())
+        self._begin(store, self._task.committed_offset, self._task.committed_note, table)
         if feed:
             self.feed()
 
     def write(self) -> None:
         """Write the committed states from memory to the store, as the runtime does now and then."""
-        self._task.state.write(self.now_ms)
+        for store in self._task.stores:
+            store.write(self.now_ms)
 
     def close(self) -> None:
         """End the task."""
@@ -253,12 +255,12 @@ class ProcessorTestDriver:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the processor has paused its input until other work is done."""
+        """True if the processor has paused its input until other work is done."""
         return self._task.is_paused
 
     @property
     def has_input(self) -> bool:
-        """Whether records wait that `feed` would deliver."""
+        """True if records wait that `feed` would deliver."""
         return self._task.next_offset < len(self.input) and not self.is_paused
 
     @property
@@ -281,9 +283,9 @@ class ProcessorTestDriver:
         """The gauges that the processor shows now."""
         return dict(self._task.gauges)
 
-    def _begin(self, store: MemoryStore, offset: int, noted: str = "") -> None:
+    def _begin(self, store: MemoryStore, offset: int, noted: str = "", table: MemoryStore | None = None) -> None:
         """Start a process with nothing in memory."""
-        self._store = store
+        self._store, self._table = store, table or MemoryStore()
         self._task = Task(
             self._pipeline,
             self._partition,
@@ -294,7 +296,8 @@ class ProcessorTestDriver:
         )
         self._task.committed_note = noted
         self._state = WatchedState(store, cache_bytes=_CACHE_BYTES)
-        self._task.open(self._state)
+        has_table = self._pipeline.has_table
+        self._task.open(self._state, LayeredState(self._table, cache_bytes=_CACHE_BYTES) if has_table else None)
         self._restore(offset)
 
     def _restore(self, offset: int) -> None:
@@ -307,6 +310,12 @@ class ProcessorTestDriver:
                     assert record.key is not None, "a SOW record has a key"
                     changes[record.key] = stored_from(record)
             state.restore(changes, sow.end, self.now_ms)
+        if (kept := self._task.table) is not None:
+            kept.restore(
+                {record.key: stored_from(record) for record in self.input[kept.position :] if record.key is not None},
+                len(self.input),
+                self.now_ms,
+            )
         if (marks := self._task.marks) is not None:
             log = self._logs["mark"]
             news = [(record.key or b"", record.value) for record in log.committed if record.offset >= marks.position]
@@ -346,7 +355,7 @@ class ProcessorTestDriver:
         Raises:
             OutputTooLarge: a producer would not take one of them.
         """
-        outputs = self._task.take_outputs()
+        places, outputs = self._task.take_places(), self._task.take_outputs()
         if (large := self._limits.largest(outputs)) is not None:
             topic = self._pipeline.output(large.role)
             detail = f"{topic}: {large.size_bytes} bytes; a producer takes {large.limit_bytes}"
@@ -354,7 +363,11 @@ class ProcessorTestDriver:
             self._task.host.refused(large.role, error, is_learnt=False)
             raise error
         for role, outgoing in outputs.items():
-            self._send(role, outgoing)
+            if role not in places:
+                self._send(role, outgoing)
+                continue
+            for partition, record in zip(places[role], outgoing, strict=True):
+                self._send(f"{role}@{partition}", [record])
 
     def _send(self, role: str, outgoing: Sequence[Outgoing]) -> None:
         log = self._logs[role]
@@ -369,3 +382,11 @@ def _raw(headers: GivenHeaders) -> Headers | None:
     if not isinstance(headers, Mapping):
         return headers
     return [(name, value.encode() if isinstance(value, str) else value) for name, value in headers.items()]
+
+
+def _shorten_tracebacks() -> None:
+    """Print the error of a failing processor as Python does: structlog's own form shows all variables, on 70 lines."""
+    if not structlog.is_configured():
+        *first, _ = structlog.get_config()["processors"]
+        shown = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+        structlog.configure(processors=[*first, shown])

@@ -34,7 +34,7 @@ class Machine(NamedTuple):
 
     @property
     def is_busy(self) -> bool:
-        """Whether other programs' work distorts the figures."""
+        """True if other programs' work distorts the figures."""
         return self.load > _BUSY * self.cores
 
 

@@ -30,7 +30,7 @@ class BenchOptions:
     keys: int
     """The maximum number of keys."""
     rounds: int
-    """How many times everything is measured."""
+    """Number of times everything is measured."""
     rate: float
     """Records per second at which latency is measured."""
     latency_records: int

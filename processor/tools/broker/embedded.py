@@ -19,10 +19,8 @@ from processor.errors import BrokerUnavailable
 from processor.tools.broker.jars import class_path
 from processor.tools.broker.java import find_java
 from processor.tools.broker.readiness import await_ready
-from processor.tools.broker.server import Server, choose_port
+from processor.tools.broker.server import HEAP, Server, choose_port
 
-HEAP = "768m"
-"""Java's default `-Xmx`: enough for the topics of a laptop, little enough for a small container."""
 _GUARD = Path(__file__).with_name("guard.py")
 _PORT_TRIES_MAX = 3
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from processor.store.file_lock import lock_file
 
 
 @contextmanager
@@ -18,8 +19,8 @@ def exclusive(path: Path, *, waiting: str) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(file)
         except BlockingIOError:
             sys.stderr.write(f"{waiting}\n")
-            fcntl.flock(file, fcntl.LOCK_EX)
+            lock_file(file, waits=True)
         yield

@@ -59,12 +59,12 @@ class GuardedProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process runs."""
+        """True if the process runs."""
         return self._guard is not None and self._guard.poll() is None
 
     @property
     def is_started(self) -> bool:
-        """Whether it was ever started."""
+        """True if it was ever started."""
         return self._guard is not None
 
     @property

@@ -13,6 +13,9 @@ from processor.errors import Stop
 JAVA_MAJOR_MIN = 17
 """Oldest Java that Apache Kafka 4's broker runs on."""
 
+# Java takes a fraction of a second; a machine under load many times that.
+_ANSWER_TIMEOUT_S = 180.0
+
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
 
@@ -40,14 +43,28 @@ def find_java() -> Path:
 
 
 def installed_java_major() -> int | None:
-    """The major version of the first Java in `JAVA_HOME` or `PATH` that runs; None if there is none."""
+    """The major version of the first Java in `JAVA_HOME` or `PATH` that runs; None if there is none.
+
+    Raises:
+        Stop: as in `java_major`.
+    """
     return next((major for _, program in _installed() if (major := java_major(program))), None)
 
 
 def java_major(program: Path) -> int | None:
-    """The major version that a `java` reports: 8 for `1.8.0_392`, 17 for `17.0.15`; None if it does not run."""
+    """The major version that a `java` reports: 8 for `1.8.0_392`, 17 for `17.0.15`; None if it does not run.
+
+    Raises:
+        Stop: it did not answer in time, so that nothing is known about it.
+    """
     try:
-        output = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, check=True)
+        output = subprocess.run(
+            [program, "-version"], capture_output=True, text=True, timeout=_ANSWER_TIMEOUT_S, check=True
+        )
+    except subprocess.TimeoutExpired:
+        raise Stop(
+            f"{program} -version has not ended within {_ANSWER_TIMEOUT_S:g} s; try again on a less busy machine"
+        ) from None
     except (OSError, subprocess.SubprocessError):
         return None
     match = _VERSION.search(output.stderr + output.stdout)

@@ -38,7 +38,7 @@ class Jar:
         return f"{self.name}-{self.version}{f'-{self.classifier}' if self.classifier else ''}.jar"
 
     def matches(self, path: Path) -> bool:
-        """Whether the file exists and has the locked bytes."""
+        """Return whether the file exists and has the locked bytes."""
         try:
             with path.open("rb") as file:
                 return hashlib.file_digest(file, "sha256").hexdigest() == self.sha256

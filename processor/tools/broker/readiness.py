@@ -24,7 +24,7 @@ _STRING = f"h{len(_NAME)}s"
 
 
 def is_ready(host: str, port: int, *, timeout_s: float = 2.0) -> bool:
-    """Whether the Kafka broker at this address accepts topics, groups and transactions."""
+    """Return whether the Kafka broker at this address accepts topics, groups and transactions."""
     try:
         with socket.create_connection((host, port), timeout=timeout_s) as connection:
             return (
@@ -55,7 +55,7 @@ def _gives_producer_ids(connection: socket.socket) -> bool:
 
 
 def _succeeds(answer: bytes) -> bool:
-    """Whether an answer that begins with a throttle time and an error code has no error."""
+    """Return whether an answer that begins with a throttle time and an error code has no error."""
     error: int = struct.unpack_from(">ih", answer)[1]
     return error == 0
 

@@ -22,6 +22,8 @@ from processor.errors import Stop
 
 HOST = "127.0.0.1"
 """The only address that the broker listens on."""
+HEAP = "768m"
+"""Java's default `-Xmx`: enough for the topics of a laptop, little enough for a small container."""
 RECORD_BYTES_MAX = 20 * 1024 * 1024
 """Largest batch that it accepts: room for a record of 16 MiB."""
 
@@ -48,6 +50,10 @@ group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=1000
 group.consumer.min.session.timeout.ms=1000
 group.consumer.min.heartbeat.interval.ms=200
+# Queues: a test may let a lease end, or a consumer die, within seconds.
+group.share.min.record.lock.duration.ms=1000
+group.share.min.session.timeout.ms=1000
+group.share.min.heartbeat.interval.ms=200
 # A dead producer's transaction ends soon after its own timeout.
 transaction.abort.timed.out.transaction.cleanup.interval.ms=1000
 message.max.bytes={RECORD_BYTES_MAX}
@@ -147,7 +153,7 @@ log.dirs={self.data_dir}/records
 
     @property
     def _is_formatted(self) -> bool:
-        """Whether an earlier start has left its files."""
+        """True if an earlier start has left its files."""
         return (self.data_dir / "records" / "meta.properties").exists()
 
     def _java(self, *options: str) -> list[str]:

@@ -261,6 +261,11 @@ def conflated_family(interval_s: float) -> FamilyStates:
     return FamilyStates(PublishOracle(""), DeltaReplay(interval_s))
 
 
+def view_family() -> FamilyStates:
+    """An empty family of a view."""
+    return FamilyStates(PublishOracle(""), DeltaReplay())
+
+
 def check_topic(name: str, family: FamilyStates, sent: int) -> list[CheckResult]:
     """The checks of a SOW topic, with the number of records sent to its publish topic."""
     return [
@@ -286,4 +291,27 @@ def check_conflated(
             family.replay.gaps + family.rejected,
         ),
         none_of(f"{name}: no key twice within {interval_s:g} s", family.replay.hasty),
+    ]
+
+
+def check_view(
+    name: str, family: FamilyStates, underlying: str, under: FamilyStates, closed: Iterable[str]
+) -> list[CheckResult]:
+    """The checks of the view of open orders by customer against the orders."""
+    rows: dict[str, Any] = {}
+    for order in under.sow.records.values():
+        if order.get("state") not in closed:
+            row = rows.setdefault(order["customer"], {"customer": order["customer"], "orders": 0, "qty": 0})
+            row["orders"] += 1
+            row["qty"] += order["qty"]
+    expected = TopicState()
+    for customer, row in rows.items():
+        expected.put(customer, row, family.sow.versions.get(customer, 0))  # How many steps it took is the view's.
+    return [
+        same_state(f"{name}.sow equals a sum over {underlying}.sow", expected, family.sow),
+        same_state(f"{name}.delta replayed equals {name}.sow", family.sow, family.replay),
+        none_of(
+            f"{name}: nothing rejected, no version missing or twice in {family.replay.taken:,} deltas",
+            family.replay.gaps + family.sow.backward + family.rejected,
+        ),
     ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from processor.kafka.admin.admin import Admin
 from processor.kafka.readers.log_reader import LogReader
-from processor.tools.demo.settings import CONFLATED, PARTITIONS, TOPICS
+from processor.tools.demo.settings import CONFLATED, PARTITIONS, TOPICS, VIEW
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,20 +29,35 @@ class Drain:
         self._setup = setup
         self._watcher = watcher
         self._admin = Admin(setup.config.kafka)
-        self._readers = {name: LogReader(setup.config.kafka, group=setup.group(name)) for name in (*TOPICS, *CONFLATED)}
+        # The input of each stage: its topic's name and role, in the order in which records pass.
+        self._inputs: dict[str, tuple[str, str]] = {name: (name, "publish") for name in TOPICS}
+        self._inputs |= {name: (underlying, "sow") for name, (underlying, _) in CONFLATED.items()}
+        self._inputs |= {f"{VIEW}.split": ("orders", "sow"), VIEW: (VIEW, "parts")}
+        self._readers = {name: LogReader(setup.config.kafka, group=setup.group(name)) for name in self._inputs}
         self._waiting = list(self._readers)
 
     def outstanding(self) -> str | None:
         """A description of the work that is left; None when there is none."""
         while self._waiting:
             name = self._waiting[0]
-            aims = self._input_ends(name) if name in TOPICS else self._last_records(CONFLATED[name][0])
+            source, role = self._inputs[name]
+            aims = self._input_ends(name) if role == "publish" else self.last_records(source, role)
             if aims is None:
-                return f"reading {CONFLATED[name][0]} to its end"
+                return f"reading {source}.{role} to its end"
             if left := self._left(name, aims):
                 return f"{name}: {left:,} records to go"
             self._waiting.pop(0)
         return None
+
+    def last_records(self, name: str, role: str = "sow") -> dict[tuple[str, int], int] | None:
+        """The offset behind the last record of each partition of a topic; None until the watcher has read it."""
+        topic = self._setup.topic(name, role)
+        ends = self._ends(topic)
+        with self._watcher.lock:
+            seen = self._watcher.seen
+            if any(seen.ends.get((topic, partition), 0) < end for partition, end in ends.items()):
+                return None
+            return {place: offset + 1 for place, offset in seen.last.items() if place[0] == topic}
 
     def close(self) -> None:
         """Close the connections."""
@@ -61,16 +76,6 @@ class Drain:
     def _input_ends(self, name: str) -> dict[tuple[str, int], int]:
         topic = self._setup.topic(name, "publish")
         return {(topic, partition): end for partition, end in self._ends(topic).items() if end}
-
-    def _last_records(self, underlying: str) -> dict[tuple[str, int], int] | None:
-        """The final commit offsets of a conflated topic, once the watcher has read all of the underlying topic."""
-        topic = self._setup.topic(underlying, "sow")
-        ends = self._ends(topic)
-        with self._watcher.lock:
-            seen = self._watcher.seen
-            if any(seen.ends.get((topic, partition), 0) < end for partition, end in ends.items()):
-                return None
-            return {place: offset + 1 for place, offset in seen.last.items() if place[0] == topic}
 
     def _ends(self, topic: str) -> dict[int, int]:
         return self._admin.end_offsets(topic, range(PARTITIONS))

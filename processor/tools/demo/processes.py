@@ -1,4 +1,4 @@
-"""The workers of the demo: real processes, started and stopped together."""
+"""The workers of the demo, and its job on Spark: real processes, started and stopped together."""
 
 from __future__ import annotations
 
@@ -12,25 +12,37 @@ from processor.tools.broker.server import free_port
 
 if TYPE_CHECKING:
     from processor.tools.demo.settings import DemoSetup
+    from processor.tools.demo.spark_table import SparkTable
 
 
 class Team:
-    """All workers of the demo."""
+    """All workers of the demo, and the job on Spark."""
 
-    def __init__(self, setup: DemoSetup, directory: Path) -> None:
-        def worker(name: str, command: Literal["worker", "conflate"], **env: str) -> GuardedProcess:
+    def __init__(
+        self, setup: DemoSetup, directory: Path, table: SparkTable | None = None, *, is_web: bool = False
+    ) -> None:
+        def worker(name: str, command: Literal["worker", "conflate", "view", "gateway"], **env: str) -> GuardedProcess:
             return GuardedProcess(name, _command(command, setup), directory, env=env)
 
         self.metrics_port = free_port()
         """The port of the conflater's metrics."""
         self.mergers = [worker("worker 1", "worker"), worker("worker 2", "worker")]
         self.conflater = worker("conflate", "conflate", SOWSTREAM_RUNTIME__METRICS_PORT=str(self.metrics_port))
+        self.viewer = worker("view", "view")
+        """The worker of the view."""
+        self.page = f"127.0.0.1:{free_port()}" if is_web else None
+        """The address of the gateway's page; None without a gateway."""
+        self.gateway = None if self.page is None else worker("gateway", "gateway", SOWSTREAM_GATEWAY__LISTEN=self.page)
+        """The gateway; None without it."""
+        self.table = table
+        """The job on Spark; None without it."""
         self._down: set[str] = set()
 
     @property
     def all(self) -> list[GuardedProcess]:
         """Every process."""
-        return [*self.mergers, self.conflater]
+        others = [self.gateway, None if self.table is None else self.table.process]
+        return [*self.mergers, self.conflater, self.viewer, *[process for process in others if process is not None]]
 
     def start(self) -> None:
         """Start all."""
@@ -71,7 +83,10 @@ class Team:
 
 def _command(command: str, setup: DemoSetup) -> list[str]:
     # The first process of a state directory serves metrics on exactly the configured port.
-    state_dir = setup.state_dir if command == "worker" else setup.state_dir / "conflated"
-    options = ["-c", str(setup.file), "--bootstrap", setup.bootstrap, "--state-dir", str(state_dir)]
-    names = setup.config.topics if command == "worker" else setup.config.conflated
+    below = {"worker": "", "view": "views"}.get(command, "conflated")
+    options = ["-c", str(setup.file), "--bootstrap", setup.bootstrap, "--state-dir", str(setup.state_dir / below)]
+    if command == "gateway":
+        return [sys.executable, "-m", "processor.cli.main", command, *options]
+    config = setup.config
+    names = {"worker": [*config.topics], "conflate": [*config.conflated], "view": [*config.views]}[command]
     return [sys.executable, "-m", "processor.cli.main", command, *names, *options]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 
 from processor.errors import Stop
-from processor.hosting.pipeline import specs
+from processor.hosting.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from processor.runtime.process.signals import interruptible
 from processor.tools.broker import EmbeddedBroker
@@ -34,6 +34,7 @@ from processor.tools.demo.feeds.publisher import FeedPublisher
 from processor.tools.demo.meter import Meter
 from processor.tools.demo.processes import Team
 from processor.tools.demo.settings import CONFLATED, DemoSetup, write_settings
+from processor.tools.demo.spark_table import TOPIC, SparkTable, TableFigures
 from processor.tools.demo.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -52,13 +53,17 @@ class DemoOptions:
     """The options of the demo."""
 
     seconds: float | None = None
-    """How long the feeds publish; None: until interrupted, without checks."""
+    """Time for which the feeds publish; None: until interrupted, without checks."""
     rate: float = 2_000.0
     """Records per second, of both feeds together."""
     bootstrap: str | None = None
     """An existing broker; None: an embedded one."""
     kill_worker: bool = False
-    """Whether to kill one worker midway, like a power cut, and start it again."""
+    """True to kill one worker midway, like a power cut, and start it again."""
+    spark: bool = False
+    """True if a job on Spark keeps the orders as a table, which is shown and checked too."""
+    is_web: bool = False
+    """True if a gateway serves the topics to browsers, with a page."""
     seed: int = 20_261
     """The seed of the feeds."""
 
@@ -83,7 +88,10 @@ def _run(options: DemoOptions, console: Console, stack: contextlib.ExitStack) ->
     stack.callback(shutil.rmtree, directory, ignore_errors=True)
     stack.enter_context(_own_log(directory / "demo.log"))
     setup = _set_up(options, directory, console, stack)
-    team = Team(setup, directory)
+    table = SparkTable(setup, directory) if options.spark else None
+    team = Team(setup, directory, table, is_web=options.is_web)
+    if team.page is not None:
+        console.print(f"The topics in a browser: http://{team.page}/")
     # From here on, an error ends all processes too.
     stack.callback(team.stop)
     try:
@@ -196,6 +204,9 @@ class _Demo:
         drain = Drain(self._setup, self._watcher)
         try:
             self._until(lambda: drain.outstanding() is None, "feeds stopped; finishing", _DRAIN_TIMEOUT_S)
+            if (table := self._team.table) is not None:
+                ends = drain.last_records(TOPIC) or {}
+                self._until(lambda: table.reached(ends), "finishing the table on Spark", _DRAIN_TIMEOUT_S)
         finally:
             drain.close()
 
@@ -205,7 +216,7 @@ class _Demo:
             def show(done: int, total: int) -> None:
                 status.update(f"Checking: {done:,} of about {total:,} records read")
 
-            return audit(self._setup, self._sent(), show)
+            return audit(self._setup, self._sent(), show, self._team.table)
 
     def _accident(self, worker: GuardedProcess) -> Iterator[None]:
         """Kill a worker midway and start it again a moment later; one step for each look."""
@@ -234,8 +245,11 @@ class _Demo:
                 raise error
         workers = [(process.name, process.is_running) for process in self._team.all]
         moment = Moment(phase, time.monotonic() - self._began_s, workers)
-        self._view.show(moment, self._camera.take(self._sent()))
+        self._view.show(moment, self._camera.take(self._sent()), self._table())
         time.sleep(_LOOK_S)
+
+    def _table(self) -> TableFigures | None:
+        return None if self._team.table is None else self._team.table.figures()
 
     def _sent(self) -> dict[str, int]:
         return {name: feed.sent for name, feed in self._feeds.items()}

@@ -1,4 +1,4 @@
-"""The demo's configuration: two topics, a conflated copy of each, and a runtime that recovers fast."""
+"""The demo's configuration: two topics, a conflated copy of each, a view, and a runtime that recovers fast."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from processor.config import Config, load
-from processor.hosting.pipeline import specs
-from processor.topics.family import Role
+from processor.hosting.configured_pipelines import specs
 
 PARTITIONS: Final = 4
 
@@ -18,6 +17,12 @@ TOPICS: Final = {"orders": "/id", "prices": "/pair"}
 
 CONFLATED: Final = {"prices_1s": ("prices", 1.0), "orders_2s": ("orders", 2.0)}
 """The conflated topics: the topic that each copies, and its interval in seconds."""
+
+VIEW: Final = "open_by_customer"
+"""The view: how many open orders each customer has, and their quantity."""
+
+CLOSED: Final = ("filled", "cancelled")
+"""The states of orders that are not open."""
 
 _SMALL: Final = {"segment.bytes": str(8 * 2**20), "retention.bytes": str(16 * 2**20)}
 """Limits that keep an endless demo from filling the disk: about half a gigabyte, over all partitions."""
@@ -47,7 +52,7 @@ class DemoSetup(NamedTuple):
         """The full name of a family such as `orders`."""
         return self.prefix + name
 
-    def topic(self, name: str, role: Role) -> str:
+    def topic(self, name: str, role: str) -> str:
         """The Kafka topic of a family such as `orders`."""
         return self.config.kafka_names.topic(self.family(name), role)
 
@@ -86,6 +91,15 @@ def _tree(bootstrap: str, prefix: str, config: dict[str, str]) -> dict[str, Any]
         "conflated": {
             prefix + name: {"underlying": prefix + underlying, "interval": f"{interval_s:g}s"}
             for name, (underlying, interval_s) in CONFLATED.items()
+        },
+        "views": {
+            prefix + VIEW: {
+                "underlying": f"{prefix}orders",
+                "filter": f"/state NOT IN {CLOSED}",
+                "group_by": ["/customer"],
+                "fields": {"/orders": "COUNT(*)", "/qty": "SUM(/qty)"},
+                "config": config,
+            }
         },
         # Kafka's default lower bound: a killed worker's partitions move after six seconds.
         "runtime": {"session_timeout_s": 6.0},

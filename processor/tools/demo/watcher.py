@@ -12,7 +12,7 @@ from processor.record import Headers
 from processor.tools.demo.feeds.publisher import SENT_MS
 from processor.tools.demo.latency import Latency
 from processor.tools.demo.order_follower import OrderFollower
-from processor.tools.demo.settings import CONFLATED, PARTITIONS, TOPICS
+from processor.tools.demo.settings import CONFLATED, PARTITIONS, TOPICS, VIEW
 from processor.wire.delta_headers import removed_text
 from processor.wire.headers import header_text
 from processor.wire.sow_headers import first_timestamp_ms, kind_of_update
@@ -51,6 +51,8 @@ class Observations:
     """By conflated topic, from the end of a key's interval until the committed update is received."""
     prices: dict[str, bytes] = field(default_factory=dict)
     """The price of each pair."""
+    open_orders: dict[str, bytes] = field(default_factory=dict)
+    """The row of the view for each customer who has open orders."""
     follow: OrderFollower = field(default_factory=OrderFollower)
     """The order that is followed."""
 
@@ -63,6 +65,7 @@ class Watcher:
         self._names = {
             setup.topic(name, role): (name, role) for name in (*TOPICS, *CONFLATED) for role in ("sow", "delta", "dlq")
         }
+        self._names |= {setup.topic(VIEW, role): (VIEW, role) for role in ("sow", "parts")}
         self._reader.add(
             Position(topic, partition, OFFSET_BEGINNING) for topic in self._names for partition in range(PARTITIONS)
         )
@@ -136,5 +139,11 @@ class Watcher:
             first_ms = first_timestamp_ms(cast("Headers", message.headers()))
             end_ms = int(first_ms or now_s * 1000) + CONFLATED[name][1] * 1000
             seen.late[name].add(now_s, now_s * 1000 - end_ms)
+        elif role == "sow" and name == VIEW:
+            customer = (message.key() or b"").decode()
+            if value is None:
+                seen.open_orders.pop(customer, None)
+            else:
+                seen.open_orders[customer] = value
         elif role == "sow" and name == "prices" and value is not None:
             seen.prices[(message.key() or b"").decode()] = value

@@ -15,7 +15,7 @@ from typing import Final, Self
 from processor.client.topic_lookup import TopicLookup
 from processor.config import Config
 from processor.errors import ConfigurationError, OutputTooLarge, Stop, TransactionAborted
-from processor.hosting.pipeline import pipelines
+from processor.hosting.configured_pipelines import pipeline_of
 from processor.kafka import errors as kafka_errors
 from processor.kafka.admin.admin import Admin
 from processor.kafka.producers.transactional_producer import TransactionalProducer
@@ -37,13 +37,14 @@ def replayable(config: Config, topic: str) -> str:
     Raises:
         ConfigurationError: only workers may write to it, or no such topic.
     """
-    (pipeline,) = pipelines(config, [topic])
-    if not pipeline.processor_type.input.from_underlying:
+    if topic in config.queues:
+        return config.kafka_names.topic(topic, "queue")
+    pipeline = pipeline_of(config, topic)
+    if pipeline.processor_type.input.role == "publish":
         return pipeline.source
-    section = config.conflated.get(topic) or config.processors[topic]
     raise ConfigurationError(
         f"the dead letters of {topic!r} came from {pipeline.source}, which only workers write to. When the cause is "
-        f"mended, publish the records of their keys to {section.underlying!r} again, unchanged if you like: "
+        f"mended, publish the records of their keys to {config.underlying(topic)!r} again, unchanged if you like: "
         f"`sowstream dlq list {topic}` shows the keys, and each update is delivered to {topic!r} again"
     )
 
@@ -60,7 +61,7 @@ class DeadLetterReplay:
         """
         self._name = topic
         self._input = replayable(config, topic)
-        lookup = TopicLookup(Admin(config.kafka))
+        lookup = TopicLookup(Admin(config.kafka, config.connect_timeout_s))
         for kafka_topic in (self._input, config.kafka_names.topic(topic, "dlq")):
             lookup.partitions(kafka_topic)
         self._producer = TransactionalProducer(

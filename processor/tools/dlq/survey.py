@@ -19,7 +19,7 @@ class LetterSelection(NamedTuple):
     """Only the one at this partition and offset of the dead-letter topic."""
 
     def takes(self, letter: DeadLetter) -> bool:
-        """Whether a dead letter is selected."""
+        """Return whether a dead letter is selected."""
         if self.reason is not None and letter.reason != self.reason:
             return False
         return self.place is None or self.place == (letter.partition, letter.record.offset)

@@ -41,9 +41,10 @@ class WaitingLetters:
             BrokerUnavailable: no answer in time.
             Stop: a position is after the end.
         """
-        config.root(topic)
+        if topic not in config.queues:
+            config.root(topic)
         self.topic = config.kafka_names.topic(topic, "dlq")
-        group, admin = group_of(config, topic), Admin(config.kafka)
+        group, admin = group_of(config, topic), Admin(config.kafka, config.connect_timeout_s)
         partitions = range(TopicLookup(admin).partitions(self.topic))
         self._reader = LogReader(config.kafka, group=group)
         try:
@@ -86,7 +87,7 @@ class WaitingLetters:
             yield partition, [read_letter(partition, record) for record in batch]
 
     def waits(self, letter: DeadLetter) -> bool:
-        """Whether a dead letter has not been sent back yet."""
+        """Return whether a dead letter has not been sent back yet."""
         position = self.positions[letter.partition]
         if position is None:
             return letter.record.timestamp_ms >= self._oldest_ms

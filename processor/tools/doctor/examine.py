@@ -10,17 +10,23 @@ import tempfile
 import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from processor.config import Config
 from processor.errors import ConfigurationError, Stop
-from processor.hosting.pipeline import pipelines, specs
+from processor.hosting.configured_pipelines import pipelines, specs
+from processor.hosting.settings_check import check_offline
+from processor.hosting.share_group_check import share_group_problems
 from processor.hosting.topic_check import problems_of
-from processor.kafka.admin.admin import Admin, Cluster, librdkafka_version
+from processor.kafka.admin.admin import Admin, librdkafka_version
+from processor.kafka.admin.first_contact import Cluster
 from processor.kafka.transactions.transaction_log import GROUP_OFFSETS
 from processor.runtime.watching.rivals import ask_members, rivals
 from processor.shared_topics.directory import report
 from processor.tools.broker.java import JAVA_MAJOR_MIN, installed_java_major
+from processor.tools.doctor.connection import check_connection
+from processor.tools.doctor.finding import Finding
+from processor.tools.doctor.roles import Role, check_role
 from processor.tools.healing import check_keys, checkable_topics
 from processor.tools.open_transactions import standing
 from processor.topics import Problem, internal_problems
@@ -30,27 +36,52 @@ _CONFLUENT_MIN = (2, 16, 1)  # 2.13 to 2.15 return half-filled batches and block
 _PATIENCE_S = 5.0
 _KEYS_S = 10.0
 """Time after which no further topic's keys are checked."""
+_ROLE_TO_DO = "run the doctor with the rights to see it, or for your role: --role"
 _GIB = 1 << 30
 _FREE_FAIL_BYTES = _GIB // 8
 _FREE_WARN_BYTES = 2 * _GIB
 
 
-class Finding(NamedTuple):
-    """One line of the doctor's report."""
+def examine(config: Config, role: Role | None = None) -> list[Finding]:
+    """Run all checks, in the order in which a person would make them; nothing is changed.
 
-    level: Literal["ok", "warn", "fail"]
-    """`fail`: something will not work; `warn`: something may not, or not for long."""
-    subject: str
-    """The subject of the check."""
-    found: str
-    """The state found."""
-    to_do: str = ""
-    """The remedy; empty if there is nothing to do."""
+    Args:
+        config: the settings.
+        role: checks the needs of this role only, with least privilege; None: of an administrator.
+    """
+    findings = [*check_versions(), *_settings(config), *check_kafka(config, role)]
+    if role is None:
+        findings += check_gateway(config)
+    if role in (None, "worker", "conflater"):
+        findings += check_state(config.state_dir)
+    return findings
 
 
-def examine(config: Config) -> list[Finding]:
-    """Run all checks, in the order in which a person would make them; nothing is changed."""
-    return [*check_versions(), *check_kafka(config), *check_state(config.state_dir)]
+def _settings(config: Config) -> list[Finding]:
+    """Check the settings without Kafka."""
+    report = check_offline(config)
+    findings = [
+        Finding("fail", f"settings of {name}" if name else "settings", problem, "correct the settings: sowstream check")
+        for name, problem in report.problems
+    ]
+    if report.topics and not findings:
+        findings.append(Finding("ok", "settings", f"{len(report.topics)} topics can be used"))
+    return findings
+
+
+def check_gateway(config: Config) -> list[Finding]:
+    """Check the gateway's packages and files, if the settings have a section for it."""
+    if "gateway" not in config.model_fields_set:
+        return []
+    try:
+        from processor.gateway.gateway import Gateway  # noqa: PLC0415 - An extra.
+
+        gateway = Gateway(config)
+    except ModuleNotFoundError as error:
+        return [Finding("fail", "gateway", f"{error.name} is not installed", "pip install 'sowstream[gateway]'")]
+    except ConfigurationError as error:
+        return [Finding("fail", "gateway", str(error), "mend the file, or the section `gateway`")]
+    return [Finding("ok", "gateway", f"serves {len(gateway.feeds)} topics at {config.gateway.listen}")]
 
 
 def check_versions() -> list[Finding]:
@@ -93,26 +124,26 @@ def _java() -> Finding:
     return Finding("warn", "java", state, f"install Java {JAVA_MAJOR_MIN} or 21 if you use Spark")
 
 
-def check_kafka(config: Config) -> list[Finding]:
-    """Check that Kafka answers, and that each topic of the settings is as it should be."""
+def check_kafka(config: Config, role: Role | None = None) -> list[Finding]:
+    """Check that Kafka answers, and that each topic of the settings is as it should be, or is permitted to a role."""
+    findings, admin, cluster = check_connection(config, _PATIENCE_S)
+    if admin is None or cluster is None:
+        return findings
+    if role is not None:
+        return [*findings, *check_role(config, role, _PATIENCE_S)]
     try:
-        admin = Admin(config.kafka)
-        cluster = admin.cluster(_PATIENCE_S)
-        findings = [Finding("ok", "broker", ", ".join(cluster.brokers))]
         topic_specs = specs(config)
+    except ConfigurationError:  # The check of the settings has reported it.
+        return findings
+    try:
         wrong = [*problems_of(admin, topic_specs, cluster), *(report(config, admin, cluster) if topic_specs else ())]
-    except ConfigurationError as error:
-        return [Finding("fail", "kafka", str(error), "mend the settings")]
+        wrong += share_group_problems(config)
     except Stop as error:
-        return [
-            Finding("fail", "broker", str(error), "start Kafka (`sowstream broker start`), or name it: --bootstrap")
-        ]
+        return [*findings, Finding("fail", "topics", str(error), _ROLE_TO_DO)]
     findings += [_finding(problem) for problem in wrong]
     findings += _internal(admin, cluster)
     if not topic_specs:
-        findings.append(
-            Finding("warn", "topics", "the settings name none", "add a section `topics`, or name a file: -c")
-        )
+        findings.append(Finding("warn", "topics", config.no_topics))
     elif not wrong:
         findings.append(Finding("ok", "topics", f"{len(topic_specs)} are as they should be"))
     blocked: frozenset[str] = frozenset()
@@ -130,7 +161,7 @@ def _groups(config: Config, admin: Admin) -> list[Finding]:
         try:
             pairs = rivals(ask_members(admin, group, pipeline.source, _PATIENCE_S))
         except Stop as error:
-            findings.append(Finding("warn", f"group {group}", str(error), "run the doctor with the rights to see it"))
+            findings.append(Finding("warn", f"group {group}", str(error), _ROLE_TO_DO))
             continue
         for pair in pairs.values():
             who = " and ".join(f"{member.client_id} at {member.host}" for member in pair)
@@ -186,7 +217,7 @@ def _internal(admin: Admin, cluster: Cluster) -> list[Finding]:
     try:
         topics = admin.describe_topics([name for name in INTERNAL if name in cluster.topics], _PATIENCE_S)
     except Stop as error:
-        return [Finding("warn", "internal topics", str(error), "run the doctor with the rights to see it")]
+        return [Finding("warn", "internal topics", str(error), _ROLE_TO_DO)]
     return [_finding(problem) for problem in internal_problems(topics, len(cluster.brokers))]
 
 

@@ -53,7 +53,7 @@ class Case:
     deleted: dict[tuple[bytes, int], int] = field(default_factory=dict)
     """The copies for which a deletion was sent: key and partition, and the offset that they had."""
     is_republished: bool = False
-    """Whether the record at home was published once more, after the last deletion."""
+    """True if the record at home was published once more, after the last deletion."""
     problem: str = ""
     """The reason why it cannot be healed; empty while there is none."""
 
@@ -111,7 +111,7 @@ def _place(case: Case, copy: Copy) -> str:
 
 
 def _is_superseded(case: Case, newest: Copy, own: Copy | None) -> bool:
-    """Whether a copy was published at home already: the clocks of two workers may order the two differently."""
+    """Return whether a copy was published at home already: the clocks of two workers may order the two differently."""
     if case.published is None or own is None:
         return False
     copy, before = case.published

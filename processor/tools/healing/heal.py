@@ -46,7 +46,7 @@ class Healed(NamedTuple):
     problems: dict[str, str]
     """The keys that are not healed, with the reason."""
     has_more: bool
-    """Whether there are more keys than a dry run shows."""
+    """True if there are more keys than a dry run shows."""
 
 
 def healable(config: Config, name: str) -> None:
@@ -105,11 +105,9 @@ class Heal:
         self._show = show
         self._on_read = on_read
         self._codec_headers = codec_of(config, name).header_names
-        self._more: Headers = []
-        if topic.key_format != "text":
-            # A worker uses the key of such a record directly: the text, and not the publishers' encoding.
-            self._more = [healed_key_header(self._input)]
-        admin = Admin(config.kafka)
+        # A worker uses the key of such a record directly, the text and not the publishers' encoding, and moves nothing.
+        self._more: Headers = [healed_key_header(self._input)]
+        admin = Admin(config.kafka, config.connect_timeout_s)
         sow = config.kafka_names.topic(name, "sow")
         partitions = admin.cluster().topics.get(sow)
         if partitions is None:

@@ -48,7 +48,7 @@ class Homes:
         return partition_for(own_key, self._partitions)
 
     def has(self, key: bytes, partition: int) -> bool:
-        """Whether a key is in its canonical spelling and in its own partition."""
+        """Return whether a key is in its canonical spelling and in its own partition."""
         return (self._has_one_spelling or self.own_key(key) == key) and partition_for(
             key, self._partitions
         ) == partition

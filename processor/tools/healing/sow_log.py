@@ -34,7 +34,7 @@ class Misplaced(NamedTuple):
     copies: dict[tuple[bytes, int], int]
     """Live records in wrong places: key and partition, and their size in bytes."""
     is_cut: bool
-    """Whether there are more than were kept."""
+    """True if there are more than were kept."""
     looked: int
     """Offsets that were read."""
     total: int

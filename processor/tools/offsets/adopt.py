@@ -13,6 +13,7 @@ from processor.errors import Stop, TransactionAborted
 from processor.kafka.producers.transactional_producer import TransactionalProducer
 from processor.store.marks import POSITION_NAME
 from processor.tools.offsets.stand import PartitionStand, Stand
+from processor.wire.control import OF_SPARK
 from processor.wire.input_position import InputPosition
 from processor.wire.sow_headers import source_offset
 
@@ -40,8 +41,9 @@ class Adoption:
             partition: the only partition to change; None: all.
 
         Raises:
-            Stop: workers run, or the outputs do not contain their input position.
+            Stop: workers run, Spark merges the topic, or the outputs do not contain their input position.
         """
+        stand.refuse_fenced()
         self._config, self._stand, self._origin = config, stand, origin
         stands = stand.read()
         self.stands: list[PartitionStand] = [one for one in stands if partition in (None, one.partition)]
@@ -71,7 +73,7 @@ class Adoption:
         """Write the offsets.
 
         Raises:
-            Stop: a worker has started, or Kafka refused the transaction; nothing was changed.
+            Stop: a worker has started, a move to Spark has begun, or Kafka refused; nothing was changed.
         """
         pipeline, config = self._stand.pipeline, self._config
         producer = TransactionalProducer(
@@ -82,6 +84,7 @@ class Adoption:
         try:
             producer.start()
             self._refuse_members()
+            self._stand.refuse_fenced()
             if self._stand.has_mark_topic:
                 for number, begin in self._begins.items():
                     position = InputPosition(config.application_id, self._stand.topic_id, begin.offset, begin.note)
@@ -114,7 +117,8 @@ class Adoption:
         begins = {}
         unknown = []
         for one in self.stands:
-            if one.position is None:
+            if one.position is None or one.position.application_id == f"{self._config.application_id}{OF_SPARK}":
+                # Spark moves the position with the merge, and not while it merges.
                 unknown.append(one)
             elif one.position.topic_id != self._stand.topic_id:
                 raise self._refused(

@@ -10,11 +10,12 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 from processor.client.feeds.snapshot_boundary import SnapshotBoundary
 from processor.client.topic_lookup import TopicLookup
 from processor.config import Config
-from processor.errors import BrokerUnavailable, Stop
+from processor.errors import BrokerUnavailable, Stop, TopicFenced
 from processor.hosting.commit_metadata import CommitMetadata
-from processor.hosting.pipeline import pipelines
+from processor.hosting.configured_pipelines import pipeline_of
 from processor.kafka.admin.admin import Admin
 from processor.kafka.readers.log_reader import LogReader
+from processor.shared_topics.control import ControlTopic
 from processor.store.marks import POSITION_NAME
 from processor.wire.input_position import InputPosition
 
@@ -66,11 +67,11 @@ class Stand:
             ConfigurationError: no such topic in the settings, or at Kafka.
             Stop: Kafka refuses, or does not answer.
         """
-        (self.pipeline,) = pipelines(config, [topic])
+        self.pipeline = pipeline_of(config, topic)
         self._config = config
         self.group = f"{config.group_prefix}.{topic}"
         """The consumer group of its workers."""
-        self.admin = Admin(config.kafka)
+        self.admin = Admin(config.kafka, config.connect_timeout_s)
         self.partitions = range(TopicLookup(self.admin).partitions(self.pipeline.source))
         """The partitions of the input."""
         self.topic_id = self.admin.topic_id(self.pipeline.source)
@@ -78,7 +79,8 @@ class Stand:
         self.has_mark_topic = self.pipeline.keeps_position and (
             self.pipeline.output("mark") in self.admin.cluster().topics
         )
-        """Whether there is a topic for the input position."""
+        """True if there is a topic for the input position."""
+        self._control = ControlTopic(config.kafka, self.admin, prefix=config.topic_prefix)
         self._reader = LogReader(config.kafka, group=self.group)
 
     def group_of(self, application_id: str) -> str:
@@ -130,6 +132,18 @@ class Stand:
                 f"the group {group} has {len(members)} members, such as one at {members[0]}: their offsets would be "
                 "changed under them. Stop the workers first; those that were killed leave after the session timeout"
             )
+
+    def refuse_fenced(self) -> None:
+        """Refuse if Spark merges the topic, or its merge is being moved.
+
+        Raises:
+            TopicFenced: workers must not merge it now.
+        """
+        entries = self._control.read(self._config.application_id)
+        fence = None if entries is None else entries.fences.get(self.pipeline.name)
+        if fence is not None and fence.is_up:
+            name = self.pipeline.name
+            raise TopicFenced(f"{name}: offsets of its workers cannot be set now: {fence.sentence(name)}")
 
     def cut(self, kafka_topic: str) -> SnapshotBoundary:
         """A reader of one of its topics up to the present end."""

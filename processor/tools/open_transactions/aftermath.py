@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from processor.hosting.pipeline import pipelines
+from processor.hosting.configured_pipelines import pipeline_of
 from processor.kafka.readers.log_reader import LogReader
 from processor.kafka.readers.range_reader import oldest_offsets, read_range
 from processor.kafka.transactions.open_ranges import read_uncommitted
@@ -55,7 +55,7 @@ class Aftermath:
             Stop: the topics cannot be read.
         """
         self._config, self._admin = config, admin
-        (pipeline,) = pipelines(config, [name])
+        pipeline = pipeline_of(config, name)
         self._sow = pipeline.output("sow") if "sow" in pipeline.roles else None
         self._delta = pipeline.output("delta") if "delta" in pipeline.roles else None
         self._ranges = [open_range for open_range in ranges if open_range.topic in (self._sow, self._delta)]

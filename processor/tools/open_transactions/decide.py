@@ -39,7 +39,7 @@ class Verdict(NamedTuple):
     why: str
     """The reason, and the remedy if it must not be touched: a clause for people."""
     needs_idle: bool = False
-    """Whether it may be ended only while its producer does not run: no later incarnation has fenced it."""
+    """True if it may be ended only while its producer does not run: no later incarnation has fenced it."""
 
 
 def decide(

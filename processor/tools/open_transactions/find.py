@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.errors import Stop
-from processor.hosting.pipeline import pipelines, specs
+from processor.hosting.configured_pipelines import pipeline_of, specs
 from processor.kafka.transactions.open_ranges import OpenRange, open_ranges, read_uncommitted
 from processor.kafka.transactions.transaction_log import GROUP_OFFSETS, TRANSACTION_STATE, decisions_of, partition_of
 from processor.tools.open_transactions.decide import CLOCKS_MS, Verdict, decide
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from processor.config import Config
-    from processor.kafka.admin.admin import Cluster
+    from processor.kafka.admin.first_contact import Cluster
     from processor.kafka.transactions.transaction_admin import CoordinatorState, OpenProducer, TransactionAdmin
 
 _MARGIN_S: Final = 5.0  # Brokers look for expired transactions every few seconds.
@@ -61,7 +61,7 @@ def standing(config: Config, cluster: Cluster, names: Iterable[str] = ()) -> dic
         ConfigurationError: there is no such topic, or Kafka refuses.
         BrokerUnavailable: no answer in time.
     """
-    families = list(names) or [*config.topics, *config.conflated, *config.processors]
+    families = list(names) or [*config.names]
     return {name: _standing(config, cluster, name) for name in families}
 
 
@@ -118,8 +118,8 @@ def reader_group(config: Config) -> str:
 
 
 def _are_done_once(config: Config, open_range: OpenRange, producer: OpenProducer, name: str) -> bool:
-    """Whether the versions of the open records show that none was repeated."""
-    (pipeline,) = pipelines(config, [name])
+    """Return whether the versions of the open records show that none was repeated."""
+    pipeline = pipeline_of(config, name)
     if "sow" not in pipeline.roles or open_range.topic not in (pipeline.output("sow"), pipeline.output("delta")):
         return False  # Other records have no versions.
     place = open_range.topic, open_range.partition

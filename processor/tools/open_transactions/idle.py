@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from processor.hosting.pipeline import pipelines
+from processor.hosting.configured_pipelines import pipeline_of
 from processor.kafka.readers.log_reader import LogReader
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Idleness:
             Stop: Kafka refuses, or does not answer.
         """
         self._config, self._admin = config, admin
-        (pipeline,) = pipelines(config, [name])
+        pipeline = pipeline_of(config, name)
         self._group, self._source = f"{config.group_prefix}.{name}", pipeline.source
         self._has_members = bool(self._members())
 
@@ -57,7 +57,7 @@ class Idleness:
         return (transaction.transactional_id or "").startswith(f"{self._group}.")
 
     def _stands(self, partition: int) -> bool:
-        """Whether a partition has input that no worker processes."""
+        """Return whether a partition has input that no worker processes."""
         reader = LogReader(self._config.kafka, group=self._group)
         try:
             before = self._position(reader, partition)

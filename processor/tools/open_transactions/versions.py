@@ -31,7 +31,7 @@ def base_of(message: Message) -> int:
 
 
 def are_done_once(messages: Iterable[Message]) -> bool:
-    """Whether no update among the records of a partition was repeated.
+    """Return whether no update among the records of a partition was repeated.
 
     A worker whose transaction is rolled back merges the same input again. So if the first part of the records was
     rolled back, versions appear twice.

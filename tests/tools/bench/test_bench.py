@@ -75,6 +75,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory, bootstrap: str) -> Run:
     return Run(directory, bootstrap, process.returncode, out, err)
 
 
+@pytest.mark.long
 def test_the_table_and_the_file_agree(ended: Run) -> None:
     """The table has the rate, processor time, ratio and latency of the file; in a pipe, columns separated by tabs."""
     rows = {name: cells for name, *cells in (line.split("\t") for line in ended.out.splitlines())}
@@ -92,6 +93,7 @@ def test_the_table_and_the_file_agree(ended: Run) -> None:
         assert told["records"] == 400
 
 
+@pytest.mark.long
 def test_the_plan_and_its_duration_are_printed_first(ended: Run) -> None:
     """The plan and its duration are printed first, with a warning about few records, and an explanation at the end."""
     before, after = ended.err.split("Round 1 of 1")
@@ -102,6 +104,7 @@ def test_the_plan_and_its_duration_are_printed_first(ended: Run) -> None:
     assert "until a reader of committed records has its delta" in after
 
 
+@pytest.mark.long
 def test_nothing_is_left(ended: Run) -> None:
     """No topic, file or process is left, and no state of the user is touched, despite settings in the environment."""
     assert ended.left_behind() == []

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from processor.errors import Stop
+from processor.tools.broker import java
 from processor.tools.broker.java import find_java, installed_java_major, java_major
 
 
@@ -51,6 +52,15 @@ def test_version_is_read(tmp_path: Path, said: str, major: int | None):
 def test_program_that_fails_is_none(tmp_path: Path):
     """A `java` that exits with an error counts as none, despite its output."""
     assert java_major(fake_java(tmp_path / "bin", 'openjdk version "21"', code=1)) is None
+
+
+def test_program_that_does_not_answer_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A `java` that hangs is not taken for a missing one, which would skip tests of Spark without a word."""
+    monkeypatch.setattr(java, "_ANSWER_TIMEOUT_S", 0.1)
+    program = fake_java(tmp_path / "bin", "")
+    program.write_text("#!/bin/sh\nexec sleep 600\n")
+    with pytest.raises(Stop, match=r"bin/java -version has not ended within 0\.1 s"):
+        java_major(program)
 
 
 def test_java_home_first(machine: Path):

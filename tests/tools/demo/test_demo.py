@@ -80,6 +80,19 @@ def test_the_demo_checks_itself_and_leaves_nothing(tmp_path: Path, bootstrap: st
 
 
 @pytest.mark.long
+@pytest.mark.spark
+def test_the_table_on_spark_is_shown_and_checked(tmp_path: Path, bootstrap: str) -> None:
+    """With `--spark` the figures of the table are shown, and it equals the SOW topic at the end."""
+    pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'sowstream[spark]'")
+    with demo(tmp_path, bootstrap, "--seconds", "20", "--spark") as process:
+        output, _ = process.communicate(timeout=220)
+    assert process.returncode == 0, output
+    assert re.search(r"on Spark [1-9]\d* rows, batch \d+", output), output
+    assert re.search(r"ok the table on Spark equals orders.sow: [1-9][\d,]* records", output), output
+    assert left_behind(tmp_path, bootstrap, output) == []
+
+
+@pytest.mark.long
 def test_the_checks_hold_although_a_worker_is_killed(tmp_path: Path, bootstrap: str) -> None:
     """After kill -9 of a worker midway nothing is lost, doubled or out of order."""
     with demo(tmp_path, bootstrap, "--seconds", "10", "--kill-worker") as process:

@@ -14,6 +14,7 @@ from processor.tools.demo.display.picture import ConflatedFigures, MergedFigures
 from processor.tools.demo.latency import Latency
 from processor.tools.demo.meter import PendingFigures, read_waiting
 from processor.tools.demo.order_follower import OrderFollower
+from processor.tools.demo.spark_table import TableFigures
 
 LARGE = Picture(
     merged=[MergedFigures(name, 12_000, 12_000, 10**10, 10**9, 10**8, 10**5, 123_456) for name in ("orders", "prices")],
@@ -34,11 +35,11 @@ LARGE = Picture(
 MOMENT = Moment("3599 s of 3600", 3599.0, [("worker 1", True), ("worker 2", False), ("conflate", True)])
 
 
-def drawn(picture: Picture) -> list[str]:
+def drawn(picture: Picture, table: TableFigures | None = None) -> list[str]:
     """The lines of the screen, on a terminal wider than necessary."""
     console = Console(width=120, file=io.StringIO(), force_terminal=True, color_system=None)
     with console.capture() as capture:
-        console.print(screen(MOMENT, picture))
+        console.print(screen(MOMENT, picture, table))
     return [text.rstrip() for text in capture.get().splitlines()]
 
 
@@ -54,6 +55,17 @@ def test_the_screen_keeps_its_height() -> None:
     """The layout does not move when the first records arrive."""
     empty = LARGE._replace(prices=[], order=None, steps=[], p50_ms=None, p99_ms=None, latencies_ms=[], lags=[])
     assert len(drawn(empty)) == len(drawn(LARGE))
+
+
+def test_the_table_on_spark_is_a_panel_of_its_own() -> None:
+    """With a table on Spark the screen has four more lines, as wide as the others, and large numbers are not cut."""
+    table = TableFigures(9_999, 999.9, 999_999, dict.fromkeys(("new", "held", "filled", "cancelled"), 99_999))
+    lines = [text.rstrip() for text in drawn(LARGE, table)]
+    assert max(map(len, lines)) == 80
+    assert len(lines) == 27
+    assert not [text for text in lines if "…" in text]
+    assert "999,999" in lines[-2]
+    assert "on Spark 999999 rows, batch 9999" in line(MOMENT, LARGE, table)
 
 
 def test_an_unknown_value_is_a_dash() -> None:

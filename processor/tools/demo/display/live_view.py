@@ -16,12 +16,13 @@ from rich.text import Text
 from processor.tools.demo.display.formatting import curve, milliseconds, ratio
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
     from processor.tools.demo.display.picture import ConflatedFigures, MergedFigures, Picture
     from processor.tools.demo.order_follower import OrderStep
+    from processor.tools.demo.spark_table import TableFigures
 
 _WIDTH: Final = 80
 _LINE_INTERVAL_S: Final = 3.0
@@ -64,21 +65,21 @@ class LiveView:
         """Print a line about an event."""
         self._console.print(Text(line), soft_wrap=True)
 
-    def show(self, moment: Moment, picture: Picture) -> None:
-        """Show the current state."""
+    def show(self, moment: Moment, picture: Picture, table: TableFigures | None = None) -> None:
+        """Show the current state, with the table on Spark if there is one."""
         if self._live is not None:
-            self._live.update(screen(moment, picture), refresh=True)
+            self._live.update(screen(moment, picture, table), refresh=True)
         elif time.monotonic() - self._said_s >= _LINE_INTERVAL_S:
             self._said_s = time.monotonic()
-            self.say(line(moment, picture))
+            self.say(line(moment, picture, table))
 
 
 def _draws(console: Console) -> bool:
-    """Whether the console can redraw lines."""
+    """Return whether the console can redraw lines."""
     return console.is_terminal and not console.is_dumb_terminal
 
 
-def line(moment: Moment, picture: Picture) -> str:
+def line(moment: Moment, picture: Picture, table: TableFigures | None = None) -> str:
     """The most important figures in one line."""
     merged = " ".join(
         f"{topic.name} in {topic.in_per_s:.0f}/s out {topic.out_per_s:.0f}/s saved {topic.saved:.0%};"
@@ -90,10 +91,14 @@ def line(moment: Moment, picture: Picture) -> str:
     )
     down = "".join(f" {name} is down;" for name, runs in moment.workers if not runs)
     latency = f"latency p50 {milliseconds(picture.p50_ms)} p99 {milliseconds(picture.p99_ms)}"
-    return f"{moment.elapsed_s:4.0f} s {moment.phase}: {merged} {conflated} {latency}; lag {picture.lag}{down}"
+    down += "" if table is None else f" on Spark {table.rows} rows, batch {table.batch};"
+    opened = f"{sum(picture.open_orders.values()):,} orders open"
+    return (
+        f"{moment.elapsed_s:4.0f} s {moment.phase}: {merged} {conflated} {opened}; {latency}; lag {picture.lag}{down}"
+    )
 
 
-def screen(moment: Moment, picture: Picture) -> RenderableType:
+def screen(moment: Moment, picture: Picture, table: TableFigures | None = None) -> RenderableType:
     """All figures, 80 columns wide."""
     below = Table.grid(expand=True)
     below.add_column(width=_WIDTH // 2)
@@ -104,6 +109,8 @@ def screen(moment: Moment, picture: Picture) -> RenderableType:
     all_of_it.add_column(width=_WIDTH)
     for part in (_title(moment), _merged(picture.merged), _conflated(picture.conflated), below, _order(picture)):
         all_of_it.add_row(part)
+    if table is not None:
+        all_of_it.add_row(_spark(table))
     return all_of_it
 
 
@@ -152,6 +159,19 @@ def _conflated(topics: Sequence[ConflatedFigures]) -> RenderableType:
     return _panel("conflated: each key at most once per interval", table)
 
 
+def _spark(figures: TableFigures) -> RenderableType:
+    """The table of orders that a job on Spark keeps."""
+    table = _table("table", "rows", *figures.by_state, "batch", "took")
+    table.add_row(
+        "orders",
+        Text(f"{figures.rows:,}", style="bold green"),
+        *(f"{count:,}" for count in figures.by_state.values()),
+        f"{figures.batch:,}",
+        f"{figures.took_s:.1f} s",
+    )
+    return _panel("on Spark: the same orders as a table of Parquet", table)
+
+
 def _latency(picture: Picture) -> RenderableType:
     grid = Table.grid(padding=(0, 1))
     grid.add_column(width=10)
@@ -191,7 +211,12 @@ def _order(picture: Picture) -> RenderableType:
     for _ in range(_STEPS - len(picture.steps)):
         grid.add_row("", "")
     order = "an order" if picture.order is None else f"order {picture.order}"
-    return _panel(f"{order} on its way, delta by delta", grid)
+    return _panel(f"{order} on its way, delta by delta", grid, _open(picture.open_orders))
+
+
+def _open(orders: Mapping[str, int]) -> str:
+    """The view of open orders, customers by their first names."""
+    return "open: " + (" · ".join(f"{name.split()[0]} {count:,}" for name, count in orders.items()) or "-")
 
 
 def _step(step: OrderStep) -> Text:
@@ -214,7 +239,14 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _panel(title: str, content: RenderableType) -> Panel:
+def _panel(title: str, content: RenderableType, below: str | None = None) -> Panel:
     return Panel(
-        content, title=Text(title, style="dim"), title_align="left", box=box.ROUNDED, border_style="dim", padding=(0, 1)
+        content,
+        title=Text(title, style="dim"),
+        title_align="left",
+        subtitle=None if below is None else Text(below, style="bold green"),
+        subtitle_align="left",
+        box=box.ROUNDED,
+        border_style="dim",
+        padding=(0, 1),
     )

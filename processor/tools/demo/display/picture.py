@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
+from operator import itemgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from processor.tools.demo.order_follower import OrderStep
@@ -84,6 +86,8 @@ class Picture(NamedTuple):
     """The key of the order that is followed."""
     steps: list[OrderStep]
     """Its changes so far."""
+    open_orders: Mapping[str, int] = MappingProxyType({})
+    """The number of open orders of each customer, from the view."""
 
     @property
     def lag(self) -> int:
@@ -121,12 +125,15 @@ class Camera:
             last_second_ms = seen.latency.last_second_ms(now_s, 0.5)
             conflated = [_conflated(name, counts, rates, seen, waiting[name]) for name in CONFLATED]
             prices = [json.loads(seen.prices[pair]) for pair in sorted(seen.prices)]
+            rows = [json.loads(row) for row in seen.open_orders.values()]
+            open_orders = {row["customer"]: row["orders"] for row in sorted(rows, key=itemgetter("customer"))}
             order, steps = seen.follow.key, seen.follow.steps
         if now_s - self._history_s >= 1.0:
             self._history_s = now_s
             self._latencies_ms.append(last_second_ms)
             self._lags.append(float(sum(topic.lag for topic in merged)))
-        return Picture(merged, conflated, p50_ms, p99_ms, [*self._latencies_ms], [*self._lags], prices, order, steps)
+        latencies_ms, lags = [*self._latencies_ms], [*self._lags]
+        return Picture(merged, conflated, p50_ms, p99_ms, latencies_ms, lags, prices, order, steps, open_orders)
 
     def _rates(self, now_s: float, counts: dict[str, int]) -> dict[str, float]:
         """Records per second over the last few seconds."""
