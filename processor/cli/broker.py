@@ -12,7 +12,7 @@ import typer
 
 from processor.errors import Stop
 from processor.tools.broker.directories import background_data_dir
-from processor.tools.broker.embedded import HEAP
+from processor.tools.broker.server import HEAP
 
 app = typer.Typer(help="An Apache Kafka in the background, on the loopback address.", no_args_is_help=True)
 

@@ -26,6 +26,10 @@ def delete(
         float | None,
         typer.Option(min=0, metavar="S", help="Longest wait for the answers.  \\[default: a minute without any]"),
     ] = None,
+    expect_version: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="Delete the one record only if it has version N."),
+    ] = None,
     config: ConfigFile = None,
     bootstrap: ReaderBootstrap = None,
 ) -> None:
@@ -38,12 +42,19 @@ def delete(
 
     if sum((bool(key), data is not None, matching is not None)) != 1:
         raise typer.BadParameter("give one of --key, --data and --filter")
+    if expect_version is not None and (matching is not None or len(key or ()) > 1):
+        raise typer.BadParameter("it is for one record: give one --key, or --data", param_hint="--expect-version")
+    if expect_version is not None and no_wait:
+        raise typer.BadParameter("the answer says whether it was deleted: leave out --no-wait")
     tree = reader_settings(config, bootstrap)
     selection: dict[str, Any] = {"keys": key or None, "filter": matching}
+    if key and expect_version is not None:
+        selection = {"key": key[0]}
     if data is not None:
         selection["data"] = _message(tree, topic, data)
     with Client("delete", tree) as client:
-        future = client.sow_delete(topic, **selection, ack=None if no_wait else "stats")
+        ack = None if no_wait else "stats"
+        future = client.sow_delete(topic, **selection, ack=ack, expect_version=expect_version)
         client.flush(timeout)
     if future is None:
         inform(f"Deletion sent to {topic}.")

@@ -12,18 +12,22 @@ from typing import Annotated
 
 import typer
 
-from processor.cli import broker, dlq, offsets, topics, transactions
+from processor.cli import broker, dlq, offsets, queue, state, topics, transactions
 from processor.cli.bench import bench
+from processor.cli.check import check
 from processor.cli.delete import delete
 from processor.cli.demo import demo
 from processor.cli.doctor import doctor
+from processor.cli.gateway import gateway
 from processor.cli.output import OutputClosed, inform
 from processor.cli.plugins import plugins
 from processor.cli.publish import publish
 from processor.cli.resume import resume
 from processor.cli.sow import get, sow
+from processor.cli.stats import stats
 from processor.cli.status import status
 from processor.cli.subscribe import subscribe
+from processor.cli.view import view
 from processor.cli.worker import conflate, worker
 from processor.errors import ConfigurationError, SowstreamError
 
@@ -57,11 +61,16 @@ def _every(
 
 
 app.add_typer(topics.app, name="topics")
-for command in (demo, worker, conflate, publish, delete, sow, get, subscribe, status, resume, doctor, plugins, bench):
+for command in (
+    demo, worker, conflate, view, gateway, publish, delete, sow, get, subscribe, stats, status, resume, check, doctor,
+    plugins, bench,
+):  # fmt: skip
     app.command()(command)
 app.add_typer(dlq.app, name="dlq")
+app.add_typer(queue.app, name="queue")
 app.add_typer(offsets.app, name="offsets")
 app.add_typer(transactions.app, name="transactions")
+app.add_typer(state.app, name="state")
 app.add_typer(broker.app, name="broker")
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Sequence
+from typing import Annotated, TypeAlias
+
+import typer
 
 
 class OutputClosed(Exception):
@@ -24,8 +28,21 @@ def inform(line: str) -> None:
     sys.stderr.write(f"{line}\n")
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a result in columns: drawn on a terminal, separated by tabs in a pipe."""
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print a JSON object a line, for programs.")]
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, names: Sequence[str] = ()) -> None:
+    """Print a result in columns: drawn on a terminal, separated by tabs in a pipe, or as JSON.
+
+    Args:
+        columns: the headings on a terminal.
+        rows: the cells.
+        names: prints an object a row, with these fields; none: columns.
+    """
+    if names:
+        for row in rows:
+            data(json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False))
+        return
     if not sys.stdout.isatty():
         for row in rows:
             data("\t".join(row))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from processor.cli.output import table
+from processor.cli.output import AsJson, table
 
 GROUPS = (
     "sowstream.processors",
@@ -14,7 +14,7 @@ GROUPS = (
 )
 
 
-def plugins() -> None:
+def plugins(as_json: AsJson = False) -> None:
     """Print the installed plug-ins: entry-point group, name, location, and whether each can be loaded."""
     from importlib.metadata import entry_points  # noqa: PLC0415
 
@@ -29,4 +29,5 @@ def plugins() -> None:
                 state = "ok"
             package = point.dist.name if point.dist is not None else "?"
             rows.append((group, point.name, point.value, package, state))
-    table(("group", "name", "object", "package", "state"), rows)
+    columns = ("group", "name", "object", "package", "state")
+    table(columns, rows, names=columns if as_json else ())

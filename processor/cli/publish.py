@@ -49,6 +49,12 @@ def publish(
             min=0, metavar="S", help="Longest wait for acks after the last line.  \\[default: a minute without any]"
         ),
     ] = None,
+    expect_version: Annotated[
+        int | None,
+        typer.Option(
+            min=0, metavar="N", help="Apply each line only to a record of version N, 0: to no record. Waits for acks."
+        ),
+    ] = None,
     config: ConfigFile = None,
     bootstrap: ReaderBootstrap = None,
 ) -> None:
@@ -58,6 +64,9 @@ def publish(
     from processor.wire.ack import ack_types  # noqa: PLC0415
 
     client_name, arguments = _arguments(header or [])
+    if expect_version is not None:
+        arguments["expect_version"] = expect_version
+        ack = "processed" if not ack_types(ack) else ack  # The outcome of each line is the point of it.
     wants_acks = bool(ack_types(ack))
     tree = reader_settings(config, bootstrap)
     topic_settings = publishable(tree, topic)
@@ -71,7 +80,8 @@ def publish(
         def send(number: int, line: bytes) -> Future[Ack] | None:
             # By line: a file that is published again has the same numbers, and no two lines have the same number.
             sequence = None if first is None else first + number - 1
-            return method(topic, parse(line), key, ack=ack, sequence=sequence, **arguments)
+            future: Future[Ack] | None = method(topic, parse(line), key, ack=ack, sequence=sequence, **arguments)
+            return future
 
         try:
             _send_all(send, lines, tally, show)
@@ -149,6 +159,8 @@ def _arguments(options: list[str]) -> tuple[str, dict[str, Any]]:
                 arguments[name] = kind(headers.pop(name))
             except ValueError:
                 raise typer.BadParameter(f"{name} is a number", param_hint="--header") from None
+    if "expect_version" in headers:
+        raise typer.BadParameter("give --expect-version instead of expect_version", param_hint="--header")
     if "ack_type" in headers:
         raise typer.BadParameter("give --ack instead of ack_type", param_hint="--header")
     return client_name, arguments

@@ -37,16 +37,16 @@ def resume(
     back once the cause is fixed. `sowstream status` shows the held partitions with their reasons.
     """
     from processor.errors import ConfigurationError  # noqa: PLC0415
-    from processor.hosting.pipeline import pipelines  # noqa: PLC0415
+    from processor.hosting.configured_pipelines import pipeline_of  # noqa: PLC0415
     from processor.kafka.admin.admin import Admin  # noqa: PLC0415
     from processor.shared_topics.control import ControlTopic  # noqa: PLC0415
     from processor.shared_topics.control.resume import new_order, send_order  # noqa: PLC0415
 
     tree = settings(config, bootstrap)
-    (pipeline,) = pipelines(tree, [topic])
+    pipeline = pipeline_of(tree, topic)
     if skip is not None and partition is None:
         raise ConfigurationError("--skip needs --partition: offsets are those of one partition")
-    admin = Admin(tree.kafka)
+    admin = Admin(tree.kafka, tree.connect_timeout_s)
     control = ControlTopic(tree.kafka, admin, prefix=tree.topic_prefix)
     entries = control.read(tree.application_id)
     if entries is None:

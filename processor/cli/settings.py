@@ -3,12 +3,40 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
 if TYPE_CHECKING:
     from processor.config import Config
+
+
+_COMPLETION_TIMEOUT_S: Final = 2.0
+"""Longest wait for a broker while the shell completes a name."""
+
+
+def topic_names(context: typer.Context, incomplete: str) -> list[str]:
+    """The topics that begin with a text, for the shell's completion; no error is shown.
+
+    They are those of the settings. If these name none and have Kafka's address, the topic directory there is read.
+    """
+    import logging  # noqa: PLC0415
+
+    from processor.config import load  # noqa: PLC0415
+    from processor.errors import SowstreamError  # noqa: PLC0415
+
+    try:
+        tree = load(context.params.get("config"), bootstrap=context.params.get("bootstrap"))
+        if not tree.names_topics:
+            from processor.shared_topics.directory import with_described_topics  # noqa: PLC0415
+
+            logging.disable()  # The shell shows stderr next to the command that is being typed.
+            tree = with_described_topics(tree.model_copy(update={"connect_timeout_s": _COMPLETION_TIMEOUT_S}))
+    except SowstreamError:
+        return []
+    names = (*tree.topics, *tree.conflated, *tree.views, *tree.processors)
+    return [name for name in names if name.startswith(incomplete)]
+
 
 ConfigFile: TypeAlias = Annotated[
     Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings.  \\[default: ./sowstream.yaml]")
@@ -28,9 +56,14 @@ ReaderBootstrap: TypeAlias = Annotated[
 StateDir: TypeAlias = Annotated[
     Path | None, typer.Option("--state-dir", metavar="DIR", help="Where RocksDB keeps state; beats the settings.")
 ]
-TopicArgument: TypeAlias = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic of the settings.")]
+TopicArgument: TypeAlias = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="A topic of the settings.", autocompletion=topic_names)
+]
 ReaderTopic: TypeAlias = Annotated[
-    str, typer.Argument(metavar="TOPIC", help="A topic of the settings, or of the topic directory.")
+    str,
+    typer.Argument(
+        metavar="TOPIC", help="A topic of the settings, or of the topic directory.", autocompletion=topic_names
+    ),
 ]
 
 
@@ -61,7 +94,7 @@ def reader_settings(config: Path | None, bootstrap: str | None) -> Config:
     described = with_described_topics(tree)
     if not described.is_from_directory:
         raise ConfigurationError(
-            "the settings name no topics; name a settings file (-c FILE), or Kafka's address (--bootstrap ADDR): then "
-            "the topics are read from the topic directory there"
+            f"{tree.no_topics}, or Kafka's address (--bootstrap ADDR): then the topics are read from the topic "
+            "directory there"
         )
     return described

@@ -11,9 +11,10 @@ import typer
 
 from processor.cli.output import data, inform, table
 from processor.cli.settings import Bootstrap, ConfigFile, settings
+from processor.cli.worker import elsewhere
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from processor.kafka.admin.descriptions import Member
     from processor.shared_topics.control.status import PartitionStatus, PipelineStatus, Status
@@ -33,7 +34,7 @@ def status(
     is asked, no worker: held partitions are recorded in the topic _sowstream.control. Some offsets of a lag may be
     transaction markers, which are no records.
     """
-    from processor.hosting.pipeline import pipelines  # noqa: PLC0415
+    from processor.hosting.configured_pipelines import pipelines  # noqa: PLC0415
     from processor.shared_topics.control.status import Watched, fetch_status  # noqa: PLC0415
 
     tree = settings(config, bootstrap)
@@ -45,16 +46,16 @@ def status(
     if as_json:
         data(json.dumps(_as_json(tree.application_id, overview)))
     else:
-        _show(overview)
+        _show(overview, elsewhere(tree, "status"))
     if not overview.is_well:
         raise typer.Exit(1)
 
 
-def _show(overview: Status) -> None:
+def _show(overview: Status, commands: Mapping[str, str]) -> None:
     now_ms = int(time.time() * 1000)
     table(_COLUMNS, [row for pipeline in overview.pipelines for row in _rows(pipeline, now_ms)])
     for pipeline in overview.pipelines:
-        for line in _lines(pipeline, now_ms):
+        for line in _lines(pipeline, now_ms, commands):
             inform(line)
     if not overview.has_control:
         inform("Whether anything is held is not known: there is no _sowstream.control (`sowstream topics apply`).")
@@ -69,7 +70,7 @@ def _rows(pipeline: PipelineStatus, now_ms: int) -> Iterator[tuple[str, ...]]:
         yield (
             pipeline.name,
             str(part.partition),
-            _owner(part.owner),
+            _merger(pipeline, part),
             _number(part.offset),
             _number(part.lag),
             "" if held is None else held.reason,
@@ -78,15 +79,19 @@ def _rows(pipeline: PipelineStatus, now_ms: int) -> Iterator[tuple[str, ...]]:
         )
 
 
-def _lines(pipeline: PipelineStatus, now_ms: int) -> Iterator[str]:
-    """The lines below the table: reasons that do not fit a row."""
+def _lines(pipeline: PipelineStatus, now_ms: int, commands: Mapping[str, str]) -> Iterator[str]:
+    """The lines below the table: reasons that do not fit a row; `commands` has the one that runs each topic."""
     from processor.shared_topics.control.status import CONFIRMED_MS  # noqa: PLC0415
 
     if not pipeline.partitions:
         yield f"{pipeline.name}: its input topic does not exist; `sowstream topics apply` creates it"
+    elif pipeline.fence is not None:
+        yield f"{pipeline.name}: {pipeline.fence.sentence(pipeline.name)}"
     elif all(part.owner is None for part in pipeline.partitions):
         moving = pipeline.state not in {"dead", "empty", "stable"}
-        yield f"{pipeline.name}: " + ("its partitions are moving" if moving else "no worker")
+        command = commands.get(pipeline.name) or commands.get(pipeline.name.partition(".")[0])
+        start = f"; `{command}` starts one" if command else ""
+        yield f"{pipeline.name}: " + ("its partitions are moving" if moving else f"no worker{start}")
     for name, failure in pipeline.failed.items():
         yield f"{pipeline.name}: failed in {name} (process {failure.pid}): {failure.message}"
     for part in pipeline.partitions:
@@ -109,6 +114,7 @@ def _as_json(application_id: str, overview: Status) -> dict[str, object]:
                 "name": pipeline.name,
                 "group": pipeline.group,
                 "group_state": pipeline.state,
+                "fence": None if pipeline.fence is None else pipeline.fence.model_dump(),
                 "failed": [{"process": name, **failure.model_dump()} for name, failure in pipeline.failed.items()],
                 "partitions": [_part_as_json(pipeline.name, part) for part in pipeline.partitions],
             }
@@ -131,6 +137,13 @@ def _part_as_json(pipeline: str, part: PartitionStatus) -> dict[str, object]:
         "open_transactions": dict(part.open_behind),
         "held": held,
     }
+
+
+def _merger(pipeline: PipelineStatus, part: PartitionStatus) -> str:
+    """The owner of a partition; Spark, or a move to it or back, where none has it because of that."""
+    if part.owner is None and pipeline.fence is not None:
+        return pipeline.fence.label
+    return _owner(part.owner)
 
 
 def _owner(owner: Member | None) -> str:

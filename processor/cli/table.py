@@ -41,7 +41,7 @@ def rows_of_terminal(console: Console) -> int:
 
 
 def draws(console: Console) -> bool:
-    """Whether the console can redraw lines."""
+    """Return whether the console can redraw lines."""
     return console.is_terminal and not console.is_dumb_terminal
 
 

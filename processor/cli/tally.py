@@ -28,15 +28,15 @@ class Tally:
         """Lines that were sent to the client."""
         self.acknowledged = 0
         """Lines whose last ack arrived."""
-        self._refused = self._rejected = self._duplicates = 0
+        self._refused = self._rejected = self._conflicts = self._duplicates = 0
         self._show = show
         self._wants_acks = wants_acks
         self._lock = threading.Lock()
 
     @property
     def is_bad(self) -> bool:
-        """Whether any line failed."""
-        return bool(self._refused or self._rejected)
+        """True if any line failed."""
+        return bool(self._refused or self._rejected or self._conflicts)
 
     def refuse(self, number: int, error: Exception) -> None:
         """Count a line that was not sent."""
@@ -46,7 +46,7 @@ class Tally:
 
     def settle(self, number: int, done: Future[Ack]) -> None:
         """Count a line that was acknowledged, was rejected, or did not reach Kafka."""
-        from processor.errors import AcksMissing, PublishRejected  # noqa: PLC0415
+        from processor.errors import AcksMissing, PublishRejected, VersionConflict  # noqa: PLC0415
 
         error = done.exception()
         with self._lock:
@@ -55,6 +55,9 @@ class Tally:
                 self._duplicates += done.result().reason == "duplicate"
                 if self.acknowledged % _SHOWN_EVERY == 0:
                     self._show(0, self.acknowledged)
+            elif isinstance(error, VersionConflict):
+                self._conflicts += 1
+                self._complain(f"line {number}: not applied: {error}")
             elif not isinstance(error, AcksMissing):  # Those are reported together, by the caller that waits for them.
                 self._rejected += 1
                 outcome = "rejected" if isinstance(error, PublishRejected) else "not delivered"
@@ -67,9 +70,11 @@ class Tally:
             if self._duplicates:
                 acknowledged += f" ({self._duplicates} as duplicates)"
             rejected = f", {self._rejected} rejected" if self._rejected else ""
+            if self._conflicts:
+                rejected += f", {self._conflicts} not applied to another version"
             refused = f", {self._refused} lines refused" if self._refused else ""
             return f"{self.sent} records sent to {topic}{acknowledged}{rejected}{refused}."
 
     def _complain(self, line: str) -> None:
-        if self._refused + self._rejected <= _COMPLAINTS_MAX:
+        if self._refused + self._rejected + self._conflicts <= _COMPLAINTS_MAX:
             inform(line)

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from processor.cli.output import data, inform, table
+from processor.cli.output import AsJson, data, inform, table
 from processor.cli.progress import records_read
 from processor.cli.settings import Bootstrap, ConfigFile, TopicArgument, settings
 
 if TYPE_CHECKING:
     from processor.config import Config
-    from processor.kafka.admin.admin import Admin, Cluster
+    from processor.kafka.admin.admin import Admin
+    from processor.kafka.admin.first_contact import Cluster
     from processor.topics import Problem
     from processor.topics.family import TopicSpec
 
@@ -39,10 +40,11 @@ def apply(
 
     Each topic of the settings is described in the topic directory, _sowstream.topics: readers that have only Kafka's
     address use it, and workers refuse to start with settings that contradict it. Only changed descriptions are written.
-    _sowstream.control carries the notices of held partitions, and the orders of `sowstream resume`.
+    _sowstream.control carries the notices of held partitions, and the orders of `sowstream resume`. The settings of
+    queues' share groups, which the brokers keep, are set where they differ.
 
     Where Kafka has ACLs, --acls prints the rights of each role; the table is in deploy/README.md. Only its own worker
-    writes to a conflated topic.
+    writes to a conflated topic or a view.
     """
     tree = settings(config, bootstrap)
     if acls:
@@ -57,7 +59,10 @@ def apply(
     cluster = admin.cluster()
     problems = _problems(admin, specs, cluster)
     refused = {problem.topic for problem in problems if problem.severity == "refuse"}
+    for group, names in _set_share_groups(tree).items():
+        inform(f"Share group {group}: {', '.join(names)} set.")
     _describe(tree, admin, refused={spec.family for spec in specs if spec.name in refused}, prune=prune)
+    problems += _share_group_problems(tree)
     _report([*problems, *_directory_problems(tree, admin, cluster), *_control_problems(tree, admin, cluster)])
 
 
@@ -69,6 +74,7 @@ def check(
     ] = False,
     config: ConfigFile = None,
     bootstrap: Bootstrap = None,
+    as_json: AsJson = False,
 ) -> None:
     """Print the problems of the topics with advice; exit with 1 if a worker would refuse them.
 
@@ -79,9 +85,9 @@ def check(
     admin, specs = _admin_and_specs(tree)
     cluster = admin.cluster()
     wrong = [*_problems(admin, specs, cluster), *_directory_problems(tree, admin, cluster)]
-    wrong += _control_problems(tree, admin, cluster)
+    wrong += [*_control_problems(tree, admin, cluster), *_share_group_problems(tree)]
     wrong += _key_problems(tree, admin, reads_all=keys)
-    _report(wrong)
+    _report(wrong, as_json=as_json)
     if not wrong:
         inform(f"{len(specs)} topics are as they should be.")
 
@@ -124,32 +130,45 @@ def heal(
 
 def _print_acls(config: Config) -> None:
     """Print the ACL commands, without a request to Kafka."""
-    from processor.cli.acls import commands, grants  # noqa: PLC0415
-    from processor.hosting.pipeline import pipelines  # noqa: PLC0415
+    from processor.hosting.acls import commands, grants  # noqa: PLC0415
+    from processor.hosting.configured_pipelines import pipelines  # noqa: PLC0415
 
     for command in commands(grants(config, pipelines(config, [])), config.kafka.get("bootstrap.servers", "HOST:9092")):
         data(command)
     inform(
-        "Set WORKER, CONFLATER, PUBLISHER, SUBSCRIBER, DLQ and SETTLER to the names of the principals, and pipe this "
-        "into a shell; an admin's credentials go with --command-config. Whoever runs `topics apply` needs Create."
+        "Set WORKER, CONFLATER, VIEWER, GATEWAY, PUBLISHER, SUBSCRIBER, CONSUMER, DLQ and SETTLER to the names of the "
+        "principals, and pipe this into a shell; an admin's credentials go with --command-config. Whoever runs `topics "
+        "apply` needs Create, and AlterConfigs of the share groups of queues."
     )
 
 
 def _admin_and_specs(config: Config) -> tuple[Admin, list[TopicSpec]]:
     from processor.errors import ConfigurationError  # noqa: PLC0415
-    from processor.hosting.pipeline import specs  # noqa: PLC0415
+    from processor.hosting.configured_pipelines import specs  # noqa: PLC0415
     from processor.kafka.admin.admin import Admin  # noqa: PLC0415
 
     topic_specs = specs(config)
     if not topic_specs:
-        raise ConfigurationError("the settings name no topics; add a section `topics`, or name another file with -c")
-    return Admin(config.kafka), topic_specs
+        raise ConfigurationError(config.no_topics)
+    return Admin(config.kafka, config.connect_timeout_s), topic_specs
 
 
 def _problems(admin: Admin, specs: list[TopicSpec], cluster: Cluster) -> list[Problem]:
     from processor.hosting.topic_check import problems_of  # noqa: PLC0415
 
     return problems_of(admin, specs, cluster)
+
+
+def _set_share_groups(config: Config) -> dict[str, list[str]]:
+    from processor.hosting.share_group_check import set_share_groups  # noqa: PLC0415
+
+    return set_share_groups(config)
+
+
+def _share_group_problems(config: Config) -> list[Problem]:
+    from processor.hosting.share_group_check import share_group_problems  # noqa: PLC0415
+
+    return share_group_problems(config)
 
 
 def _directory_problems(config: Config, admin: Admin, cluster: Cluster) -> list[Problem]:
@@ -226,9 +245,10 @@ def _create(admin: Admin, specs: list[TopicSpec]) -> list[str]:
     return admin.create(durable(specs, brokers), replication=copies(brokers))
 
 
-def _report(wrong: list[Problem]) -> None:
+def _report(wrong: list[Problem], *, as_json: bool = False) -> None:
     if wrong:
-        table(("", "topic", "what is wrong", "what to do"), wrong)
+        names = ("severity", "topic", "what", "to_do") if as_json else ()
+        table(("", "topic", "what is wrong", "what to do"), wrong, names=names)
     if refused := sum(problem.severity == "refuse" for problem in wrong):
         inform(f"{refused} problems, {len(wrong) - refused} warnings.")
         raise typer.Exit(1)

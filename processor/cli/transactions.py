@@ -36,7 +36,7 @@ def list_open(
     from processor.tools.open_transactions import examine, standing  # noqa: PLC0415
 
     tree = settings(config, bootstrap)
-    cluster = Admin(tree.kafka).cluster()
+    cluster = Admin(tree.kafka, tree.connect_timeout_s).cluster()
     ranges = standing(tree, cluster, [topic] if topic else ())
     opened: list[OpenTransaction] = []
     if any(ranges.values()):
@@ -72,7 +72,9 @@ def settle(
 
     tree = settings(config, bootstrap)
     with TransactionAdmin(tree.kafka) as transactions:
-        settlement = Settlement(tree, Admin(tree.kafka), transactions, topic, partition=partition)
+        settlement = Settlement(
+            tree, Admin(tree.kafka, tree.connect_timeout_s), transactions, topic, partition=partition
+        )
         _draw(settlement.opened)
         if not settlement.opened:
             inform(f"No transaction stands open in {topic}.")

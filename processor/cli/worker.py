@@ -1,4 +1,4 @@
-"""`sowstream worker` and `sowstream conflate`: run processors until they are stopped."""
+"""`sowstream worker`, `sowstream conflate` and `sowstream view`: run processors until they are stopped."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def worker(
     stop = stop_on_signal()
     tree = settings(config, bootstrap, state_dir)
     merged = [*tree.topics, *tree.processors]
-    _refuse_others(names, merged, {name: f"sowstream conflate {name}" for name in tree.conflated})
-    _run(tree, names or merged, processes, stop, section="topics")
+    refuse_others(names, merged, elsewhere(tree, "worker"))
+    run_pipelines(tree, names or merged, processes, stop, section="topics")
 
 
 def conflate(
@@ -50,11 +50,19 @@ def conflate(
     stop = stop_on_signal()
     tree = settings(config, bootstrap, state_dir)
     conflated = list(tree.conflated)
-    _refuse_others(names, conflated, {name: f"sowstream worker {name}" for name in (*tree.topics, *tree.processors)})
-    _run(tree, names or conflated, processes, stop, section="conflated")
+    refuse_others(names, conflated, elsewhere(tree, "conflate"))
+    run_pipelines(tree, names or conflated, processes, stop, section="conflated")
 
 
-def _refuse_others(names: list[str] | None, names_here: list[str], elsewhere: dict[str, str]) -> None:
+def elsewhere(tree: Config, here: str) -> dict[str, str]:
+    """Return the command that runs each topic which the command `here` does not run."""
+    commands = {"worker": (*tree.topics, *tree.processors), "conflate": tree.conflated, "view": tree.views}
+    return {
+        name: f"sowstream {command} {name}" for command, names in commands.items() if command != here for name in names
+    }
+
+
+def refuse_others(names: list[str] | None, names_here: list[str], elsewhere: dict[str, str]) -> None:
     """Reject a name that this command does not run, with the command that does.
 
     Raises:
@@ -70,11 +78,14 @@ def _refuse_others(names: list[str] | None, names_here: list[str], elsewhere: di
             raise ConfigurationError(unknown_name("topic", name, names_here))
 
 
-def _run(config: Config, names: list[str], processes: int, stop: threading.Event, *, section: str) -> None:
+def run_pipelines(config: Config, names: list[str], processes: int, stop: threading.Event, *, section: str) -> None:
+    """Run pipelines until they are stopped, and end with the exit code of the worker."""
     from processor.errors import ConfigurationError, SowstreamError  # noqa: PLC0415
     from processor.runtime.process.exit_report import report_end  # noqa: PLC0415
     from processor.runtime.process.worker import run_worker  # noqa: PLC0415
 
+    if not config.names_topics:
+        raise ConfigurationError(f"nothing to run: {config.no_topics}")
     if not names:
         raise ConfigurationError(f"nothing to run: the settings have no `{section}`; name another file with -c")
     try:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from processor.cli.acls import Grant, commands, grants
 from processor.config import Config
-from processor.hosting.pipeline import pipelines
+from processor.hosting.acls import Grant, commands, grants
+from processor.hosting.configured_pipelines import pipelines
 from tests.cli.conftest import Cli
 
-COLUMNS = ("WORKER", "CONFLATER", "PUBLISHER", "SUBSCRIBER", "DLQ", "SETTLER")
+COLUMNS = ("WORKER", "CONFLATER", "GATEWAY", "PUBLISHER", "SUBSCRIBER", "DLQ", "SETTLER")
 TABLE = Path(__file__).parents[2] / "deploy" / "README.md"
 
 
@@ -36,6 +36,22 @@ def test_the_table_has_the_same_rights():
             if operations:
                 granted.setdefault((grant.name, grant.who), set()).update(operations)
     assert granted == told
+
+
+def test_the_table_of_queues_has_the_same_rights():
+    """The rights on a queue's topics are those of the table of queues, by topic and role."""
+    config = Config(topics={"orders": {}}, queues={"to_ship": {"underlying": "orders"}})
+    told: dict[tuple[str, str], set[str]] = {}
+    for topic, cells in re.findall(r"^\| `(to_ship\.\w+)` \|(.*)\|$", TABLE.read_text(), re.MULTILINE):
+        for who, cell in zip(("WORKER", "CONSUMER", "DLQ", "SETTLER"), cells.split("|"), strict=True):
+            told[topic, who] = set(re.findall(r"Read|Write", cell))
+    granted: dict[tuple[str, str], set[str]] = {}
+    for grant in grants(config, pipelines(config, [])):
+        if grant.kind == "topic" and grant.name.startswith("to_ship."):
+            granted.setdefault((grant.name, grant.who), set()).update({*grant.operations} & {"Read", "Write"})
+    assert granted == told
+    groups = {grant.operations for grant in grants(config, []) if grant.kind == "group" and grant.who == "CONSUMER"}
+    assert groups == {("Read", "DescribeConfigs")}
 
 
 def test_only_its_worker_writes_to_a_conflated_topic():
@@ -92,7 +108,8 @@ def test_they_are_printed_without_a_broker(offline: Cli):
     done = offline("topics", "apply", "--acls")
     assert done.returncode == 0, done.stderr
     assert all(line.startswith("kafka-acls --bootstrap-server 127.0.0.1:1 --add ") for line in done.stdout.splitlines())
-    assert "Set WORKER, CONFLATER, PUBLISHER, SUBSCRIBER, DLQ and SETTLER" in done.stderr
+    roles = "WORKER, CONFLATER, VIEWER, GATEWAY, PUBLISHER, SUBSCRIBER, CONSUMER, DLQ and SETTLER"
+    assert f"Set {roles}" in done.stderr
 
 
 def test_a_prefix_is_granted_as_such_and_a_mapped_topic_by_its_name():

@@ -12,7 +12,7 @@ import yaml
 
 from processor.cli.main import run
 from processor.config import load
-from processor.hosting.pipeline import specs
+from processor.hosting.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from processor.kafka.producers.publisher import Publisher
 from processor.runtime.holding.holds import Hold
@@ -84,7 +84,8 @@ class Desk:
         def work() -> None:
             order = self.voice.orders(self.name).get(timeout=PATIENCE_S)
             obeyed.append(order)
-            self.voice.report(self.name, 0 if order.partition is None else order.partition, then)
+            outcome = None if then is None else then._replace(order_ms=order.at_ms)
+            self.voice.report(self.name, 0 if order.partition is None else order.partition, outcome)
 
         threading.Thread(target=work).start()
         return obeyed
@@ -113,7 +114,7 @@ def test_status_without_a_worker_shows_offsets_and_lag(desk: Desk):
     assert [desk.name, "0", "no worker", "5", "15", "", "", ""] in rows
     assert [desk.name, "1", "no worker", "-", "-", "", "", ""] in rows
     assert len(rows) == 4  # The conflated copy's partitions.
-    assert f"{desk.name}: no worker" in said
+    assert f"{desk.name}: no worker; `sowstream worker {desk.name}` starts one" in said
     assert "Nothing is held." in said
 
 
@@ -245,9 +246,10 @@ def test_a_skip_is_ordered_and_awaited(desk: Desk):
     desk.hold(0, 8)
 
     def work() -> None:
-        desk.voice.orders(desk.name).get(timeout=PATIENCE_S)
+        order = desk.voice.orders(desk.name).get(timeout=PATIENCE_S)
         desk.hold(0, 8, message="not yet")
-        desk.voice.report(desk.name, 0, Hold("unreadable_batch", "the next one", 10, 1, 0, time.monotonic()))
+        after = Hold("unreadable_batch", "the next one", 10, 1, 0, time.monotonic(), order.at_ms)
+        desk.voice.report(desk.name, 0, after)
 
     threading.Thread(target=work).start()
     code, data, _ = desk("resume", desk.name, "--partition", "0", "--skip", "9", "--yes")

@@ -1,0 +1,62 @@
+"""The time until a command does its work: modules that only others need are not imported."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
+
+CODE = """
+import json, sys
+from processor.cli.main import run
+code = run({arguments})
+print(json.dumps([code, [name for name in {slow} if name in sys.modules]]))
+"""
+SLOW = ("structlog", "rich.console", "lark", "jgo", "pyarrow", "pandas", "fastavro", "jinja2", "starlette")
+
+
+def imported_by(*arguments: str) -> tuple[int, list[str]]:
+    """Run a command in a process of its own, and return its exit code and the slow modules that it imported."""
+    code = CODE.format(arguments=list(arguments), slow=SLOW)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    exit_code, names = json.loads(done.stdout.splitlines()[-1])
+    return exit_code, names
+
+
+@pytest.mark.parametrize("arguments", [("--version",), ("check", "--schema")])
+def test_commands_without_kafka_import_no_slow_module(arguments: tuple[str, ...]):
+    """The command line itself imports neither the embedded broker nor the libraries of logs and tables."""
+    assert imported_by(*arguments) == (0, [])
+
+
+@pytest.mark.broker
+def test_readers_import_no_slow_module(cli: Cli, unique: str):
+    """`get` and `sow` import no library of logs, tables, filters or frames when the call needs none."""
+    assert cli("topics", "apply").returncode == 0
+    settings = str(cli.settings)
+    assert imported_by("get", unique, "7", "-c", settings) == (1, [])
+    assert imported_by("sow", unique, "-c", settings) == (0, [])
+
+
+def test_structlog_is_configured_when_it_is_imported_later():
+    """A module that imports structlog after logging was set up logs to stderr, as JSON, and not to stdout."""
+    code = (
+        "from processor.runtime.process.logging_setup import set_up_logging\n"
+        "import sys, logging\n"
+        "set_up_logging()\n"
+        "assert 'structlog' not in sys.modules\n"
+        "import structlog\n"
+        "structlog.stdlib.get_logger('sowstream.x').warning('late', a=1)\n"
+        "logging.getLogger('sowstream.y').warning('plain', extra={'b': 2})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == ""
+    late, plain = map(json.loads, done.stderr.splitlines())
+    assert (late["event"], late["a"], late["level"]) == ("late", 1, "warning")
+    assert (plain["event"], plain["b"]) == ("plain", 2)
