@@ -11,57 +11,91 @@ except ModuleNotFoundError as error:
     ) from error
 
 if TYPE_CHECKING:
+    from spark_integration.cutover.backfill import backfill
+    from spark_integration.cutover.handback import handback
+    from spark_integration.cutover.run_merge import run_merge
+    from spark_integration.cutover.takeover import takeover
     from spark_integration.lag import LagListener
     from spark_integration.merge.batch.files import history_of
     from spark_integration.merge.batch.handover import hand_over
     from spark_integration.merge.batch.merge_batch import merge_batch
+    from spark_integration.merge.batch.result import load_merged
+    from spark_integration.merge.streaming.merge_counts import MergeListener
     from spark_integration.merge.streaming.merge_stream import merge_stream
     from spark_integration.publishing.publish import delete_records, publish_deltas, publish_records
+    from spark_integration.reading.changes import read_changes, read_deltas, stream_changes
     from spark_integration.reading.read import read_sow
     from spark_integration.reading.schemas.schema import registry_schema, schema_file
     from spark_integration.reading.stream import stream_deltas, stream_sow
+    from spark_integration.reconciling.reconcile import reconcile
     from spark_integration.session import spark_session
     from spark_integration.source.data_source import register_source
     from spark_integration.tables.upsert import read_snapshot, upsert_to
+    from spark_integration.tables.versions import read_versions
+    from spark_integration.views.view_batch import view_batch
 
 _HOMES = {
     "LagListener": "lag",
+    "MergeListener": "merge.streaming.merge_counts",
+    "backfill": "cutover.backfill",
     "delete_records": "publishing.publish",
     "hand_over": "merge.batch.handover",
+    "handback": "cutover.handback",
     "history_of": "merge.batch.files",
+    "load_merged": "merge.batch.result",
     "merge_batch": "merge.batch.merge_batch",
     "merge_stream": "merge.streaming.merge_stream",
     "publish_deltas": "publishing.publish",
     "publish_records": "publishing.publish",
+    "read_changes": "reading.changes",
+    "read_deltas": "reading.changes",
     "read_snapshot": "tables.upsert",
     "read_sow": "reading.read",
+    "read_versions": "tables.versions",
+    "reconcile": "reconciling.reconcile",
     "register_source": "source.data_source",
     "registry_schema": "reading.schemas.schema",
+    "run_merge": "cutover.run_merge",
     "schema_file": "reading.schemas.schema",
     "spark_session": "session",
+    "stream_changes": "reading.changes",
     "stream_deltas": "reading.stream",
     "stream_sow": "reading.stream",
+    "takeover": "cutover.takeover",
     "upsert_to": "tables.upsert",
+    "view_batch": "views.view_batch",
 }
 
 __all__ = [
     "LagListener",
+    "MergeListener",
+    "backfill",
     "delete_records",
     "hand_over",
+    "handback",
     "history_of",
+    "load_merged",
     "merge_batch",
     "merge_stream",
     "publish_deltas",
     "publish_records",
+    "read_changes",
+    "read_deltas",
     "read_snapshot",
     "read_sow",
+    "read_versions",
+    "reconcile",
     "register_source",
     "registry_schema",
+    "run_merge",
     "schema_file",
     "spark_session",
+    "stream_changes",
     "stream_deltas",
     "stream_sow",
+    "takeover",
     "upsert_to",
+    "view_batch",
 ]
 
 

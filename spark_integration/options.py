@@ -8,6 +8,8 @@ from typing import Final, TypeAlias
 from processor.config.kafka_names import KafkaNames
 from processor.errors import ConfigurationError
 from processor.topics.family import Role
+from spark_integration.kafka_options import PREFIX, SERVERS, KafkaOptions, kafka_property
+from spark_integration.pyspark_private import is_kafka_shaded
 
 Options: TypeAlias = Mapping[str, str]
 """Options of Spark's Kafka source and sink; those that begin with `kafka.` are for the Kafka client."""
@@ -15,12 +17,7 @@ Options: TypeAlias = Mapping[str, str]
 TOPIC_PREFIX: Final = "topic_prefix"
 """Sowstream's own option: the prefix of the installation's Kafka names."""
 
-_SERVERS: Final = "kafka.bootstrap.servers"
-_LIBRDKAFKAS: Final = "bootstrap.servers"
-_KAFKA: Final = "kafka."
-_SECURED: Final = ("security.", "sasl.", "ssl.")
-_SHARED: Final = (_LIBRDKAFKAS, "security.protocol", "sasl.mechanism")
-"""Properties with the same name in Java's client, which Spark uses, and in librdkafka."""
+_SERVERS: Final = PREFIX + SERVERS
 
 _OURS_TO_READ: Final = {
     "subscribe": "the function's `topic` says what is read",
@@ -48,52 +45,39 @@ def prefix_of(options: Options | None) -> str | None:
     return next((text for name, text in (options or {}).items() if name.lower() == TOPIC_PREFIX), None)
 
 
-def with_servers(options: Options | None, kafka: Mapping[str, str]) -> Options:
-    """Add the servers of the settings to options without servers.
+def with_connection(options: Options | None, kafka: Mapping[str, str]) -> Options:
+    """Translate the Kafka settings among options to Java's names, and add those of the settings that they lack.
 
     Args:
-        options: the caller's options.
-        kafka: librdkafka properties of the settings.
+        options: the caller's options; those for Kafka may have Java's or librdkafka's names, see `KafkaOptions`.
+        kafka: librdkafka properties of the settings: servers, TLS and SASL are taken.
 
     Raises:
-        ConfigurationError: the settings have credentials, in librdkafka properties that Java's client does not know.
+        ConfigurationError: a setting has no counterpart in Java.
     """
-    own = dict(options or {})
-    if _SERVERS in map(str.lower, own) or _LIBRDKAFKAS not in kafka:
-        return own
-    if secured := [name for name in kafka if name.startswith(_SECURED)]:
-        raise ConfigurationError(
-            f"the settings say {secured[0]!r} to librdkafka, and Spark's Kafka client is Java's, with other names; "
-            f"give options={{{_SERVERS!r}: ..., 'kafka.security.protocol': ...}} and the others of TLS and SASL"
-        )
-    return {**own, _SERVERS: kafka[_LIBRDKAFKAS]}
+    own = {name: text for name, text in (options or {}).items() if kafka_property(name) is None}
+    java = KafkaOptions.of(options, kafka).java(shaded=is_kafka_shaded())
+    return own | {PREFIX + name: text for name, text in java.items()}
 
 
 def client_properties(kafka: Mapping[str, str], options: Options | None) -> dict[str, str]:
-    """Build librdkafka properties for this process from the settings, and from Spark's options where they lack one.
+    """Build librdkafka properties for this process from the settings, and from the options that a connection needs.
 
     Args:
-        kafka: librdkafka properties of the settings.
-        options: options of Spark's Kafka source; only properties that Java's client and librdkafka share are used.
+        kafka: librdkafka properties of the settings; all of them are used.
+        options: options of Spark's Kafka source, which have priority, see `KafkaOptions`.
 
     Raises:
-        ConfigurationError: neither has the servers, or only the options have credentials, as properties of Java.
+        Untranslatable: the options have credentials for Java only, and the settings have none.
+        ConfigurationError: neither has the servers.
     """
-    own = {name.lower().removeprefix(_KAFKA): value for name, value in (options or {}).items()}
-    properties = {name: own[name] for name in _SHARED if name in own} | dict(kafka)
-    if not properties.get(_LIBRDKAFKAS):
+    given = KafkaOptions.of(options, kafka)
+    if not given.has_servers:
         raise ConfigurationError(
             f"nothing says where Kafka is: options={{{_SERVERS!r}: 'localhost:9092'}}, and a section `kafka` in the "
             "settings where it asks for credentials"
         )
-    if (secured := [name for name in own if name.startswith(_SECURED) and name not in _SHARED]) and not any(
-        name.startswith(_SECURED) for name in kafka
-    ):
-        raise ConfigurationError(
-            f"option '{_KAFKA}{secured[0]}' is for Java's Kafka client, and the driver asks Kafka by librdkafka, which "
-            "has other names: give the same in a section `kafka` of the settings"
-        )
-    return properties
+    return given.librdkafka()
 
 
 def source_options(topic: str, role: Role, options: Options | None, names: KafkaNames | None = None) -> dict[str, str]:
@@ -139,18 +123,17 @@ def sink_options(topic: str, role: Role, options: Options | None, names: KafkaNa
 
 
 def _checked(options: Options | None, ours: Mapping[str, str]) -> dict[str, str]:
-    own = dict(options or {})
     # Spark reads the names of options without regard to case.
-    names = {name.lower(): name for name in own}
-    if not own.get(names.get(_SERVERS, "")):
-        hint = f"; {names['bootstrap.servers']!r} needs the prefix `kafka.`" if "bootstrap.servers" in names else ""
-        raise ConfigurationError(
-            f"no option {_SERVERS!r}{hint}: say where Kafka is, options={{{_SERVERS!r}: 'localhost:9092'}}"
-        )
+    names = {name.lower(): name for name in options or {}}
     for name, reason in ours.items():
         if name in names:
             raise ConfigurationError(f"option {names[name]!r} cannot be given: {reason}; leave it out")
-    return {name: text for name, text in own.items() if name.lower() != TOPIC_PREFIX}
+    checked = with_connection(options, {})
+    if not checked.get(_SERVERS):
+        raise ConfigurationError(
+            f"no option {_SERVERS!r}: say where Kafka is, options={{{_SERVERS!r}: 'localhost:9092'}}"
+        )
+    return {name: text for name, text in checked.items() if name.lower() != TOPIC_PREFIX}
 
 
 def _kafka_topic(family: str, role: Role, options: Options | None, names: KafkaNames | None) -> str:

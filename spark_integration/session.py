@@ -1,9 +1,11 @@
-"""A local Spark session that can talk to Kafka: for examples, notebooks and tests."""
+"""Starts a Spark session that can talk to Kafka, on the master that the user names."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -13,64 +15,148 @@ from pyspark.sql import SparkSession
 from processor.errors import ConfigurationError
 from processor.tools.broker.directories import cache_dir
 from spark_integration.java import require_java
+from spark_integration.pyspark_private import has_class, running_jvm, start_jvm
 from spark_integration.source.data_source import register_source
 
-_CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13"
+_ARTIFACT: Final = "spark-sql-kafka-0-10"
+_CONNECTOR: Final = f"org.apache.spark:{_ARTIFACT}_2.13"
+_CONNECTOR_CLASS: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_DAEMON: Final = "spark.python.daemon.module"
+_STATE_STORE: Final = "spark.sql.streaming.stateStore.providerClass"
+_SCHEDULER: Final = "spark.scheduler.mode"
+_POOLS: Final = "spark.scheduler.allocation.file"
 _PACKAGES: Final = "spark.jars.packages"
+_CLASS_PATHS: Final = ("spark.jars", "spark.driver.extraClassPath")
+_REMOTE: Final = "spark.remote"
+_THIS_MACHINE: Final = re.compile(r"local(\[.*\])?")
+_ADDRESSES: Final = ("spark.driver.host", "spark.driver.bindAddress")
+_ADDRESSES_OF_ENVIRONMENT: Final = ("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME")
 
 
 def spark_session(app_name: str, **conf: str) -> SparkSession:
-    """Start Spark in this process with the Kafka connector of its own version, or return the existing session.
+    """Start Spark with the Kafka connector of its own version, or return the existing session.
 
-    The session also knows the format `sow`.
+    The session also knows the format `sow`. The master is the one that `conf`, `spark-submit`, `PYSPARK_SUBMIT_ARGS`,
+    the environment or `spark-defaults.conf` names, else all cores of this machine. With `spark.remote`, or the variable
+    `SPARK_REMOTE`, it is a session of Spark Connect.
 
     The first start downloads the connector from the central Maven repository to `ivy` in Sowstream's cache directory.
+    Nothing is downloaded where its jars are on the class path already, nor under `spark-submit`, which takes
+    `--packages`.
 
     Args:
         app_name: shown in Spark's logs and pages.
-        conf: Spark settings, `**{"spark.sql.shuffle.partitions": "2"}`; they override the defaults. Packages are
+        conf: Spark settings, `**{"spark.sql.shuffle.partitions": "2"}`; they override all others. Packages are
             added to the connector; a connector among them replaces it.
 
     Raises:
-        ConfigurationError: there is no Java that Spark runs on, or the existing session has no connector.
+        ConfigurationError: there is no Java that Spark runs on, or Spark was started without the connector.
     """
-    _refuse_session_without_connector()
-    require_java()
-    # Spark starts its Python workers by this name; the default is the first `python3` on the path.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(app_name)
-    for name, value in (_defaults() | conf | {_PACKAGES: _packages(conf.get(_PACKAGES, ""))}).items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    remote = conf.get(_REMOTE, os.environ.get("SPARK_REMOTE"))
+    session = _classic(app_name, conf) if remote is None else _remote(app_name, conf | {_REMOTE: remote})
     register_source(session)
     return session
 
 
-def _defaults() -> dict[str, str]:
-    return {
-        "spark.master": "local[*]",
-        # A local session needs no other interface, and no host name that resolves.
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+def _classic(app_name: str, conf: dict[str, str]) -> SparkSession:
+    is_submitted = running_jvm() is None and "PYSPARK_GATEWAY_PORT" in os.environ
+    if running_jvm() is None and not is_submitted:
+        require_java()
+        # Spark starts its Python workers by this name; the default is the first `python3` on the path.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        conf = _with_connector(conf)
+    named = start_jvm(conf) | conf
+    if is_submitted and _is_this_machine(named):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if not has_class(running_jvm(), _CONNECTOR_CLASS):
+        raise ConfigurationError(
+            "Spark was started without its Kafka connector, and cannot add it later; start it with "
+            f"--packages {_connector()} among the arguments of spark-submit, or put the connector's jars on its class "
+            f"path. In a notebook, restart the kernel, or set {_PACKAGES} where the session begins"
+        )
+    builder = SparkSession.builder.appName(app_name)
+    for name, value in (_defaults(named) | conf).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _remote(app_name: str, conf: dict[str, str]) -> SparkSession:
+    """A session of Spark Connect; a server of its own is started where the address is a master such as `local[2]`."""
+    if conf[_REMOTE].startswith("local"):
+        require_java()
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        conf = {_STATE_STORE: _ROCKSDB} | _with_connector(conf)
+    builder = SparkSession.builder.appName(app_name)
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _is_this_machine(named: Mapping[str, str]) -> bool:
+    return _THIS_MACHINE.fullmatch(named.get("spark.master", "")) is not None
+
+
+def _defaults(named: Mapping[str, str]) -> dict[str, str]:
+    """The settings that nothing else names."""
+    # The default keeps all state in memory, and cannot keep that of `merge_stream` at all.
+    defaults = {} if _STATE_STORE in named else {_STATE_STORE: _ROCKSDB}
+    if _is_this_machine(named) and _DAEMON not in named:
+        # Python workers begin with the modules of a merge imported. Executors elsewhere may lack this package.
+        defaults[_DAEMON] = "spark_integration.python_daemon"
+    if _SCHEDULER not in named:
+        # Jobs without a pool still run in the order of arrival; those of a pipeline share the cores. Without a file
+        # of pools Spark warns that they will not.
+        pools = {} if _POOLS in named else {_POOLS: Path(__file__).with_name("fairscheduler.xml").as_uri()}
+        defaults |= {_SCHEDULER: "FAIR"} | pools
+    has_address = any(name in named for name in _ADDRESSES) or any(map(os.environ.get, _ADDRESSES_OF_ENVIRONMENT))
+    if _is_this_machine(named) and not has_address:
+        # One process needs no other interface, and no host name that resolves. Executors elsewhere could not reach it.
+        defaults |= dict.fromkeys(_ADDRESSES, "127.0.0.1")
+    return defaults
+
+
+def _with_connector(conf: dict[str, str]) -> dict[str, str]:
+    """Add the connector to the packages, unless its jars are on the class path of the Spark that will start."""
+    named = _spark_defaults() | conf
+    if _is_on_class_path(named):
+        return dict(conf)
+    packages = [name for name in named.get(_PACKAGES, "").split(",") if name]
+    if not any(_ARTIFACT in name for name in packages):
+        packages.insert(0, _connector())
+    ivy = {
         "spark.jars.ivy": str(cache_dir() / "ivy"),
         "spark.jars.ivySettings": str(Path(__file__).with_name("ivysettings.xml")),
-        # The default keeps all state in memory, and cannot keep that of `merge_stream` at all.
-        "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
     }
+    own_ivy = {name: value for name, value in ivy.items() if name not in named}
+    return own_ivy | dict(conf) | {_PACKAGES: ",".join(packages)}
 
 
-def _packages(given: str) -> str:
-    names = [name for name in given.split(",") if name]
-    if not any("spark-sql-kafka-0-10" in name for name in names):
-        names.insert(0, f"{_CONNECTOR}:{pyspark.__version__}")
-    return ",".join(names)
+def _connector() -> str:
+    return f"{_CONNECTOR}:{pyspark.__version__}"
 
 
-def _refuse_session_without_connector() -> None:
-    session = SparkSession.getActiveSession()
-    if session is not None and "spark-sql-kafka-0-10" not in (session.sparkContext.getConf().get(_PACKAGES) or ""):
-        raise ConfigurationError(
-            "this process has a Spark session without the Kafka connector, and Spark cannot add it later; "
-            f"stop that session first, or start it with {_PACKAGES}={_packages('')}"
-        )
+def _is_on_class_path(named: Mapping[str, str]) -> bool:
+    """True if a jar of the connector is among Spark's own, or named in its settings or in `PYSPARK_SUBMIT_ARGS`."""
+    entries = [entry for name in _CLASS_PATHS for entry in re.split("[:,]", named.get(name, "")) if entry]
+    folders = [_spark_home() / "jars", *(Path(entry.removesuffix("*")) for entry in entries if entry.endswith("*"))]
+    return (
+        _ARTIFACT in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+        or any(_ARTIFACT in entry for entry in entries)
+        or any(any(folder.glob(f"{_ARTIFACT}_*.jar")) for folder in folders)
+    )
+
+
+def _spark_home() -> Path:
+    return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+
+
+def _spark_defaults() -> dict[str, str]:
+    """The settings of `spark-defaults.conf`, each a name and a value, with blanks, `=` or `:` between them."""
+    file = Path(os.environ.get("SPARK_CONF_DIR") or _spark_home() / "conf") / "spark-defaults.conf"
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return {}
+    pairs = (re.match(r"\s*(spark\.[^\s=:]+)[\s=:]+(.*?)\s*$", line) for line in lines)
+    return {pair[1]: pair[2] for pair in pairs if pair}

@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Final, TypeAlias
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from processor.codec import Codec, codec_options, load_codec
-from processor.config import Config, TopicConfig, load
 from processor.config.kafka_names import KafkaNames
-from processor.config.suggestions import explain
 from processor.errors import ConfigurationError
+from spark_integration.kafka_options import environment_section
 from spark_integration.options import TOPIC_PREFIX, Options, prefix_of
+from spark_integration.topic_values import TopicValues
 
-Settings: TypeAlias = str | Path | Config | Mapping[str, Any] | None
+if TYPE_CHECKING:
+    from processor.config import Config, TopicConfig
+
+Settings: TypeAlias = "str | Path | Config | Mapping[str, Any] | None"
 """A settings file, a loaded `Config`, one topic's settings as a mapping, or None for a topic of plain JSON.
 
-A mapping has the keys below `topics.<name>` of a file, and optionally `schema_registry`, `application_id` and
-`topic_prefix`.
+A mapping has the keys below `topics.<name>` of a file, and optionally `kafka`, `schema_registry`, `application_id` and
+`topic_prefix`. As with a file, variables `SOWSTREAM_KAFKA__<PROPERTY>` replace properties of `kafka`.
 """
 
-_BESIDE: Final = ("schema_registry", "application_id", "topic_prefix")
+_BESIDE: Final = ("kafka", "schema_registry", "application_id", "topic_prefix")
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """The settings of one topic; pickled for the executors."""
+    """The settings of one topic; pickled for the executors, as plain values."""
 
     name: str
     """The family's name."""
     topic: TopicConfig
-    """The settings of its records."""
+    """The settings of its records; on an executor `TopicValues`, which have the same attributes."""
     registry: Mapping[str, str]
     """Settings of the schema registry's client; empty without a registry."""
     kafka: Mapping[str, str]
@@ -46,6 +47,8 @@ class TopicSettings:
     """The requested topic: `name`, or a copy of it."""
     names: KafkaNames
     """The Kafka names of all families."""
+    queues: tuple[str, ...] = ()
+    """The queues over the topic, which workers fill."""
 
     def kafka_topic(self, role: str) -> str:
         """The Kafka name of a topic of the requested family."""
@@ -55,6 +58,11 @@ class TopicSettings:
     def group_prefix(self) -> str:
         """The prefix of the workers' consumer groups, without the dot after it."""
         return f"{self.names.prefix}{self.application_id}"
+
+    def __reduce__(self) -> tuple[type[TopicSettings], tuple[Any, ...]]:
+        """Pickle plain values: a Python process on an executor imports neither pydantic nor the tree of settings."""
+        values = tuple(getattr(self, field.name) for field in fields(self))
+        return TopicSettings, (values[0], TopicValues.of(self.topic), *values[2:])
 
     def codec(self, *, reads_only: bool = False) -> Codec:
         """Create the codec of the topic's message type.
@@ -66,19 +74,17 @@ class TopicSettings:
             ConfigurationError: the message type is not installed, or its schema cannot be used.
             Stop: the registry does not answer.
         """
-        topic, schema_config = self.topic, self.topic.message_schema
-        if (
-            self.schema_text is None
-            or schema_config is None
-            or schema_config.file is None
-            or schema_config.file.exists()
-        ):
+        topic = TopicValues.of(self.topic)
+        schema = topic.message_schema
+        if self.schema_text is None or schema is None or schema.file is None or schema.file.exists():
             return self._codec(topic, reads_only=reads_only)
-        here = schema_config.model_copy(update={"file": None, "text": self.schema_text})
-        return self._codec(topic.model_copy(update={"message_schema": here}), reads_only=reads_only)
+        here = replace(schema, file=None, text=self.schema_text)
+        return self._codec(replace(topic, message_schema=here), reads_only=reads_only)
 
-    def _codec(self, topic: TopicConfig, *, reads_only: bool) -> Codec:
-        options = codec_options(topic, name=self.name, registry=self.registry, reads_only=reads_only, names=self.names)
+    def _codec(self, topic: TopicValues, *, reads_only: bool) -> Codec:
+        options = codec_options(
+            cast("TopicConfig", topic), name=self.name, registry=self.registry, reads_only=reads_only, names=self.names
+        )
         return load_codec(topic.message_type, options)
 
 
@@ -110,15 +116,22 @@ def topic_settings(
 
 
 def _settings(topic: str, config: Settings) -> TopicSettings:
+    from pydantic import ValidationError  # noqa: PLC0415 - on the driver only, as all of these
+
+    from processor.config import Config, TopicConfig, load  # noqa: PLC0415
+    from processor.config.suggestions import explain  # noqa: PLC0415
+
     if isinstance(config, str | Path):
         config = load(Path(config))
     if isinstance(config, Config):
         made = _made(
             config.root(topic), config.topic(topic), config.schema_registry, config.kafka, config.application_id
         )
-        return replace(made, family=topic, names=config.kafka_names)
+        queues = tuple(name for name, _ in config.queues_over(made.name))
+        return replace(made, family=topic, names=config.kafka_names, queues=queues)
     mapping = dict(config or {})
-    registry, application_id, prefix = (mapping.pop(name, None) for name in _BESIDE)
+    kafka, registry, application_id, prefix = (mapping.pop(name, None) for name in _BESIDE)
+    kafka = {name: str(value) for name, value in (kafka or {}).items()} | environment_section()
     try:
         settings = TopicConfig(**mapping)
     except ValidationError as error:
@@ -130,7 +143,7 @@ def _settings(topic: str, config: Settings) -> TopicSettings:
         names.check([topic])
     except ValueError as error:
         raise ConfigurationError(f"config of {topic!r}: {error}") from None
-    return replace(_made(topic, settings, registry or {}, {}, application_id or "sowstream"), names=names)
+    return replace(_made(topic, settings, registry or {}, kafka, application_id or "sowstream"), names=names)
 
 
 def _made(

@@ -1,7 +1,7 @@
 """Counts the updates per key and minute of a delta topic while they arrive.
 
-A row of `stream_deltas` is one update; its `timestamp` is the time at which the worker merged it, so that a
-watermark closes a minute soon after its end and Spark drops its state. Column `empty` marks touches, which change
+A row of `stream_deltas` is one update; its `_sow.timestamp` is the time at which the worker merged it, so that a
+watermark closes a minute soon after its end and Spark drops its state. `_sow.empty` marks touches, which change
 nothing. ::
 
     python -m spark_integration.examples.change_rate --bootstrap localhost:9092 --topic orders --checkpoint /tmp/rate
@@ -28,7 +28,8 @@ def change_rate(deltas: DataFrame, every: str = "1 minute", late: str = "10 seco
         late: for how long after its end a window accepts deltas of other partitions.
     """
     counted = (
-        deltas.withWatermark("timestamp", late)
+        deltas.select("_sow.*")
+        .withWatermark("timestamp", late)
         .groupBy(F.window("timestamp", every), "sow_key")
         .agg(
             F.count_if(~F.col("empty")).alias("changes"),

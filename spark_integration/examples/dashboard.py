@@ -42,7 +42,7 @@ def figures(orders: DataFrame) -> DataFrame:
             F.count("*").alias("orders"),
             F.count_if(F.col("state") == "new").alias("waiting"),
             F.sum("balance").alias("balance"),
-            F.max("timestamp").alias("updated"),
+            F.max("_sow.timestamp").alias("updated"),
         )
         .orderBy("customer")
     )

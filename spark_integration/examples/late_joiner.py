@@ -17,7 +17,7 @@ from collections import defaultdict
 from pyspark.sql import Row, SparkSession
 
 from processor.merge.apply import apply_delta
-from spark_integration import read_sow, spark_session, stream_deltas
+from spark_integration import read_deltas, read_sow, spark_session
 from spark_integration.options import Options
 
 Snapshot = dict[str, tuple[int, str]]
@@ -26,16 +26,15 @@ Snapshot = dict[str, tuple[int, str]]
 
 def snapshot(spark: SparkSession, topic: str, options: Options) -> Snapshot:
     """The current version and record of each key."""
-    rows = read_sow(spark, topic, options=options).select("sow_key", "version", "value").collect()
+    rows = read_sow(spark, topic, options=options).select("_sow.sow_key", "_sow.version", "value").collect()
     return {row["sow_key"]: (row["version"], row["value"]) for row in rows}
 
 
 def deltas(spark: SparkSession, topic: str, options: Options) -> dict[str, list[Row]]:
     """The deltas published until now, by key, in the order of the topic."""
-    stream = stream_deltas(spark, topic, options={**options, "startingOffsets": "earliest"})
-    stream.writeStream.format("memory").queryName("deltas").trigger(availableNow=True).start().awaitTermination()
+    rows = read_deltas(spark, topic, options=options).select("value", "_sow.*").orderBy("partition", "offset")
     by_key: dict[str, list[Row]] = defaultdict(list)
-    for row in spark.table("deltas").orderBy("partition", "offset").collect():
+    for row in rows.collect():
         by_key[row["sow_key"]].append(row)
     return by_key
 

@@ -1,8 +1,8 @@
 """Copies a topic to another one: each delta is published again as the same delta, so that nothing is lost or added.
 
-`mask="changed"` publishes the fields that each delta carried, nulls included; `removed` names the removed fields; a
-delete stays a delete. The offset orders the deltas of one batch. Workers of the copy drop the records that Spark writes
-twice, as long as the checkpoint is kept: with it, Spark repeats the same records. ::
+`mask="_sow.changed"` publishes the fields that each delta carried, nulls included; `_sow.removed` names the removed
+fields; a delete stays a delete. The offset orders the deltas of one batch. Workers of the copy drop the records that
+Spark writes twice, as long as the checkpoint is kept: with it, Spark repeats the same records. ::
 
     python -m spark_integration.examples.mirror --bootstrap localhost:9092 --topic orders --copy orders_copy \
         --schema "id LONG, customer STRUCT<name: STRING>, balance DOUBLE" --checkpoint /tmp/mirror
@@ -30,10 +30,10 @@ def mirror(deltas: DataFrame, copy: str, options: Options) -> DataStreamWriter:
         copy: the name of the target family; its key is `/id`, and its null policy `set`.
         options: of Spark's Kafka sink.
     """
-    rows = deltas.withColumn("is_gone", F.col("kind").isin("delete", "expire"))
+    rows = deltas.withColumn("is_gone", F.col("_sow.kind").isin("delete", "expire"))
     writer = publish_deltas(
-        rows, copy, key=["id"], options=options, mask="changed", removed="removed", deleted="is_gone",
-        order_by=["partition", "offset"],
+        rows, copy, key=["id"], options=options, mask="_sow.changed", removed="_sow.removed", deleted="is_gone",
+        order_by=["_sow.partition", "_sow.offset"],
     )  # fmt: skip
     assert writer is not None, "a stream has a writer"
     return writer

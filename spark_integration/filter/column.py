@@ -15,7 +15,7 @@ from processor.filter import compile_filter
 from processor.filter.functions import BUILT_IN
 from processor.filter.syntax_tree import And, Call, Node, children
 from spark_integration.filter.evaluate import evaluated
-from spark_integration.filter.resolved_path import Source
+from spark_integration.filter.resolved_path import RowColumns
 from spark_integration.filter.spelling import spelled
 from spark_integration.filter.translate import Truth, translate
 
@@ -39,7 +39,7 @@ def filter_column(text: str, schema: StructType | None, *, record: Column | None
     Args:
         text: the filter.
         schema: the fields of `record`; without it the processor evaluates the complete filter.
-        record: the record as a struct of that schema, which Spark made of `value`, mode FAILFAST.
+        record: the record as a struct of that schema, which Spark made of `value`; a misfit fails the query.
         value: the record as JSON text; null is a record without fields.
 
     Raises:
@@ -49,7 +49,7 @@ def filter_column(text: str, schema: StructType | None, *, record: Column | None
     pushed, rest = _split(text, schema if record is not None else None)
     verdicts = []
     if pushed:
-        verdicts.append(_in_jvm(pushed, Source(F.lit(None) if record is None else record, value)))
+        verdicts.append(_in_jvm(pushed, RowColumns(F.lit(None) if record is None else record, value)))
     if rest:
         verdicts.append(evaluated(text, _all(rest), value))
     return reduce(and_, verdicts)
@@ -81,7 +81,7 @@ def _split(text: str, schema: StructType | None) -> tuple[list[tuple[Node, Truth
     return pushed, rest
 
 
-def _in_jvm(pushed: list[tuple[Node, Truth]], source: Source) -> Column:
+def _in_jvm(pushed: list[tuple[Node, Truth]], source: RowColumns) -> Column:
     def matches(record: Column) -> Column:
         here = source._replace(record=record)
         return reduce(and_, [truth(here) for _, truth in pushed])

@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 from processor.filter.compare import OPERATORS
 from processor.filter.syntax_tree import Comparison, Scalar
 from processor.filter.value import number
-from spark_integration.filter.resolved_path import Check, ResolvedPath, Source
+from spark_integration.filter.resolved_path import Check, ResolvedPath, RowColumns
 
 _LARGEST: Final[dict[type[DataType], int]] = {
     BooleanType: 1,
@@ -92,7 +92,7 @@ def compare_whole(name: Comparison, found: Column, exact: Decimal, kind: DataTyp
 def _comparing_whole(name: Comparison, exact: Decimal, kind: DataType) -> Check:
     largest = _LARGEST[type(kind)]
 
-    def check(found: Column, source: Source) -> Column:  # noqa: ARG001
+    def check(found: Column, source: RowColumns) -> Column:  # noqa: ARG001
         whole = found.cast("int") if isinstance(kind, BooleanType) else found
         return compare_whole(name, whole, exact, IntegerType() if isinstance(kind, BooleanType) else kind, largest)
 
@@ -109,7 +109,7 @@ def _comparing_double(name: Comparison, exact: Decimal, names: tuple[str, ...]) 
         "tell what it is: correct the schema, or filter without it"
     )
 
-    def check(found: Column, source: Source) -> Column:
+    def check(found: Column, source: RowColumns) -> Column:
         # Spark makes infinity of a number beyond doubles, and of the text 'Infinity' as well.
         is_strange = F.isnan(found) | (F.abs(found) == math.inf)
         return (
@@ -129,7 +129,7 @@ def _comparing_decimal(name: Comparison, exact: Decimal, kind: DecimalType, name
     if max(abs(low), abs(high)) >= Decimal(10) ** (kind.precision - kind.scale) or as_written is None:
         return None
 
-    def check(found: Column, source: Source) -> Column:
+    def check(found: Column, source: RowColumns) -> Column:
         below, above = F.lit(low).cast(kind), F.lit(high).cast(kind)
         is_near = (found == below) | (found == above)
         return F.when(is_near, as_written(source)).otherwise(compared(name, found, below))
@@ -137,7 +137,7 @@ def _comparing_decimal(name: Comparison, exact: Decimal, kind: DecimalType, name
     return check
 
 
-def _as_written(name: Comparison, exact: Decimal, names: tuple[str, ...]) -> Callable[[Source], Column] | None:
+def _as_written(name: Comparison, exact: Decimal, names: tuple[str, ...]) -> Callable[[RowColumns], Column] | None:
     """Compare with all digits of the record; None where Spark's longest decimal has too few."""
     whole_digits = max(exact.adjusted() + 1, 1)
     scale = _DIGITS - whole_digits - 1
@@ -151,7 +151,7 @@ def _as_written(name: Comparison, exact: Decimal, names: tuple[str, ...]) -> Cal
         f"a record's number at /{'/'.join(names)} has more digits than Spark can compare: filter without the schema"
     )
 
-    def compare(source: Source) -> Column:
+    def compare(source: RowColumns) -> Column:
         found = F.from_json(source.value, kind)  # type: ignore[arg-type]
         for member in names:
             found = found.getField(member)

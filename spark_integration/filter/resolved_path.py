@@ -20,7 +20,7 @@ Step: TypeAlias = str | int
 """One step down from a value: a member's name, an element's number, or `ELEMENTS`; no member may be called so."""
 
 
-class Source(NamedTuple):
+class RowColumns(NamedTuple):
     """One record, in both of its forms."""
 
     record: Column
@@ -29,7 +29,7 @@ class Source(NamedTuple):
     """As JSON text, for details that the struct has lost."""
 
 
-Check: TypeAlias = Callable[[Column, Source], Column]
+Check: TypeAlias = Callable[[Column, RowColumns], Column]
 """A test of a scalar: true, false, or null where there is none."""
 
 
@@ -47,7 +47,7 @@ class ResolvedPath:
 
     @property
     def is_single(self) -> bool:
-        """Whether the path leads to one value, through no array."""
+        """True if the path leads to one value, through no array."""
         return all(step != ELEMENTS for step, _ in self.steps)
 
     @property
@@ -56,18 +56,18 @@ class ResolvedPath:
         names = tuple(step for step, _ in self.steps if isinstance(step, str) and step != ELEMENTS)
         return names if len(names) == len(self.steps) else None
 
-    def single(self, source: Source) -> Column:
+    def single(self, source: RowColumns) -> Column:
         """The value of a single path, null where a record has none."""
         column = source.record
         for step, _ in self.steps:
             column = F.get(column, step) if isinstance(step, int) else column.getField(step)
         return column
 
-    def any(self, check: Check, source: Source) -> Column:
-        """Whether a check is true of any value at the path, true or false."""
+    def any(self, check: Check, source: RowColumns) -> Column:
+        """Return whether a check is true of any value at the path, true or false."""
         return self._any(source.record, 0, check, source)
 
-    def _any(self, column: Column, at: int, check: Check, source: Source) -> Column:
+    def _any(self, column: Column, at: int, check: Check, source: RowColumns) -> Column:
         if at == len(self.steps):
             return F.coalesce(check(column, source), F.lit(False))
         step, _ = self.steps[at]

@@ -18,6 +18,7 @@ from processor.filter.syntax_tree import (
     IsNan,
     IsNull,
     Like,
+    Missing,
     Negative,
     Node,
     Not,
@@ -32,6 +33,8 @@ def spelled(node: Node) -> str:
     match node:
         case Constant():
             return _scalar(node.value)
+        case Missing():
+            return "MISSING"
         case Path():
             return "".join(f"[{part}]" if isinstance(part, int) else f"/{_step(part)}" for part in node.parts)
         case And() | Or():

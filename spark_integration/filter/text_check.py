@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
-from spark_integration.filter.resolved_path import ELEMENTS, Check, ResolvedPath, Source, Step
+from spark_integration.filter.resolved_path import ELEMENTS, Check, ResolvedPath, RowColumns, Step
 
 _NO_TEXT: Final = r"\A(?:[\[{]|-?[0-9]|(?:true|false)\z)"
 """Matches the beginning of values that may be the JSON of another type than a text."""
@@ -16,7 +16,7 @@ _UNQUOTABLE: Final = frozenset("'\"\\[]")
 
 
 def can_be_checked(place: ResolvedPath) -> bool:
-    """Whether a JSON path of Spark can address the path."""
+    """Return whether a JSON path of Spark can address the path."""
     return all(isinstance(step, int) or step == ELEMENTS or _UNQUOTABLE.isdisjoint(step) for step, _ in place.steps)
 
 
@@ -32,7 +32,7 @@ def of_texts(place: ResolvedPath, check: Check) -> Check:
         "correct the schema, or filter without it"
     )
 
-    def checked(text: Column, source: Source) -> Column:
+    def checked(text: Column, source: RowColumns) -> Column:
         are_texts = _are_texts(F.try_parse_json(source.value), steps)
         is_text = F.when(text.rlike(_NO_TEXT) & ~are_texts, F.raise_error(problem).cast("boolean")).otherwise(
             F.lit(True)
@@ -43,7 +43,7 @@ def of_texts(place: ResolvedPath, check: Check) -> Check:
 
 
 def _are_texts(variant: Column, steps: list[Step]) -> Column:
-    """Whether every value at the path is a text or null."""
+    """Return whether every value at the path is a text or null."""
     if not steps:
         return F.coalesce(F.schema_of_variant(variant), F.lit("VOID")).isin("STRING", "VOID")
     step, *rest = steps

@@ -37,11 +37,11 @@ from processor.filter.syntax_tree import (
 from processor.filter.syntax_tree import Comparison as Name
 from spark_integration.filter.number_check import NUMBERS, WHOLE, compared, comparing
 from spark_integration.filter.pattern import searching
-from spark_integration.filter.resolved_path import Check, ResolvedPath, Source, resolve_path
+from spark_integration.filter.resolved_path import Check, ResolvedPath, RowColumns, resolve_path
 from spark_integration.filter.text_check import can_be_checked, of_texts
 from spark_integration.filter.whole_numbers import compare_numbers
 
-Truth: TypeAlias = Callable[[Source], Column]
+Truth: TypeAlias = Callable[[RowColumns], Column]
 """A part of a filter as a truth value of a record: true, false, or null."""
 
 _CHOICES_MAX: Final = 200
@@ -74,7 +74,7 @@ def translate(node: Node, schema: StructType) -> Truth | None:
 
 
 def _is_constant(node: Node) -> bool:
-    """Whether a node has the same value for every record and at any time."""
+    """Return whether a node has the same value for every record and at any time."""
     return not isinstance(node, Path | Call) and all(map(_is_constant, children(node)))
 
 
@@ -117,8 +117,8 @@ def _compare_texts(name: Name, left: Node, right: Node, schema: StructType) -> T
     if one is None or other is None or not (_is_text(one) and _is_text(other) and other.is_single):
         return None
 
-    def with_text(text: Column, source: Source) -> Column:
-        def with_other(found: Column, source: Source) -> Column:  # noqa: ARG001
+    def with_text(text: Column, source: RowColumns) -> Column:
+        def with_other(found: Column, source: RowColumns) -> Column:  # noqa: ARG001
             return compared(name, text, found)
 
         return other.any(of_texts(other, with_other), source)
@@ -191,7 +191,7 @@ def _comparing(name: Name, constant: Scalar, place: ResolvedPath) -> Check | Non
 
 
 def _is_text(place: ResolvedPath) -> bool:
-    """Whether a path leads to texts that are compared by their characters, not by another collation."""
+    """Return whether a path leads to texts that are compared by their characters, not by another collation."""
     return type(place.type) is StringType and place.type == StringType() and can_be_checked(place)
 
 

@@ -14,7 +14,7 @@ from processor.filter.compare import MIRRORED
 from processor.filter.syntax_tree import Arithmetic, Comparison, Constant, Negative, Node, Path
 from processor.filter.value import number
 from spark_integration.filter.number_check import WHOLE, compare_whole, compared
-from spark_integration.filter.resolved_path import Source, resolve_path
+from spark_integration.filter.resolved_path import RowColumns, resolve_path
 
 _LARGEST: Final = 10**37
 """Spark's longest decimal holds any whole number up to here."""
@@ -24,13 +24,15 @@ _KIND: Final = DecimalType(38, 0)
 class Whole(NamedTuple):
     """A whole number that is computed from a record."""
 
-    column: Callable[[Source], Column]
+    column: Callable[[RowColumns], Column]
     """The number as a decimal, null where an operand is NULL."""
     largest: int
     """Upper bound of its absolute value."""
 
 
-def compare_numbers(name: Comparison, left: Node, right: Node, schema: StructType) -> Callable[[Source], Column] | None:
+def compare_numbers(
+    name: Comparison, left: Node, right: Node, schema: StructType
+) -> Callable[[RowColumns], Column] | None:
     """Compare whole numbers, at least one of them from the record; None where Spark might round."""
     one, other = whole(left, schema), whole(right, schema)
     if one is None and other is not None:
@@ -83,7 +85,7 @@ def _computed(node: Arithmetic, schema: StructType) -> Whole | None:
     if largest > _LARGEST:
         return None
 
-    def column(source: Source) -> Column:
+    def column(source: RowColumns) -> Column:
         one, other = left.column(source), right.column(source)
         if node.operator == "*":
             return one * other

@@ -24,14 +24,14 @@ RECORDS_DDL: Final = (
 OUTGOING_DDL: Final = f"topic string, partition int, key binary, value binary, headers {HEADERS_DDL}"
 """The columns that `outgoing` writes, for Spark's Kafka sink."""
 
-_HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
-_OUTGOING = pa.schema(
+HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
+OUTGOING: Final = pa.schema(
     [
         ("topic", pa.string()),
         ("partition", pa.int32()),
         ("key", pa.binary()),
         ("value", pa.binary()),
-        ("headers", pa.list_(_HEADER)),
+        ("headers", pa.list_(HEADER)),
     ]
 )
 
@@ -78,7 +78,7 @@ def outgoing(topic: str, partition: int, sent: Sequence[Outgoing]) -> pa.RecordB
             pa.array([value for _, value, _ in sent], pa.binary()),
             headers_column([headers for _, _, headers in sent]),
         ],
-        schema=_OUTGOING,
+        schema=OUTGOING,
     )
 
 

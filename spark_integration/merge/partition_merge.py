@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.errors import RecordRejected, SowstreamError
 from processor.hosting.context import TaskContext
+from processor.hosting.output_limits import size_of
 from processor.hosting.pipeline import Pipeline
+from processor.topics.family import KEY_BYTES_MAX
+from spark_integration.merge.staged import StagedMarks, StagedState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +19,10 @@ if TYPE_CHECKING:
     from processor.api import Codec, Marks, State
     from processor.record import Outgoing, Record, Stored
     from spark_integration.settings import TopicSettings
+
+
+_SMALL_BYTES: Final = KEY_BYTES_MAX + 1024
+"""A bound for the bytes of a record with one header, besides its value."""
 
 
 def refuse_scan() -> NoReturn:
@@ -71,7 +78,7 @@ class KeyedState:
 class PartitionMerge:
     """The `DeltaMerge` of one partition, with the context that a worker would give it.
 
-    It has no rollback: a repeat needs a new `PartitionMerge` and the earlier state.
+    A call that fails leaves state and marks as they were; a repeat of one that did not needs the earlier state.
     """
 
     def __init__(
@@ -85,6 +92,8 @@ class PartitionMerge:
         partitions: int = 1,
         clock: Callable[[Record], int] | None = None,
         duplicates: Callable[[Record], bool] | None = None,
+        bytes_max: Mapping[str, int] | None = None,
+        on_reject: Callable[[Record, str, str], None] | None = None,
     ) -> None:
         """Create the merge of a partition.
 
@@ -99,11 +108,16 @@ class PartitionMerge:
             clock: the time at which a record is merged, milliseconds since the epoch; None: the time of `process`.
             duplicates: whether a record with a sequence repeats an earlier one; None: the marks decide, and without
                 marks no record does.
+            bytes_max: the largest record that the topic of a role accepts; an input record whose output is larger is
+                rejected as `too_large`. None: no limits.
+            on_reject: called with each rejected record, the reason and the detail; a record that is merged again after
+                an error of its batch may be rejected twice.
 
         Raises:
             ConfigurationError: the settings cannot be used.
         """
-        self._settings, self._partition, self._state, self._marks = settings.topic, partition, state, marks
+        self._settings, self._partition = settings.topic, partition
+        self._state, self._marks = StagedState(state), None if marks is None else StagedMarks(marks)
         self._codec = codec or settings.codec()
         self._partitions = partitions
         self._clock = clock
@@ -111,6 +125,7 @@ class PartitionMerge:
         self._pipeline = Pipeline.of(
             DeltaMerge, settings.topic, name=settings.name, topic=settings.topic, names=settings.names
         )
+        self._bytes_max, self._on_reject = bytes_max or {}, on_reject
         self._outputs: dict[str, list[Outgoing]] = {}
         self.events: Counter[str] = Counter()
         """The counters of events."""
@@ -131,6 +146,7 @@ class PartitionMerge:
         self._context.now_ms = self._context.stream_time_ms = now_ms
         try:
             self._processor.process(records)
+            self._check_sizes()
         except SowstreamError:
             raise
         except Exception as error:  # noqa: BLE001 - a plug-in's rule may raise anything
@@ -149,6 +165,7 @@ class PartitionMerge:
         self._context.now_ms = self._context.stream_time_ms = now_ms
         while self._state.due(now_ms, 1):
             self._processor.punctuate(now_ms)
+            self._state.apply()
         self._collect()
 
     def take(self) -> dict[str, list[Outgoing]]:
@@ -157,16 +174,28 @@ class PartitionMerge:
         return taken
 
     def _begin(self) -> None:
-        """Create a new processor, and drop the output that was not collected."""
+        """Create a new processor, and drop the changes and the output that were not collected."""
+        self._state.drop()
+        if self._marks is not None:
+            self._marks.drop()
         self._context = TaskContext(
-            self._pipeline, self._partition, self._codec, self._state, self._marks, partitions=self._partitions
+            self._pipeline,
+            self._partition,
+            self._codec,
+            self._state,
+            self._marks,
+            self._on_reject,
+            partitions=self._partitions,
         )
         self._processor = DeltaMerge(clock=self._clock, duplicates=self._duplicates)
         self._processor.init(self._context, self._settings)
 
     def _collect(self) -> None:
-        """Collect the output and the counters of the processor."""
+        """Apply the changes of the processor, and collect its output and its counters."""
         context = self._context
+        self._state.apply()
+        if self._marks is not None:
+            self._marks.apply()
         for role, records in context.take_outputs().items():
             self._outputs.setdefault(role, []).extend(records)
         self.events.update(context.events)
@@ -174,11 +203,37 @@ class PartitionMerge:
         context.events.clear()
         context.rejected.clear()
 
+    def _check_sizes(self) -> None:
+        """Find an output record that its topic does not accept.
+
+        Raises:
+            _TooLarge: there is one.
+        """
+        if not self._bytes_max:
+            return
+        outputs = self._context.outputs_after(dict.fromkeys(self._context.output_counts(), 0))
+        for role, bytes_max in self._bytes_max.items():
+            # Measuring every record would cost a tenth of its merge: one header is the version, and keys are bounded.
+            large = bytes_max - _SMALL_BYTES
+            records = outputs.get(role, ())
+            for record in [each for each in records if len(each[2]) > 1 or len(each[1] or b"") > large]:
+                if (size := size_of(record)) > bytes_max:
+                    raise _TooLarge(
+                        f"an output of {size} bytes for {self._pipeline.output(role)}; the topic takes {bytes_max}"
+                    )
+
     def _put_aside(self, record: Record, error: Exception) -> None:
-        rejection = RecordRejected("plugin_failed", f"DeltaMerge raised {type(error).__name__}: {error}")
+        if isinstance(error, _TooLarge):
+            rejection = RecordRejected("too_large", str(error))
+        else:
+            rejection = RecordRejected("plugin_failed", f"DeltaMerge raised {type(error).__name__}: {error}")
         self._context.reject(record, rejection.reason, rejection.detail)
         self._processor.rejected(record, rejection)
         self._collect()
+
+
+class _TooLarge(Exception):
+    """An output record is larger than its topic accepts."""
 
 
 def _is_never_duplicate(record: Record) -> bool:  # noqa: ARG001

@@ -9,13 +9,16 @@ import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import SparkSession
 
 from processor.errors import ConfigurationError
 from processor.wire.ack import TEXT_BYTES_MAX
+from spark_integration.publishing.clock_epochs import DIRECTORY, ClockEpochs
 from spark_integration.publishing.sequence import BATCH_MAX, Sender
+from spark_integration.pyspark_private import MicroBatch, is_remote_batch, micro_batch
+from spark_integration.tables.small_files import small_files
 
 CLIENT: Final = "spark"
 """The default client name."""
@@ -49,12 +52,16 @@ def recipe(key: Sequence[str], order_by: Sequence[str], writers: int) -> str:
 
 
 @contextmanager
-def sender(spark: SparkSession, topic: str, way: str, client: str | None, batch_id: int | None) -> Iterator[Sender]:
+def sender(
+    spark: SparkSession, topic: str, way: str, client: str | None, batch_id: int | None, planned_ms: int | None = None
+) -> Iterator[Sender]:
     """Find the sender of a batch, for as long as the batch is published.
 
-    Within a streaming query it is the query: its checkpoint keeps its id and the numbers of its batches, so a repeated
-    batch has the same name and number. Elsewhere it is the caller, who numbers the batches, or this process: then
-    workers recognise only the records that Spark itself repeats.
+    Within a streaming query it is the query: its checkpoint keeps its id and the time when each batch was planned, so a
+    repeated batch has the same name and number. A checkpoint that was set back plans its batches again, with later
+    times: they are published again, and never taken for repeats. A clock that goes back begins a new epoch, with a name
+    of its own, see `clock_epochs`. Elsewhere it is the caller, who numbers the batches,
+    or this process: then workers recognise only the records that Spark itself repeats.
 
     Args:
         spark: the session of the batch.
@@ -62,48 +69,71 @@ def sender(spark: SparkSession, topic: str, way: str, client: str | None, batch_
         way: the `recipe`.
         client: the client name of the caller.
         batch_id: the batch number of the caller.
+        planned_ms: the time when the batch was planned, of a stream on Spark Connect, in Unix milliseconds.
+
+    Raises:
+        ConfigurationError: a `foreachBatch` on Spark Connect has no `client` and `batch_id`.
     """
     name = CLIENT if client is None else client
     if batch_id is not None:
         yield Sender(f"{name}/{way}", batch_id)
-    elif (query := _Query.of(spark)) is not None:
-        yield Sender(f"{name}/{query.id}/{_calls.next(query, topic)}/{way}", query.batch_id)
+    elif planned_ms is not None:
+        yield Sender.planned(f"{name}/{way}", planned_ms)
+    elif (batch := micro_batch(spark)) is not None:
+        yield _streams.sender(spark, name, batch, topic, way)
+    elif is_remote_batch():
+        raise ConfigurationError(
+            "on Spark Connect, foreachBatch does not know its query: give client='...', another one for each "
+            "checkpoint, and batch_id, the number that Spark passes to the function; or publish the stream itself"
+        )
     else:
         with _process.turn() as (slot, number):
             yield Sender(f"{name}/{slot}/{way}", number)
 
 
-class _Query:
-    """The streaming query whose batch runs in this thread."""
+class _Run:
+    """One run of a streaming query in this process."""
 
-    def __init__(self, context: Any, query_id: str, batch_id: str) -> None:
-        self.id = query_id
-        self.batch_id = int(batch_id)
-        # Each run of a query has one thread, and Java never reuses a thread's number.
-        self.run = int(context._jvm.java.lang.Thread.currentThread().getId())  # noqa: SLF001 - there is no public way
+    def __init__(self, spark: SparkSession, batch: MicroBatch) -> None:
+        self.number = batch.run
+        files = small_files(f"{batch.checkpoint.rstrip('/')}/{DIRECTORY}", spark)
+        assert files is not None, "a session opens every directory"
+        self._epochs = ClockEpochs(files)
+        self._batch: int | None = None
+        self._calls: dict[str, int] = {}
+        self._planned_ms, self._epoch = 0, ""
 
-    @classmethod
-    def of(cls, spark: SparkSession) -> _Query | None:
-        context = spark.sparkContext
-        query_id = context.getLocalProperty("sql.streaming.queryId")
-        batch_id = context.getLocalProperty("streaming.sql.batchId")
-        return None if query_id is None or batch_id is None else cls(context, query_id, batch_id)
+    def begin(self, batch: MicroBatch) -> None:
+        """Look at a batch, once."""
+        if self._batch == batch.number:
+            return
+        planned_ms = batch.planned_ms()
+        assert planned_ms is not None, "Spark plans a batch before it runs"
+        epoch = self._epochs.epoch_of(batch, planned_ms)
+        self._epoch = "" if epoch is None else f"/{epoch}"
+        self._batch, self._planned_ms, self._calls = batch.number, planned_ms, {}
+
+    def sender(self, name: str, topic: str, way: str) -> Sender:
+        """The sender of the next call for a topic within the batch, as each call numbers its own rows."""
+        call = self._calls[topic] = self._calls.get(topic, -1) + 1
+        return Sender.planned(f"{name}/{call}/{way}{self._epoch}", self._planned_ms)
 
 
-class _Calls:
-    """Counts the calls for one topic within one batch, as each call numbers its own rows."""
+class _Streams:
+    """The streaming queries that publish in this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._last: dict[tuple[str, str], tuple[int, int, int]] = {}
+        self._runs: dict[str, _Run] = {}
 
-    def next(self, query: _Query, topic: str) -> int:
-        """The number of this call, from 0 in each run; a repeated batch gets the same numbers."""
+    def sender(self, spark: SparkSession, name: str, batch: MicroBatch, topic: str, way: str) -> Sender:
+        """The sender of a call within a batch; a repeated batch gets the same ones, call by call."""
         with self._lock:
-            run, batch_id, call = self._last.get((query.id, topic), (-1, -1, -1))
-            call = call + 1 if (run, batch_id) == (query.run, query.batch_id) else 0
-            self._last[query.id, topic] = query.run, query.batch_id, call
-            return call
+            run = self._runs.get(batch.query_id)
+            if run is None or run.number != batch.run:
+                run = self._runs[batch.query_id] = _Run(spark, batch)
+            run.begin(batch)
+            return run.sender(f"{name}/{batch.query_id}", topic, way)
 
 
 class _Process:
@@ -134,5 +164,5 @@ class _Process:
                     self._free[slot] = number + 1
 
 
-_calls: Final = _Calls()
+_streams: Final = _Streams()
 _process: Final = _Process()

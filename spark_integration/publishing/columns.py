@@ -8,14 +8,14 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import ArrayType, BooleanType, MapType, StringType, StructField, VariantType
+from pyspark.sql.types import ArrayType, BooleanType, MapType, StringType, StructField, StructType, VariantType
 
 from processor.config import TopicConfig
 from processor.errors import ConfigurationError
 from processor.values.pointer import child, names
 from spark_integration.publishing.keys import is_key_type
 from spark_integration.publishing.mask import ColumnPath
-from spark_integration.reading.metadata_columns import is_about
+from spark_integration.reading.metadata_columns import is_about, quoted
 
 Nulls: TypeAlias = Literal["keep", "skip"]
 """The treatment of a null in a row: published, or left out with its field."""
@@ -34,7 +34,7 @@ class Body(NamedTuple):
     mask: Column | None
     """The fields that a row carries, by name or JSON Pointer; None: all."""
     skip_nulls: bool
-    """Whether a null is left out."""
+    """True if a null is left out."""
 
 
 def delta_body(
@@ -109,7 +109,7 @@ def text_array(df: DataFrame, argument: str, name: str) -> Column:
     Raises:
         ConfigurationError: the column does not exist, or it is no array of strings.
     """
-    place = _place(df, name)
+    place = _inner_place(df, name)
     data_type = place.field.dataType
     if not isinstance(data_type, ArrayType) or not isinstance(data_type.elementType, StringType):
         raise ConfigurationError(f"{argument} column {name!r} is {data_type.simpleString()}; it is an array<string>")
@@ -122,7 +122,7 @@ def boolean(df: DataFrame, argument: str, name: str) -> Column:
     Raises:
         ConfigurationError: the column does not exist, or it is no boolean.
     """
-    place = _place(df, name)
+    place = _inner_place(df, name)
     if not isinstance(place.field.dataType, BooleanType):
         raise ConfigurationError(f"{argument} column {name!r} is {place.field.dataType.simpleString()}; cast it")
     return place.value
@@ -134,7 +134,7 @@ def order_of(df: DataFrame, order_by: Sequence[str]) -> list[Column]:
     Raises:
         ConfigurationError: the column does not exist, or its values have no order.
     """
-    places = [_place(df, name) for name in listed("order_by", order_by)]
+    places = [_inner_place(df, name) for name in listed("order_by", order_by)]
     for field in (place.field for place in places):
         if isinstance(field.dataType, MapType | VariantType):
             raise ConfigurationError(f"order_by column {field.name!r} is {field.dataType.simpleString()}: no order")
@@ -183,6 +183,22 @@ def _place(df: DataFrame, name: str) -> ColumnPath:
     raise ConfigurationError(f"the DataFrame has no column {name!r}; {hint}")
 
 
+def _inner_place(df: DataFrame, name: str) -> ColumnPath:
+    """The column of this very name, or the field of a struct, `_sow.changed`."""
+    outer, dot, inner = name.partition(".")
+    if name in df.columns or not dot:
+        return _place(df, name)
+    place = _place(df, outer)
+    while dot:
+        outer, dot, inner = inner.partition(".")
+        struct = place.field.dataType
+        if not isinstance(struct, StructType) or outer not in struct.names:
+            raise ConfigurationError(
+                f"the DataFrame has no column {name!r}: {place.field.name!r} is {struct.simpleString():.200}"
+            )
+        place = ColumnPath(struct[outer], place.value.getField(outer), child(place.pointer, outer))
+    return place
+
+
 def _column(field: StructField) -> Column:
-    # Quoted: a dot in a plain name would mean a field inside a struct.
-    return F.col(f"`{field.name.replace('`', '``')}`")
+    return F.col(quoted([field.name]))

@@ -25,7 +25,7 @@ def key_text(fields: Sequence[Column]) -> Column:
 
 
 def is_key_type(data_type: DataType) -> bool:
-    """Whether Spark and the workers agree on the type's text: strings, whole numbers, booleans."""
+    """Return whether Spark and the workers agree on the type's text: strings, whole numbers, booleans."""
     whole = isinstance(data_type, DecimalType) and data_type.scale == 0
     return whole or isinstance(data_type, StringType | IntegralType | BooleanType)
 

@@ -40,9 +40,9 @@ def publish_deltas(
     """Publish one delta per row: the key columns, and others that are selected in one of three ways.
 
     `columns=[...]`: these columns, with their nulls, to which the topic's `null_policy` applies; `nulls="skip"` leaves
-    them out. `mask="changed"`: in each row the fields that this column names, such as column `changed` of
-    `stream_deltas`. `nulls="skip"`: every column that is not null, without the metadata columns of `read_sow` and
-    `stream_deltas`.
+    them out. `mask="_sow.changed"`: in each row the fields that this column names, such as `_sow.changed` of
+    `stream_deltas`. `nulls="skip"`: every column that is not null, without `_sow` and the other metadata columns of
+    `read_sow` and `stream_deltas`.
 
     Each row carries headers `client` and `sequence`, which are the same each time Spark writes the row, so that workers
     drop repeats. In a streaming query this works as long as its checkpoint exists; elsewhere for repeated tasks of this
@@ -54,10 +54,11 @@ def publish_deltas(
         key: the columns that are the topic's key fields, in the topic's order: strings, whole numbers or booleans.
         columns: the columns to publish; an empty list touches the records.
         options: options of Spark's Kafka sink.
-        mask: an array<string> column of names and JSON Pointers; a pointer reaches into structs and maps. The named
-            fields are published, null or not; the key columns always are.
+        mask: an array<string> column, or one inside a struct, of names and JSON Pointers; a pointer reaches into
+            structs and maps. The named fields are published, null or not; the key columns always are.
         nulls: `keep` or `skip`, at any depth; with `columns`, the default is `keep`.
-        removed: an array<string> column of the fields to remove from the record, such as `removed` of `stream_deltas`.
+        removed: an array<string> column of the fields to remove from the record, such as `_sow.removed` of
+            `stream_deltas`.
         deleted: a boolean column; a row where it is true deletes its record, and its other columns are ignored.
         order_by: the columns that order the rows of one key, lowest first: they are merged in that order. Without it, a
             key with different rows in one batch is an error.

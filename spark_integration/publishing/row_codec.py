@@ -32,7 +32,7 @@ class RowMessage(NamedTuple):
     headers: Column
     """The headers of the command."""
     is_delta: bool = False
-    """Whether the body is a delta."""
+    """True if the body is a delta."""
 
 
 def messages(

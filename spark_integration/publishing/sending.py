@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from processor.errors import ConfigurationError
-from spark_integration.options import Options, with_servers
+from spark_integration.options import Options, with_connection
 from spark_integration.publishing.batch_sender import check_client, recipe, sender
 from spark_integration.publishing.columns import key_places, listed, order_of
 from spark_integration.publishing.commands import key_of
 from spark_integration.publishing.mask import ColumnPath
+from spark_integration.publishing.remote_clock import refuse_clock_behind
 from spark_integration.publishing.row_codec import RowMessage, messages
 from spark_integration.publishing.row_error import row_errors
 from spark_integration.publishing.sequence import numbered
 from spark_integration.publishing.sink_options import publish_options
+from spark_integration.pyspark_private import is_remote
 from spark_integration.settings import Settings, TopicSettings, topic_settings
 
 WRITERS_MAX = 10_000
+_PLANNED: Final = "_sowstream_planned"
 
 ToRecords: TypeAlias = Callable[[DataFrame], DataFrame]
 """Converts the rows of a table, or of one batch of a stream, to records: see `Sending.rows`."""
@@ -66,7 +69,7 @@ class Sending:
         if not 1 <= writers <= WRITERS_MAX:
             raise ConfigurationError(f"writers is {writers}; 1 to {WRITERS_MAX} tasks can share the rows")
         names = listed("key", key)
-        with_kafka = options if settings is None else with_servers(options, settings.kafka)
+        with_kafka = options if settings is None else with_connection(options, settings.kafka)
         sink_options = publish_options(topic, with_kafka, None if settings is None else settings.names)
         return cls(
             topic, names, sink_options, listed("order_by", order_by), client, batch_id, writers, settings,
@@ -89,13 +92,30 @@ class Sending:
 
     def send(self, df: DataFrame, rows: ToRecords) -> DataStreamWriter | None:
         """Write a table now, a stream batch by batch."""
-        if df.isStreaming:
+        if not df.isStreaming:
+            self._write(df, rows)
+            return None
+        if not is_remote(df.sparkSession):
             return df.writeStream.foreachBatch(lambda batch, _: self._write(batch, rows))
-        self._write(df, rows)
-        return None
+        if self.client is None:
+            raise ConfigurationError(
+                "on Spark Connect, a stream that is published needs a name of its own for each checkpoint: client='...'"
+            )
+        # The time of a batch in the checkpoint, which a repeated batch has again.
+        timed = df.withColumn(_PLANNED, F.current_timestamp())
+        return timed.writeStream.foreachBatch(lambda batch, number: self._write_remotely(batch, number, rows))
 
-    def _write(self, df: DataFrame, rows: ToRecords) -> None:
-        records = rows(df)
-        way = recipe(self.key, self.order_by, self.writers)
-        with row_errors(), sender(df.sparkSession, self.topic, way, self.client, self.batch_id) as by:
+    def _write_remotely(self, batch: DataFrame, number: int, rows: ToRecords) -> None:
+        first = batch.select(F.unix_millis(_PLANNED)).first()
+        if first is not None:
+            refuse_clock_behind(batch.sparkSession, self.settings, f"{self.client}/{self._way}", number, first[0])
+            self._write(batch.drop(_PLANNED), rows, planned_ms=first[0])
+
+    @property
+    def _way(self) -> str:
+        return recipe(self.key, self.order_by, self.writers)
+
+    def _write(self, df: DataFrame, rows: ToRecords, planned_ms: int | None = None) -> None:
+        records, way = rows(df), self._way
+        with row_errors(), sender(df.sparkSession, self.topic, way, self.client, self.batch_id, planned_ms) as by:
             numbered(records, by, self.writers).write.format("kafka").options(**self.settings).save()

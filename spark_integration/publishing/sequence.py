@@ -21,6 +21,12 @@ from spark_integration.publishing.row_error import failing
 ROWS_BITS: Final = 32
 """Bits of a sequence for the number of a row; the number of the batch is above them."""
 
+PLANNED_ROWS_BITS: Final = 21
+"""These bits where the number of the batch is a time: 2^42 ms end in the year 2159."""
+
+PLANNED_FROM_MS: Final = 1_577_836_800_000
+"""The beginning of these times: 2020-01-01 UTC, in Unix milliseconds."""
+
 BATCH_MAX: Final = 2 ** (63 - ROWS_BITS) - 1
 """Highest number of a batch: sequences have 63 bits."""
 
@@ -32,6 +38,18 @@ class Sender(NamedTuple):
     """The prefix of its writers' client names, unique among batches with the same number."""
     batch_id: int
     """The number of the batch, higher than all earlier ones of this client."""
+    rows_bits: int = ROWS_BITS
+    """Bits of a sequence for the number of a row; a writer with more rows has several client names."""
+
+    @classmethod
+    def planned(cls, client: str, planned_ms: int) -> Sender:
+        """The sender of a batch that is numbered by the time when it was planned.
+
+        Args:
+            client: the prefix of the client names.
+            planned_ms: the time of planning, in Unix milliseconds; the same whenever the batch is repeated.
+        """
+        return cls(client, planned_ms - PLANNED_FROM_MS, PLANNED_ROWS_BITS)
 
 
 def numbered(rows: DataFrame, sender: Sender, writers: int) -> DataFrame:
@@ -52,15 +70,19 @@ def numbered(rows: DataFrame, sender: Sender, writers: int) -> DataFrame:
     content = F.struct("value", "headers")
     before = F.lag(F.struct("key", "place", content.alias("content"))).over(in_order)
     ordered = divided.select("*", F.row_number().over(in_order).alias("number"), before.alias("before"))
-    first = F.lit(sender.batch_id << ROWS_BITS)
-    client = F.concat(F.lit(f"{sender.client}/"), F.col("writer").cast("string"))
-    sequence = F.when(_is_unordered(content), _unordered()).otherwise(first + F.col("number"))
+    # From 1, as sequences always were; a part is the rows that one client name has numbers for.
+    part = F.shiftright("number", sender.rows_bits) if sender.rows_bits < ROWS_BITS else F.lit(0)
+    first = F.lit(sender.batch_id << sender.rows_bits)
+    row = F.col("number").cast("long").bitwiseAND(F.lit((1 << sender.rows_bits) - 1))
+    suffix = F.when(part > 0, F.concat(F.lit("."), part.cast("string"))).otherwise("")
+    client = F.concat(F.lit(f"{sender.client}/"), F.col("writer").cast("string"), suffix)
+    sequence = F.when(_is_unordered(content), _unordered()).otherwise(first + row)
     added = F.array(header(names.CLIENT, client), header(names.SEQUENCE, sequence))
     return ordered.select("key", "value", F.concat("headers", added).alias("headers"))
 
 
 def _is_unordered(content: Column) -> Column:
-    """Whether a row differs from the one before it, with the same key and place."""
+    """Return whether a row differs from the one before it, with the same key and place."""
     key, place, before = (F.col(f"before.{name}") for name in ("key", "place", "content"))
     return F.coalesce(
         (key == F.col("key")) & place.eqNullSafe(F.col("place")) & ~before.eqNullSafe(content), F.lit(False)

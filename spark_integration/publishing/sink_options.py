@@ -30,14 +30,14 @@ def publish_options(topic: str, options: Options | None, names: KafkaNames | Non
         ConfigurationError: as in `sink_options`, or an option that deduplication depends on.
     """
     settings = sink_options(topic, "publish", options, names)
-    spelling = {name.lower(): name for name in settings}
+    spelling = {name.lower(): name for name in options or {}}
     for name, reason in _OURS.items():
         if name in spelling:
             raise ConfigurationError(f"option {spelling[name]!r} cannot be given: {reason}; leave it out")
-    size = settings.get(spelling.get(_SIZE, ""), "0")
+    size = settings.get(_SIZE, "0")
     if not size.isdigit() or int(size) > MESSAGE_MAX_BYTES:
         raise ConfigurationError(
-            f"option {spelling[_SIZE]!r} is {size}; the topic takes records of {MESSAGE_MAX_BYTES} bytes, "
+            f"option {_SIZE!r} is {size}; the topic takes records of {MESSAGE_MAX_BYTES} bytes, "
             "and what the producer refuses itself is refused in order"
         )
     return settings | {"kafka.enable.idempotence": "true", "kafka.delivery.timeout.ms": str(2**31 - 1)}

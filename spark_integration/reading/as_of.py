@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
@@ -53,9 +53,9 @@ class AsOf:
     time_ms: int | None
     """The requested moment, milliseconds since the epoch; None where offsets were requested."""
 
-    def ending_offsets(self, topic: str) -> str:
-        """The value of Spark's option `endingOffsets`."""
-        return json.dumps({topic: {str(partition): end for partition, end in self.ends.items()}})
+    def ending_offsets(self, topic: str, partitions: Iterable[int]) -> str:
+        """The value of Spark's option `endingOffsets` for these partitions."""
+        return json.dumps({topic: {str(partition): self.ends[partition] for partition in partitions}})
 
 
 def resolve_as_of(facts: Facts, at: At, *, allow_compacted: bool) -> AsOf:
@@ -70,17 +70,36 @@ def resolve_as_of(facts: Facts, at: At, *, allow_compacted: bool) -> AsOf:
         ConfigurationError: `at` is invalid, or the topic no longer has all records before it; with the reason.
     """
     time_ms = None if isinstance(at, Mapping) else _time_ms(at)
-    ends = _offsets(facts, at) if isinstance(at, Mapping) else facts.at_time(max(time_ms or 0, 0))
-    _refuse_unreadable(facts, ends)
+    ends = offsets_of(facts, at)
+    refuse_deleted(facts, ends)
+    _refuse_empty(facts, ends)
     if not allow_compacted:
-        _refuse_compacted(facts, ends)
+        refuse_compacted(facts, ends)
+    wait_until_decided(facts, ends)
+    return AsOf(ends, time_ms)
+
+
+def offsets_of(facts: Facts, at: At) -> dict[int, int]:
+    """The offsets of a moment, or the given ones, without any check of the records before them.
+
+    Raises:
+        ConfigurationError: `at` is invalid.
+    """
+    return _offsets(facts, at) if isinstance(at, Mapping) else facts.at_time(max(_time_ms(at), 0))
+
+
+def wait_until_decided(facts: Facts, ends: Mapping[int, int]) -> None:
+    """Wait until all records before these offsets are committed or rolled back.
+
+    Raises:
+        ConfigurationError: a transaction stays open.
+    """
     if held := _still_open(facts, ends, _OPEN_TIMEOUT_S):
         raise ConfigurationError(
             f"at: a transaction of {facts.topic} is still open before the cut ({_places(held)}), and what it holds is "
             f"not decided; it was waited for {_OPEN_TIMEOUT_S:g} s: read again later, or cut earlier. What stays open "
             "for minutes, `sowstream transactions list` finds"
         )
-    return AsOf(ends, time_ms)
 
 
 def _still_open(facts: Facts, ends: Mapping[int, int], timeout_s: float) -> dict[int, int]:
@@ -146,7 +165,12 @@ def _offsets(facts: Facts, at: Mapping[int, int]) -> dict[int, int]:
     return dict(at)
 
 
-def _refuse_unreadable(facts: Facts, ends: Mapping[int, int]) -> None:
+def refuse_deleted(facts: Facts, ends: Mapping[int, int]) -> None:
+    """Refuse an end from before which records have been deleted.
+
+    Raises:
+        ConfigurationError: there is none left before it.
+    """
     begins, last = facts.begins(), facts.ends()
     # Where nothing was ever deleted, a partition begins at 0 and may have been empty then.
     deleted = {p: begins[p] for p, end in ends.items() if end < begins[p] or 0 < end == begins[p] < last[p]}
@@ -155,6 +179,10 @@ def _refuse_unreadable(facts: Facts, ends: Mapping[int, int]) -> None:
             f"at is before the oldest records that {facts.topic} still has ({_places(deleted)}): what was there then "
             f"has been deleted, and {_NOTHING}; cut later"
         )
+
+
+def _refuse_empty(facts: Facts, ends: Mapping[int, int]) -> None:
+    begins, last = facts.begins(), facts.ends()
     if all(end == begins[p] for p, end in ends.items()) and last != begins:
         raise ConfigurationError(
             f"at is before the oldest record of {facts.topic} ({_places(begins)}): {_NOTHING}; cut later, or leave "
@@ -162,10 +190,13 @@ def _refuse_unreadable(facts: Facts, ends: Mapping[int, int]) -> None:
         )
 
 
-def _refuse_compacted(facts: Facts, ends: Mapping[int, int]) -> None:
+def refuse_compacted(facts: Facts, ends: Mapping[int, int]) -> None:
     """Refuse an end from before which compaction may have removed records.
 
     Compaction removes a record only because of a later one of its key that is older than the topic's lag.
+
+    Raises:
+        ConfigurationError: it may have, or the topic's settings cannot be read.
     """
     policy, lag_ms = facts.setting("cleanup.policy"), facts.setting("min.compaction.lag.ms")
     remedy = "cut later, or say allow_compacted=True for what compaction has left"

@@ -7,9 +7,10 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from processor.codec import Codec
@@ -17,11 +18,16 @@ from processor.errors import RecordRejected, Stop
 from processor.record import Headers, Value
 from processor.wire.metadata import correlation_id
 from spark_integration.reading.changed import carried_paths
+from spark_integration.reading.misfit import MISFIT, MISFIT_TYPE
 from spark_integration.reading.values import compile_struct
 from spark_integration.settings import TopicSettings
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+_VALUE: Final = ("value", "value_headers")
+"""The columns that a record is decoded from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +40,19 @@ class Decoding:
     struct: StructType | None
     """The columns of the record; None to filter only."""
     is_delta: bool
-    """Whether the records are deltas; then column `changed` lists the paths of each."""
+    """True if the records are deltas; then column `changed` lists the paths of each."""
     matching: str | None
     """A filter for the records; None: all records."""
+    shows_misfits: bool = False
+    """True if a record that does not fit the columns is a row with column `misfit`, instead of failing the query."""
 
 
 def decoded(rows: DataFrame, decoding: Decoding) -> DataFrame:
-    """Replace `value` by a column `record` in front, and for deltas also `changed`.
+    """Replace `value` by a column `record` in front, for deltas also `changed`, and if it is asked for `misfit`.
 
     Args:
-        rows: at least `value`, `sow_key`, `timestamp`, `headers`, `partition` and `offset`.
+        rows: at least `value`, `sow_key`, `timestamp`, `headers`, `partition` and `offset`; a column `value_headers`
+            has the headers of the value, where they are others.
         decoding: the parameters.
 
     Raises:
@@ -54,8 +63,11 @@ def decoded(rows: DataFrame, decoding: Decoding) -> DataFrame:
     added = [StructField("record", decoding.struct)]
     if decoding.is_delta:
         added.append(StructField("changed", ArrayType(StringType(), containsNull=False), nullable=False))
-    kept = [field for field in rows.schema.fields if field.name != "value"]
-    return rows.mapInArrow(functools.partial(_decode, decoding), StructType([*added, *kept]))
+    if decoding.shows_misfits:
+        added.append(StructField(MISFIT, MISFIT_TYPE))
+    kept = [field for field in rows.schema.fields if field.name not in _VALUE]
+    result = _in_arrow(rows, functools.partial(_decode, decoding), StructType([*added, *kept]))
+    return _with_null_headers(result)
 
 
 def matched(rows: DataFrame, decoding: Decoding) -> DataFrame:
@@ -65,7 +77,19 @@ def matched(rows: DataFrame, decoding: Decoding) -> DataFrame:
         rows: as for `decoded`.
         decoding: the parameters; no column is added.
     """
-    return rows.mapInArrow(functools.partial(_match, decoding), rows.schema)
+    result = _in_arrow(rows, functools.partial(_match, decoding), rows.schema)
+    return _with_null_headers(result)
+
+
+def _in_arrow(rows: DataFrame, function: Callable[..., Iterator[pa.RecordBatch]], schema: StructType) -> DataFrame:
+    """Apply a function to the rows. Spark is slow to convert null lists, so that no headers are an empty list there."""
+    names = [name for name in ("headers", "value_headers") if name in rows.columns]
+    none = F.array().cast(rows.schema["headers"].dataType)
+    return rows.withColumns({name: F.coalesce(name, none) for name in names}).mapInArrow(function, schema)
+
+
+def _with_null_headers(rows: DataFrame) -> DataFrame:
+    return rows.withColumn("headers", F.when(F.size("headers") > 0, F.col("headers")))
 
 
 def _match(decoding: Decoding, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -78,6 +102,12 @@ def _decode(decoding: Decoding, batches: Iterator[pa.RecordBatch]) -> Iterator[p
     batch_decoder = _BatchDecoder(decoding)
     for batch in batches:
         yield batch_decoder.decode(batch)
+
+
+class _Misfit(NamedTuple):
+    """In place of a value: the record does not fit the columns."""
+
+    reason: str
 
 
 @functools.lru_cache(maxsize=16)
@@ -109,23 +139,25 @@ class _BatchDecoder:
         import pyarrow as pa  # noqa: PLC0415 - as above
 
         batch, values = self._matching(batch, self._values(batch))
-        rows = [None if value is None else self._row(batch, index, value) for index, value in enumerate(values)]
+        rows = [self._row(batch, index, value) for index, value in enumerate(values)]
         columns = {"record": self._array(batch, rows)}
         if self._decoding.is_delta:
-            paths = [[] if value is None else carried_paths(value) for value in values]
+            paths = [[] if value is None or isinstance(value, _Misfit) else carried_paths(value) for value in values]
             columns["changed"] = pa.array(paths, pa.list_(pa.string()))
-        columns |= {name: batch.column(name) for name in batch.schema.names if name != "value"}
+        if self._decoding.shows_misfits:
+            columns[MISFIT] = self._misfits(batch, rows)
+        columns |= {name: batch.column(name) for name in batch.schema.names if name not in _VALUE}
         return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
     def _values(self, batch: pa.RecordBatch) -> list[Value]:
-        """The decoded values of column `value`; None for a null."""
+        """The decoded values of column `value`; None for a null, a `_Misfit` for one that cannot be decoded."""
         values: list[Value] = []
         decode, is_delta = self._codec.decode_command, self._decoding.is_delta
         for index, (data, headers) in enumerate(zip(batch.column("value").to_pylist(), _headers(batch), strict=True)):
             try:
                 values.append(None if data is None else decode(data, headers or [], is_delta=is_delta))
             except RecordRejected as error:
-                raise self._undecodable(batch, index, str(error)) from None
+                values.append(self._misfit(batch, index, str(error)))
         return values
 
     def _matching(self, batch: pa.RecordBatch, values: list[Value]) -> tuple[pa.RecordBatch, list[Value]]:
@@ -145,29 +177,62 @@ class _BatchDecoder:
         verdicts = []
         for index, (value, data, key, headers, time_us) in enumerate(rows):
             try:
-                verdicts.append(value is not None and self._matches(value, data, key, headers, time_us // 1000))
+                verdicts.append(
+                    isinstance(value, _Misfit)
+                    or (value is not None and self._matches(value, data, key, headers, time_us // 1000))
+                )
             except RecordRejected as error:
                 raise self._undecodable(batch, index, str(error)) from None
         return batch.filter(pa.array(verdicts, pa.bool_())), list(compress(values, verdicts))
 
     def _row(self, batch: pa.RecordBatch, index: int, record: Value) -> Value:
+        if record is None or isinstance(record, _Misfit):
+            return record
         try:
             return self._convert(record)
         except TypeError as error:
-            raise self._undecodable(batch, index, str(error)) from None
+            return self._misfit(batch, index, str(error))
 
-    def _array(self, batch: pa.RecordBatch, records: Sequence[Value]) -> pa.Array:
+    def _array(self, batch: pa.RecordBatch, records: list[Value]) -> pa.Array:
+        """The column of the records; a record without room in it becomes a `_Misfit` in the list."""
         import pyarrow as pa  # noqa: PLC0415 - as above
 
+        def column() -> pa.Array:
+            return pa.array([None if isinstance(one, _Misfit) else one for one in records], self._type)
+
         try:
-            return pa.array(records, self._type)
+            return column()
         except (pa.ArrowException, OverflowError):
             for index, record in enumerate(records):
                 try:
-                    pa.array([record], self._type)
+                    pa.array([None if isinstance(record, _Misfit) else record], self._type)
                 except (pa.ArrowException, OverflowError) as error:
-                    raise self._undecodable(batch, index, f"a value has no room in its column: {error}") from None
-            raise
+                    records[index] = self._misfit(batch, index, f"a value has no room in its column: {error}")
+            return column()
+
+    def _misfits(self, batch: pa.RecordBatch, records: Sequence[Value]) -> pa.Array:
+        import pyarrow as pa  # noqa: PLC0415 - as above
+        from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415 - as above
+
+        values = batch.column("value")
+        rows = [
+            {"reason": one.reason, "topic": self._decoding.topic, "value": values[index].as_py()}
+            if isinstance(one, _Misfit)
+            else None
+            for index, one in enumerate(records)
+        ]
+        kind: Any = to_arrow_type(MISFIT_TYPE)
+        return pa.array(rows, kind)
+
+    def _misfit(self, batch: pa.RecordBatch, index: int, problem: str) -> _Misfit:
+        """The mark of a record that does not fit.
+
+        Raises:
+            Stop: misfits fail the query; with the place of the record.
+        """
+        if not self._decoding.shows_misfits:
+            raise self._undecodable(batch, index, problem) from None
+        return _Misfit(problem)
 
     def _undecodable(self, batch: pa.RecordBatch, index: int, problem: str) -> Stop:
         where = {name: batch.column(name)[index].as_py() for name in ("partition", "offset", "sow_key")}
@@ -180,7 +245,8 @@ class _BatchDecoder:
 def _headers(batch: pa.RecordBatch) -> Sequence[Headers | None]:
     from spark_integration.merge.arrow_records import headers_of  # noqa: PLC0415 - needed here, on an executor
 
-    return headers_of(batch.column("headers"))
+    names = batch.schema.names
+    return headers_of(batch.column("value_headers" if "value_headers" in names else "headers"))
 
 
 def _filter(text: str, topic: str) -> Callable[[Value, bytes, str, Headers | None, int], bool]:

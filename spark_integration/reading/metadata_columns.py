@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as all of PySpark's own documentation has it
@@ -11,6 +11,12 @@ from pyspark.sql.types import StructField, StructType
 
 from processor.errors import ConfigurationError
 from processor.wire import columns as headers
+
+Metadata: TypeAlias = Literal["struct", "flat"]
+"""The place of the metadata: one struct column `_sow`, or columns of their own."""
+
+SOW: Final = "_sow"
+"""The struct column with the metadata of a record."""
 
 _ABOUT: Final[dict[str, Any]] = {"sowstream": "about"}
 _YEAR_9999_MS: Final = 253_402_300_799_999
@@ -56,18 +62,50 @@ def header_kind() -> Column:
     return F.when(text.isin(*headers.KINDS), text)
 
 
-def refuse_clash(struct: StructType, metadata: Iterable[str]) -> None:
+def check_layout(metadata: Metadata) -> None:
+    """Refuse a `metadata` argument with another value.
+
+    Raises:
+        ConfigurationError: it is neither `struct` nor `flat`.
+    """
+    if metadata not in get_args(Metadata):
+        raise ConfigurationError(
+            f"metadata={metadata!r}: say 'struct' (one column {SOW}) or 'flat' (sow_key, version, … as columns)"
+        )
+
+
+def kind_of_update() -> Column:
+    """The kind of the update that a record is."""
+    # The most frequent kinds have no header: a record with a value and without a kind is an update.
+    return F.coalesce(header_kind(), F.when(F.col("value").isNull(), "delete").otherwise("update"))
+
+
+def refuse_clash(fields: Iterable[str], names: Iterable[str], metadata: Metadata) -> None:
     """Make sure that no field of the records has the name of a metadata column.
+
+    Args:
+        fields: the names of the fields.
+        names: the names of the metadata.
+        metadata: the place of the metadata.
 
     Raises:
         ConfigurationError: a field has such a name.
     """
-    taken = {name.lower() for name in metadata}
-    if clash := [name for name in struct.names if name.lower() in taken]:
-        raise ConfigurationError(
-            f"field {clash[0]!r} of the schema has the name of a metadata column; give a schema without it, or, for "
-            "JSON, read without a schema and decode column `value` with from_json"
+    taken = {SOW} if metadata == "struct" else {SOW, *(name.lower() for name in names)}
+    if clash := [name for name in fields if name.lower() in taken]:
+        remedy = (
+            "give a schema without it, or, for JSON, read without a schema and decode column `value` with from_json"
+            if metadata == "struct"
+            else f"leave metadata='flat' out: in the struct {SOW}, metadata leaves all other names to the fields"
         )
+        raise ConfigurationError(f"field {clash[0]!r} of the schema has the name of a metadata column; {remedy}")
+
+
+def laid_out(columns: Mapping[str, Column], metadata: Metadata) -> list[Column]:
+    """Arrange metadata columns: in the struct `_sow`, or as columns of their own."""
+    if metadata == "flat":
+        return [about(name, column) for name, column in columns.items()]
+    return [about(SOW, F.struct(*(column.alias(name) for name, column in columns.items())))]
 
 
 def about(name: str, value: Column) -> Column:
@@ -76,5 +114,44 @@ def about(name: str, value: Column) -> Column:
 
 
 def is_about(field: StructField) -> bool:
-    """Whether `about` marked the column. A renamed column stays marked, a changed value does not."""
-    return _ABOUT.items() <= field.metadata.items()
+    """Return whether the column is metadata: `_sow`, or one that `about` marked.
+
+    A renamed column stays marked, a changed value does not.
+    """
+    return field.name == SOW or _ABOUT.items() <= field.metadata.items()
+
+
+class MetadataColumns:
+    """Finds the metadata columns of rows in either place."""
+
+    def __init__(self, schema: StructType) -> None:
+        """Find the place of the metadata in rows of this schema."""
+        own = next((field.dataType for field in schema.fields if field.name == SOW), None)
+        self._inner = frozenset(own.names) if isinstance(own, StructType) else frozenset[str]()
+        self._names = frozenset(schema.names)
+        self.is_struct = isinstance(own, StructType)
+        """True if the metadata is in the struct `_sow`."""
+
+    def path(self, name: str) -> tuple[str, ...] | None:
+        """The path of a column; None where the rows have no such column.
+
+        Args:
+            name: a column's name, or that of a metadata column, with or without `_sow.` before it.
+        """
+        if name in self._names:
+            return (name,)
+        bare = name.removeprefix(f"{SOW}.")
+        if bare in self._inner:
+            return (SOW, bare)
+        return (bare,) if bare in self._names and not self.is_struct else None
+
+    def column(self, name: str) -> Column:
+        """The column at `path`, which must exist."""
+        path = self.path(name)
+        assert path is not None, f"the rows have no column {name}"
+        return F.col(quoted(path))
+
+
+def quoted(path: Iterable[str]) -> str:
+    """A path of column names for SQL. Without the quotes, a dot in a name would mean a field inside a struct."""
+    return ".".join(f"`{name.replace('`', '``')}`" for name in path)

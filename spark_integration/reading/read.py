@@ -6,12 +6,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from spark_integration.options import Options, table_options, with_servers
+from spark_integration.options import Options, table_options, with_connection
 from spark_integration.reading.as_of import AsOf, At, resolve_as_of
-from spark_integration.reading.metadata_columns import described, expires_at
+from spark_integration.reading.key_choice import Keys, key_texts, only_partitions, partitions_with, with_keys
+from spark_integration.reading.metadata_columns import Metadata, described, expires_at
+from spark_integration.reading.misfit import OnMisfit
 from spark_integration.reading.schemas.infer import inferred
 from spark_integration.reading.topic_facts import topic_facts
-from spark_integration.reading.topic_reader import TopicReader
+from spark_integration.reading.topic_reader import Layout, TopicReader
 from spark_integration.settings import Settings, topic_settings
 
 
@@ -24,15 +26,18 @@ def read_sow(
     at: At | None = None,
     allow_compacted: bool = False,
     filter: str | None = None,  # noqa: A002 - the word for it
+    keys: Keys | None = None,
     config: Settings = None,
+    metadata: Metadata = "struct",
+    on_misfit: OnMisfit = "fail",
 ) -> DataFrame:
     """Read the state of the world as committed at the start of the query, or an earlier one.
 
     Returns:
-        One row per live key: the record's fields (or `value`, its JSON text, without a schema), then `sow_key`
-        (string), `version` (long), `timestamp`, `expires_at` (null: never), `source` (`topic/partition/offset` of the
-        input record, if the topic has `source_header`), `headers` (array of key and value), `partition` (int) and
-        `offset` (long) of the record.
+        One row per live key: the record's fields (or `value`, its JSON text, without a schema), then the struct `_sow`
+        with `sow_key` (string), `version` (long), `timestamp`, `expires_at` (null: never), `source`
+        (`topic/partition/offset` of the input record, if the topic has `source_header`), `headers` (array of key and
+        value), `partition` (int) and `offset` (long) of the record.
 
     Args:
         spark: a session that has Spark's Kafka connector.
@@ -45,7 +50,14 @@ def read_sow(
             those that workers had expired. None: all committed records, without those expired now.
         allow_compacted: accept an `at` from before which compaction may have removed records because of later ones.
         filter: a filter in the filter language, which selects merged records.
+        keys: the keys to read: key values, or lists of them for keys of several fields. Only the partitions that have
+            these keys are read.
         config: the topic's settings; None: plain JSON.
+        metadata: `struct`, or `flat` for columns `sow_key`, `version`, … instead of `_sow`; then no field of a record
+            may have one of these names.
+        on_misfit: the treatment of a record that does not fit the schema, or cannot be decoded. `fail`: the query
+            fails. `column`: its fields are null, and `_sow.misfit` has `reason`, `topic` and the bytes, `value`; it is
+            null for every other row.
 
     Raises:
         ConfigurationError: an argument cannot be used, or the topic no longer has all records before `at`.
@@ -53,7 +65,7 @@ def read_sow(
         BrokerUnavailable: Kafka did not answer in time.
     """
     settings = topic_settings(topic, config, options=options)
-    kafka_options = table_options(topic, "sow", with_servers(options, settings.kafka), settings.names)
+    kafka_options = table_options(topic, "sow", with_connection(options, settings.kafka), settings.names)
     kafka_topic = settings.kafka_topic("sow")
 
     def infer() -> StructType:
@@ -61,12 +73,18 @@ def read_sow(
             ends = None if at is None else resolve_as_of(facts, at, allow_compacted=allow_compacted).ends
             return inferred(spark, facts, kafka_options, ends)
 
-    reader = TopicReader.of(settings, schema, described(), infer)
+    reader = TopicReader.of(settings, schema, described(), Layout(metadata, on_misfit), infer)
+    texts = None if keys is None else key_texts(keys)
     with topic_facts(spark, kafka_topic, kafka_options) as facts:
         end = None if at is None else resolve_as_of(facts, at, allow_compacted=allow_compacted)
+        partitions = list(facts.partitions)
+    if texts is not None:
+        partitions = partitions_with(texts, len(partitions), settings)
+        kafka_options = only_partitions(kafka_options, kafka_topic, partitions)
     if end is not None:
-        kafka_options["endingOffsets"] = end.ending_offsets(kafka_topic)
+        kafka_options["endingOffsets"] = end.ending_offsets(kafka_topic, partitions)
     records = spark.read.format("kafka").options(**kafka_options).load()
+    records = records if texts is None else with_keys(records, texts)
     # A key lives in one partition, where offsets order its records. Tombstones must take part, as they replace the
     # records before them. Decoding comes last, so it runs once per key and not once per record.
     latest = (
@@ -79,7 +97,7 @@ def read_sow(
 
 
 def _is_live(end: AsOf | None) -> Column:
-    """Whether a record has not expired, also if no worker is running to delete it."""
+    """Return whether a record has not expired, also if no worker is running to delete it."""
     if end is not None and end.time_ms is None:
         # Offsets have no time: records that workers had expired have a tombstone before them.
         return F.lit(True)

@@ -8,11 +8,12 @@ from pyspark.sql.types import StructType
 
 from processor.topics.family import Role
 from processor.wire import columns as headers
-from spark_integration.options import Options, source_options, table_options, with_servers
-from spark_integration.reading.metadata_columns import described, header_kind, header_text
+from spark_integration.options import Options, source_options, table_options, with_connection
+from spark_integration.reading.metadata_columns import Metadata, described, header_text, kind_of_update
+from spark_integration.reading.misfit import OnMisfit
 from spark_integration.reading.schemas.infer import inferred
 from spark_integration.reading.topic_facts import topic_facts
-from spark_integration.reading.topic_reader import CHANGED, TopicReader, changed_paths_column
+from spark_integration.reading.topic_reader import CHANGED, Layout, TopicReader, changed_paths_column
 from spark_integration.settings import Settings, TopicSettings, topic_settings
 
 
@@ -23,13 +24,16 @@ def stream_sow(
     options: Options | None = None,
     *,
     config: Settings = None,
+    metadata: Metadata = "struct",
+    on_misfit: OnMisfit = "fail",
 ) -> DataFrame:
     """Stream the full records: one row per update that compaction has left, deletes included.
 
     Returns:
-        A streaming DataFrame: the record's fields (or `value`), all null in a delete; then `sow_key`, `kind` (`insert`,
-        `update`, `delete`, `expire`), `version`, `timestamp` (for `withWatermark`), `expires_at`, `source`, `headers`,
-        `partition`, `offset`.
+        A streaming DataFrame: the record's fields (or `value`), all null in a delete; then the struct `_sow` with
+        `sow_key`, `kind` (`insert`, `update`, `delete`, `expire`), `version`, `timestamp`, `expires_at`, `source`,
+        `headers`, `partition`, `offset`. A watermark needs a column of its own:
+        `.withColumn("time", F.col("_sow.timestamp")).withWatermark("time", "10 seconds")`.
 
     Args:
         spark: a session that has Spark's Kafka connector.
@@ -38,11 +42,13 @@ def stream_sow(
         options: options of Spark's Kafka source. A new query starts at the latest offset unless `startingOffsets` is
             given.
         config: the topic's settings; None: plain JSON.
+        metadata: as for `read_sow`.
+        on_misfit: as for `read_sow`.
 
     Raises:
         ConfigurationError: an argument cannot be used.
     """
-    return _stream(spark, topic, "sow", schema, options, config, _metadata())
+    return _stream(spark, topic, "sow", schema, options, config, _described(), Layout(metadata, on_misfit))
 
 
 def stream_deltas(
@@ -52,13 +58,15 @@ def stream_deltas(
     options: Options | None = None,
     *,
     config: Settings = None,
+    metadata: Metadata = "struct",
+    on_misfit: OnMisfit = "fail",
 ) -> DataFrame:
     """Stream the changes: one row per update.
 
     Returns:
-        A streaming DataFrame: as `stream_sow`, with the key fields and the changed fields only, and with `changed` (the
-        JSON Pointers of every path in the delta, key fields included: a null field in `changed` was set to null),
-        `removed` (the JSON Pointers of the removed fields) and `empty` (true when nothing changed).
+        A streaming DataFrame: as `stream_sow`, with the key fields and the changed fields only, and in `_sow` also
+        `changed` (the JSON Pointers of every path in the delta, key fields included: a null field in `changed` was set
+        to null), `removed` (the JSON Pointers of the removed fields) and `empty` (true when nothing changed).
 
     Args:
         spark: a session that has Spark's Kafka connector.
@@ -66,17 +74,13 @@ def stream_deltas(
         schema: as for `stream_sow`.
         options: as for `stream_sow`.
         config: as for `stream_sow`.
+        metadata: as for `read_sow`.
+        on_misfit: as for `read_sow`.
 
     Raises:
         ConfigurationError: an argument cannot be used.
     """
-    removed = F.from_json(header_text(headers.REMOVED), "array<string>", {"mode": "FAILFAST"})
-    metadata = _metadata() | {
-        CHANGED: changed_paths_column(),
-        "removed": F.coalesce(removed, F.array().cast("array<string>")),
-        "empty": F.coalesce(header_text(headers.EMPTY) == "true", F.lit(False)),
-    }
-    return _stream(spark, topic, "delta", schema, options, config, metadata)
+    return _stream(spark, topic, "delta", schema, options, config, delta_columns(), Layout(metadata, on_misfit))
 
 
 def _stream(
@@ -86,17 +90,18 @@ def _stream(
     schema: StructType | str | None,
     options: Options | None,
     config: Settings,
-    metadata: dict[str, Column],
+    columns: dict[str, Column],
+    layout: Layout,
 ) -> DataFrame:
     settings = topic_settings(topic, config, options=options, needs_sow=role == "sow")
-    with_kafka = with_servers(options, settings.kafka)
+    with_kafka = with_connection(options, settings.kafka)
     kafka_options = source_options(topic, role, with_kafka, settings.names)
-    reader = TopicReader.of(settings, schema, metadata, lambda: _inferred(spark, settings, with_kafka))
+    reader = TopicReader.of(settings, schema, columns, layout, lambda: infer_from_records(spark, settings, with_kafka))
     records = spark.readStream.format("kafka").options(**kafka_options).load()
     return reader.rows(records, settings.kafka_topic(role))
 
 
-def _inferred(spark: SparkSession, settings: TopicSettings, options: Options) -> StructType:
+def infer_from_records(spark: SparkSession, settings: TopicSettings, options: Options) -> StructType:
     """Infer the columns from the full records, as deltas seldom have all fields."""
     # The start of a stream does not apply to a table.
     kept = {name: text for name, text in options.items() if "offsets" not in name.lower()}
@@ -105,9 +110,16 @@ def _inferred(spark: SparkSession, settings: TopicSettings, options: Options) ->
         return inferred(spark, facts, kafka_options)
 
 
-def _metadata() -> dict[str, Column]:
-    # The most frequent kinds have no header: a record with a value and without a kind is an update.
-    unsaid = F.when(F.col("value").isNull(), "delete").otherwise("update")
-    kind = F.coalesce(header_kind(), unsaid)
+def _described() -> dict[str, Column]:
     columns = described()
-    return {"sow_key": columns.pop("sow_key"), "kind": kind, **columns}
+    return {"sow_key": columns.pop("sow_key"), "kind": kind_of_update(), **columns}
+
+
+def delta_columns() -> dict[str, Column]:
+    """The metadata columns of deltas, by name, in order."""
+    removed = F.from_json(header_text(headers.REMOVED), "array<string>", {"mode": "FAILFAST"})
+    return _described() | {
+        CHANGED: changed_paths_column(),
+        "removed": F.coalesce(removed, F.array().cast("array<string>")),
+        "empty": F.coalesce(header_text(headers.EMPTY) == "true", F.lit(False)),
+    }

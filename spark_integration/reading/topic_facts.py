@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from processor.errors import BrokerUnavailable, ConfigurationError
+from spark_integration.kafka_options import KafkaOptions
+from spark_integration.kafka_security import SHADED
+from spark_integration.pyspark_private import find_jvm, kafka_package
+from spark_integration.source.facts import LogFacts
 
 _PREFIX: Final = "kafka."
+_GROUP: Final = "sowstream.spark"
+"""The name of a consumer group, which nothing joins."""
 _ANSWER_TIMEOUT_S: Final = 30
 _TIMES: Final = {"default.api.timeout.ms": str(_ANSWER_TIMEOUT_S * 1000), "request.timeout.ms": "10000"}
 _KAFKAS_OWN: Final = "org.apache.kafka.common."
@@ -48,7 +54,7 @@ class TopicFacts:
 
     def setting(self, name: str) -> str | None:
         """A setting of the topic; None where access is denied."""
-        resources = self._jvm.org.apache.kafka.common.config.ConfigResource
+        resources = kafka_package(self._jvm).common.config.ConfigResource
         resource = resources(resources.Type.TOPIC, self.topic)
         try:
             answer = _answer(self.topic, lambda: self._admin.describeConfigs(_list(self._jvm, [resource])).all())
@@ -58,7 +64,7 @@ class TopicFacts:
 
     @property
     def _specs(self) -> Any:
-        return self._jvm.org.apache.kafka.clients.admin.OffsetSpec
+        return kafka_package(self._jvm).clients.admin.OffsetSpec
 
     def _partition_count(self) -> int:
         names = _list(self._jvm, [self.topic])
@@ -66,7 +72,7 @@ class TopicFacts:
         return int(described.get(self.topic).partitions().size())
 
     def _offsets(self, spec: Any, *, committed: bool = False) -> dict[int, int]:
-        kafka = self._jvm.org.apache.kafka
+        kafka = kafka_package(self._jvm)
         asked = self._jvm.java.util.HashMap()
         for partition in self.partitions:
             asked.put(kafka.common.TopicPartition(self.topic, partition), spec)
@@ -78,11 +84,11 @@ class TopicFacts:
 
 
 @contextmanager
-def topic_facts(spark: SparkSession, topic: str, options: Mapping[str, str]) -> Iterator[TopicFacts]:
-    """Connect Java's admin client to Kafka and look up a topic.
+def topic_facts(spark: SparkSession, topic: str, options: Mapping[str, str]) -> Iterator[TopicFacts | LogFacts]:
+    """Connect to Kafka and look up a topic: by Java's admin client, on Spark Connect by librdkafka from this process.
 
     Args:
-        spark: a session with Spark's Kafka connector, in this process; one of Spark Connect has no JVM here.
+        spark: a session with Spark's Kafka connector.
         topic: its Kafka name.
         options: options of Spark's Kafka source; those that begin with `kafka.` are for the client.
 
@@ -90,17 +96,15 @@ def topic_facts(spark: SparkSession, topic: str, options: Mapping[str, str]) -> 
         ConfigurationError: the topic does not exist, access is denied, or the options cannot be used.
         BrokerUnavailable: Kafka did not answer in time.
     """
-    jvm: Any = getattr(spark, "_jvm", None)
-    if jvm is None:
-        raise ConfigurationError(
-            f"asking about {topic}: this session has no JVM in this process, as those of Spark Connect have none; "
-            "use a classic session"
-        )
+    if (jvm := find_jvm(spark)) is None:
+        with closing(LogFacts(topic, KafkaOptions.of(options).librdkafka(), group=_GROUP)) as facts:
+            yield facts
+        return
     settings = jvm.java.util.HashMap()
     client_options = {name[len(_PREFIX) :]: text for name, text in options.items() if name.lower().startswith(_PREFIX)}
     for name, text in (_TIMES | client_options).items():
         settings.put(name, text)
-    admin = _called(topic, lambda: jvm.org.apache.kafka.clients.admin.AdminClient.create(settings))
+    admin = _called(topic, lambda: kafka_package(jvm).clients.admin.AdminClient.create(settings))
     try:
         yield TopicFacts(jvm, admin, topic)
     finally:
@@ -141,7 +145,9 @@ def _translated(topic: str, thrown: Any) -> BrokerUnavailable | ConfigurationErr
                 "'kafka.bootstrap.servers' and those of TLS and SASL, and whether the brokers run"
             )
         if kind != "ExecutionException":
-            texts.append(f"{kind}: {thrown.getMessage()}" if name.startswith(_KAFKAS_OWN) else kind)
+            texts.append(
+                f"{kind}: {thrown.getMessage()}" if name.removeprefix(SHADED).startswith(_KAFKAS_OWN) else kind
+            )
         thrown = thrown.getCause()
     return ConfigurationError(
         f"asking about {topic}: {'; '.join(texts)}; check the options that begin with 'kafka.', and that this user may "

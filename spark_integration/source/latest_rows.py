@@ -27,7 +27,10 @@ from processor.record import Headers, Value
 from processor.wire.headers import read_text
 from processor.wire.metadata import correlation_id
 from processor.wire.sow_headers import expires_at_ms_of, input_place, version_of
+from spark_integration.reading.metadata_columns import SOW
+from spark_integration.reading.misfit import MISFIT, MISFIT_TYPE, OnMisfit
 from spark_integration.reading.values import compile_struct
+from spark_integration.source.source_options import SourceMetadata
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,7 +49,9 @@ METADATA: Final = StructType(
         StructField("offset", LongType()),
     ]
 )
-"""The metadata columns of each record, the same as of `read_sow`."""
+"""The metadata of each record, the same as of `read_sow`."""
+
+_MISFIT: Final = StructField(MISFIT, MISFIT_TYPE)
 
 VALUE: Final = "value"
 """The column for a record as JSON text."""
@@ -69,25 +74,36 @@ class LatestRows:
     """Converts the records of one partition to rows."""
 
     def __init__(
-        self, codec: Codec, schema: StructType, matching: str | None, *, is_text: bool, topic: str, family: str
+        self,
+        codec: Codec,
+        schema: StructType,
+        matching: str | None,
+        *,
+        is_text: bool,
+        topic: str,
+        family: str,
+        metadata: Sequence[StructField],
+        shows_misfits: bool = False,
     ) -> None:
         """Compile the filter and the conversion to columns.
 
         Args:
             codec: the message type.
-            schema: the columns, in order; those with a name of `METADATA` get the metadata.
+            schema: the columns, in order.
             matching: a filter; None: all records.
             is_text: whether the record is one column with its text.
             topic: the Kafka topic, for error messages.
             family: the name of the topic for filters.
+            metadata: the metadata columns among them.
+            shows_misfits: whether a record that does not fit its columns is a row.
 
         Raises:
             ConfigurationError: a column has a type without values in any message type.
         """
         self._codec, self._schema, self._topic, self._family = codec, schema, topic, family
         self._filter = None if matching is None else compile_filter(matching)
-        fields = [field for field in schema.fields if field.name not in METADATA.names]
-        struct = StructType(fields)
+        self._shows_misfits, self._metadata = shows_misfits, [field.name for field in metadata]
+        struct = StructType(record_fields(schema, metadata))
         self._convert = None if is_text else compile_struct(struct)
         self._decimals = _decimals(struct)
 
@@ -98,39 +114,65 @@ class LatestRows:
 
         schema = to_arrow_schema(self._schema, timestamp_utc=True)
         for begin in range(0, len(latest), _BATCH_ROWS):
-            rows = [
-                row for one in latest[begin : begin + _BATCH_ROWS] if (row := self._row(one, partition)) is not None
-            ]
-            columns = {name: [row[name] for row in rows] for name in self._schema.names}
+            chunk = latest[begin : begin + _BATCH_ROWS]
+            rows = [(one, row) for one in chunk if (row := self._row(one, partition)) is not None]
             try:
-                arrays = [pa.array(columns[field.name], field.type) for field in schema]
+                yield _batch([row for _, row in rows], schema)
             except (pa.ArrowException, OverflowError) as error:
-                raise Stop(
-                    f"{self._topic}, partition {partition}: a value has no room in its column: {error}; "
-                    "give a schema that the records fit"
-                ) from None
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+                problem = f"a value has no room in its column: {error}"
+                if not self._shows_misfits:
+                    raise Stop(
+                        f"{self._topic}, partition {partition}: {problem}; give a schema that the records fit"
+                    ) from None
+                yield _batch([self._fitting(one, row, partition, schema) for one, row in rows], schema)
+
+    def _fitting(self, latest: Latest, row: dict[str, Any], partition: int, schema: pa.Schema) -> dict[str, Any]:
+        """The row itself, or that of a misfit if a value has no room in its column."""
+        import pyarrow as pa  # noqa: PLC0415 - as above
+
+        try:
+            _batch([row], schema)
+        except (pa.ArrowException, OverflowError) as error:
+            return self._misfit(latest, partition, f"a value has no room in its column: {error}")
+        return row
 
     def _row(self, latest: Latest, partition: int) -> dict[str, Any] | None:
         """The row of a record; None where the filter does not match."""
-        row = _described(latest, partition)
+        try:
+            return self._matching_row(latest, partition)
+        except _Unfit as error:
+            if self._shows_misfits:
+                return self._misfit(latest, partition, str(error))
+            raise self._undecodable(latest, partition, str(error)) from None
+
+    def _misfit(self, latest: Latest, partition: int, problem: str) -> dict[str, Any]:
+        misfit = {"reason": problem, "topic": self._topic, "value": latest.value}
+        described = {**_described(latest, partition), MISFIT: misfit}
+        return {**dict.fromkeys(self._schema.names), **self._placed(described)}
+
+    def _placed(self, described: dict[str, Any]) -> dict[str, Any]:
+        return {SOW: described} if self._metadata == [SOW] else {name: described[name] for name in self._metadata}
+
+    def _matching_row(self, latest: Latest, partition: int) -> dict[str, Any] | None:
+        described = {**_described(latest, partition), MISFIT: None}
+        row = self._placed(described)
         decoded = None
         if self._filter is not None or self._convert is not None:
-            decoded = self._decoded(latest, partition)
-        if self._filter is not None and not self._filter.matches(decoded, self._facts(latest, row["sow_key"])):
+            decoded = self._decoded(latest)
+        if self._filter is not None and not self._filter.matches(decoded, self._facts(latest, described["sow_key"])):
             return None
         if self._convert is None:
             return {**row, VALUE: latest.value.decode(errors="replace")}
         try:
             return {**self._convert(self._decimals(decoded)), **row}
         except TypeError as error:
-            raise self._undecodable(latest, partition, str(error)) from None
+            raise _Unfit(str(error)) from None
 
-    def _decoded(self, latest: Latest, partition: int) -> Value:
+    def _decoded(self, latest: Latest) -> Value:
         try:
             return self._codec.decode_command(latest.value, latest.headers or [], is_delta=False)
         except RecordRejected as error:
-            raise self._undecodable(latest, partition, str(error)) from None
+            raise _Unfit(str(error)) from None
 
     def _facts(self, latest: Latest, key: str) -> RecordMetadata:
         correlation = correlation_id(latest.headers) or ""
@@ -143,25 +185,69 @@ class LatestRows:
         )
 
 
-def refuse_metadata(schema: StructType) -> None:
-    """Make sure that columns with a name of `METADATA` have its type and occur once.
+class _Unfit(Exception):
+    """A record that does not fit its columns."""
+
+
+def _batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    import pyarrow as pa  # noqa: PLC0415 - needed here, on an executor
+
+    arrays = [pa.array([row[field.name] for row in rows], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def metadata_columns(on_misfit: OnMisfit, metadata: SourceMetadata) -> list[StructField]:
+    """The metadata columns of a table."""
+    fields = METADATA.fields if on_misfit == "fail" else [*METADATA.fields, _MISFIT]
+    match metadata:
+        case "struct":
+            return [StructField(SOW, StructType(fields))]
+        case "flat":
+            return fields
+        case "none":
+            return []
+
+
+def record_fields(schema: StructType, metadata: Sequence[StructField]) -> list[StructField]:
+    """The columns of a table that are fields of the record."""
+    taken = [field.name for field in metadata]
+    return [field for field in schema.fields if field.name not in taken]
+
+
+def refuse_metadata(schema: StructType, metadata: Sequence[StructField]) -> None:
+    """Make sure that the metadata columns have their types and occur once.
 
     Raises:
         ConfigurationError: a column has another type, or occurs twice.
     """
+    columns = {field.name: field for field in metadata}
     for field in schema.fields:
         same = [name for name in schema.names if name.lower() == field.name.lower()]
-        meta = {each.name.lower(): each for each in METADATA.fields}.get(field.name.lower())
-        if meta is not None and (len(same) > 1 or field.name != meta.name or field.dataType != meta.dataType):
+        meta = columns.get(field.name.lower())
+        if meta is None:
+            continue
+        if len(same) > 1 or field.name != meta.name or not _is_part(field.dataType, meta.dataType):
+            remedy = (
+                "leave it out of the schema, or read without one and decode column `value` with from_json"
+                if meta.name == SOW
+                else "leave option 'metadata' out: the metadata is in the struct _sow then"
+            )
             raise ConfigurationError(
                 f"field {field.name!r} of the schema has the name of a metadata column, which is "
-                f"{meta.dataType.simpleString()}; leave it out of the schema, or read without one and decode column "
-                "`value` with from_json"
+                f"{meta.dataType.simpleString():.200}; {remedy}"
             )
 
 
+def _is_part(kind: DataType, of: DataType) -> bool:
+    """Return whether a column has the type of the metadata, or a struct has some of its fields."""
+    if not isinstance(kind, StructType) or not isinstance(of, StructType):
+        return kind == of
+    types = {field.name: field.dataType for field in of.fields}
+    return all(types.get(field.name) == field.dataType for field in kind.fields)
+
+
 def expires_at_ms(headers: Headers | None) -> int | None:
-    """When a record expires, milliseconds since the epoch; None: never."""
+    """Time of a record's expiry, milliseconds since the epoch; None: never."""
     time_ms = expires_at_ms_of(headers)
     return time_ms if time_ms and time_ms <= _YEAR_9999_MS else None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,9 +12,18 @@ from pyspark.sql.types import StructType
 
 from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost, Stop
 from spark_integration.reading.as_of import AsOf, resolve_as_of
+from spark_integration.reading.key_choice import partitions_with
 from spark_integration.reading.schemas.schema import pinned
 from spark_integration.source.facts import LogFacts
-from spark_integration.source.latest_rows import METADATA, VALUE, Latest, LatestRows, expires_at_ms, refuse_metadata
+from spark_integration.source.latest_rows import (
+    VALUE,
+    Latest,
+    LatestRows,
+    expires_at_ms,
+    metadata_columns,
+    record_fields,
+    refuse_metadata,
+)
 from spark_integration.source.source_options import SourceOptions
 
 if TYPE_CHECKING:
@@ -49,13 +58,15 @@ class SowSourceReader(DataSourceReader):
         Raises:
             ConfigurationError: a column has the name of a metadata column, but another type.
         """
-        refuse_metadata(schema)
+        self._metadata = metadata_columns(options.on_misfit, options.metadata)
+        refuse_metadata(schema, self._metadata)
         self._options = replace(options, settings=pinned(options.settings))
         self._schema = schema
-        record = [field.name for field in schema.fields if field.name not in METADATA.names]
+        record = [field.name for field in record_fields(schema, self._metadata)]
         self._is_text = options.schema is None and record == [VALUE] and options.settings.topic.message_type == "json"
         self._topic = options.settings.kafka_topic("sow")
         self._group = f"{options.settings.group_prefix}.spark"
+        self._keys = None if options.keys is None else frozenset(options.keys)
 
     def partitions(self) -> list[Range]:
         """The range of each partition of the topic, with ends that are fixed here.
@@ -68,11 +79,16 @@ class SowSourceReader(DataSourceReader):
         try:
             end = self._cut(facts)
             begins = facts.begins()
+            wanted = self._wanted(facts)
         finally:
             facts.close()
         now_ms = int(time.time() * 1000) if self._options.at is None else end.time_ms
         # Even an empty task takes time.
-        ranges = [Range(p, begins[p], last, now_ms) for p, last in sorted(end.ends.items()) if last > begins[p]]
+        ranges = [
+            Range(p, begins[p], last, now_ms)
+            for p, last in sorted(end.ends.items())
+            if p in wanted and last > begins[p]
+        ]
         return ranges or [Range(0, 0, 0, None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -88,12 +104,29 @@ class SowSourceReader(DataSourceReader):
         options, family = self._options, self._options.settings.family
         latest = [
             one
-            for one in _Fold(self._topic, options.max_bytes_per_partition).folded(self._messages(partition), partition)
+            for one in _Fold(self._topic, options.max_bytes_per_partition).folded(self._chosen(partition), partition)
             if _is_live(one, partition.now_ms)
         ]
         codec = options.settings.codec(reads_only=True)
-        rows = LatestRows(codec, self._schema, options.filter, is_text=self._is_text, topic=self._topic, family=family)
+        rows = LatestRows(
+            codec, self._schema, options.filter, is_text=self._is_text, topic=self._topic, family=family,
+            metadata=self._metadata, shows_misfits=options.on_misfit == "column",
+        )  # fmt: skip
         yield from rows.batches(latest, partition.partition)
+
+    def _wanted(self, facts: LogFacts) -> Collection[int]:
+        """The partitions that may have the keys."""
+        if self._keys is None:
+            return facts.partitions
+        return partitions_with(self._keys, len(facts.partitions), self._options.settings)
+
+    def _chosen(self, wanted: Range) -> Iterator[Any]:
+        """The committed records of a range whose keys are read."""
+        messages = self._messages(wanted)
+        if self._keys is None:
+            return messages
+        keys = {key.encode() for key in self._keys}
+        return (message for message in messages if message.key() in keys)
 
     def _cut(self, facts: LogFacts) -> AsOf:
         if self._options.at is None:
@@ -165,7 +198,7 @@ class _Fold:
 
 
 def _is_live(one: Latest, now_ms: int | None) -> bool:
-    """Whether a record has not expired, also if no worker is running to delete it."""
+    """Return whether a record has not expired, also if no worker is running to delete it."""
     expires = expires_at_ms(one.headers)
     return now_ms is None or expires is None or expires > now_ms
 

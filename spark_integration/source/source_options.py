@@ -7,45 +7,32 @@ import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, TypeAlias, cast, get_args
 
 from processor.errors import ConfigurationError
 from processor.filter import compile_filter
+from spark_integration.kafka_options import PREFIX, SERVERS, KafkaOptions, kafka_property
 from spark_integration.options import TOPIC_PREFIX
 from spark_integration.reading.as_of import At
+from spark_integration.reading.key_choice import key_texts
+from spark_integration.reading.misfit import OnMisfit
 from spark_integration.settings import TopicSettings, topic_settings
 
-_PREFIX: Final = "kafka."
-_SERVERS: Final = "bootstrap.servers"
+_REPEATED: Final = "option."
 _MAX_BYTES: Final = 512 * 1024 * 1024
 
 _KNOWN: Final = (
     "topic", "schema", "filter", "config", "at", "endingOffsets", "allowCompacted", "maxBytesPerPartition",
-    TOPIC_PREFIX,
+    "metadata", "keys", "onMisfit", "pushFilters", TOPIC_PREFIX,
 )  # fmt: skip
 
-_JAVAS: Final = {
-    "sasl.jaas.config": "sasl.username and sasl.password",
-    "ssl.truststore.location": "ssl.ca.location, a PEM file",
-    "ssl.truststore.password": "ssl.ca.location, a PEM file, which needs none",
-    "ssl.truststore.type": "ssl.ca.location, a PEM file",
-    "ssl.truststore.certificates": "ssl.ca.pem",
-    "ssl.keystore.type": "ssl.keystore.location for PKCS#12, or ssl.certificate.location and ssl.key.location for PEM",
-    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
-    "ssl.keystore.key": "ssl.key.pem",
-    "sasl.login.callback.handler.class": "sasl.oauthbearer.method",
-    "sasl.client.callback.handler.class": "sasl.oauthbearer.method",
-    "request.timeout.ms": "socket.timeout.ms",
-    "default.api.timeout.ms": "socket.timeout.ms",
-    "fetch.max.wait.ms": "fetch.wait.max.ms",
-    "max.partition.fetch.bytes": "fetch.message.max.bytes",
-    "receive.buffer.bytes": "socket.receive.buffer.bytes",
-    "send.buffer.bytes": "socket.send.buffer.bytes",
-    "max.poll.records": "no other: leave it out",
-    "key.deserializer": "no other: leave it out",
-    "value.deserializer": "no other: leave it out",
-}
-"""Properties of Java's clients, which Spark's own Kafka source accepts, and their replacements in librdkafka."""
+_TO_WRITE: Final = (
+    "command", "key", "columns", "mask", "removed", "deleted", "nulls", "orderBy", "client",
+)  # fmt: skip
+"""Options for writing; a table in a catalog has them next to those for reading."""
+
+_SPARKS: Final = frozenset(("provider", "owner", "serialization.format"))
+"""Properties that Spark's catalog adds to the options of a table, each of which it repeats as `option.<name>`."""
 
 _OURS: Final = {
     "isolation.level": "it is always read_committed: aborted records never happened",
@@ -54,6 +41,10 @@ _OURS: Final = {
     "enable.auto.commit": "nothing is committed",
     "enable.partition.eof": "it is how the end of a partition is told",
 }
+
+
+SourceMetadata: TypeAlias = Literal["struct", "flat", "none"]
+"""The place of the metadata: one struct column `_sow`, columns of their own, or nowhere, for tables to insert into."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +60,19 @@ class SourceOptions:
     at: At | None
     """The end of the read; None: everything committed now."""
     allow_compacted: bool
-    """Whether `at` may be so early that compaction may have removed records."""
+    """True if `at` may be so early that compaction may have removed records."""
     max_bytes_per_partition: int
     """Memory limit for the latest records of a partition: keys, values and headers."""
+    metadata: SourceMetadata
+    """The place of the metadata columns."""
+    on_misfit: OnMisfit
+    """The treatment of a record that does not fit its columns."""
+    keys: tuple[str, ...] | None
+    """The texts of the keys to read; None: all keys."""
+    pushes_filters: bool
+    """True if Spark may pass the conditions of a query, as Spark 4.1 and later do where it is configured."""
+    has_config: bool
+    """True if the options name the topic's settings."""
     kafka: Mapping[str, str]
     """librdkafka properties."""
 
@@ -82,14 +83,32 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
     Raises:
         ConfigurationError: an option is unknown, missing, or cannot be used.
     """
-    spelling = {name.lower(): name for name in _KNOWN}
+    return parse_options(options)[1]
+
+
+def parse_options(options: Mapping[str, str], *, needs_sow: bool = True) -> tuple[dict[str, str], SourceOptions]:
+    """Parse the options for reading, and sort those for writing.
+
+    Args:
+        options: the options as Spark passes them.
+        needs_sow: whether records are read.
+
+    Returns:
+        All options that are not for Kafka, in the right spelling; and those for reading.
+
+    Raises:
+        ConfigurationError: an option is unknown, missing, or cannot be used.
+    """
+    spelling = {name.lower(): name for name in (*_KNOWN, *_TO_WRITE)}
     own: dict[str, str] = {}
-    kafka: dict[str, str] = {}
     for name, text in options.items():
-        if name.lower().startswith(_PREFIX):
-            kafka[_property(name, name[len(_PREFIX) :].lower())] = text
+        if (kafka_name := kafka_property(name)) is not None:
+            if kafka_name in _OURS:
+                raise ConfigurationError(f"option {name!r} cannot be given: {_OURS[kafka_name]}; leave it out")
         elif name.lower() in spelling:
             own[spelling[name.lower()]] = text
+        elif is_sparks(name):
+            continue
         else:
             raise ConfigurationError(_unknown(name))
     topic = own.get("topic", "")
@@ -98,42 +117,43 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
             f"option 'topic' is {topic!r}; give the name of a family without its role, such as 'orders': "
             "'.sow' is added"
         )
-    settings = topic_settings(topic, own.get("config"), options=own)
-    kafka = {**settings.kafka, **kafka}
-    if not kafka.get(_SERVERS):
+    settings = topic_settings(topic, own.get("config"), options=own, needs_sow=needs_sow)
+    given = KafkaOptions.of(options, settings.kafka)
+    if not given.has_servers:
         raise ConfigurationError("no option 'kafka.bootstrap.servers': say where Kafka is, such as 'localhost:9092'")
     if "filter" in own:
         compile_filter(own["filter"])
     if own.get("schema", "").strip().lower() == "infer":
         raise ConfigurationError("option 'schema' is 'infer'; give DDL here, or use read_sow, which can infer one")
-    return SourceOptions(
+    if own.get("metadata", "").lower() == "none" and own.get("onMisfit", "").lower() == "column":
+        raise ConfigurationError(
+            "options 'metadata' 'none' and 'onMisfit' 'column': a misfit is metadata; leave one out"
+        )
+    return own, SourceOptions(
         settings,
         own.get("schema"),
         own.get("filter"),
         _at(own, settings.kafka_topic("sow")),
         _flag("allowCompacted", own.get("allowCompacted", "false")),
         _bytes("maxBytesPerPartition", own.get("maxBytesPerPartition", str(_MAX_BYTES))),
-        kafka,
+        _metadata(own.get("metadata", "struct").lower()),
+        _on_misfit(own.get("onMisfit", "fail").lower()),
+        _keys(own.get("keys")),
+        _flag("pushFilters", own.get("pushFilters", "false")),
+        "config" in own,
+        given.librdkafka(tuned=True),
     )
 
 
-def _property(option: str, name: str) -> str:
-    if name in _JAVAS:
-        raise ConfigurationError(
-            f"option {option!r} is for Java's Kafka client, and this source reads with librdkafka; "
-            f"there it is {_JAVAS[name]}"
-        )
-    if name in _OURS:
-        raise ConfigurationError(f"option {option!r} cannot be given: {_OURS[name]}; leave it out")
-    return name
+def is_sparks(name: str) -> bool:
+    """Return whether Spark's catalog adds this option, and not the user."""
+    return name.lower() in _SPARKS or name.lower().startswith(_REPEATED)
 
 
 def _unknown(name: str) -> str:
     if name.lower() == "path":
         return "load() was given a path; the option 'topic' says what is read, and load() takes nothing"
-    if name.lower() == _SERVERS:
-        return f"option {name!r} needs the prefix `kafka.`: 'kafka.bootstrap.servers'"
-    names = {known.lower(): known for known in (*_KNOWN, _PREFIX + _SERVERS)}
+    names = {known.lower(): known for known in (*_KNOWN, PREFIX + SERVERS)}
     close = difflib.get_close_matches(name.lower(), names, n=1)
     hint = f"did you mean {names[close[0]]!r}?" if close else f"known: {', '.join(_KNOWN)}, and kafka.*"
     return f"there is no option {name!r}; {hint}"
@@ -163,6 +183,32 @@ def _at(options: Mapping[str, str], kafka_topic: str) -> At | None:
             f"option 'endingOffsets' is {offsets!r}; give 'latest', or the offset after the last one of each "
             f'partition: \'{{"{kafka_topic}": {{"0": 1200, "1": 1187}}}}\''
         ) from None
+
+
+def _metadata(text: str) -> SourceMetadata:
+    if text not in get_args(SourceMetadata):
+        raise ConfigurationError(f"option 'metadata' is {text!r}; give 'struct', 'flat' or 'none'")
+    return cast("SourceMetadata", text)
+
+
+def _on_misfit(text: str) -> OnMisfit:
+    if text not in get_args(OnMisfit):
+        raise ConfigurationError(f"option 'onMisfit' is {text!r}; give 'fail' or 'column'")
+    return cast("OnMisfit", text)
+
+
+def _keys(text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    try:
+        keys = json.loads(text)
+    except ValueError:
+        keys = None
+    if not isinstance(keys, list):
+        raise ConfigurationError(
+            f"option 'keys' is {text!r:.100}; give a JSON array of keys, such as '[7, 8]' or '[[\"a\", 7]]'"
+        )
+    return tuple(key_texts(keys))
 
 
 def _flag(option: str, text: str) -> bool:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql.types import StructField
 
 from processor.errors import ConfigurationError
+from spark_integration.reading.metadata_columns import quoted
 
-GONE: Final = "s.`kind` IN ('delete', 'expire')"
+KIND: Final = "__kind"
+"""The column with the kind of the update, which the table does not have."""
+
+_GONE: Final = f"s.`{KIND}` IN ('delete', 'expire')"
 """The SQL condition that a row of the batch removes its key."""
 
 _PACKAGES: Final = {
@@ -39,38 +43,46 @@ def require_package(table_format: str, extensions: str) -> None:
 
 def create_sql(table: str, table_format: str, fields: Sequence[StructField]) -> str:
     """Build the SQL that creates the table if it does not exist."""
-    columns = ", ".join(f"{_quoted(field.name)} {field.dataType.simpleString()}" for field in fields)
+    columns = ", ".join(f"{quoted([field.name])} {field.dataType.simpleString()}" for field in fields)
     return f"CREATE TABLE IF NOT EXISTS {target(table, table_format)} ({columns}) USING {table_format}"
 
 
-def merge_sql(table: str, table_format: str, key: Sequence[str], columns: Sequence[str], view: str) -> str:
+class MergedPaths(NamedTuple):
+    """The paths of the columns that a merge compares, each a name, or the name of a struct and one inside it."""
+
+    key: Sequence[tuple[str, ...]]
+    """The columns that identify a row of the table."""
+    partition: tuple[str, ...]
+    """The partition of the topic."""
+    offset: tuple[str, ...]
+    """The offset of the record."""
+
+
+def merge_sql(table: str, table_format: str, paths: MergedPaths, columns: Sequence[str], view: str) -> str:
     """Build the SQL that merges the rows of a view into a table with one row per key: the latest of the topic.
 
     Args:
         table: a name, or for Delta a path.
         table_format: `delta` or `iceberg`.
-        key: the columns that identify a row of the table.
-        columns: all columns of the table, including `partition` and `offset`.
-        view: the rows, with an additional column `kind`.
+        paths: the columns to compare.
+        columns: all columns of the table.
+        view: the rows, with an additional column `KIND`.
     """
-    same = " AND ".join(f"t.{_quoted(name)} <=> s.{_quoted(name)}" for name in key)
+    same = " AND ".join(f"t.{quoted(path)} <=> s.{quoted(path)}" for path in paths.key)
+    partition, offset = quoted(paths.partition), quoted(paths.offset)
     # A repeated batch finds its own offsets in the table. Offsets of different partitions have no order.
-    newer = "(s.`partition` <> t.`partition` OR s.`offset` > t.`offset`)"
-    changes = ", ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in columns)
-    names = ", ".join(map(_quoted, columns))
-    values = ", ".join(f"s.{_quoted(name)}" for name in columns)
+    newer = f"(s.{partition} <> t.{partition} OR s.{offset} > t.{offset})"
+    changes = ", ".join(f"t.{quoted([name])} = s.{quoted([name])}" for name in columns)
+    names = ", ".join(quoted([name]) for name in columns)
+    values = ", ".join(f"s.{quoted([name])}" for name in columns)
     return (
-        f"MERGE INTO {target(table, table_format)} AS t USING {_quoted(view)} AS s ON {same}\n"  # noqa: S608 - quoted
-        f"WHEN MATCHED AND {GONE} AND {newer} THEN DELETE\n"
-        f"WHEN MATCHED AND NOT ({GONE}) AND {newer} THEN UPDATE SET {changes}\n"
-        f"WHEN NOT MATCHED AND NOT ({GONE}) THEN INSERT ({names}) VALUES ({values})"
+        f"MERGE INTO {target(table, table_format)} AS t USING {quoted([view])} AS s ON {same}\n"  # noqa: S608 - quoted
+        f"WHEN MATCHED AND {_GONE} AND {newer} THEN DELETE\n"
+        f"WHEN MATCHED AND NOT ({_GONE}) AND {newer} THEN UPDATE SET {changes}\n"
+        f"WHEN NOT MATCHED AND NOT ({_GONE}) THEN INSERT ({names}) VALUES ({values})"
     )
 
 
 def target(table: str, table_format: str) -> str:
     """The name of a table in SQL; a path of Delta gets its format as a prefix."""
-    return f"delta.{_quoted(table)}" if table_format == "delta" and "/" in table else table
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
+    return f"delta.{quoted([table])}" if table_format == "delta" and "/" in table else table

@@ -3,6 +3,9 @@
     <path>/data/<number>-<random>/…parquet   a snapshot; readers find it by its name file below
     <path>/_snapshots/<number>.json          its name file, with the next offset of each partition of the topic
 
+A table of versions has more directories of rows, which its later snapshots share: those of ended versions, `closed`.
+Its snapshots have the state of each key: the open version, or, for a while, the last one, which is in `closed` too.
+
 The name file is written aside too and then renamed, so that it is complete or missing. A writer that dies before that
 leaves a directory without a name file, which the next writer removes. A table has one writer at a time.
 """
@@ -11,12 +14,13 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
 from processor.errors import ConfigurationError, Stop
+from spark_integration.pyspark_private import hadoop_files
 
 _NAMES: Final = "_snapshots"
 _DATA: Final = "data"
@@ -32,6 +36,8 @@ class Snapshot(NamedTuple):
     """The directory of its rows, below `data`."""
     applied: Mapping[int, int]
     """The next offset of each partition of the topic: all earlier updates are in the snapshot."""
+    closed: Sequence[str] = ()
+    """More directories of rows, below `data`, which stay as long as a snapshot names them."""
 
 
 class Snapshots:
@@ -39,11 +45,8 @@ class Snapshots:
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         """Open the snapshots at a path, which may be missing."""
-        jvm: Any = spark._jvm  # noqa: SLF001 - the only way to Hadoop's file systems
         self._spark, self.path = spark, path.rstrip("/")
-        self._path = jvm.org.apache.hadoop.fs.Path
-        configuration = spark._jsc.hadoopConfiguration()  # noqa: SLF001 - as above
-        self._files = self._path(self.path).getFileSystem(configuration)
+        self._path, self._files = hadoop_files(spark, self.path, f"the snapshots at {self.path}")
 
     def all(self) -> list[Snapshot]:
         """All snapshots, the oldest first."""
@@ -59,13 +62,21 @@ class Snapshots:
         """The rows of a snapshot."""
         return self._spark.read.parquet(f"{self.path}/{_DATA}/{snapshot.directory}")
 
-    def write(self, rows: DataFrame, applied: Mapping[int, int]) -> Snapshot:
-        """Write rows to a new snapshot, which readers find after `switch`."""
+    def closed_rows(self, snapshot: Snapshot) -> list[DataFrame]:
+        """The rows of each directory in `closed`."""
+        return [self._spark.read.parquet(f"{self.path}/{_DATA}/{directory}") for directory in snapshot.closed]
+
+    def write(self, rows: DataFrame, applied: Mapping[int, int], closed: Sequence[str] = ()) -> Snapshot:
+        """Write rows to a new snapshot, which readers find after `switch`; `closed` are its other directories."""
         before = self.latest()
         number = 1 if before is None else before.number + 1
-        snapshot = Snapshot(number, f"{number}-{uuid.uuid4().hex[:12]}", dict(applied))
-        rows.write.parquet(f"{self.path}/{_DATA}/{snapshot.directory}")
-        return snapshot
+        return Snapshot(number, self.write_rows(rows, f"{number}"), dict(applied), tuple(closed))
+
+    def write_rows(self, rows: DataFrame, name: str) -> str:
+        """Write rows to a directory of their own, which no reader finds yet; returns its name."""
+        directory = f"{name}-{uuid.uuid4().hex[:12]}"
+        rows.write.parquet(f"{self.path}/{_DATA}/{directory}")
+        return directory
 
     def switch(self, snapshot: Snapshot) -> None:
         """Make a written snapshot the latest, for all readers from now on.
@@ -75,10 +86,12 @@ class Snapshots:
         """
         final = self._at(f"{_NAMES}/{snapshot.number}{_SUFFIX}")
         aside = self._at(f"{_NAMES}/.{snapshot.directory}")
-        content = {
+        content: dict[str, Any] = {
             "directory": snapshot.directory,
             "applied": {str(p): offset for p, offset in snapshot.applied.items()},
         }
+        if snapshot.closed:
+            content["closed"] = list(snapshot.closed)
         stream = self._files.create(aside, True)
         try:
             stream.write(bytearray(json.dumps(content).encode()))
@@ -97,7 +110,7 @@ class Snapshots:
         for old in snapshots[:-keep]:
             # The name file goes first, so that a reader who finds one also finds its rows.
             self._files.delete(self._at(f"{_NAMES}/{old.number}{_SUFFIX}"), False)
-        named = {snapshot.directory for snapshot in snapshots[-keep:]}
+        named = {name for snapshot in snapshots[-keep:] for name in (snapshot.directory, *snapshot.closed)}
         for directory in self._listed(_DATA):
             if directory not in named:
                 self._files.delete(self._at(f"{_DATA}/{directory}"), True)
@@ -114,7 +127,7 @@ class Snapshots:
         try:
             content = json.loads(bytes(stream.readAllBytes()))
             applied = {int(partition): int(offset) for partition, offset in content["applied"].items()}
-            return Snapshot(number, str(content["directory"]), applied)
+            return Snapshot(number, str(content["directory"]), applied, tuple(content.get("closed", ())))
         except (ValueError, KeyError, AttributeError) as error:
             raise ConfigurationError(
                 f"{self.path}/{_NAMES}/{number}{_SUFFIX} is damaged: {error!r}; remove it, and the snapshot before it "

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
-from operator import or_
+from operator import and_, or_
 from typing import Final, Literal, TypeAlias
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError
-from spark_integration.tables.merge_into import create_sql, merge_sql, require_package
+from spark_integration.reading.metadata_columns import SOW, MetadataColumns, quoted
+from spark_integration.tables.merge_into import KIND, MergedPaths, create_sql, merge_sql, require_package
 from spark_integration.tables.snapshots import Snapshots
 
 TableFormat: TypeAlias = Literal["parquet", "delta", "iceberg"]
@@ -25,18 +27,19 @@ _GONE: Final = ("delete", "expire")
 def upsert_to(
     table: str,
     *,
-    key: Sequence[str] = ("sow_key",),
+    key: Sequence[str] = ("_sow.sow_key",),
     format: TableFormat = "parquet",  # noqa: A002 - Spark's word
     keep: int = 3,
 ) -> Callable[[DataFrame, int], None]:
     """Create a function for `writeStream.foreachBatch` that keeps the rows of `stream_sow` as a table.
 
     The table has the last row of each key in the topic's order; a delete or expiry removes the row. A repeated batch
-    changes nothing. The table has all columns of the stream except `kind`.
+    changes nothing. The table has all columns of the stream; its `_sow` has no `kind`.
 
     Args:
         table: for `parquet` a directory, which `read_snapshot` reads; else a table's name, or for `delta` a path.
-        key: the columns that identify a row. A delete has a `sow_key` and no fields of the record.
+        key: the columns that identify a row. A delete has a `sow_key` and no fields of the record. In a stream with
+            `metadata="flat"`, `_sow.sow_key` is its column `sow_key`.
         format: `parquet` rewrites the complete table for every batch, and needs no package. `delta` and `iceberg`
             write the changes only, and need their package in the session.
         keep: the number of snapshots of `parquet` to keep for running readers.
@@ -46,7 +49,7 @@ def upsert_to(
             session lacks the package.
     """
     if isinstance(key, str) or not key:
-        raise ConfigurationError(f"key={key!r}; give a list of column names: key=['sow_key']")
+        raise ConfigurationError(f"key={key!r}; give a list of column names: key=['_sow.sow_key']")
     if format not in ("parquet", "delta", "iceberg"):
         raise ConfigurationError(f"format={format!r}; give 'parquet', 'delta' or 'iceberg'")
     if keep < 1:
@@ -54,17 +57,17 @@ def upsert_to(
     names = list(key)
 
     def upsert(batch: DataFrame, batch_id: int) -> None:  # noqa: ARG001 - Spark calls it so
-        _refuse_missing(batch, names)
+        updates = _Updates.of(batch, names)
         # Persisted, as each of several uses would read the batch from Kafka again.
         rows = batch.persist()
         try:
             if rows.isEmpty():
                 return
-            _refuse_null_keys(rows, names)
+            _refuse_null_keys(updates)
             if format == "parquet":
-                _replace_snapshot(rows, table, names, keep)
+                _replace_snapshot(updates, table, keep)
             else:
-                _merge(rows, table, names, format)
+                _merge(updates, table, format)
         finally:
             rows.unpersist()
 
@@ -86,72 +89,126 @@ def read_snapshot(spark: SparkSession, path: str) -> DataFrame:
     return snapshots.rows(latest)
 
 
-def _replace_snapshot(batch: DataFrame, path: str, key: list[str], keep: int) -> None:
-    snapshots = Snapshots(batch.sparkSession, path)
+@dataclass(frozen=True, slots=True)
+class _Updates:
+    """The rows of a batch, and the paths of the columns that an upsert uses."""
+
+    rows: DataFrame
+    names: list[str]
+    """The key columns, as the caller names them."""
+    paths: MergedPaths
+    kind: Column
+
+    @classmethod
+    def of(cls, batch: DataFrame, key: list[str]) -> _Updates:
+        """Find the columns of a batch.
+
+        Raises:
+            ConfigurationError: a column is missing.
+        """
+        columns = MetadataColumns(batch.schema)
+        for name in (*key, *(f"{SOW}.{name}" for name in _NEEDED)):
+            if columns.path(name) is None:
+                raise ConfigurationError(
+                    f"upsert_to: the stream has no column {name.split('.')[-1]!r}; give it the rows of stream_sow, "
+                    f"with all of {_NEEDED} in {SOW}"
+                )
+        partition, offset, *keys = (columns.path(name) or () for name in (f"{SOW}.partition", f"{SOW}.offset", *key))
+        return cls(batch, key, MergedPaths(keys, partition, offset), columns.column(f"{SOW}.kind"))
+
+    @property
+    def key(self) -> list[Column]:
+        """The key columns."""
+        return [_at(path) for path in self.paths.key]
+
+    @property
+    def partition(self) -> Column:
+        """The partition of each update."""
+        return _at(self.paths.partition)
+
+    @property
+    def offset(self) -> Column:
+        """The offset of each update."""
+        return _at(self.paths.offset)
+
+    def ends(self) -> dict[int, int]:
+        """The offset after the last update of each partition."""
+        last = self.rows.groupBy(self.partition.alias("number")).agg(F.max(self.offset).alias("last"))
+        return {row["number"]: row["last"] + 1 for row in last.collect()}
+
+    def latest(self, rows: DataFrame) -> DataFrame:
+        """The last row of every key, by offset, as versions start again after a delete; with column `KIND`."""
+        kept = [_without_kind(name) for name in rows.columns if name != "kind" or SOW in rows.columns]
+        whole = F.struct(self.kind.alias(KIND), *kept)
+        keys = (column.alias(f"__key{number}") for number, column in enumerate(self.key))
+        return rows.groupBy(*keys).agg(F.max_by(whole, self.offset).alias("last")).select("last.*")
+
+
+def _without_kind(name: str) -> Column:
+    return _at((SOW,)).dropFields("kind").alias(SOW) if name == SOW else _at((name,))
+
+
+def _at(path: Sequence[str]) -> Column:
+    return F.col(quoted(path))
+
+
+def _replace_snapshot(updates: _Updates, path: str, keep: int) -> None:
+    snapshots = Snapshots(updates.rows.sparkSession, path)
     before = snapshots.latest()
     applied = {} if before is None else before.applied
-    ends = {row["partition"]: row["last"] + 1 for row in batch.groupBy("partition").agg(_last_offset()).collect()}
+    ends = updates.ends()
     if all(end <= applied.get(partition, 0) for partition, end in ends.items()):
         return
-    fresh = _latest(_not_applied(batch, applied), key)
-    stays = fresh.where(~F.col("kind").isin(*_GONE)).drop("kind")
+    fresh = updates.latest(_not_applied(updates, applied))
+    stays = fresh.where(~F.col(KIND).isin(*_GONE)).drop(KIND)
     if before is not None:
+        old = snapshots.rows(before)
+        _refuse_other_layout(path, old, fresh)
         # All rows of other keys than those in the batch.
-        others = snapshots.rows(before).join(fresh.select(*map(_named, key)), key, "left_anti")
-        stays = others.unionByName(stays, allowMissingColumns=True)
+        keys = fresh.select(*(column.alias(f"__key{number}") for number, column in enumerate(updates.key)))
+        same = [column.eqNullSafe(F.col(f"__key{number}")) for number, column in enumerate(updates.key)]
+        stays = old.join(keys, reduce(and_, same), "left_anti").unionByName(stays, allowMissingColumns=True)
     reached = {p: max(applied.get(p, 0), ends.get(p, 0)) for p in {*applied, *ends}}
     snapshots.switch(snapshots.write(stays, reached))
     snapshots.clean(keep)
 
 
-def _last_offset() -> Column:
-    return F.max("offset").alias("last")
+def _refuse_other_layout(path: str, old: DataFrame, fresh: DataFrame) -> None:
+    if (SOW in old.columns) != (SOW in fresh.columns):
+        layout = "struct" if SOW in old.columns else "flat"
+        raise ConfigurationError(
+            f"{path} was written from a stream with metadata={layout!r}, and this stream has the other one; read the "
+            f"stream with metadata={layout!r}, or write another table"
+        )
 
 
-def _merge(batch: DataFrame, table: str, key: list[str], table_format: str) -> None:
-    spark = batch.sparkSession
+def _merge(updates: _Updates, table: str, table_format: str) -> None:
+    spark = updates.rows.sparkSession
     require_package(table_format, spark.conf.get("spark.sql.extensions", "") or "")
-    fields = [field for field in batch.schema.fields if field.name != "kind"]
+    rows = updates.latest(updates.rows)
+    fields = [field for field in rows.schema.fields if field.name != KIND]
     view = f"upsert_{uuid.uuid4().hex}"
-    _latest(batch, key).createTempView(view)
+    rows.createTempView(view)
     try:
         spark.sql(create_sql(table, table_format, fields))
-        spark.sql(merge_sql(table, table_format, key, [field.name for field in fields], view))
+        spark.sql(merge_sql(table, table_format, updates.paths, [field.name for field in fields], view))
     finally:
         spark.catalog.dropTempView(view)
 
 
-def _latest(batch: DataFrame, key: list[str]) -> DataFrame:
-    """The last row of every key, by offset, as versions start again after a delete."""
-    whole = F.struct(*(_named(name) for name in batch.columns))
-    return batch.groupBy(*map(_named, key)).agg(F.max_by(whole, "offset").alias("last")).select("last.*")
-
-
-def _not_applied(batch: DataFrame, applied: Mapping[int, int]) -> DataFrame:
+def _not_applied(updates: _Updates, applied: Mapping[int, int]) -> DataFrame:
     """The rows that a snapshot does not have yet, without those of a repeated batch."""
-    old = [(F.col("partition") == partition) & (F.col("offset") < end) for partition, end in applied.items()]
-    return batch.where(~reduce(or_, old)) if old else batch
+    old = [(updates.partition == partition) & (updates.offset < end) for partition, end in applied.items()]
+    return updates.rows.where(~reduce(or_, old)) if old else updates.rows
 
 
-def _refuse_missing(batch: DataFrame, key: list[str]) -> None:
-    missing = [name for name in (*key, *_NEEDED) if name not in batch.columns]
-    if missing:
-        raise ConfigurationError(
-            f"upsert_to: the stream has no column {missing[0]!r}; give it the rows of stream_sow, with all of {_NEEDED}"
-        )
-
-
-def _refuse_null_keys(batch: DataFrame, key: list[str]) -> None:
-    row = (
-        batch.where(reduce(or_, [_named(name).isNull() for name in key])).select("kind", "partition", "offset").first()
-    )
+def _refuse_null_keys(updates: _Updates) -> None:
+    nulls = updates.rows.where(reduce(or_, [column.isNull() for column in updates.key]))
+    row = nulls.select(
+        updates.kind.alias("kind"), updates.partition.alias("number"), updates.offset.alias("at")
+    ).first()
     if row is not None:
         raise ConfigurationError(
-            f"upsert_to: a row has a null in its key {key}: kind {row['kind']}, partition {row['partition']}, offset "
-            f"{row['offset']}; a delete carries no fields of the record: use key=['sow_key']"
+            f"upsert_to: a row has a null in its key {updates.names}: kind {row['kind']}, partition {row['number']}, "
+            f"offset {row['at']}; a delete carries no fields of the record: use key=['_sow.sow_key']"
         )
-
-
-def _named(name: str) -> Column:
-    # Quoted: a dot in a plain name would mean a field inside a struct.
-    return F.col(f"`{name.replace('`', '``')}`")

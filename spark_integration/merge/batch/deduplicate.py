@@ -1,4 +1,4 @@
-"""Merges a history without duplicates; repeats the merge if rejected records change the set of duplicates."""
+"""Merges a history without duplicates; repeats the merge if the tasks took others for duplicates than a worker does."""
 
 from __future__ import annotations
 
@@ -10,15 +10,21 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError, Stop
-from processor.wire import columns as names
 from spark_integration.merge.arrow_records import OUTGOING_DDL, RECORDS_DDL
-from spark_integration.merge.batch.duplicates import PLACE, has_sequence, marked, marks_after, repeats, sequences
-from spark_integration.merge.batch.fold import BY_FILTER, COUNT, FOREIGN, KEYLESS, REJECTED, SEQUENCED
+from spark_integration.merge.batch.fold import BY_FILTER, COUNT, FOREIGN, KEYLESS, SEQUENCED
+from spark_integration.merge.batch.kept_input import shuffled_once
 from spark_integration.merge.batch.keyless import Keyed
-from spark_integration.reading.metadata_columns import header_text
+from spark_integration.merge.batch.sequences.sequence_check import (
+    BROADCAST_MAX,
+    marked,
+    marks_after,
+    repeats,
+    summaries,
+    wrong_blocks,
+)
 
 if TYPE_CHECKING:
-    from spark_integration.merge.batch.base import Base
+    from spark_integration.merge.batch.base_state import Base
     from spark_integration.merge.batch.fold import Fold
     from spark_integration.settings import TopicSettings
 
@@ -26,8 +32,9 @@ Keyless: TypeAlias = Literal["error", "skip", "merge"]
 """The treatment of records without a Kafka key."""
 
 _ROUNDS_MAX: Final = 20
-_PEEK_RECORDS: Final = 1_000
-"""Number of records that are searched for sequences before the merge."""
+_PLACE: Final = "place"
+"""The column by which the records of a task are sorted first: partition and a hash of the key, in 64 bits."""
+_HASH_BITS: Final = 40
 
 
 class MergePlan(NamedTuple):
@@ -63,35 +70,35 @@ class Deduplicated(NamedTuple):
 def deduplicate(plan: MergePlan) -> Deduplicated:
     """Merge a history without its duplicates.
 
-    A rejected record does not raise its client's mark, but rejections are only known after the merge. So duplicates are
-    first searched as if no record was rejected, then without the rejected ones; if the two sets differ, the records are
-    merged again. Each round corrects at least the first record that was judged wrongly, so the loop ends.
+    The history is read once, and shuffled to the tasks that merge. They treat as duplicates the records that repeat a
+    sequence within their key; `sequence_check` then compares them with a worker's. Only if these are others, as where a
+    publisher began to count from 1 again, the shuffled records are merged once more, with the right ones marked. A
+    rejected record raises no mark, and another set of duplicates may have other rejections, so this is repeated until
+    nothing changes. Each round corrects at least the first record that was treated wrongly, so the loop ends.
 
     Raises:
         ConfigurationError: records have no key.
         Stop: the set still changes after 20 rounds, or a worker would stop.
     """
-    records = _with_keys(plan)
     before = None if plan.base is None else plan.base.marks
     kept: list[DataFrame] = []
+    records = shuffled_once(_shuffled(plan, _input(plan)))
+    given = records
     try:
-        if before is None and not _peek(records):
-            rows, counts = _folded(plan, records, kept)
-            # The peek reads few records: if others had sequences after all, only time is lost.
-            if not counts[SEQUENCED]:
-                return Deduplicated(rows, None, counts, kept)
-            _forget(kept)
-        sequenced = _keep(sequences(records, plan.settings), kept)
-        duplicates = _keep(repeats(sequenced, None, before), kept)
         for _ in range(_ROUNDS_MAX):
+            rows, counts = _folded(plan, given, kept)
+            if not counts[SEQUENCED] and before is None:
+                return Deduplicated(rows, None, counts, kept)
+            # Not persisted: Spark's plans for that cost more than the summaries of a few blocks twice.
+            summed = summaries(rows, before)
+            if wrong_blocks(summed).isEmpty():
+                return Deduplicated(rows, marks_after(summed), counts, kept)
+            duplicates = _keep(repeats(rows, summed), kept)
             count = duplicates.count()
-            rows, counts = _folded(plan, marked(records, duplicates, count) if count else records, kept)
-            rejected = _places(rows, plan.settings) if _any_rejected(counts) else None
-            again = _keep(repeats(sequenced, rejected, before), kept)
-            if rejected is None or _are_same(duplicates, again):
-                return Deduplicated(rows, marks_after(sequenced, rejected, before), counts, kept)
+            given = marked(records, duplicates, count)
+            if count > BROADCAST_MAX:
+                given = _shuffled(plan, given)
             _drop(rows, kept)
-            duplicates = again
         raise Stop(
             f"{plan.settings.name}: after {_ROUNDS_MAX} rounds it is still not settled which records repeat others: "
             "records are rejected whose numbers are then used again, time after time. Let a worker merge this history"
@@ -101,14 +108,32 @@ def deduplicate(plan: MergePlan) -> Deduplicated:
         raise
 
 
+def _input(plan: MergePlan) -> DataFrame:
+    """The records to merge, those of the base among them."""
+    records = _with_keys(plan)
+    return records if plan.base is None else plan.base.records.unionByName(records, allowMissingColumns=True)
+
+
+def _shuffled(plan: MergePlan, records: DataFrame) -> DataFrame:
+    """Bring the records of each key to one task."""
+    return records.repartition(*(() if plan.partitions is None else (plan.partitions,)), "partition", "key")
+
+
+def _sorted(records: DataFrame) -> DataFrame:
+    """Sort the records of each task by partition, key and offset.
+
+    The merge does not need the order of the keys, but with it needs little memory. Spark compares the first 64 bits of
+    the first column without looking at a row, so these hold as much of partition and key as they can.
+    """
+    key_hash = F.xxhash64("key").bitwiseAND(F.lit((1 << _HASH_BITS) - 1))
+    is_keyless = F.col("key").isNull()
+    place = F.shiftleft(F.col("partition").cast("bigint"), _HASH_BITS) + F.when(is_keyless, 0).otherwise(key_hash)
+    return records.withColumn(_PLACE, place).sortWithinPartitions(_PLACE, "key", "offset")
+
+
 def _folded(plan: MergePlan, records: DataFrame, kept: list[DataFrame]) -> tuple[DataFrame, Counter[str]]:
     """Merge the records once: the persisted output rows and the counters."""
-    if plan.base is not None:
-        records = plan.base.records.unionByName(records, allowMissingColumns=True)
-    parted = records.repartition(*(() if plan.partitions is None else (plan.partitions,)), "partition", "key")
-    # The merge does not need the order of the keys, but with it needs little memory.
-    sorted_ = parted.sortWithinPartitions("partition", "key", "offset")
-    rows = _keep(sorted_.mapInArrow(plan.fold, OUTGOING_DDL), kept)
+    rows = _keep(_sorted(records).mapInArrow(plan.fold, OUTGOING_DDL), kept)
     number = F.col("value").cast("string").cast("bigint")
     counted = rows.where(F.col("topic") == COUNT).groupBy("key").agg(F.sum(number)).collect()
     counts = Counter({bytes(name).decode(): total for name, total in counted})
@@ -150,27 +175,6 @@ def _with_keys(plan: MergePlan) -> DataFrame:
     others = plan.records.join(base_keys, ["partition", "key"], "left_anti").select(plan.records.columns)
     stay = plan.records.join(base_keys, ["partition", "key"], "left_semi").select(plan.records.columns)
     return stay.unionByName(others.mapInArrow(keyed, RECORDS_DDL))
-
-
-def _peek(records: DataFrame) -> bool:
-    """Whether one of the first records has a header `sequence`."""
-    return not records.select("headers").limit(_PEEK_RECORDS).where(has_sequence()).isEmpty()
-
-
-def _places(rows: DataFrame, settings: TopicSettings) -> DataFrame:
-    """The partitions and offsets of rejected records, from their headers `source`."""
-    begin = len(settings.kafka_topic("publish")) + len("/") + 1
-    place = F.split(F.substr(header_text(names.SOURCE), F.lit(begin)), "/")
-    return rows.where(F.col("topic") == "dlq").select("partition", place[1].cast("bigint").alias("offset"))
-
-
-def _are_same(one: DataFrame, other: DataFrame) -> bool:
-    both = one.select(*PLACE, F.lit(1).alias("side")).unionByName(other.select(*PLACE, F.lit(-1).alias("side")))
-    return both.groupBy(*PLACE).agg(F.sum("side").alias("more")).where("more <> 0").isEmpty()
-
-
-def _any_rejected(counts: Counter[str]) -> bool:
-    return any(name.startswith(REJECTED) for name in counts)
 
 
 def _keep(frame: DataFrame, kept: list[DataFrame]) -> DataFrame:

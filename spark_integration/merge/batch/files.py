@@ -100,7 +100,7 @@ class _Read:
     numbers: Mapping[str, int]
     """The number of each file, in the order of names."""
     is_counted: bool
-    """Whether column `block` is the start of a part of the file, plus a row count; else it is the row's number."""
+    """True if column `block` is the start of a part of the file, plus a row count; else it is the row's number."""
     order_by: str | None
     command: str | None
 

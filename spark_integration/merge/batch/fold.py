@@ -9,23 +9,25 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import eq, itemgetter
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from processor.errors import Stop
 from processor.kafka.partitioner import partition_for
 from processor.record import Record
-from processor.wire.columns import SEQUENCE
-from processor.wire.command import is_delete_by_filter
+from processor.wire.columns import SOURCE
+from processor.wire.command import CommandReader, is_delete_by_filter
+from processor.wire.headers import last_value
 from processor.wire.sow_headers import stored_from
 from spark_integration.merge.arrow_records import in_chunks, outgoing, records
-from spark_integration.merge.batch.plain_runs import PlainRuns, Repeat
+from spark_integration.merge.batch.runs.compiled_runs import IS_REPEAT, ChunkOfBatch, CompiledRuns
+from spark_integration.merge.batch.runs.plain_runs import PlainRuns, Repeat
+from spark_integration.merge.batch.sequences.sequence_log import SequenceLog
 from spark_integration.merge.partition_merge import KeyedState, PartitionMerge
 
 if TYPE_CHECKING:
@@ -44,11 +46,9 @@ FOREIGN: Final = "foreign"
 BY_FILTER: Final = "by_filter"
 """Counts the deletes by filter, which cannot be merged here."""
 SEQUENCED: Final = "sequenced"
-"""Counts the records of chunks in which one has a sequence: 0 means that no record has one."""
+"""Counts the sequences that were written for the check of duplicates."""
 REJECTED: Final = "rejected/"
 """Prefix of the counters of rejected records; the reason follows."""
-IS_REPEAT: Final = "is_repeat"
-"""The column that marks duplicates; without it there are none."""
 BASE_OFFSET: Final = -1
 """The offset of a record of the base, which is no input."""
 
@@ -65,15 +65,15 @@ class Fold:
     as_of_ms: int
     """Records due at this time expire at the end, milliseconds since the epoch."""
     deltas: bool
-    """Whether deltas are output too."""
+    """True if deltas are output too."""
     rejects_keyless: bool = False
-    """Whether records without a key are rejected, with a worker's reason; else they are left out."""
+    """True if records without a key are rejected, with a worker's reason; else they are left out."""
     partitions: int | None = None
     """Number of partitions that keys are hashed over; None: unknown, and every key stays in its partition."""
 
     @property
     def leaves_out_foreign(self) -> bool:
-        """Whether records that a worker forwards to their key's own partition are left out and counted."""
+        """True if records that a worker forwards to their key's own partition are left out and counted."""
         is_moved = self.partitions is not None and self.settings.topic.foreign_partition == "move"
         return is_moved and not self.rejects_keyless
 
@@ -94,7 +94,7 @@ class Fold:
                     if folding is None or folding.partition != partition:
                         if folding is not None:
                             yield from folding.finish()
-                        folding = _Folding(self, partition, codec, counts)
+                        folding = _Folding(self, partition, codec, counts, is_marked=IS_REPEAT in batch.schema.names)
                     yield from folding.take(part)
                 collect()
             if folding is not None:
@@ -106,12 +106,14 @@ class Fold:
 class _Folding:
     """The merge of one partition within a task."""
 
-    def __init__(self, fold: Fold, partition: int, codec: Codec, counts: Counter[str]) -> None:
+    def __init__(self, fold: Fold, partition: int, codec: Codec, counts: Counter[str], *, is_marked: bool) -> None:
         self.partition = partition
         self._fold, self._codec, self._counts = fold, codec, counts
         self._states = _States()
         topic = fold.settings.topic
         rejects_foreign = fold.partitions is not None and topic.foreign_partition == "reject"
+        self._log = SequenceLog(fold.settings.kafka_topic("publish"), is_marked=is_marked)
+        self._read_headers = CommandReader(topic.default_command, codec.header_names).read
         self._partition_merge = PartitionMerge(
             fold.settings,
             partition,
@@ -119,11 +121,18 @@ class _Folding:
             None,
             codec=codec,
             clock=_published_ms,
-            duplicates=_is_repeat,
+            duplicates=self._is_duplicate,
             partitions=(fold.partitions or 1) if rejects_foreign else 1,
         )
         # With deltas every step is output, so runs save nothing; and runs do not look at partitions.
-        self._runs = None if fold.deltas or rejects_foreign else PlainRuns.of(codec, topic)
+        self._runs = None if fold.deltas or rejects_foreign else PlainRuns.of(codec, topic, self._log)
+        self._compiled = CompiledRuns.of(
+            codec,
+            topic,
+            partition=partition,
+            partitions=(fold.partitions or 1) if rejects_foreign or fold.leaves_out_foreign else 1,
+            deltas=fold.deltas,
+        )
         self._key: bytes | None = None
         self._is_foreign = False  # Whether the current key belongs to another partition.
         self._last: dict[bytes, Outgoing] = {}
@@ -142,23 +151,60 @@ class _Folding:
             else:
                 self._counts[KEYLESS] += keyless
             batch = batch.slice(keyless)
-        arrived = _came(batch)
-        if not arrived:
+        if not batch.num_rows:
             return
-        offsets = [record.offset for record in arrived]
-        self._check_places(offsets, arrived)
-        input_records = self._begin(arrived) if BASE_OFFSET in offsets else arrived
-        if self._fold.leaves_out_foreign:
-            input_records = self._own(input_records)
-        self._counts[RECORDS] += len(input_records)
-        if _has_sequence(batch.column("headers")):
-            self._counts[SEQUENCED] += len(input_records)
-        yield from self._merge(input_records, arrived[-1].key)
+        chunk = None if self._compiled is None else ChunkOfBatch.of(batch)
+        arrived = _came(batch) if chunk is None else (yield from self._merge_compiled(batch, chunk))
+        input_records = arrived
+        if arrived:
+            offsets = [record.offset for record in arrived]
+            self._check_places(offsets, arrived)
+            if BASE_OFFSET in offsets:
+                input_records = self._begin(arrived)
+            if self._fold.leaves_out_foreign:
+                input_records = self._own(input_records)
+            self._counts[RECORDS] += len(input_records)
+        self._place = _place_of(batch, batch.num_rows - 1)
+        yield from self._merge(input_records, self._place[0])
+        yield from self._log.rows(self.partition, is_end=False)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Output the last key, after the last record."""
         yield from self._merge([], None)
+        yield from self._log.rows(self.partition, is_end=True)
         self._count()
+
+    def _merge_compiled(
+        self, batch: pa.RecordBatch, chunk: ChunkOfBatch
+    ) -> Generator[pa.RecordBatch, None, list[Record]]:
+        """Merge the runs of plain commands, and output those of finished keys; returns the records of all others."""
+        compiled, states, begin = self._compiled, self._states, 0
+        assert compiled is not None
+        place = key, _ = _place_of(batch, 0)
+        assert key is not None
+        if place == self._place:
+            raise self._same_place(*place)
+        is_continued, stored = key == self._place[0], states.stored.get(key)
+        self._place = None, -2
+        left: list[Record] = []
+        while begin < batch.num_rows:
+            part = compiled.merge(chunk, begin, stored, is_continued=is_continued)
+            yield from compiled.take_rows(self.partition)
+            for open_key, state, last in part.open:
+                states.put_many({open_key: state})
+                if last is not None:
+                    self._last[open_key] = last
+            for first, end in part.left:
+                left += _came(batch.slice(first, end - first))
+            self._counts[RECORDS] += part.merged
+            self._counts["duplicate"] += part.duplicates
+            begin, stored, is_continued = part.end, None, False
+        compiled.take_log(self._log)
+        return left
+
+    def _is_duplicate(self, record: Record) -> bool:
+        request = self._read_headers(record.headers or [])
+        return self._log.is_duplicate(record.key, record.offset, request, is_marked=type(record) is Repeat)
 
     def _merge(self, input_records: Sequence[Record], open_key: bytes | None) -> Iterator[pa.RecordBatch]:
         """Merge records, and finish all keys but the one that may continue."""
@@ -185,6 +231,7 @@ class _Folding:
         """Output the finished records, by role."""
         sent = self._partition_merge.take()
         self._last.update({record[0]: record for record in sent.get("sow", ())})  # type: ignore[misc]
+        self._log.settle({_offset_of(letter) for letter in sent.get("dlq", ())} if self._log.pending else ())
         held = None if open_key is None else self._last.pop(open_key, None)
         if self._last:
             yield outgoing("sow", self.partition, list(self._last.values()))
@@ -196,6 +243,7 @@ class _Folding:
 
     def _count(self) -> None:
         """Add the counters of the merge to those of the task."""
+        self._counts[SEQUENCED] += self._log.count
         self._counts.update(self._partition_merge.events)
         self._counts.update({f"{REJECTED}{reason}": count for reason, count in self._partition_merge.rejected.items()})
         if self._runs is not None:
@@ -236,13 +284,16 @@ class _Folding:
         key, offset = self._place
         for record in came:
             if record.offset == offset and record.key == key:
-                raise Stop(
-                    f"{self._fold.settings.name}: two records of the key {key!r:.100} are both at offset {offset} of "
-                    f"partition {self.partition}, so that nothing says which of them came first; "
-                    "mend columns `partition` and `offset` of the history"
-                )
+                raise self._same_place(key, offset)
             key, offset = record.key, record.offset
         self._place = key, offset
+
+    def _same_place(self, key: bytes | None, offset: int) -> Stop:
+        return Stop(
+            f"{self._fold.settings.name}: two records of the key {key!r:.100} are both at offset {offset} of "
+            f"partition {self.partition}, so that nothing says which of them came first; "
+            "mend columns `partition` and `offset` of the history"
+        )
 
 
 class _States(KeyedState):
@@ -263,8 +314,14 @@ class _States(KeyedState):
 _published_ms: Final = itemgetter(4)  # By number: twice as fast as by name.
 
 
-def _is_repeat(record: Record) -> bool:
-    return type(record) is Repeat
+def _offset_of(letter: Outgoing) -> int:
+    """The offset of a rejected record, from header `source` of its dead letter."""
+    return int((last_value(letter[2], SOURCE) or b"").rsplit(b"/", 1)[1])
+
+
+def _place_of(batch: pa.RecordBatch, row: int) -> tuple[bytes | None, int]:
+    """Key and offset of a row."""
+    return batch.column("key")[row].as_py(), batch.column("offset")[row].as_py()
 
 
 def _came(batch: pa.RecordBatch) -> list[Record]:
@@ -275,11 +332,6 @@ def _came(batch: pa.RecordBatch) -> list[Record]:
         return came
     flags = batch.column(place).to_pylist()
     return [Repeat(*record) if is_repeat else record for record, is_repeat in zip(came, flags, strict=True)]
-
-
-def _has_sequence(headers: pa.ListArray) -> bool:
-    names = headers.flatten().field("key")
-    return bool(pc.any(pc.equal(names, SEQUENCE)).as_py()) if len(names) else False
 
 
 def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:

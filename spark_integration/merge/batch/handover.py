@@ -18,11 +18,11 @@ from processor.errors import ConfigurationError
 from processor.store.marks import POSITION_NAME
 from processor.topics.family import Role
 from spark_integration.merge.arrow_records import OUTGOING_DDL
-from spark_integration.merge.batch.base import latest
-from spark_integration.merge.batch.history import Offsets, all_of, read_topic
+from spark_integration.merge.batch.base_state import latest
+from spark_integration.merge.batch.history import Offsets, all_of, read_topic, without_nulls
 from spark_integration.merge.batch.repair import THERE, WANTED, Repair
 from spark_integration.merge.topic_family import TopicFamily
-from spark_integration.options import client_properties, sink_options
+from spark_integration.options import client_properties, sink_options, with_connection
 
 if TYPE_CHECKING:
     from spark_integration.merge.batch.result import Merged
@@ -66,7 +66,21 @@ def hand_over(
             else "deltas=True, but they were not kept: merge_batch(…, deltas=True)"
         )
     with TopicFamily(merged.settings, client_properties(merged.settings.kafka, options)) as family:
-        _HandOver(merged, family, options, mode).run(_cut_of(merged, cut), deltas=deltas)
+        family.refuse_fenced("a hand-over to its workers is not possible now")
+        connected = with_connection(options, merged.settings.kafka)
+        _HandOver(merged, family, connected, mode).run(_cut_of(merged, cut), deltas=deltas)
+
+
+def replace_records(merged: Merged, *, options: Options, cut: Offsets) -> None:
+    """Do the same as `hand_over(mode="repair")` behind a fence, which the caller has raised.
+
+    Raises:
+        ConfigurationError: the topics or the group do not allow it; nothing was written.
+        Stop: Kafka does not answer, or a worker has joined meanwhile: the cut is not committed.
+    """
+    with TopicFamily(merged.settings, client_properties(merged.settings.kafka, options)) as family:
+        connected = with_connection(options, merged.settings.kafka)
+        _HandOver(merged, family, connected, "repair").run(_cut_of(merged, cut), deltas=False)
 
 
 class _HandOver:
@@ -286,6 +300,6 @@ def _with_nth(rows: DataFrame, order: str) -> DataFrame:
 
 
 def _side(records: DataFrame, side: int) -> DataFrame:
-    return records.select(
+    return records.withColumn("headers", without_nulls(F.col("headers"))).select(
         *_RECORD, F.lit(side).cast("bigint").alias("offset"), F.lit(0).cast("bigint").alias("timestamp_ms")
     )

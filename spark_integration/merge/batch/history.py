@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, BinaryType, IntegralType, StringType, TimestampType
 
@@ -93,6 +93,19 @@ def read_topic(spark: SparkSession, settings: TopicSettings, role: Role, bounds:
     return spark.read.format("kafka").options(**kafka_options).load()
 
 
+def without_nulls(headers: Column) -> Column:
+    """Return the column `headers` with empty lists for nulls: the same to a merge, and a quarter of the time.
+
+    Spark's writer of Arrow lists fills the offsets of a batch again from its start for each null list that it adds
+    (`ListVector.setValueCount`, called by `ArrowWriter.sizeInBytes`).
+    """
+    return F.coalesce(headers.cast(HEADERS_DDL), _no_headers())
+
+
+def _no_headers() -> Column:
+    return F.array().cast(HEADERS_DDL)
+
+
 def as_records(history: DataFrame) -> DataFrame:
     """Convert rows of Spark's Kafka source to the columns that a merge reads: `RECORDS_DDL`.
 
@@ -120,7 +133,7 @@ def as_records(history: DataFrame) -> DataFrame:
     return history.select(
         F.col("key").cast("binary").alias("key"),
         F.col("value").cast("binary").alias("value"),
-        (F.col("headers") if has_headers else F.lit(None)).cast(HEADERS_DDL).alias("headers"),
+        (without_nulls(F.col("headers")) if has_headers else _no_headers()).alias("headers"),
         F.col("partition").cast("int").alias("partition"),
         F.col("offset").cast("bigint").alias("offset"),
         F.unix_millis("timestamp").alias("timestamp_ms"),

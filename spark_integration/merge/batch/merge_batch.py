@@ -5,19 +5,20 @@ from __future__ import annotations
 import time
 from collections import Counter
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError, Stop
-from spark_integration.merge.batch.base import Base, as_base, from_topics
+from spark_integration.merge.batch.base_state import Base, as_base, from_topics
 from spark_integration.merge.batch.deduplicate import Keyless, MergePlan, deduplicate
 from spark_integration.merge.batch.fold import COUNT, FOREIGN, KEYLESS, RECORDS, REJECTED, SEQUENCED, Fold
 from spark_integration.merge.batch.history import Offsets, as_records, bounds_of, read_topic
 from spark_integration.merge.batch.result import Merged
+from spark_integration.merge.batch.sequences.sequence_log import SEQUENCE
 from spark_integration.merge.topic_family import Bounds, TopicFamily
-from spark_integration.options import client_properties
+from spark_integration.options import client_properties, with_connection
 from spark_integration.settings import Settings, TopicSettings, topic_settings
 
 if TYPE_CHECKING:
@@ -69,52 +70,79 @@ def merge_batch(
         Stop: more records were rejected than `dlq_max_ratio` allows; nothing stays persisted.
     """
     settings = topic_settings(topic, config, options=options)
-    _refuse(history, base, since, until, as_of, keyless)
-    if settings.topic.key_format != "text":
-        raise ConfigurationError(
-            f"{topic} has key_format {settings.topic.key_format!r}, which merge_batch does not read; workers and "
-            "merge_stream do"
-        )
+    _refuse(settings, history, base, since, until, as_of, keyless)
     as_of_ms = round((time.time() if as_of is None else as_of.timestamp()) * 1000)
+    merge_input = _input(spark, settings, options, history, base, since, until)
+    fold = Fold(settings, as_of_ms, deltas, keyless == "merge", merge_input.hashed_over)
+    plan = MergePlan(settings, as_records(merge_input.history), merge_input.base, fold, keyless, partitions)
+    return _merged(plan, merge_input.bounds)
+
+
+class _Input(NamedTuple):
+    """The input of a merge."""
+
+    history: DataFrame
+    """The records, with the columns of Spark's Kafka source."""
+    base: Base | None
+    """The state before them."""
+    bounds: Bounds | None
+    """Their offsets; None for a history from elsewhere."""
+    hashed_over: int | None
+    """The number of partitions that keys are hashed over; None: unknown."""
+
+
+def _input(
+    spark: SparkSession,
+    settings: TopicSettings,
+    options: Options | None,
+    history: DataFrame | None,
+    base: DataFrame | Literal["sow"] | None,
+    since: Offsets | None,
+    until: Offsets | datetime | None,
+) -> _Input:
+    """Read the history and the base from the topics, where the caller has not given them."""
     bounds: Bounds | None = None
-    first: Base | None = None
+    first = Base(as_base(base), None) if isinstance(base, DataFrame) else None
     # The number of partitions of an archive's topic is only known from the settings.
     hashed_over = settings.topic.partitions if "partitions" in settings.topic.model_fields_set else None
     if history is None or isinstance(base, str):
         with TopicFamily(settings, client_properties(settings.kafka, options)) as family:
+            options = with_connection(options, settings.kafka)
             count = hashed_over = family.partitions("publish")
             if isinstance(base, str):
-                first, since = from_topics(spark, settings, family, options or {})
+                first, since = from_topics(spark, settings, family, options)
             if history is None:
                 bounds = bounds_of(family, count, since, until)
-                history = read_topic(spark, settings, "publish", bounds, options or {})
-    if isinstance(base, DataFrame):
-        first = Base(as_base(base), None)
-    fold = Fold(settings, as_of_ms, deltas, keyless == "merge", hashed_over)
-    plan = MergePlan(settings, as_records(history), first, fold, keyless, partitions)
+                history = read_topic(spark, settings, "publish", bounds, options)
+    return _Input(history, first, bounds, hashed_over)
+
+
+def _merged(plan: MergePlan, bounds: Bounds | None) -> Merged:
+    """Merge, and refuse a result with too many rejected records; then nothing stays persisted."""
     rows, marks, counted, kept = deduplicate(plan)
     counts, rejected_for = _totals(counted)
     try:
-        _refuse_many_rejected(settings, counts, rejected_for)
+        _refuse_many_rejected(plan.settings, counts, rejected_for)
     except Stop:
         for frame in kept:
             frame.unpersist()
         raise
     return Merged(
-        settings=settings,
-        rows=rows.where(F.col("topic") != COUNT),
+        settings=plan.settings,
+        rows=rows.where(~F.col("topic").isin(COUNT, SEQUENCE)),
         marks=marks,
         counts=counts,
         rejected_for=rejected_for,
         bounds=bounds,
-        as_of_ms=as_of_ms,
-        has_deltas=deltas,
-        has_base=first is not None,
+        as_of_ms=plan.fold.as_of_ms,
+        has_deltas=plan.fold.deltas,
+        has_base=plan.base is not None,
         kept=kept,
     )
 
 
 def _refuse(
+    settings: TopicSettings,
     history: DataFrame | None,
     base: DataFrame | str | None,
     since: Offsets | None,
@@ -122,7 +150,7 @@ def _refuse(
     as_of: datetime | None,
     keyless: str,
 ) -> None:
-    """Refuse arguments that contradict each other."""
+    """Refuse settings that cannot be merged here, and arguments that contradict each other."""
     if isinstance(base, str) and base != "sow":
         raise ConfigurationError(f"base={base!r}: say 'sow', or give a DataFrame of SOW records")
     if history is not None and (since is not None or until is not None or isinstance(base, str)):
@@ -137,6 +165,11 @@ def _refuse(
     for name, moment in (("as_of", as_of), ("until", until)):
         if isinstance(moment, datetime) and moment.utcoffset() is None:
             raise ConfigurationError(f"{name} has no time zone: {moment.isoformat()} could mean several moments")
+    if settings.topic.key_format != "text":
+        raise ConfigurationError(
+            f"{settings.name} has key_format {settings.topic.key_format!r}, which merge_batch does not read; workers "
+            "and merge_stream do"
+        )
 
 
 def _totals(counted: Counter[str]) -> tuple[Counter[str], Counter[str]]:

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
+from processor.errors import ConfigurationError
 from processor.wire import columns as names
+from spark_integration.merge.arrow_records import HEADERS_DDL, OUTGOING_DDL
 from spark_integration.merge.topic_family import Bounds
-from spark_integration.reading.metadata_columns import header_number
-from spark_integration.settings import TopicSettings
+from spark_integration.reading.metadata_columns import Metadata, check_layout, header_number, laid_out, refuse_clash
+from spark_integration.reading.schemas.schema import given_schema
+from spark_integration.settings import TopicSettings, topic_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrameWriter
+
+    from spark_integration.settings import Settings
+
+_NUMBER: Final = "number"
+"""The column that keeps the order of a key's deltas in a saved result."""
+_MARK: Final = "mark"
+"""Value of column `topic` in a saved row with a mark: name, sequence, and the offset as its number."""
+_MERGE: Final = "merge"
+"""Value of column `topic` in the last saved row: its value is JSON of everything else."""
+_SAVED_DDL: Final = f"{OUTGOING_DDL}, {_NUMBER} bigint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +54,9 @@ class Merged:
     as_of_ms: int
     """Records due at this time have expired, milliseconds since the epoch."""
     has_deltas: bool
-    """Whether deltas were output."""
+    """True if deltas were output."""
     has_base: bool
-    """Whether the merge had a base."""
+    """True if the merge had a base."""
     kept: list[DataFrame] = field(default_factory=list)
     """The DataFrames to unpersist."""
 
@@ -70,21 +87,81 @@ class Merged:
 
     def of(self, role: str) -> DataFrame:
         """The rows of one topic."""
-        return self.rows.where(F.col("topic") == role).drop("topic")
+        rows = self.rows.where(F.col("topic") == role).drop("topic")
+        if _NUMBER not in rows.columns:
+            return rows
+        # Spark reads the parts of a file in any order, and the deltas of a key have one.
+        return rows.repartition("partition", "key").sortWithinPartitions(_NUMBER).drop(_NUMBER)
 
-    def table(self, schema: StructType | str) -> DataFrame:
-        """Return the records of a topic of JSON as a table: the fields of the schema, then `sow_key` and `version`.
+    def table(self, schema: StructType | str, *, metadata: Metadata = "struct") -> DataFrame:
+        """Return the records of a topic of JSON as a table: the fields of the schema, then `_sow`.
 
         Args:
             schema: the fields to select: a `StructType`, or DDL such as `id LONG, name STRING`. A record that does not
                 fit fails the query; its missing fields are null.
+            metadata: `struct`: a column `_sow` with `sow_key` and `version`; `flat`: these two as columns.
+
+        Raises:
+            ConfigurationError: the schema cannot be used, or a field has the name of a metadata column.
         """
-        record = F.from_json(F.col("value").cast("string"), schema, {"mode": "FAILFAST"})
-        described = [
-            F.col("key").cast("string").alias("sow_key"),
-            header_number(names.VERSION).alias("version"),
-        ]
-        return self.records.select(record.alias("record"), *described).select("record.*", "sow_key", "version")
+        check_layout(metadata)
+        struct = given_schema(schema)
+        described = {"sow_key": F.col("key").cast("string"), "version": header_number(names.VERSION)}
+        refuse_clash(struct.names, described, metadata)
+        record = F.from_json(F.col("value").cast("string"), struct, {"mode": "FAILFAST"}).alias("record")
+        rows = self.records.select(record, *(column.alias(f"_{name}") for name, column in described.items()))
+        return rows.select("record.*", *laid_out({name: F.col(f"_{name}") for name in described}, metadata))
+
+    def save(
+        self,
+        target: str,
+        *,
+        format: str = "parquet",  # noqa: A002 - as Spark's writers call it
+        mode: Literal["error", "overwrite"] = "error",
+    ) -> Merged:
+        """Write the result to files or a table, where it outlives the executors and the session.
+
+        Args:
+            target: a path, which has a `/`, on any file system that Spark knows; else the name of a table.
+            format: `parquet`, or a format whose package the session has: `delta`, `iceberg`.
+            mode: whether a target that exists is an error, or replaced.
+
+        Returns:
+            The result as `load_merged` reads it; this one may be unpersisted.
+        """
+        number = F.monotonically_increasing_id().alias(_NUMBER)
+        rows = self.rows if _NUMBER in self.rows.columns else self.rows.select("*", number)
+        if self.marks is not None:
+            rows = rows.unionByName(
+                self.marks.select(
+                    F.lit(_MARK).alias("topic"),
+                    "partition",
+                    F.col("name").alias("key"),
+                    F.col("sequence").cast("string").cast("binary").alias("value"),
+                    F.array().cast(HEADERS_DDL).alias("headers"),
+                    F.col("offset").alias(_NUMBER),
+                )
+            )
+        _write(rows.write.mode(mode), target, format)
+        spark = self.rows.sparkSession
+        last: list[tuple[object, ...]] = [(_MERGE, 0, None, json.dumps(self._facts()).encode(), [], 0)]
+        # By itself and last: a target without it is not complete.
+        _write(spark.createDataFrame(last, _SAVED_DDL).write.mode("append"), target, format)
+        return _load(spark, target, self.settings, format)
+
+    def _facts(self) -> dict[str, Any]:
+        """Everything but the rows, as JSON has it."""
+        bounds = None if self.bounds is None else [list(offsets.items()) for offsets in self.bounds]
+        return {
+            "name": self.settings.name,
+            "counts": self.counts,
+            "rejected_for": self.rejected_for,
+            "bounds": bounds,
+            "as_of_ms": self.as_of_ms,
+            "has_deltas": self.has_deltas,
+            "has_base": self.has_base,
+            "has_marks": self.marks is not None,
+        }
 
     def unpersist(self) -> None:
         """Unpersist the result; a later read merges again."""
@@ -98,3 +175,61 @@ class Merged:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.unpersist()
+
+
+def load_merged(
+    spark: SparkSession,
+    target: str,
+    topic: str,
+    *,
+    config: Settings = None,
+    format: str = "parquet",  # noqa: A002
+) -> Merged:
+    """Read a result that `Merged.save` wrote, such as to hand it over in another session.
+
+    Args:
+        spark: a session.
+        target: the path or the name of the table.
+        topic: the family's name.
+        config: its settings, those of the merge; see `topic_settings`.
+        format: the format of the files; a table has its own.
+
+    Raises:
+        ConfigurationError: the target is not complete, or of another topic.
+    """
+    return _load(spark, target, topic_settings(topic, config), format)
+
+
+def _load(spark: SparkSession, target: str, settings: TopicSettings, format_: str) -> Merged:
+    rows = spark.read.format(format_).load(target) if "/" in target else spark.table(target)
+    last = rows.where(F.col("topic") == _MERGE).select("value").collect()
+    if not last:
+        raise ConfigurationError(f"{target} has no complete result of a merge: save it again with mode='overwrite'")
+    facts = json.loads(bytes(last[0].value))
+    if facts["name"] != settings.name:
+        raise ConfigurationError(f"{target} has the merge of {facts['name']}, not of {settings.name}")
+    marks = rows.where(F.col("topic") == _MARK).select(
+        "partition",
+        F.col("key").alias("name"),
+        F.col("value").cast("string").cast("bigint").alias("sequence"),
+        F.col(_NUMBER).alias("offset"),
+    )
+    return Merged(
+        settings=settings,
+        rows=rows.where(~F.col("topic").isin(_MARK, _MERGE)),
+        marks=marks if facts["has_marks"] else None,
+        counts=Counter(facts["counts"]),
+        rejected_for=Counter(facts["rejected_for"]),
+        bounds=None if facts["bounds"] is None else Bounds(*map(dict, facts["bounds"])),
+        as_of_ms=facts["as_of_ms"],
+        has_deltas=facts["has_deltas"],
+        has_base=facts["has_base"],
+    )
+
+
+def _write(writer: DataFrameWriter, target: str, format_: str) -> None:
+    parted = writer.format(format_).partitionBy("topic")
+    if "/" in target:
+        parted.save(target)
+    else:
+        parted.saveAsTable(target)

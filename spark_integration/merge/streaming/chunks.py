@@ -15,11 +15,25 @@ import pyarrow.compute as pc
 from spark_integration.merge.arrow_records import in_chunks
 from spark_integration.merge.streaming.slot import slot_of
 
+RECORD_COLUMNS: Final = (
+    "key",
+    "value",
+    # Spark writes a null list to Arrow in a time that grows with the square of the rows of a batch.
+    "coalesce(headers, array()) AS headers",
+    "partition",
+    "offset",
+    "unix_millis(timestamp) AS timestamp_ms",
+)
+"""SQL expressions that select the input of `bundled` from the rows of Spark's Kafka source."""
+
 CHUNKS_DDL: Final = "slot int, first_offset bigint, chunk binary"
 """The columns of `bundled`: the slot of the partition, the offset of the first record, and the records."""
 
-CHUNK_DDL: Final = "chunk binary"
-"""The column that `taken_apart` reads."""
+OUTPUT_DDL: Final = "chunk binary, name string, count bigint"
+"""The columns of the merge's output: a bundle of records, or a counter."""
+
+RECORDS: Final = "records"
+"""Name of the counter of input records."""
 
 RECORDS_MAX: Final = 1_000
 """Highest number of records in a bundle."""
@@ -47,9 +61,9 @@ def bundled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def taken_apart(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Unbundle batches, in their order."""
+    """Unbundle the records of the merge's output (`OUTPUT_DDL`), in their order."""
     for batch in batches:
-        for chunk in batch.column("chunk"):
+        for chunk in batch.column("chunk").drop_null():
             yield unpack(chunk.as_buffer())
 
 

@@ -12,7 +12,7 @@ from processor.errors import Stop
 from processor.store.marks import POSITION_NAME
 from processor.topics.family import Role
 from processor.wire.sow_headers import stored_from
-from spark_integration.merge.streaming.chunks import CHUNKS_DDL, bundled
+from spark_integration.merge.streaming.chunks import CHUNKS_DDL, RECORD_COLUMNS, bundled
 from spark_integration.merge.streaming.slot import slot_of
 from spark_integration.options import table_options
 
@@ -66,5 +66,5 @@ def _latest(spark: SparkSession, settings: TopicSettings, role: Role, options: M
         .agg(F.max_by(F.struct("value", "headers", "offset", "timestamp"), "offset").alias("latest"))
         .select("partition", "key", "latest.*")
         .where(F.col("value").isNotNull() & (F.col("key") != F.lit(POSITION_NAME)))
-        .selectExpr("key", "value", "headers", "partition", "offset", "unix_millis(timestamp) AS timestamp_ms")
+        .selectExpr(*RECORD_COLUMNS)
     )

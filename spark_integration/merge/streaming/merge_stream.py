@@ -13,9 +13,11 @@ from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.errors import ConfigurationError
 from processor.hosting.pipeline import Pipeline, check_settings, family_of
 from processor.hosting.topic_check import log_warnings, problems_of
+from processor.topics.family import MESSAGE_MAX_BYTES
 from spark_integration.merge.arrow_records import OUTGOING_DDL
-from spark_integration.merge.streaming.chunks import CHUNK_DDL, CHUNKS_DDL, bundled, taken_apart
+from spark_integration.merge.streaming.chunks import CHUNKS_DDL, OUTPUT_DDL, RECORD_COLUMNS, bundled, taken_apart
 from spark_integration.merge.streaming.initial import initial_state
+from spark_integration.merge.streaming.merge_counts import observation, observed
 from spark_integration.merge.streaming.processor import MergeProcessor
 from spark_integration.merge.streaming.stream_options import (
     has_start,
@@ -24,10 +26,12 @@ from spark_integration.merge.streaming.stream_options import (
     write_options,
 )
 from spark_integration.merge.topic_family import TopicFamily
-from spark_integration.options import Options, client_properties
+from spark_integration.options import Options, client_properties, with_connection
+from spark_integration.pyspark_private import refuse_without_state
 from spark_integration.settings import Settings, TopicSettings, topic_settings
 
 _PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
+_LARGEST: Final = "max.message.bytes"
 _EARLIEST_OFFSET: Final = -2  # Spark's Kafka source takes it for the oldest record.
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -58,8 +62,31 @@ def merge_stream(
             beginning; only for topics without records. An existing checkpoint continues where it ended.
 
     Raises:
-        ConfigurationError: settings, options, session or topics cannot be used, or workers merge this topic.
+        ConfigurationError: settings, options, session or topics cannot be used, workers merge this topic, or
+            `sowstream-spark takeover` has moved its merge: then `run_merge` goes on in the checkpoint of that.
         Stop: Kafka does not answer, or refuses.
+    """
+    return merge_writer(spark, topic, config=config, options=options, initial=initial, is_moved=False)
+
+
+def merge_writer(
+    spark: SparkSession,
+    topic: str,
+    *,
+    config: Settings,
+    options: Options | None = None,
+    initial: Literal["sow"] | None = "sow",
+    is_moved: bool,
+) -> DataStreamWriter:
+    """Create the writer of `merge_stream`.
+
+    Args:
+        spark: see `merge_stream`, as for those that are not listed.
+        topic: the family's name.
+        config: the topic's settings.
+        options: options of Spark's Kafka source.
+        initial: the start of a new checkpoint.
+        is_moved: whether the caller has raised the fence, and goes on in the checkpoint that it names.
     """
     if config is None:
         raise ConfigurationError(
@@ -70,35 +97,39 @@ def merge_stream(
         raise ConfigurationError(f"initial={initial!r}: say 'sow' (begin with what the SOW topic has) or None")
     _check_session(spark)
     settings = topic_settings(topic, config, options=options)
-    source, sink = (say(topic, options, settings.names) for say in (read_options, write_options))
+    connected = with_connection(options, settings.kafka)
+    source, sink = (say(topic, connected, settings.names) for say in (read_options, write_options))
     with TopicFamily(settings, client_properties(settings.kafka, options)) as family:
+        if not is_moved:
+            family.refuse_fenced("it cannot be merged with a checkpoint of your own")
         _check_topics(settings, family)
+        bytes_max = _largest_records(settings, family)
         if not has_start(options):
             source["startingOffsets"] = "earliest" if initial is None else _left_by_workers(settings, family)
     begin = None
     if initial is not None:
-        begin = initial_state(spark, settings, kafka_options(options or {}))
-    merged = _merged(spark, settings, source, begin).mapInArrow(taken_apart, OUTGOING_DDL)
+        begin = initial_state(spark, settings, kafka_options(connected))
+    merged = _merged(spark, settings, bytes_max, source, begin)
+    records = merged.observe(observation(topic), *observed()).mapInArrow(taken_apart, OUTGOING_DDL)
     # One task writes a partition in the order of the rows, so no shuffle may follow the merge.
-    return merged.writeStream.format("kafka").outputMode("append").options(**sink)
+    return records.writeStream.format("kafka").outputMode("append").options(**sink)
 
 
 def _merged(
-    spark: SparkSession, settings: TopicSettings, source: Mapping[str, str], begin: DataFrame | None
+    spark: SparkSession,
+    settings: TopicSettings,
+    bytes_max: Mapping[str, int],
+    source: Mapping[str, str],
+    begin: DataFrame | None,
 ) -> DataFrame:
-    """The output for the topics, in bundles."""
-    published = (
-        spark.readStream.format("kafka")
-        .options(**source)
-        .load()
-        .selectExpr("key", "value", "headers", "partition", "offset", "unix_millis(timestamp) AS timestamp_ms")
-    )
+    """The output for the topics in bundles, and the counters."""
+    published = spark.readStream.format("kafka").options(**source).load().selectExpr(*RECORD_COLUMNS)
     return (
         published.mapInArrow(bundled, CHUNKS_DDL)
         .groupBy("slot")
         .transformWithStateInPandas(
-            MergeProcessor(settings),
-            outputStructType=CHUNK_DDL,
+            MergeProcessor(settings, bytes_max),
+            outputStructType=OUTPUT_DDL,
             outputMode="append",
             timeMode="ProcessingTime",
             initialState=None if begin is None else begin.groupBy("slot"),
@@ -112,6 +143,7 @@ def _check_session(spark: SparkSession) -> None:
     Raises:
         ConfigurationError: a setting cannot be used; the message names it.
     """
+    refuse_without_state(spark, "merge_stream")
     provider = spark.conf.get(_PROVIDER)
     if not (provider or "").endswith("RocksDBStateStoreProvider"):
         raise ConfigurationError(
@@ -132,11 +164,31 @@ def _check_topics(settings: TopicSettings, family: TopicFamily) -> None:
         ConfigurationError: the message names the remedy.
         Stop: Kafka does not answer, or refuses.
     """
+    if settings.queues:
+        raise ConfigurationError(
+            f"{settings.name} has the queue {settings.queues[0]!r}, which is filled in the transactions of workers; "
+            f"merge the topic with `sowstream worker {settings.name}`, or remove the queue from the settings"
+        )
     pipeline = Pipeline.of(DeltaMerge, settings.topic, name=settings.name, topic=settings.topic, names=settings.names)
     check_settings([pipeline], lambda _: settings.codec())
     if refused := log_warnings(problems_of(family.admin, family_of(pipeline)), "topic at risk"):
         raise ConfigurationError(f"topics that cannot be used:\n{refused}")
     family.refuse_members("both would write the same records")
+
+
+def _largest_records(settings: TopicSettings, family: TopicFamily) -> dict[str, int]:
+    """The largest record that each output's topic accepts, in bytes, by role.
+
+    Raises:
+        Stop: Kafka does not answer, or refuses.
+    """
+    topics = {settings.kafka_topic(role): role for role in ("sow", "delta", "publish")}
+    configs = family.admin.topic_config(list(topics))
+    return {
+        topics[name]: min(int(config[_LARGEST]), MESSAGE_MAX_BYTES)
+        for name, config in configs.items()
+        if _LARGEST in config
+    }
 
 
 def _left_by_workers(settings: TopicSettings, family: TopicFamily) -> str:

@@ -12,6 +12,7 @@ micro-batch that is repeated after a failure writes the same records, byte for b
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,10 +22,12 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from processor.kafka.partitioner import partition_for
 from spark_integration.merge.arrow_records import outgoing, records
 from spark_integration.merge.partition_merge import PartitionMerge
+from spark_integration.merge.streaming.buckets import Buckets
 from spark_integration.merge.streaming.bulk import BulkMap
-from spark_integration.merge.streaming.chunks import pack, unpack
+from spark_integration.merge.streaming.chunks import RECORDS, pack, unpack
 from spark_integration.merge.streaming.initial import MARK, SOW, load
 from spark_integration.merge.streaming.kept import Kept
+from spark_integration.merge.streaming.reject_window import RejectWindow
 from spark_integration.merge.streaming.slot import partition_of
 from spark_integration.merge.streaming.state import GRACE_MS, SparkMarks, SparkState
 
@@ -33,13 +36,14 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 
     from processor.api import Codec
-    from processor.record import Outgoing
+    from processor.record import Outgoing, Record
     from spark_integration.settings import TopicSettings
 
 MARKS_KEPT_MS: Final = 7 * 86_400_000
 """Time to live of an unchanged mark, the same as in the mark topic."""
 
 _LOOKED_AT_MAX: Final = 50_000  # Records that expire together: they are in memory.
+_LOADED_MAX: Final = 50  # Bundles of records that are in memory while the initial state is stored.
 _BINARY: Final = "value binary"
 
 _codecs: dict[bytes, Codec] = {}
@@ -48,13 +52,20 @@ _codecs: dict[bytes, Codec] = {}
 class MergeProcessor(StatefulProcessor):
     """The merge of one topic for Spark's `transformWithStateInPandas`; a group is the slot of one partition."""
 
-    def __init__(self, settings: TopicSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: TopicSettings, bytes_max: Mapping[str, int] | None = None) -> None:
+        """Create the merge on the driver.
+
+        Args:
+            settings: the settings of the topic.
+            bytes_max: the largest record that the topic of a role accepts; None: no limits.
+        """
+        self._settings, self._bytes_max = settings, dict(bytes_max or {})
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the state; Spark calls this once on the driver and once in each task."""
         self._handle = handle
-        self._records = BulkMap(handle.getMapState("records", "key binary", _BINARY))
+        self._rows = BulkMap(handle.getMapState("buckets", "name binary", _BINARY))
+        self._former = BulkMap(handle.getMapState("records", "key binary", _BINARY))
         self._expiring = BulkMap(handle.getMapState("expiring", "time binary", _BINARY))
         self._marks = BulkMap(handle.getMapState("marks", "name binary", _BINARY, MARKS_KEPT_MS))
         self._kept = Kept(BulkMap(handle.getMapState("kept", "name binary", _BINARY)))
@@ -76,14 +87,18 @@ class MergeProcessor(StatefulProcessor):
         """
         now_ms = timerValues.getCurrentProcessingTimeInMs()
         self._began.add(int(key[0]))
-        state, marks = SparkState(self._records, self._expiring), SparkMarks(self._marks)
+        state, marks = self._state(), SparkMarks(self._marks)
+        loaded = 0
         for kind, chunk in zip(initialState["kind"], initialState["chunk"], strict=True):
             if kind == SOW:
                 load(state, records(unpack(chunk)))
-                self._wake_at(state.flush(now_ms, now_ms))
+                loaded += 1
+                if loaded % _LOADED_MAX == 0:
+                    self._wake_at(state.flush(now_ms, now_ms))
             elif kind == MARK:
                 for record in records(unpack(chunk)):
                     marks.put(record.key or b"", record.value or b"")
+        self._wake_at(state.flush(now_ms, now_ms))
         marks.flush()
 
     def handleInputRows(
@@ -114,44 +129,55 @@ class MergeProcessor(StatefulProcessor):
         if slot not in self._seen_until:
             yield from self._begin(slot, [], now_ms)
         until_ms = self._seen_until[slot]
-        keys = SparkState(self._records, self._expiring).expiring(time_ms)
+        keys = self._state().expiring(time_ms)
         if not keys:
             return
         merge = self._merge(slot)
         for begin in range(0, len(keys), _LOOKED_AT_MAX):
             merge.state.look_at(keys[begin : begin + _LOOKED_AT_MAX], time_ms)
             merge.partition_merge.expire(until_ms)
-            yield from self._output_frames(merge.partition, merge.partition_merge.take())
+            yield from self._output_frames(merge, merge.partition_merge.take())
             self._wake_at(merge.state.flush(now_ms, until_ms))
+        yield from merge.counts_frame()
 
     def _begin(self, slot: int, chunks: Sequence[bytes], now_ms: int) -> Iterator[pd.DataFrame]:
         """Process the kept acks and records of the previous micro-batch, then the new records."""
         until_ms = now_ms - GRACE_MS
-        yield from _frame(self._kept.take_acks())
-        chunks = [*self._kept.take_held(), *chunks]
-        if chunks:
-            merge = self._merge(slot)
+        left = self._kept.take()
+        yield from _frame(left.acks)
+        if chunks := [*left.held, *chunks]:
+            merge = self._merge(slot, left.window)
             acks: list[Outgoing] = []
             for chunk in chunks:
                 batch = records(unpack(chunk))
-                merge.partition_merge.process(batch, now_ms)
+                merge.process(batch, now_ms)
                 until_ms = min(batch[-1].timestamp_ms, until_ms)
                 sent = merge.partition_merge.take()
                 acks += sent.pop("ack", [])
-                yield from self._output_frames(merge.partition, sent)
+                yield from self._output_frames(merge, sent)
             self._wake_at(merge.state.flush(now_ms, until_ms))
-            yield from self._output_frames(merge.partition, {"mark": merge.marks.flush()})
+            yield from self._output_frames(merge, {"mark": merge.marks.flush()})
+            if merge.window.changed:
+                self._kept.keep_window(merge.window.value)
             if acks:
+                merge.counts["emitted/ack"] += len(acks)
                 self._kept.keep_acks(pack(self._batch("ack", merge.partition, acks)))
                 self._wake_at([now_ms + 1])
+            yield from merge.counts_frame()
         self._seen_until[slot] = until_ms
 
-    def _merge(self, slot: int) -> _Merge:
-        return _Merge(self._settings, partition_of(slot), self._records, self._expiring, self._marks, self._codec)
+    def _merge(self, slot: int, window: bytes | None = None) -> _Merge:
+        partition = partition_of(slot)
+        marks, rejects = SparkMarks(self._marks), RejectWindow(self._settings, partition, window)
+        return _Merge(self._settings, partition, self._state(), marks, rejects, self._codec, self._bytes_max)
 
-    def _output_frames(self, partition: int, sent: Mapping[str, Sequence[Outgoing]]) -> Iterator[pd.DataFrame]:
+    def _state(self) -> SparkState:
+        return SparkState(Buckets(self._rows, self._former), self._expiring)
+
+    def _output_frames(self, merge: _Merge, sent: Mapping[str, Sequence[Outgoing]]) -> Iterator[pd.DataFrame]:
         """The output for the topics, as data frames of bundles."""
-        return _frame([pack(self._batch(role, partition, sent[role])) for role in sent if sent[role]])
+        merge.counts.update({f"emitted/{role}": len(sent[role]) for role in sent})
+        return _frame([pack(self._batch(role, merge.partition, sent[role])) for role in sent if sent[role]])
 
     def _batch(self, role: str, partition: int, sent: Sequence[Outgoing]) -> pa.RecordBatch:
         batch = outgoing(self._settings.kafka_topic(role), partition, sent)
@@ -173,17 +199,44 @@ class _Merge:
         self,
         settings: TopicSettings,
         partition: int,
-        records: BulkMap,
-        expiring: BulkMap,
-        marks: BulkMap,
+        state: SparkState,
+        marks: SparkMarks,
+        window: RejectWindow,
         codec: Codec,
+        bytes_max: Mapping[str, int],
     ) -> None:
-        self.partition = partition
-        self.state = SparkState(records, expiring)
-        self.marks = SparkMarks(marks)
+        self.partition, self.state, self.marks, self.window = partition, state, marks, window
+        self.counts: Counter[str] = Counter()
         self.partition_merge = PartitionMerge(
-            settings, partition, self.state, self.marks, codec=codec, partitions=settings.topic.partitions
+            settings,
+            partition,
+            state,
+            marks,
+            codec=codec,
+            partitions=settings.topic.partitions,
+            bytes_max=bytes_max,
+            on_reject=window.rejected,
         )
+
+    def process(self, batch: Sequence[Record], now_ms: int) -> None:
+        """Merge records.
+
+        Raises:
+            Stop: too many of them were rejected, or a worker would stop.
+        """
+        self.partition_merge.process(batch, now_ms)
+        self.window.took(batch)
+        self.counts[RECORDS] += len(batch)
+
+    def counts_frame(self) -> Iterator[pd.DataFrame]:
+        """The counters, as rows for the driver; nothing where nothing was counted."""
+        import pandas  # noqa: ICN001, PLC0415 - as in `_frame`
+
+        merge = self.partition_merge
+        self.counts.update({f"event/{name}": count for name, count in merge.events.items()})
+        self.counts.update({f"rejected/{reason}": count for reason, count in merge.rejected.items()})
+        if names := list(self.counts):
+            yield pandas.DataFrame({"chunk": None, "name": names, "count": list(self.counts.values())})
 
 
 def _codec_of(settings: TopicSettings) -> Codec:
@@ -199,7 +252,7 @@ def _frame(chunks: Sequence[bytes]) -> Iterator[pd.DataFrame]:
     import pandas  # noqa: ICN001, PLC0415 - on executors
 
     if chunks:
-        yield pandas.DataFrame({"chunk": chunks})
+        yield pandas.DataFrame({"chunk": chunks, "name": None, "count": 0})
 
 
 def _first_offset(row: tuple[int, bytes]) -> int:

@@ -65,5 +65,5 @@ def kafka_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def has_start(options: Options | None) -> bool:
-    """Whether an option sets the start of the input."""
+    """Return whether an option sets the start of the input."""
     return any(name.lower() in _STARTS for name in options or ())

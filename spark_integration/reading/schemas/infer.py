@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from processor.errors import ConfigurationError
+from spark_integration.pyspark_private import infer_json
 from spark_integration.reading.topic_facts import TopicFacts
+from spark_integration.source.facts import LogFacts
 
 SAMPLE_OFFSETS: Final = 10_000
 """Number of offsets to read at the end of each partition."""
 
 
 def inferred(
-    spark: SparkSession, facts: TopicFacts, options: Mapping[str, str], ends: Mapping[int, int] | None = None
+    spark: SparkSession, facts: TopicFacts | LogFacts, options: Mapping[str, str], ends: Mapping[int, int] | None = None
 ) -> StructType:
     """Infer the columns from a topic's last committed records; equal records give equal columns.
 
@@ -42,7 +45,7 @@ def inferred(
         ranges = {"startingOffsets": _offsets(facts.topic, starts), "endingOffsets": _offsets(facts.topic, ends)}
         try:
             struct = _struct(spark, {**options, **ranges})
-        except Py4JJavaError as error:
+        except (Py4JJavaError, PySparkException) as error:
             if "MALFORMED_RECORD" not in str(error):
                 raise
             raise ConfigurationError(
@@ -59,11 +62,7 @@ def inferred(
 
 def _struct(spark: SparkSession, options: Mapping[str, str]) -> StructType:
     values = spark.read.format("kafka").options(**options).load().where("value IS NOT NULL")
-    texts: Any = values.select(F.col("value").cast("string"))
-    jvm: Any = spark._jvm  # noqa: SLF001 - PySpark's own method would send every text to Python and back
-    as_texts = getattr(texts._jdf, "as")(jvm.org.apache.spark.sql.Encoders.STRING())  # noqa: SLF001 - likewise
-    frame = spark._jsparkSession.read().option("mode", "FAILFAST").json(as_texts)  # noqa: SLF001 - likewise
-    return StructType.fromJson(json.loads(frame.schema().json()))
+    return infer_json(spark, values.select(F.col("value").cast("string")))
 
 
 def _offsets(topic: str, offsets: Mapping[int, int]) -> str:

@@ -60,7 +60,7 @@ def registry_schema(topic: str, config: Settings) -> StructType:
         raise ConfigurationError(
             f"topic {topic!r}: its settings name no registry; write schema_registry: {{url: http://HOST:8081}}"
         )
-    from processor.codec.avro.schemas import Registry  # noqa: PLC0415 - an optional package
+    from processor.codec.schema_registry.schemas import Registry  # noqa: PLC0415 - an optional package
 
     subject = _subject(settings)
     with closing(Registry(settings.registry)) as registry:
@@ -116,7 +116,7 @@ def pinned(settings: TopicSettings) -> TopicSettings:
     if settings.topic.message_type != "avro":
         return settings
     from processor.codec.avro.delta_schema import whole_schema_text  # noqa: PLC0415 - an optional package
-    from processor.codec.avro.schemas import Registry  # noqa: PLC0415 - as well
+    from processor.codec.schema_registry.schemas import Registry  # noqa: PLC0415 - as well
 
     schema_config = settings.topic.message_schema
     if schema_config is not None and (schema_config.file is not None or schema_config.text is not None):

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from processor.api import Codec, Headers, Value
     from processor.config import TopicConfig
     from processor.record import Outgoing
+    from processor.wire.command import CommandHeaders
+    from spark_integration.merge.batch.sequences.sequence_log import SequenceLog
 
 _GROWTH_MAX: Final = 8
 """Bound for the growth of a message by encoding: `1e15` has 4 characters, and 18 when it is written."""
@@ -50,9 +52,9 @@ class Run(NamedTuple):
 class PlainRuns:
     """The merge of plain commands of one topic."""
 
-    def __init__(self, codec: JsonCodec, topic: TopicConfig) -> None:
+    def __init__(self, codec: JsonCodec, topic: TopicConfig, log: SequenceLog) -> None:
         """Compile the settings; use `of`, which checks them."""
-        self._codec = codec
+        self._codec, self._log = codec, log
         self._requests = CommandReader(topic.default_command, codec.header_names)
         self._key = KeyFields(topic.key_fields)
         self._policy = MergePolicy(topic.null_policy, topic.merge_depth)
@@ -63,9 +65,9 @@ class PlainRuns:
         """The counters of events, with the workers' names."""
 
     @classmethod
-    def of(cls, codec: Codec, topic: TopicConfig) -> PlainRuns | None:
+    def of(cls, codec: Codec, topic: TopicConfig, log: SequenceLog) -> PlainRuns | None:
         """Create the merge of a topic of JSON; None where records expire by default or plug-ins change them."""
-        return cls(codec, topic) if type(codec) is JsonCodec and only_merges(topic) else None
+        return cls(codec, topic, log) if type(codec) is JsonCodec and only_merges(topic) else None
 
     def merge(self, records: Sequence[Record], states: Mapping[bytes, Stored]) -> tuple[dict[bytes, Run], list[Record]]:
         """Merge the records of every key that has plain commands only.
@@ -81,11 +83,13 @@ class PlainRuns:
         rest: list[Record] = []
         for key, group in groupby(records, _BY_KEY):
             run = list(group)
+            pending = self._log.pending
             try:
                 after = self._run(key, run, states.get(key))
             except Exception:  # noqa: BLE001 - the workers' merge decides on the error
                 after = None
             if after is None:
+                self._log.forget(pending)
                 rest += run
             else:
                 done[key] = after
@@ -97,17 +101,16 @@ class PlainRuns:
         decode, check, protect, nulls_missing = codec.decode, key_fields.check, key_fields.protect, self._nulls_missing
         plain, room, version = self._requests.plain, self._bytes_max, 0
         record: Value = None
-        if stored is not None:
-            if not is_plain_state(stored):
-                return None
-            record, version, room = codec.decode_own(stored.value), stored.version, room - len(stored.value)
-        if len(key) > KEY_BYTES_MAX:
+        if len(key) > KEY_BYTES_MAX or not is_plain_state(stored):
             return None
+        if stored is not None:
+            record, version, room = codec.decode_own(stored.value), stored.version, room - len(stored.value)
+        is_duplicate = self._log.is_duplicate
         passed: Headers = []
         gone: Outgoing | None = None
         duplicates = of_nothing = 0
         for came in run:
-            _, value, headers, _, _ = came
+            _, value, headers, offset, _ = came
             request = plain
             if value is not None:
                 # An upper bound: while it holds, no state in between can have been too large.
@@ -116,13 +119,9 @@ class PlainRuns:
                     return None
             if headers:
                 request = read(headers)
-                if request.expiration is not None or request.correlation_id or request.remove is not None:
+                if not _is_plain(request, key):
                     return None
-                if request.expect_version >= 0:
-                    return None
-                if request.sow_key is not None and request.sow_key != key:
-                    return None
-                if type(came) is Repeat and request.sequence >= 0:
+                if request.sequence >= 0 and is_duplicate(key, offset, request, is_marked=type(came) is Repeat):
                     duplicates += 1
                     continue
             command = request[0]
@@ -154,6 +153,17 @@ class PlainRuns:
             return Run(None, gone)
         if stored is not None and gone is None and version == stored.version:
             return Run(stored, None)
-        headers = [*(INSERT_HEADERS if version == 1 else headers_of_version(version)), *passed]
-        state = Stored(version, codec.encode(record))
-        return Run(state, (key, state.value, headers))
+        return _written(key, version, codec.encode(record), passed)
+
+
+def _written(key: bytes, version: int, value: bytes, passed: Headers) -> Run:
+    """The result of a key whose record changed, with the headers of its last command that travel on."""
+    headers = [*(INSERT_HEADERS if version == 1 else headers_of_version(version)), *passed]
+    return Run(Stored(version, value), (key, value, headers))
+
+
+def _is_plain(request: CommandHeaders, key: bytes) -> bool:
+    """Return whether a command does no more than merge or delete the record of its key."""
+    if request.expiration is not None or request.correlation_id or request.remove is not None:
+        return False
+    return request.expect_version < 0 and request.sow_key in (None, key)

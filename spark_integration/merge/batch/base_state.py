@@ -8,9 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError
-from spark_integration.merge.arrow_records import HEADERS_DDL
 from spark_integration.merge.batch.fold import BASE_OFFSET
-from spark_integration.merge.batch.history import read_topic
+from spark_integration.merge.batch.history import read_topic, without_nulls
 
 if TYPE_CHECKING:
     from processor.topics.family import Role
@@ -47,7 +46,7 @@ def as_base(records: DataFrame) -> DataFrame:
     return records.where("value IS NOT NULL").select(
         F.col("key").cast("binary").alias("key"),
         F.col("value").cast("binary").alias("value"),
-        F.col("headers").cast(HEADERS_DDL).alias("headers"),
+        without_nulls(F.col("headers")).alias("headers"),
         F.col("partition").cast("int").alias("partition"),
         F.lit(BASE_OFFSET).cast("bigint").alias("offset"),
         F.lit(0).cast("bigint").alias("timestamp_ms"),

@@ -1,0 +1,5 @@
+"""Makes the format `sow` known to every session: Spark looks for `DefaultSource` in packages named `pyspark_*`."""
+
+from spark_integration.source.data_source import SowSource as DefaultSource
+
+__all__ = ["DefaultSource"]

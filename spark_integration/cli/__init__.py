@@ -1,0 +1,83 @@
+"""The command `sowstream-spark`: the jobs of a pipeline, and the merge itself, on Spark.
+
+Its commands, exit codes and streams follow `processor.cli`: standard output is data, standard error is for people; 0
+done, 1 failed, 2 wrong usage or configuration, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final
+
+import typer
+
+from processor.cli.output import OutputClosed, inform
+from processor.errors import ConfigurationError, SowstreamError
+from spark_integration.cli.backfill import backfill
+from spark_integration.cli.handback import handback
+from spark_integration.cli.merge import merge
+from spark_integration.cli.reconcile import reconcile
+from spark_integration.cli.run import run
+from spark_integration.cli.status import status
+from spark_integration.cli.takeover import takeover
+
+COMMANDS: Final[tuple[Callable[..., Any], ...]] = (run, merge, takeover, handback, backfill, reconcile, status)
+"""The commands, in the order of `--help`: each a function in a module of its name."""
+
+# Slow modules are imported by the command that needs them, so that `--help` answers at once.
+app = typer.Typer(
+    name="sowstream-spark",
+    help="The pipeline on Spark: from raw input to the state of the world, to tables, features and back.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version  # noqa: PLC0415
+
+        typer.echo(version("sowstream"))
+        raise typer.Exit
+
+
+@app.callback()
+def _every(
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more, to stderr.")] = False,
+    version: Annotated[  # noqa: ARG001 - acted upon by its callback
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    from processor.runtime.process.logging_setup import set_up_logging  # noqa: PLC0415
+
+    set_up_logging(verbose=verbose)
+
+
+for command in COMMANDS:
+    app.command()(command)
+
+
+def run_command(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code."""
+    try:
+        app(arguments, prog_name="sowstream-spark")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except OutputClosed:
+        # Nothing may be written when the interpreter flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except ConfigurationError as error:
+        inform(f"sowstream-spark: {error}")
+        return 2
+    except SowstreamError as error:
+        inform(f"sowstream-spark: {error}")
+        return 1
+    return 0
+
+
+def main() -> None:
+    """Run as the console script."""
+    sys.exit(run_command())

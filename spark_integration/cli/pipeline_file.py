@@ -1,0 +1,58 @@
+"""The options and the session that the commands share."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_integration.pipeline.pipeline_settings import PipelineSettings
+
+PipelineFile: TypeAlias = Annotated[
+    Path | None, typer.Option("--config", "-c", metavar="FILE", help="The pipeline.  \\[default: ./pipeline.yaml]")
+]
+Once: TypeAlias = Annotated[bool, typer.Option("--once", help="Process the input that exists now, and end.")]
+TopicArgument: TypeAlias = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic of the settings.")]
+
+
+def pipeline_settings(path: Path | None) -> PipelineSettings:
+    """Read the pipeline's file; imported late, as `--help` does not need it.
+
+    Raises:
+        ConfigurationError: the settings are invalid.
+    """
+    from spark_integration.pipeline.pipeline_settings import PipelineSettings  # noqa: PLC0415
+
+    return PipelineSettings.load(path)
+
+
+def pipeline_session(pipeline: PipelineSettings, app_name: str) -> SparkSession:
+    """Start Spark with the settings of the pipeline; the master is the one that `spark-submit` or the settings name.
+
+    Raises:
+        ConfigurationError: Spark cannot start here.
+    """
+    from spark_integration import spark_session  # noqa: PLC0415
+
+    session = spark_session(app_name, **dict(pipeline.spark))
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def stop_event() -> threading.Event:
+    """An event that SIGTERM and Ctrl-C set: to be called again once Spark runs, which has its own handler."""
+    stop = threading.Event()
+    stop_on_signals(stop)
+    return stop
+
+
+def stop_on_signals(stop: threading.Event) -> None:
+    """Let SIGTERM and SIGINT set an event from now on."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())

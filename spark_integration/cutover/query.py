@@ -1,0 +1,118 @@
+"""Runs the streaming merge of a topic for the commands: its first micro-batch, its last ones, and those between."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from processor.errors import Stop
+from spark_integration.cutover.checkpoint import Checkpoint
+from spark_integration.merge.streaming.merge_stream import merge_writer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from processor.shared_topics.control import Fence
+    from spark_integration.options import Options
+    from spark_integration.settings import Settings, TopicSettings
+
+PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
+ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_PARALLELISM: Final = "spark.sql.shuffle.partitions"
+_NO_DATA: Final = "spark.sql.streaming.noDataMicroBatches.enabled"
+_OVERRIDDEN: Final = (
+    "maxoffsetspertrigger", "minoffsetspertrigger",
+    "startingoffsets", "startingoffsetsbytimestamp", "startingtimestamp",
+)  # fmt: skip
+ONCE: Final = "36500 days"
+"""A trigger after whose first micro-batch none follows."""
+_LOOK_S: Final = 0.1
+
+
+class MergeQuery(NamedTuple):
+    """The streaming merge of one topic."""
+
+    spark: SparkSession
+    """The session that runs it."""
+    settings: TopicSettings
+    """The settings of the topic."""
+    config: Settings
+    """The same as the caller gave them."""
+    options: Options
+    """The options of Spark's Kafka source and sink."""
+
+    def start(self, fence: Fence, trigger: str | None, *, takes_input: bool = True) -> StreamingQuery:
+        """Start the query on the checkpoint of a fence.
+
+        Args:
+            fence: has the checkpoint, and the offsets at which a new checkpoint begins.
+            trigger: the interval of micro-batches, such as `1 second`; None: process the input of now, and end.
+            takes_input: whether new input is read; if not, a planned micro-batch is repeated, and expirations, acks
+                and records kept from it follow.
+        """
+        source = self.settings.kafka_topic("publish")
+        own = dict(self.options)
+        if not takes_input:
+            own = {name: value for name, value in own.items() if name.lower() not in _OVERRIDDEN}
+            own["maxOffsetsPerTrigger"] = "0"
+            own["startingOffsets"] = json.dumps({source: {str(at): offset for at, offset in fence.offsets.items()}})
+        with self._session_settings(is_endless=trigger is not None):
+            writer = merge_writer(self.spark, self.settings.family, config=self.config, options=own, is_moved=True)
+            named = writer.queryName(f"merge {self.settings.name}").option("checkpointLocation", fence.checkpoint)
+            if trigger is None:
+                return named.trigger(availableNow=True).start()
+            return named.trigger(processingTime=trigger).start()
+
+    def run_until(self, fence: Fence, number: int, timeout_s: float, trigger: str = "0 seconds") -> None:
+        """Run the query without new input until a micro-batch is committed.
+
+        Raises:
+            Stop: the query failed, or was too slow.
+        """
+        checkpoint, deadline_s = Checkpoint(self.spark, fence.checkpoint), time.monotonic() + timeout_s
+        if checkpoint.is_committed(number):
+            return
+        query = self.start(fence, trigger, takes_input=False)
+        try:
+            while not checkpoint.is_committed(number):
+                refuse_failed(query, self.settings.name)
+                if time.monotonic() > deadline_s:
+                    raise Stop(
+                        f"{self.settings.name}: micro-batch {number} in {fence.checkpoint} was not committed within "
+                        f"{timeout_s:g} s. Run the same command again, with a longer timeout"
+                    )
+                time.sleep(_LOOK_S)
+        finally:
+            query.stop()
+
+    @contextmanager
+    def _session_settings(self, *, is_endless: bool) -> Iterator[None]:
+        """The session's settings for the query, while it starts.
+
+        The checkpoint keeps the parallelism from then on; more state partitions than the topic has partitions are of no
+        use. A query that is to end would begin a micro-batch for timers again and again.
+        """
+        conf: Any = self.spark.conf
+        before: Mapping[str, str] = {name: conf.get(name) for name in (PROVIDER, _PARALLELISM, _NO_DATA)}
+        conf.set(PROVIDER, ROCKSDB)
+        conf.set(_NO_DATA, "true" if is_endless else "false")
+        conf.set(_PARALLELISM, str(min(int(before[_PARALLELISM]), self.settings.topic.partitions)))
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                conf.set(name, value)
+
+
+def refuse_failed(query: StreamingQuery, topic: str) -> None:
+    """Make sure that a query has not failed.
+
+    Raises:
+        Stop: it has, with Spark's error.
+    """
+    if (error := query.exception()) is not None:
+        raise Stop(f"{topic}: the query on Spark failed: {error}") from error

@@ -1,0 +1,1 @@
+"""Merges runs of plain commands of one key, compiled or in Python."""

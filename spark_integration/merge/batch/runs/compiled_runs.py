@@ -1,0 +1,215 @@
+"""Gives Arrow batches to the compiled merge of runs (`json_runs`), and makes batches of its output.
+
+Where it could not be compiled, or the environment variable `SOWSTREAM_NO_EXTENSIONS` is not empty, `plain_runs` merges
+all runs, in Python.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from processor.builtin.delta_merge.plain import is_plain_state, only_merges
+from processor.codec.json import JsonCodec
+from processor.merge import KeyFields
+from processor.record import Stored
+from processor.wire.command import KEY_BYTES_MAX, ack_types
+from processor.wire.headers import TRAVELLING_HEADERS
+from processor.wire.heads import EMPTY, INSERT_HEADERS, VERSION_NAME, headers_of_version
+from spark_integration.merge.arrow_records import HEADER, OUTGOING, headers_of
+
+try:
+    from processor.builtin.delta_merge.fast_path_json import CompiledDeltas
+    from spark_integration.merge.batch.runs.arrow_rows import Chunk, Rows
+    from spark_integration.merge.batch.runs.json_runs import JsonRuns
+
+    has_compiled = not os.environ.get("SOWSTREAM_NO_EXTENSIONS")
+except ImportError:  # There was no compiler where this was installed.
+    has_compiled = False
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from processor.api import Codec
+    from processor.config import TopicConfig
+    from processor.record import Outgoing
+    from spark_integration.merge.batch.sequences.sequence_log import SequenceLog
+
+IS_REPEAT: Final = "is_repeat"
+"""The column that marks duplicates; without it there are none."""
+
+
+class Part(NamedTuple):
+    """The result of some rows of a chunk."""
+
+    end: int
+    """The row after the last one."""
+    left: Sequence[tuple[int, int]]
+    """The first row and the end of each run that has other commands than plain ones."""
+    open: Sequence[tuple[bytes, Stored, Outgoing | None]]
+    """The keys that may go on in another chunk, or began in one: the state, and the last SOW record if it changed."""
+    merged: int
+    """The number of rows merged, duplicates among them."""
+    duplicates: int
+    """The number of duplicates."""
+
+
+class CompiledRuns:
+    """The compiled merge of one partition within a task."""
+
+    def __init__(self, runs: JsonRuns) -> None:
+        """Wrap the merge; use `of`, which checks the settings."""
+        self._runs = runs
+
+    @classmethod
+    def of(
+        cls, codec: Codec, topic: TopicConfig, *, partition: int, partitions: int, deltas: bool
+    ) -> CompiledRuns | None:
+        """Create the merge of a topic of JSON.
+
+        Args:
+            codec: the message type.
+            topic: the settings.
+            partition: the number of the partition.
+            partitions: the number of partitions that keys are hashed over; 1: every key may stay.
+            deltas: whether deltas are output too.
+
+        Returns:
+            None where there is nothing compiled, or the topic does more than merge objects under one key field.
+        """
+        if not has_compiled or type(codec) is not JsonCodec or not only_merges(topic):
+            return None
+        text, name = codec.json_text, KeyFields(topic.key_fields).only_name
+        is_plain = topic.merge_depth is None and topic.default_command in ("publish", "delta_publish")
+        if text is None or name is None or not is_plain:
+            return None
+        texts = CompiledDeltas(
+            read=text.parse,
+            write=text.write,
+            survives=text.survives,
+            name=codec.encode(name),
+            null_policy=topic.null_policy,
+            bytes_max=topic.max_record_bytes,
+            key_bytes_max=KEY_BYTES_MAX,
+            depth_max=text.max_depth,
+            version_headers=[],
+            insert_headers=INSERT_HEADERS,
+            empty=EMPTY,
+            version_name=VERSION_NAME,
+            stored=Stored,
+            partition=partition,
+            partitions=partitions,
+        )
+        return cls(JsonRuns(texts, ack_types, deltas=deltas, publishes=topic.default_command == "publish"))
+
+    def merge(self, batch: ChunkOfBatch, begin: int, stored: Stored | None, *, is_continued: bool) -> Part:
+        """Merge rows from `begin` on, until the output is large.
+
+        Args:
+            batch: the rows.
+            begin: the first row.
+            stored: the state of its key.
+            is_continued: whether the key has records in an earlier chunk.
+        """
+        is_left = not is_plain_state(stored)
+        state = None if stored is None else (stored.version, stored.value)
+        end, left, ends, merged, duplicates = self._runs.merge(batch.chunk, begin, is_continued, is_left, state)
+        opened = []
+        for key, version, record, row in ends:
+            if record is None:  # There was no record, and there are duplicates only.
+                continue
+            headers = [*(INSERT_HEADERS if version == 1 else headers_of_version(version)), *batch.passed(row)]
+            opened.append((key, Stored(version, record), None if row < 0 else (key, record, headers)))
+        return Part(end, left, opened, merged, duplicates)
+
+    def take_log(self, log: SequenceLog) -> None:
+        """Move the sequences of the merged records to the log."""
+        entries = self._runs.take_log()
+        if entries is not None:
+            log.add(*entries)
+
+    def take_rows(self, partition: int) -> list[pa.RecordBatch]:
+        """Take the output of the finished keys."""
+        return [
+            _batch(role, partition, rows)
+            for role, rows in (("delta", self._runs.delta), ("sow", self._runs.sow))
+            if rows.count
+        ]
+
+
+class ChunkOfBatch:
+    """The rows of a chunk with the addresses of their buffers."""
+
+    def __init__(self, batch: pa.RecordBatch, chunk: Chunk, kept: Sequence[object]) -> None:
+        """Keep the batch, on whose memory the chunk is."""
+        self.chunk = chunk
+        self._batch, self._kept = batch, kept
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch) -> ChunkOfBatch | None:
+        """Find the buffers of a batch; None where its columns are of other types, or lists of headers are null."""
+        key, value, offset = (batch.column(name) for name in ("key", "value", "offset"))
+        headers = batch.column("headers")
+        has_types = key.type == value.type == pa.binary() and offset.type == pa.int64()
+        if not has_types or headers.type != pa.list_(HEADER) or headers.null_count or key.null_count:
+            return None
+        names, texts = (headers.values.field(place) for place in (0, 1))
+        repeats = None
+        if IS_REPEAT in batch.schema.names:
+            repeats = pc.fill_null(batch.column(IS_REPEAT), fill_value=False).cast(pa.uint8())
+        chunk = Chunk(
+            batch.num_rows,
+            _address(key, 1, 4), _address(key, 2),
+            _address(value, 0), value.offset, _address(value, 1, 4), _address(value, 2),
+            _address(offset, 1, 8),
+            _address(headers, 1, 4),
+            _address(names, 1, 4), _address(names, 2),
+            _address(texts, 0), texts.offset, _address(texts, 1, 4), _address(texts, 2),
+            0 if repeats is None else _address(repeats, 1, 1),
+        )  # fmt: skip
+        return cls(batch, chunk, [names, texts, repeats])
+
+    def passed(self, row: int) -> list[tuple[str, bytes | None]]:
+        """The headers of a row that travel on; none of a row below 0."""
+        if row < 0:
+            return []
+        headers = headers_of(self._batch.column("headers").slice(row, 1))[0] or []
+        return [header for header in headers if header[0] in TRAVELLING_HEADERS]
+
+
+def _address(column: pa.Array, number: int, width: int = 0) -> int:
+    """The address of a buffer of a column, at its first row where values are `width` bytes wide; 0 without a buffer."""
+    buffer = column.buffers()[number]
+    return 0 if buffer is None else buffer.address + width * column.offset
+
+
+def _batch(role: str, partition: int, rows: Rows) -> pa.RecordBatch:
+    """Make a batch of output rows."""
+    count = rows.count
+    keys, key_ends, values, value_ends, header_ends, names, name_ends, texts, text_ends = rows.take()
+    pairs = pa.StructArray.from_arrays(
+        [_strings(pa.string(), names, name_ends), _strings(pa.binary(), texts, text_ends)], fields=list(HEADER)
+    )
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.repeat(role, count),
+            pa.repeat(pa.scalar(partition, pa.int32()), count),
+            _strings(pa.binary(), keys, key_ends),
+            _strings(pa.binary(), values, value_ends),
+            pa.ListArray.from_arrays(_ends(header_ends), pairs, type=pa.list_(HEADER)),
+        ],
+        schema=OUTGOING,
+    )
+
+
+def _strings(kind: pa.DataType, data: bytes, ends: bytes) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(ends) // 4, [None, _ends(ends).buffers()[1], pa.py_buffer(data)])
+
+
+def _ends(ends: bytes) -> pa.Array:
+    """The offsets of a column: a zero, then the end of each value."""
+    offsets = bytes(4) + ends
+    return pa.Array.from_buffers(pa.int32(), len(offsets) // 4, [None, pa.py_buffer(offsets)])

@@ -1,0 +1,395 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, binding=False
+"""Merges runs of plain JSON commands of one key, compiled: from the buffers of an Arrow batch into those of another.
+
+`plain_runs` does the same in Python, and takes the runs that are left here. A record stays the text as which it is
+stored, and a delta edits it, as in the workers' `fast_path_json`, whose functions these are. No object is made of a
+record: keys, values and headers are read where Arrow has them. Messages that are written as orjson would write them are
+not parsed at all.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_Free
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from processor.builtin.delta_merge.fast_path_json cimport CompiledDeltas
+from processor.builtin.delta_merge.json_canonical cimport is_canonical
+from processor.builtin.delta_merge.json_text cimport Member, Seen, is_key, is_shallow, read_member, text
+from spark_integration.merge.batch.runs.arrow_rows cimport ROW_BUFFERS, Buffer, Chunk, Rows, is_ascii, is_valid, is_word, put, taken
+
+cdef enum:
+    OUTPUT_BYTES_MAX = 33554432  # of a part of a chunk, before it goes to Spark
+    RUN_BYTES_MAX = 1073741824  # of the output of one key: Arrow counts bytes in 31 bits
+    RECORD_BYTES_MAX = 4096  # A larger record is merged as an object: a delta would copy it.
+    TEXT_BYTES_MAX = 255  # of a client or a command's id
+    DIGITS_MAX = 18
+    CLIENTS_MAX = 50000
+
+    RAISES = 1
+    TREATED = 2
+
+cdef struct High:
+    int64_t number
+    int64_t run
+
+cdef enum:  # The columns of the sequences.
+    CLIENTS = 0
+    OFFSETS
+    NUMBERS
+    KINDS
+    LOG_BUFFERS
+
+
+cdef class JsonRuns:
+    """The merge of one partition within a Spark task."""
+
+    cdef CompiledDeltas texts
+    cdef object read_acks
+    cdef readonly Rows sow, delta
+    cdef bint writes_deltas, publishes, is_publish
+    cdef Buffer[LOG_BUFFERS] log
+    cdef Py_ssize_t logged
+    cdef Buffer highs
+    cdef int64_t run_number
+    cdef dict ids
+    cdef list clients
+    cdef bytes client, acks
+    cdef Py_ssize_t client_number
+    # Of the record at hand.
+    cdef text client_at
+    cdef Py_ssize_t client_size
+    cdef int64_t sequence
+    # Of the run at hand.
+    cdef bytes record
+    cdef int64_t version
+    cdef Py_ssize_t passed_row, duplicates
+
+    def __cinit__(self):
+        cdef int number
+        for number in range(LOG_BUFFERS):
+            self.log[number] = Buffer(NULL, 0, 0)
+        self.highs = Buffer(NULL, 0, 0)
+
+    def __dealloc__(self):
+        cdef int number
+        for number in range(LOG_BUFFERS):
+            PyMem_Free(self.log[number].data)
+        PyMem_Free(self.highs.data)
+
+    def __init__(self, CompiledDeltas texts, read_acks, *, bint deltas, bint publishes):
+        """Take the merge of texts of the topic and partition.
+
+        Args:
+            texts: the merge of texts, with the topic's settings.
+            read_acks: parses a header `ack_type`; raises where it is none.
+            deltas: whether deltas are output too.
+            publishes: whether a record without a command replaces; else it is a delta.
+        """
+        self.texts, self.read_acks = texts, read_acks
+        self.writes_deltas, self.publishes = deltas, publishes
+        self.sow, self.delta = Rows(), Rows()
+        self.run_number = 0
+        self.acks = self.client = None
+        self._forget()
+
+    def _forget(self):
+        self.ids, self.clients, self.client, self.highs.used = {}, [], None, 0
+
+    def take_log(self):
+        """Take the sequences of the records: names of clients, then for each record client, offset, sequence, kind."""
+        if not self.log[CLIENTS].used:
+            return None
+        cdef int number
+        cdef list parts = [list(self.clients)]
+        for number in range(LOG_BUFFERS):
+            parts.append(taken(&self.log[number]))
+        if len(self.clients) > CLIENTS_MAX:
+            self._forget()
+        return parts
+
+    def merge(self, Chunk chunk, Py_ssize_t begin, bint is_continued, bint is_left, state):
+        """Merge the runs from a row on, until the output is large.
+
+        Args:
+            chunk: the rows, sorted by key and offset.
+            begin: the first row to merge.
+            is_continued: whether the first run goes on with a key of an earlier chunk.
+            is_left: whether the first run cannot be merged here, for its state.
+            state: version and value of the key of the first run, as bytes; None without a record.
+
+        Returns:
+            The row after the last one; first row and end of each run that is left; for the first run if it is
+            continued, and for the last one, key, version, record and the row whose headers travel on, with -1 where
+            nothing changed; the number of merged rows, and of duplicates among them.
+        """
+        cdef Py_ssize_t row = begin, end, merged = 0, log_marks
+        cdef list left = [], ends = []
+        cdef bint is_first = True, is_last, is_merged
+        cdef Py_ssize_t[ROW_BUFFERS + 2] marks
+        cdef int number
+        cdef Py_ssize_t[LOG_BUFFERS] logged
+        self.duplicates = 0
+        while row < chunk.rows:
+            end = row + 1
+            while end < chunk.rows and chunk.is_same_key(row, end):
+                end += 1
+            is_last = end == chunk.rows
+            if not (is_first and is_continued):
+                self.run_number += 1
+            self.record, self.version = None, 0
+            if is_first and state is not None:
+                self.version, self.record = state
+            self.delta.mark(marks)
+            for number in range(LOG_BUFFERS):
+                logged[number] = self.log[number].used
+            log_marks = self.duplicates
+            is_merged = not (is_first and is_left) and self.merge_run(chunk, row, end)
+            if not is_merged:
+                self.delta.back(marks)
+                self.duplicates = log_marks
+                for number in range(LOG_BUFFERS):
+                    self.log[number].used = logged[number]
+                left.append((row, end))
+            else:
+                merged += end - row
+                if is_last or (is_first and is_continued):
+                    ends.append((self.key_of(chunk, row), self.version, self.record, self.passed_row))
+                elif self.passed_row >= 0:
+                    self.write(self.sow, chunk, row, PyBytes_AS_STRING(self.record), PyBytes_GET_SIZE(self.record), False)
+            is_first = False
+            row = end
+            if self.sow.size() + self.delta.size() > OUTPUT_BYTES_MAX:
+                break
+        return row, left, ends, merged, self.duplicates
+
+    cdef bytes key_of(self, Chunk chunk, Py_ssize_t row):
+        return PyBytes_FromStringAndSize(chunk.keys + chunk.key_ends[row], chunk.key_ends[row + 1] - chunk.key_ends[row])
+
+    cdef bint merge_run(self, Chunk chunk, Py_ssize_t begin, Py_ssize_t end) except -1:
+        """Merge the records of one key; False, and much done, if one is not plain."""
+        cdef CompiledDeltas texts = self.texts
+        cdef Py_ssize_t row, size
+        cdef text at
+        cdef bint is_insert, is_repeat
+        texts.key, texts.key_size = chunk.keys + chunk.key_ends[begin], chunk.key_ends[begin + 1] - chunk.key_ends[begin]
+        self.passed_row = -1
+        if texts.key_size > texts.key_bytes_max:
+            return False
+        if self.version == 0 and texts.partitions > 1 and not texts.is_own(self.key_of(chunk, begin)):
+            return False
+        for row in range(begin, end):
+            # The base, and two records in one place, of which nothing says which came first.
+            if chunk.offsets[row] < 0 or (row > begin and chunk.offsets[row] == chunk.offsets[row - 1]):
+                return False
+            if not is_valid(chunk.values_valid, chunk.values_bit + row):
+                return False
+            at, size = chunk.values + chunk.value_ends[row], chunk.value_ends[row + 1] - chunk.value_ends[row]
+            if size > texts.bytes_max:
+                return False
+            self.is_publish = self.publishes
+            self.sequence = -1
+            if chunk.header_ends[row + 1] > chunk.header_ends[row]:
+                if not self.read_headers(chunk, chunk.header_ends[row], chunk.header_ends[row + 1]):
+                    return False
+                if self.sequence >= 0:
+                    is_repeat = self.note(chunk, row)
+                    if is_repeat:
+                        self.duplicates += 1
+                        continue
+            is_insert = self.version == 0
+            if not self.merge_text(at, size):
+                return False
+            self.version += 1
+            self.passed_row = row
+            if PyBytes_GET_SIZE(self.record) > texts.bytes_max:
+                return False
+            if self.writes_deltas:
+                self.write(self.delta, chunk, row, texts.delta_text, texts.delta_used, not is_insert and texts.edits_used == 0)
+                if self.delta.size() > RUN_BYTES_MAX:
+                    return False
+            elif PyBytes_GET_SIZE(self.record) > RECORD_BYTES_MAX:
+                return False
+        return True
+
+    cdef bint merge_text(self, text at, Py_ssize_t size) except -1:
+        """Merge one message into the record; False if it is not plain."""
+        cdef CompiledDeltas texts = self.texts
+        cdef bytes value = None, written
+        cdef text end = at + size
+        cdef text old
+        if not is_canonical(at, end):
+            value = PyBytes_FromStringAndSize(at, size)
+            try:
+                written = texts.write(texts.read(value))
+                if written != value and not texts.survives(value, written):
+                    return False
+            except Exception:  # The slower way raises the same error again.
+                return False
+            value = written
+            at = PyBytes_AS_STRING(value)
+            size = PyBytes_GET_SIZE(value)
+            end = at + size
+        if not is_shallow(at, end, texts.depth_max):
+            return False
+        if self.is_publish:
+            if self.writes_deltas or not self.has_key(at, end):
+                return False
+            self.record = PyBytes_FromStringAndSize(at, size)
+            return True
+        if self.version == 0:
+            self.record = PyBytes_FromStringAndSize(at, size)
+            return texts.insert(self.record)
+        if at[0] != b'{':
+            return False
+        old = PyBytes_AS_STRING(self.record)
+        if not texts.merge_texts(old, PyBytes_GET_SIZE(self.record), at, size):
+            return False
+        self.record = texts.edited(self.record)
+        return self.record is not None
+
+    cdef bint has_key(self, text begin, text end) except -1:
+        """Return whether a message is an object with the key of the run."""
+        cdef CompiledDeltas texts = self.texts
+        cdef text at = begin + 1
+        cdef bint has = False
+        cdef bint more = end - begin > 2 and begin[0] == b'{'
+        cdef Member member
+        cdef Seen seen
+        while more:
+            at = read_member(at, end, &member, &seen)
+            if at == NULL:
+                return False
+            more = at[0] == b','
+            at += 1
+            if texts.is_key_field(&member):
+                has = is_key(member.value, member.end, texts.key, texts.key_size)
+        return has and at == end
+
+    cdef bint read_headers(self, Chunk chunk, Py_ssize_t first, Py_ssize_t end) except -1:
+        """Read the headers of a record; False if one is rare, or not as it has to be."""
+        cdef Py_ssize_t number, size, name_size, place
+        cdef text name, at
+        cdef int seen = 0, flag
+        self.client_at = NULL
+        for number in range(first, end):
+            if not is_valid(chunk.texts_valid, chunk.texts_bit + number):
+                return False
+            name, name_size = chunk.names + chunk.name_ends[number], chunk.name_ends[number + 1] - chunk.name_ends[number]
+            at, size = chunk.texts + chunk.text_ends[number], chunk.text_ends[number + 1] - chunk.text_ends[number]
+            if is_word(name, name_size, b"client", 6):
+                if not 1 <= size <= TEXT_BYTES_MAX or not is_ascii(at, size):
+                    return False
+                flag = 1
+                self.client_at, self.client_size = at, size
+            elif is_word(name, name_size, b"sequence", 8):
+                if not 1 <= size <= DIGITS_MAX:
+                    return False
+                flag = 2
+                self.sequence = 0
+                for place in range(size):
+                    if not b'0' <= at[place] <= b'9':
+                        return False
+                    self.sequence = 10 * self.sequence + (at[place] - 48)  # The digit zero is 48.
+            elif is_word(name, name_size, b"command", 7):
+                flag = 4
+                self.is_publish = is_word(at, size, b"publish", 7)
+                if not self.is_publish and not is_word(at, size, b"delta_publish", 13):
+                    return False
+            elif is_word(name, name_size, b"command_id", 10):
+                if not 1 <= size <= TEXT_BYTES_MAX or not is_ascii(at, size):
+                    return False
+                flag = 8
+            elif is_word(name, name_size, b"ack_type", 8):
+                if not self.is_ack(at, size):
+                    return False
+                flag = 16
+            else:
+                return False
+            if seen & flag:  # The last of a name counts; that is rare.
+                return False
+            seen |= flag
+        return self.sequence < 0 or self.client_at != NULL
+
+    cdef bint is_ack(self, text at, Py_ssize_t size) except -1:
+        """Return whether a header `ack_type` is good; the last one that was is remembered."""
+        cdef bytes value
+        if self.acks is not None and is_word(at, size, PyBytes_AS_STRING(self.acks), PyBytes_GET_SIZE(self.acks)):
+            return True
+        value = PyBytes_FromStringAndSize(at, size)
+        try:
+            self.read_acks(value)
+        except Exception:  # The slower way raises the same error again.
+            return False
+        self.acks = value
+        return True
+
+    cdef bint note(self, Chunk chunk, Py_ssize_t row) except -1:
+        """Note the sequence of a record; whether it is taken for a duplicate.
+
+        Without a column that marks duplicates, one is a record whose sequence is not above those before it of the same
+        client and key. That is a guess, which is checked over all keys when the merge is done.
+        """
+        cdef int32_t number = <int32_t>self.number_of_client()
+        cdef High *high = (<High *>self.highs.data) + number
+        cdef uint8_t kind = RAISES
+        if high.run != self.run_number:
+            high.run, high.number = self.run_number, -1
+        if chunk.repeats[row] if chunk.repeats != NULL else self.sequence <= high.number:
+            kind |= TREATED
+        elif self.sequence > high.number:
+            high.number = self.sequence
+        put(&self.log[CLIENTS], &number, sizeof(int32_t))
+        put(&self.log[OFFSETS], &chunk.offsets[row], sizeof(int64_t))
+        put(&self.log[NUMBERS], &self.sequence, sizeof(int64_t))
+        put(&self.log[KINDS], &kind, 1)
+        return kind & TREATED != 0
+
+    cdef Py_ssize_t number_of_client(self) except -1:
+        cdef bytes name
+        cdef High unknown
+        if self.client is not None and is_word(
+            self.client_at, self.client_size, PyBytes_AS_STRING(self.client), PyBytes_GET_SIZE(self.client)
+        ):
+            return self.client_number
+        name = PyBytes_FromStringAndSize(self.client_at, self.client_size)
+        number = self.ids.get(name)
+        if number is None:
+            number = self.ids[name] = len(self.clients)
+            self.clients.append(name)
+            unknown = High(-1, -1)
+            put(&self.highs, &unknown, sizeof(High))
+        self.client, self.client_number = name, number
+        return number
+
+    cdef int write(
+        self, Rows rows, Chunk chunk, Py_ssize_t key_row, text value, Py_ssize_t size, bint is_empty
+    ) except -1:
+        """Write a record with its version and the headers that travel on."""
+        cdef char[24] digits
+        cdef Py_ssize_t place = 24, number, name_size, row = self.passed_row
+        cdef int64_t rest = self.version
+        cdef text name
+        while True:
+            place -= 1
+            digits[place] = <char>(48 + rest % 10)  # The digit zero is 48.
+            rest //= 10
+            if rest == 0:
+                break
+        rows.begin(chunk.keys + chunk.key_ends[key_row], chunk.key_ends[key_row + 1] - chunk.key_ends[key_row], value, size)
+        rows.header(b"version", 7, digits + place, 24 - place)
+        if self.version == 1:
+            rows.header(b"kind", 4, b"insert", 6)
+        for number in range(chunk.header_ends[row], chunk.header_ends[row + 1]):
+            name, name_size = chunk.names + chunk.name_ends[number], chunk.name_ends[number + 1] - chunk.name_ends[number]
+            if is_word(name, name_size, b"client", 6) or is_word(name, name_size, b"sequence", 8):
+                rows.header(
+                    name, name_size, chunk.texts + chunk.text_ends[number],
+                    chunk.text_ends[number + 1] - chunk.text_ends[number],
+                )
+        if is_empty:
+            rows.header(b"empty", 5, b"true", 4)
+        return rows.end()
+
+
+def is_written(bytes message):
+    """Return whether a message is merged as it is, without parsing it: orjson would write it just so."""
+    return is_canonical(PyBytes_AS_STRING(message), PyBytes_AS_STRING(message) + PyBytes_GET_SIZE(message))

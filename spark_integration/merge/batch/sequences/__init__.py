@@ -1,0 +1,1 @@
+"""Finds the duplicates of a merge by the sequences of its records."""

@@ -1,0 +1,1 @@
+"""The pipeline: jobs described in `pipeline.yaml`, run by `sowstream-spark`."""

@@ -1,0 +1,162 @@
+"""Checks each row on the executors: a row becomes a command of its topic, or is rejected with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
+
+import pyarrow as pa
+
+from processor.builtin.delta_merge.compiled_settings import compile_settings
+from processor.codec import load_codec
+from processor.codec.contract import CodecOptions
+from processor.errors import RecordRejected
+from processor.merge import KeyFields
+from processor.record import Command, Headers
+from processor.values.pointer import child
+from processor.wire.heads import command_header
+from spark_integration.merge.arrow_records import HEADERS_DDL, headers_column
+
+if TYPE_CHECKING:
+    from processor.record import Value
+    from spark_integration.settings import TopicSettings
+
+NullPolicy: TypeAlias = Literal["ignore", "set", "remove"]
+"""The meaning of a null in a row: its field is left out, stored as null, or removed from the record."""
+
+CHECKED_DDL: Final = (
+    f"key binary, value binary, headers {HEADERS_DDL}, reason string, detail string, raw binary, "
+    "file string, line long, at long, partition int"
+)
+"""The columns of `RowCheck`: a command, or a reason with the raw row; and the place of the row."""
+
+_DETAIL_MAX: Final = 500
+
+
+class _Checked(NamedTuple):
+    """A checked row: a command, or a reason."""
+
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: Headers = []  # noqa: RUF012 - shared, and never changed
+    reason: str | None = None
+    detail: str | None = None
+    raw: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RowCheck:
+    """Converts texts to commands, for `mapInArrow`; pickled for the executors."""
+
+    settings: TopicSettings
+    """The settings of the topic to publish to."""
+    key: tuple[str, ...]
+    """The JSON Pointers of the key fields."""
+    command: Command
+    """The command of each row."""
+    nulls: NullPolicy
+    """The meaning of a null."""
+    misfit: str
+    """The detail for rows that the source could not read."""
+    columns: str = ""
+    """The first line of each CSV file, without spaces and quotes; empty where files have none."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Check the rows of `SourceRows.texts`, in their order."""
+        convert, bad_file = self._converter(), None
+        for batch in batches:
+            rows: list[_Checked | None] = []
+            columns = (batch.column(name).to_pylist() for name in ("text", "raw", "problem", "file", "line"))
+            for text, raw, problem, file, line in zip(*columns, strict=True):
+                # A file is read from its beginning by one task.
+                if self.columns and line == 1:
+                    bad_file = None if _bare(raw) == self.columns else file
+                    if bad_file is None:
+                        rows.append(None)
+                        continue
+                if self.columns and file == bad_file:
+                    rows.append(_Checked(reason="bad_header", detail=f"the first line is not {self.columns}", raw=raw))
+                elif problem is not None:
+                    rows.append(_Checked(reason=problem, detail=self.misfit, raw=raw))
+                else:
+                    try:
+                        rows.append(_Checked(*convert(text)))
+                    except RecordRejected as error:
+                        rows.append(_Checked(reason=error.reason, detail=error.detail[:_DETAIL_MAX], raw=raw))
+            yield _as_batch(rows, batch)
+
+    def _converter(self) -> Callable[[bytes | None], tuple[bytes, bytes, Headers]]:
+        """The function that makes a command of a text: its key, its message, and its headers."""
+        topic, codec = self.settings.topic, self.settings.codec()
+        json = load_codec("json", CodecOptions(max_depth=topic.max_depth))
+        compiled = compile_settings(self.settings.name, topic, codec)
+        key_of, is_json = KeyFields(self.key).text, topic.message_type == "json"
+        is_delta = self.command == "delta_publish" and codec.can_delta
+        only_command: Headers = [command_header(self.command)]
+        takes_nulls = self.nulls != topic.null_policy or not is_delta
+
+        def convert(text: bytes | None) -> tuple[bytes, bytes, Headers]:
+            if text is None:
+                raise RecordRejected("undecodable", "the row has no message")
+            body = json.decode(text)
+            if type(body) is not dict:
+                raise RecordRejected("not_an_object", f"the row is {type(body).__name__}, not an object of fields")
+            keyed = body
+            if compiled.preprocess is not None:
+                keyed = compiled.preprocess(json.decode(text), self.command).body
+            key = key_of(keyed)
+            if key is None:
+                raise RecordRejected("missing_key", f"no {', '.join(self.key)} in the row")
+            value, headers = text, only_command
+            removed: list[str] = []
+            if takes_nulls and self.nulls != "set" and b"null" in text:
+                _without_nulls(body, "", removed)
+                value = json.encode(body)
+                if self.nulls == "remove" and removed and is_delta:
+                    headers = [*only_command, _removal(removed)]
+            if not is_json:
+                value, added = codec.encode_delta(body) if is_delta else (codec.encode(body), [])
+                headers = [*headers, *added]
+            if len(value) > topic.max_record_bytes:
+                raise RecordRejected(
+                    "too_large", f"the message has {len(value)} bytes; the topic takes {topic.max_record_bytes}"
+                )
+            return key.encode(), value, headers
+
+        return convert
+
+
+def _as_batch(rows: Sequence[_Checked | None], batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns of `CHECKED_DDL`, without the rows that are None."""
+    checked = [row for row in rows if row is not None]
+    if len(checked) < len(rows):
+        batch = batch.filter(pa.array([row is not None for row in rows], pa.bool_()))
+    types = {"key": pa.binary(), "value": pa.binary(), "reason": pa.string(), "detail": pa.string(), "raw": pa.binary()}
+    columns = {name: pa.array([getattr(row, name) for row in checked], kind) for name, kind in types.items()}
+    columns["headers"] = headers_column([row.headers for row in checked])
+    columns |= {name: batch.column(name) for name in ("file", "line", "at", "partition")}
+    order = ("key", "value", "headers", "reason", "detail", "raw", "file", "line", "at", "partition")
+    return pa.RecordBatch.from_arrays([columns[name] for name in order], names=list(order))
+
+
+def _bare(line: bytes | None) -> str:
+    return "".join((line or b"").decode(errors="replace").replace('"', "").split()).lstrip("\ufeff")
+
+
+def _without_nulls(value: Value, pointer: str, removed: list[str]) -> None:
+    """Remove the nulls of an object, in place, and collect their JSON Pointers; those in arrays stay."""
+    for name in [name for name, item in value.items() if item is None]:
+        del value[name]
+        removed.append(child(pointer, name))
+    for name, item in value.items():
+        if type(item) is dict:
+            _without_nulls(item, child(pointer, name), removed)
+
+
+def _removal(pointers: list[str]) -> Any:
+    import json  # noqa: PLC0415 - rarely needed
+
+    from processor.wire import columns as names  # noqa: PLC0415
+
+    return cast("Any", (names.REMOVE, json.dumps(pointers).encode()))

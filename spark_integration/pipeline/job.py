@@ -1,0 +1,125 @@
+"""The contract of a job: its settings, its surroundings, and the streaming query that it starts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
+
+from pydantic import Field
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from processor.config.section import IntervalS, Properties, Section
+from spark_integration.options import client_properties
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from processor.config import Config
+    from spark_integration.pipeline.micro_batches import MicroBatches
+    from spark_integration.tables.small_files import SmallFiles
+
+EVERY_S: Final = 1.0
+"""The default time between the starts of two micro-batches, in seconds."""
+
+
+class JobSettings(Section):
+    """Base of the settings of a job: immutable, and an unknown key is an error."""
+
+    job: str
+    """The kind of the job: a built-in name, an entry point of `sowstream.jobs`, or `package.module:Class`."""
+    every: IntervalS = Field(default=EVERY_S, ge=0)
+    """Time between the starts of two micro-batches."""
+    kafka: Properties = Field(default_factory=dict)
+    """Kafka properties of this job alone, in librdkafka's or Java's names; they beat those of the pipeline."""
+
+
+SettingsT = TypeVar("SettingsT", bound=JobSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class JobIdentity:
+    """The id and the epoch of a job; the client names of its records begin with them."""
+
+    id: str
+    """A random id, as old as the checkpoint."""
+    epoch: int
+    """Counts the versions of the settings and the code, from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobContext:
+    """The surroundings of a job."""
+
+    name: str
+    """The name of the job in `pipeline.yaml`; also the name of its query."""
+    topics: Config
+    """The settings of the topics, `sowstream.yaml`."""
+    kafka: dict[str, str]
+    """Options of Spark's Kafka source and sink for this job, each with the prefix `kafka.`."""
+    checkpoint: str
+    """The directory of the checkpoint of its query."""
+    files: SmallFiles
+    """The files in the directory of the checkpoint."""
+    identity: JobIdentity
+    """The id and the epoch of the job, from which its client names derive."""
+    batches: MicroBatches
+    """Counts and drains the micro-batches."""
+
+    @property
+    def admin_kafka(self) -> dict[str, str]:
+        """Librdkafka's properties for questions to Kafka."""
+        return client_properties(self.topics.kafka, self.kafka)
+
+    @property
+    def client(self) -> str:
+        """The prefix of the client names of this job, unique for its checkpoint and epoch."""
+        return f"{self.topics.group_prefix}.{self.name}/{self.identity.id}.{self.identity.epoch}"
+
+
+class Job(ABC, Generic[SettingsT]):
+    """A job of a pipeline: one streaming query.
+
+    A job of your own is a subclass with `settings_type`, named in `pipeline.yaml` as `job: my_package.my_module:MyJob`
+    or by an entry point of the group `sowstream.jobs`.
+    """
+
+    settings_type: ClassVar[type[JobSettings]] = JobSettings
+    """The model of its settings, by which `pipeline.yaml` is checked."""
+
+    def __init__(self, context: JobContext, settings: SettingsT) -> None:
+        """Create the job; nothing is started, and Kafka is not asked."""
+        self.context = context
+        self.settings = settings
+
+    @abstractmethod
+    def start(self, session: SparkSession, *, once: bool) -> StreamingQuery:
+        """Start the streaming query of the job.
+
+        Args:
+            session: a session of this job alone: its temporary views and SQL settings are not shared.
+            once: process the input that exists now, and end.
+
+        Raises:
+            ConfigurationError: the settings do not fit the topics or the session.
+        """
+
+    @classmethod
+    def reads(cls, settings: Any) -> Sequence[str]:  # noqa: ARG003 - for subclasses
+        """The topics whose records the job reads, by which a loop of jobs is found."""
+        return ()
+
+    @classmethod
+    def publishes(cls, settings: Any) -> Sequence[str]:  # noqa: ARG003 - for subclasses
+        """The topics to which the job publishes."""
+        return ()
+
+    def run(self, stream: DataFrame | DataStreamWriter, *, once: bool) -> StreamingQuery:
+        """Start a query under the name, the checkpoint and the trigger of the job."""
+        writer = stream if isinstance(stream, DataStreamWriter) else stream.writeStream
+        writer = writer.queryName(self.context.name).option("checkpointLocation", self.context.checkpoint)
+        if once:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{round(self.settings.every * 1000)} milliseconds").start()

@@ -1,0 +1,131 @@
+"""The status of jobs, from the files of their checkpoints and from Kafka; no job is asked, and no session is needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from processor.errors import BrokerUnavailable
+from processor.kafka.admin.admin import Admin
+from spark_integration.options import client_properties
+from spark_integration.pipeline import job_identity, micro_batches
+from spark_integration.pipeline.monitor import QUARANTINED
+
+if TYPE_CHECKING:
+    from spark_integration.pipeline.pipeline_settings import PipelineSettings
+    from spark_integration.tables.small_files import SmallFiles
+
+Offsets = Mapping[str, Mapping[int, int]]
+"""The next offset, by Kafka topic and partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """The status of one job."""
+
+    name: str
+    """The name of the job."""
+    kind: str
+    """The kind of the job, as in the file."""
+    epoch: int | None
+    """Counts the versions of its settings and its code; None: it has never run."""
+    planned: int | None
+    """The number of the last micro-batch that has begun."""
+    committed: int | None
+    """The number of the last micro-batch that has ended; below `planned` while one runs, and after a death."""
+    at: float | None
+    """Time of its end, in seconds since the epoch."""
+    took_s: float | None
+    """Its duration."""
+    totals: Mapping[str, int] = field(default_factory=dict)
+    """Rows since the checkpoint was created: `published`, `written`, and `quarantined.<reason>`."""
+    offsets: Offsets = field(default_factory=dict)
+    """The position in Kafka; empty for other sources."""
+    lag: int | None = None
+    """Offsets between the position and the ends; None where Kafka is not the source."""
+
+    @property
+    def quarantined(self) -> int:
+        """Rows that did not fit."""
+        return sum(count for name, count in self.totals.items() if name.startswith(QUARANTINED))
+
+    def as_json(self) -> dict[str, Any]:
+        """The status as plain values."""
+        return asdict(self)
+
+
+def job_status(name: str, kind: str, files: SmallFiles, admin: Admin | None) -> JobStatus:
+    """Read the status of one job.
+
+    Args:
+        name: the name of the job.
+        kind: its kind.
+        files: the files in the directory of its checkpoint.
+        admin: asks Kafka for the ends of the topics; None: the lag is not known.
+    """
+    identity = json.loads(files.read(job_identity.FILE) or "{}")
+    progress = json.loads(files.read(micro_batches.FILE) or "{}")
+    planned, committed = (_last(files.names(log)) for log in ("offsets", "commits"))
+    # A micro-batch that has not ended is processed again.
+    offsets = {} if committed is None else positions(files.read(f"offsets/{committed}") or "")
+    return JobStatus(
+        name=name,
+        kind=kind,
+        epoch=identity.get("epoch"),
+        planned=planned,
+        committed=committed,
+        at=progress.get("at"),
+        took_s=progress.get("took_s"),
+        totals=progress.get("totals", {}),
+        offsets=offsets,
+        lag=None if admin is None or not offsets else _lag(admin, offsets),
+    )
+
+
+def pipeline_status(pipeline: PipelineSettings, open_files: Any, *, asks_kafka: bool = True) -> list[JobStatus]:
+    """Read the status of all jobs of a file, and of the merges that ran with it.
+
+    Args:
+        pipeline: the settings.
+        open_files: opens the files at a directory: `small_files` with a session or without.
+        asks_kafka: whether to ask Kafka for the ends of the topics.
+    """
+    admin = Admin(client_properties(pipeline.topics.kafka, pipeline.spark_kafka())) if asks_kafka else None
+    kinds = {name: job.settings.job for name, job in pipeline.jobs.items()}
+    kinds |= {name: "merge" for name in open_files(pipeline.checkpoints).names("")
+              if name.startswith("merge-") and name.removeprefix("merge-") in pipeline.topics.topics}  # fmt: skip
+    return [job_status(name, kind, open_files(pipeline.checkpoint(name)), admin) for name, kind in kinds.items()]
+
+
+def positions(text: str) -> dict[str, dict[int, int]]:
+    """Parse a file of Spark's offset log: the next offset of each partition of its Kafka sources.
+
+    Its first lines are the version and the metadata; each source has one more, `-` or JSON. Kafka's is an object of
+    topics, each an object of partitions.
+    """
+    found: dict[str, dict[int, int]] = {}
+    for line in text.splitlines()[2:]:
+        try:
+            tree = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(tree, dict) and all(isinstance(ends, dict) for ends in tree.values()):
+            found |= {topic: {int(number): end for number, end in ends.items()} for topic, ends in tree.items()}
+    return found
+
+
+def _lag(admin: Admin, offsets: Offsets) -> int | None:
+    try:
+        return sum(
+            max(0, end - ends[number])
+            for topic, ends in offsets.items()
+            for number, end in admin.end_offsets(topic, ends).items()
+        )
+    except BrokerUnavailable:
+        return None
+
+
+def _last(names: list[str]) -> int | None:
+    return max((int(name) for name in names if name.isdigit()), default=None)

@@ -1,0 +1,1 @@
+"""The built-in jobs of a pipeline, one file each."""

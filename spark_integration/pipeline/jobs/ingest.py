@@ -1,0 +1,195 @@
+"""The job `ingest`: files, a Kafka topic or a table become deltas, each row once; others go to the quarantine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from pydantic import Field
+from pyspark.sql import functions as F  # noqa: N812
+
+from processor.errors import ConfigurationError, Stop
+from processor.record import Command
+from processor.wire import columns as names
+from spark_integration.pipeline.ingesting.row_check import CHECKED_DDL, NullPolicy, RowCheck
+from spark_integration.pipeline.ingesting.sources import IngestSource, SourceRows
+from spark_integration.pipeline.job import Job, JobContext, JobSettings
+from spark_integration.pipeline.places import DataPath
+from spark_integration.publishing.commands import header
+from spark_integration.publishing.publish import WRITERS
+from spark_integration.publishing.sending import WRITERS_MAX
+from spark_integration.publishing.sequence import Sender, numbered
+from spark_integration.publishing.sink_options import publish_options
+from spark_integration.settings import topic_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_SHOWN_MAX: Final = 3
+
+
+class IngestSettings(JobSettings):
+    """Settings of the job `ingest`."""
+
+    source: IngestSource = Field(alias="from")
+    """The input."""
+    topic: str
+    """The topic to publish to."""
+    key: tuple[str, ...] | None = None
+    """The key fields; none: those of the topic. With a topic whose key is explicit they make the key."""
+    mapping: dict[str, str] = Field(default_factory=dict)
+    """The fields to send, each a SQL expression over the columns of the source; none: all columns."""
+    command: Command = "delta_publish"
+    """The command of each row: `delta_publish`, or `publish` for full records."""
+    nulls: NullPolicy | None = None
+    """The meaning of a null in a row: `ignore`: its field is left out; `set`: it is stored; `remove`: the field is
+    removed from the record. None: that of the topic's `null_policy`.
+    """
+    quarantine: DataPath | None = None
+    """The directory of the rows that do not fit; none: the first one stops the job."""
+    writers: int = Field(default=WRITERS, ge=1, le=WRITERS_MAX)
+    """The number of tasks that send the rows of files and tables; those of Kafka are sent by one for each partition."""
+
+
+class Ingest(Job[IngestSettings]):
+    """Publishes each row of its input once, over any number of restarts."""
+
+    settings_type: ClassVar[type[JobSettings]] = IngestSettings
+
+    def __init__(self, context: JobContext, settings: IngestSettings) -> None:
+        """Check the settings against those of the topic.
+
+        Raises:
+            ConfigurationError: they do not fit.
+        """
+        super().__init__(context, settings)
+        self._topic = topic_settings(settings.topic, context.topics, needs_sow=False)
+        self._rows = SourceRows(settings.source, settings.mapping)
+        if settings.mapping and settings.source.is_raw:
+            raise ConfigurationError(
+                f"{context.name}: mapping is over columns, and JSON without a schema has none; add from.schema"
+            )
+        self._key_fields, self._null_policy = self._key(), self._nulls()
+
+    @classmethod
+    def reads(cls, settings: Any) -> Sequence[str]:
+        """A Kafka topic of a family is read under the family's name."""
+        topic = settings.source.topic
+        return [] if topic is None else [topic.rpartition(".")[0] or topic]
+
+    @classmethod
+    def publishes(cls, settings: Any) -> Sequence[str]:
+        """The topic of the settings."""
+        return [settings.topic]
+
+    def start(self, session: SparkSession, *, once: bool) -> StreamingQuery:
+        """See `Job`."""
+        options = publish_options(self.settings.topic, self.context.kafka, self._topic.names)
+        stream = self._rows.stream(session, self.context.kafka)
+        check = RowCheck(
+            settings=self._topic,
+            key=self._key_fields,
+            command=self.settings.command,
+            nulls=self._null_policy,
+            misfit=f"the row does not fit the schema: {self.settings.source.columns}",
+            columns=self._rows.header,
+        )
+        source_id = self._source_id()
+
+        def process(batch: DataFrame, batch_id: int) -> Counter[str]:
+            checked = self._rows.texts(batch).mapInArrow(check, CHECKED_DDL).persist()
+            try:
+                counts = self._counts(checked)
+                self._set_aside(checked, counts, batch_id)
+                good = checked.where(F.col("reason").isNull())
+                self._commands(good, batch_id, source_id).write.format("kafka").options(**options).save()
+            finally:
+                checked.unpersist()
+            return counts
+
+        return self.run(stream.writeStream.foreachBatch(self.context.batches.counted(process)), once=once)
+
+    def _key(self) -> tuple[str, ...]:
+        """The JSON Pointers of the key fields."""
+        topic, own = self._topic.topic, self.settings.key
+        pointers = None if own is None else tuple(name if name.startswith("/") else f"/{name}" for name in own)
+        if topic.key_format != "text":
+            raise ConfigurationError(
+                f"{self.context.name}: {self.settings.topic} has key_format {topic.key_format!r}; ingest writes `text`"
+            )
+        if not topic.key_fields:
+            if not pointers:
+                raise ConfigurationError(
+                    f"{self.context.name}: the key of {self.settings.topic} is explicit; name the fields that make it, "
+                    "key: [id]"
+                )
+            return pointers
+        if pointers is not None and pointers != tuple(topic.key_fields):
+            raise ConfigurationError(
+                f"{self.context.name}: key is {list(pointers)}, and that of the topic is {list(topic.key_fields)}: "
+                "leave it out, and name the fields so by a mapping"
+            )
+        return tuple(topic.key_fields)
+
+    def _nulls(self) -> NullPolicy:
+        topic = self._topic.topic.null_policy
+        nulls = self.settings.nulls or topic
+        if nulls == "set" and topic != "set" and self.settings.command == "delta_publish":
+            raise ConfigurationError(
+                f"{self.context.name}: nulls: set needs a topic that stores nulls, and {self.settings.topic} has "
+                f"null_policy {topic}"
+            )
+        return nulls
+
+    def _counts(self, checked: DataFrame) -> Counter[str]:
+        """The rows to publish, and the others by reason."""
+        counts = Counter({"published": 0})
+        for row in checked.groupBy("reason").count().collect():
+            counts["published" if row["reason"] is None else f"quarantined.{row['reason']}"] += row["count"]
+        return counts
+
+    def _set_aside(self, checked: DataFrame, counts: Counter[str], batch_id: int) -> None:
+        """Write the rows that do not fit to the quarantine; a repeated batch replaces its own files.
+
+        Raises:
+            Stop: there are such rows, and no quarantine.
+        """
+        if counts.keys() <= {"published"}:
+            return
+        rejected = checked.where(F.col("reason").isNotNull()).select(
+            "reason", "detail", "file", "line", F.timestamp_millis("at").alias("at"),
+            F.col("raw").cast("string").alias("row"),
+        )  # fmt: skip
+        if self.settings.quarantine is None:
+            shown = "; ".join(
+                f"{row['file']}, line {row['line']}: {row['reason']}: {row['detail']}"
+                for row in rejected.limit(_SHOWN_MAX).collect()
+            )
+            raise Stop(f"{self.context.name}: rows that do not fit, and no quarantine for them: {shown}")
+        place = f"{self.settings.quarantine}/job={self.context.name}/batch={self.context.identity.id}-{batch_id:010d}"
+        rejected.write.mode("overwrite").json(place)
+
+    def _source_id(self) -> str | None:
+        """The id of the Kafka topic that is read, as a topic of the same name may be created again; None for others."""
+        topic = self.settings.source.topic
+        if topic is None:
+            return None
+        from processor.kafka.admin.admin import Admin  # noqa: PLC0415 - only for this source
+
+        return Admin(self.context.admin_kafka).topic_id(topic)
+
+    def _commands(self, rows: DataFrame, batch_id: int, source_id: str | None) -> DataFrame:
+        """The records to send, with the identity of each row in the headers `client` and `sequence`."""
+        if self.settings.source.place_kind == "partition":
+            # A task sends the records of a partition in order, so that the offset itself is the sequence. The epoch is
+            # not in the name: a record that was merged is not merged again under other settings.
+            prefix = f"{self.context.topics.group_prefix}.{self.context.name}/{source_id}/"
+            client = F.concat(F.lit(prefix), F.col("partition").cast("string"))
+            identity = F.array(header(names.CLIENT, client), header(names.SEQUENCE, F.col("line")))
+            return rows.select("key", "value", F.concat("headers", identity).alias("headers"))
+        place = F.struct("at", "file", "line").alias("place")
+        return numbered(
+            rows.select("key", "value", "headers", place), Sender(self.context.client, batch_id), self.settings.writers
+        )

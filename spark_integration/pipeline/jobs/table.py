@@ -1,0 +1,167 @@
+"""The job `table`: a topic as a table elsewhere, of its present records or of all their versions."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+
+from pydantic import Field
+
+from processor.config.section import Properties
+from processor.errors import ConfigurationError
+from spark_integration.merge.topic_family import TopicFamily
+from spark_integration.pipeline.job import Job, JobContext, JobSettings
+from spark_integration.pipeline.kafka_source import OFFSETS_PER_TRIGGER, has_begun, kafka_records, partition_counts
+from spark_integration.pipeline.targets import Target
+from spark_integration.reading.schemas.schema import given_schema
+from spark_integration.reading.stream import stream_sow
+from spark_integration.settings import topic_settings
+from spark_integration.tables.upsert import upsert_to
+from spark_integration.tables.versions import (
+    VersionColumns,
+    VersionTable,
+    add_deltas,
+    begin_with_records,
+    latest_records,
+    version_table,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_BEGIN: Final = "sowstream-begin.json"
+"""The name of the file with the offsets at which a history began, in the directory of the checkpoint."""
+
+
+class TableSettings(JobSettings):
+    """Settings of the job `table`."""
+
+    topic: str
+    """The topic to follow."""
+    kind: Literal["scd1", "scd2"] = "scd1"
+    """`scd1`: the present record of each key, as in the SOW topic. `scd2`: a row for each version of a record, with
+    `valid_from` and `valid_to`, as folded from the delta topic.
+    """
+    to: Target
+    """The place of the table."""
+    columns: str | None = Field(default=None, alias="schema")
+    """The columns of the records, as DDL; none: one column `value` with the JSON text, or those of the topic's Avro
+    schema.
+    """
+    begin: Literal["earliest", "sow"] = "earliest"
+    """`scd2`: a new table begins with the oldest delta, or with the present records and the deltas after them, where
+    older deltas are gone.
+    """
+    keep: int = Field(default=3, ge=1)
+    """Earlier states of a Parquet table to keep for running readers."""
+    prefix: str = ""
+    """`scd2`: the beginning of the names of the columns next to the record's, where a field has one of them."""
+    options: Properties = Field(default_factory=dict)
+    """Options of Spark's Kafka source, such as `maxOffsetsPerTrigger`."""
+
+
+class Table(Job[TableSettings]):
+    """Keeps a table."""
+
+    settings_type: ClassVar[type[JobSettings]] = TableSettings
+
+    def __init__(self, context: JobContext, settings: TableSettings) -> None:
+        """Check the settings against those of the topic.
+
+        Raises:
+            ConfigurationError: they do not fit.
+        """
+        super().__init__(context, settings)
+        self._topic = topic_settings(settings.topic, context.topics)
+        for name in ("prefix", "begin"):
+            if name in settings.model_fields_set and settings.kind == "scd1":
+                raise ConfigurationError(f"{context.name}: {name} is for kind scd2; leave it out")
+
+    @classmethod
+    def reads(cls, settings: Any) -> Sequence[str]:
+        """The topic of the settings."""
+        return [settings.topic]
+
+    def start(self, session: SparkSession, *, once: bool) -> StreamingQuery:
+        """See `Job`."""
+        options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": OFFSETS_PER_TRIGGER, **self.settings.options}
+        is_scd1 = self.settings.kind == "scd1"
+        partition_counts(self.context, [self._topic.kafka_topic("sow" if is_scd1 else "delta")])
+        start = self._start_scd1 if is_scd1 else self._start_scd2
+        return start(session, options, once=once)
+
+    def _start_scd1(self, session: SparkSession, options: dict[str, str], *, once: bool) -> StreamingQuery:
+        settings, context = self.settings, self.context
+        rows = stream_sow(
+            session, settings.topic, settings.columns, {**context.kafka, **options}, config=context.topics
+        )
+        upsert = upsert_to(settings.to.place, format=settings.to.format, keep=settings.keep)
+
+        def process(batch: DataFrame, batch_id: int) -> Counter[str]:
+            rows = batch.persist()
+            try:
+                upsert(rows, batch_id)
+                return Counter(written=rows.count())
+            finally:
+                rows.unpersist()
+
+        return self.run(rows.writeStream.foreachBatch(context.batches.counted(process)), once=once)
+
+    def _start_scd2(self, session: SparkSession, options: dict[str, str], *, once: bool) -> StreamingQuery:
+        settings, context = self.settings, self.context
+        record = None if settings.columns is None else given_schema(settings.columns)
+        columns = VersionColumns(record, settings.prefix)
+        table = version_table(session, settings.to.place, settings.to.format, columns, settings.keep)
+        begin = self._begin(session, table) if settings.begin == "sow" else None
+        if begin is not None:
+            options |= {"startingOffsets": json.dumps({self._topic.kafka_topic("delta"): begin["from"]})}
+        overlap = {} if begin is None else {int(number): end for number, end in begin["overlap"].items()}
+        records = kafka_records(session, [self._topic.kafka_topic("delta")], context.kafka, options)
+
+        def process(batch: DataFrame, batch_id: int) -> Counter[str]:  # noqa: ARG001 - offsets identify the deltas
+            return Counter(written=add_deltas(batch, table, self._topic, overlap))
+
+        return self.run(records.writeStream.foreachBatch(context.batches.counted(process)), once=once)
+
+    def _begin(self, session: SparkSession, table: VersionTable) -> dict[str, dict[str, int]]:
+        """Begin a new table with the records of the SOW topic.
+
+        Returns:
+            `from`, the first delta to read, and `overlap`, the end of those that may be older than a record; both by
+            partition, as text.
+        """
+        files, kafka = self.context.files, self.context.kafka
+        text = files.read(_BEGIN)
+        # The records were added at once: a table with some has all, although the run may have died then.
+        if text is not None and (has_begun(files) or _has_rows(table)):
+            content: dict[str, dict[str, int]] = json.loads(text)
+            return content
+        if text is None and (has_begun(files) or _has_rows(table)):
+            raise ConfigurationError(
+                f"{self.context.name}: begin: sow is for a new table and a new checkpoint, and one of them has rows"
+            )
+        with TopicFamily(self._topic, self.context.admin_kafka) as family:
+            partitions = family.partitions("delta")
+            content = {"from": _texts(family.bounds("delta", partitions).ends), "overlap": {}}
+            files.write(_BEGIN, json.dumps(content))
+            latest = latest_records(session, self._topic, kafka).persist()
+            try:
+                latest.count()
+                content["overlap"] = _texts(family.bounds("delta", partitions).ends)
+                files.write(_BEGIN, json.dumps(content))
+                begin_with_records(latest, table, self._topic)
+            finally:
+                latest.unpersist()
+        return content
+
+
+def _has_rows(table: VersionTable) -> bool:
+    rows = table.state_rows()
+    return rows is not None and (bool(table.applied()) or not rows.isEmpty())
+
+
+def _texts(offsets: Mapping[int, int]) -> dict[str, int]:
+    return {str(number): offset for number, offset in offsets.items()}

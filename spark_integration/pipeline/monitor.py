@@ -1,0 +1,202 @@
+"""Watches the jobs of a pipeline: figures for Prometheus, and the latest state of each job for a terminal."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from spark_integration.lag import LagListener, PartitionLag
+from spark_integration.pipeline.micro_batches import Counts
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
+
+log = structlog.stdlib.get_logger("sowstream.spark")
+
+QUARANTINED: Final = "quarantined."
+"""The beginning of the names of counts of rows that did not fit; the reason follows."""
+
+# Micro-batches take from tens of milliseconds to minutes.
+_BUCKETS_S: Final = (0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300)
+
+
+@dataclass(slots=True)
+class JobView:
+    """The latest figures of a job."""
+
+    batch: int | None = None
+    """The number of the last micro-batch with rows; None before the first one of this run."""
+    rows: int = 0
+    """Input rows since the start of this run."""
+    rows_per_s: float = 0.0
+    """Input rows per second of the last micro-batch."""
+    batch_s: float = 0.0
+    """Duration of the last micro-batch, in seconds."""
+    lag: int | None = None
+    """Offsets between the query's position and the ends of its partitions; None for a source other than Kafka."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """Rows by outcome since the start of this run: see `Counts`."""
+
+    @property
+    def quarantined(self) -> int:
+        """Rows that did not fit."""
+        return sum(count for name, count in self.counts.items() if name.startswith(QUARANTINED))
+
+
+class Monitor:
+    """The figures of all jobs of a process."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        """Create a monitor.
+
+        Args:
+            registry: the registry of the metrics; None: none are kept.
+        """
+        self._lock = threading.Lock()
+        self._views: dict[str, JobView] = {}
+        self._metrics = None if registry is None else _Metrics(registry)
+        self._listeners: tuple[StreamingQueryListener, ...] = (
+            LagListener(self._set_lags, registry=registry),
+            _ProgressListener(self),
+        )
+
+    def watch(self, job: str, session: SparkSession) -> None:
+        """Begin to watch the query of a job, in the session of this job alone."""
+        with self._lock:
+            self._views[job] = JobView()
+        for listener in self._listeners:
+            session.streams.addListener(listener)
+        self.set_state(job, "starting")
+
+    def views(self) -> Mapping[str, JobView]:
+        """The latest figures, by job."""
+        with self._lock:
+            return dict(self._views)
+
+    def set_state(self, job: str, state: str) -> None:
+        """Record the state of a job: one of `STATES`."""
+        if self._metrics is not None:
+            self._metrics.set_state(job, state)
+
+    def add_counts(self, job: str, counts: Counts) -> None:
+        """Add the counts of a micro-batch."""
+        with self._lock:
+            self._views.setdefault(job, JobView()).counts.update(counts)
+        if self._metrics is not None:
+            self._metrics.add_counts(job, counts)
+
+    def add_batch(self, job: str, batch: int, rows: int, rows_per_s: float, batch_s: float) -> None:
+        """Add the figures of a micro-batch."""
+        with self._lock:
+            view = self._views.setdefault(job, JobView())
+            if rows:
+                view.batch, view.batch_s = batch, batch_s
+            view.rows += rows
+            view.rows_per_s = rows_per_s
+        if self._metrics is not None:
+            self._metrics.add_batch(job, rows, rows_per_s, batch_s)
+
+    def _set_lags(self, lags: Sequence[PartitionLag]) -> None:
+        with self._lock:
+            for query in {lag.query for lag in lags}:
+                view = self._views.setdefault(query, JobView())
+                view.lag = sum(lag.offsets for lag in lags if lag.query == query)
+
+
+STATES: Final = ("starting", "running", "draining", "ended", "failed")
+"""The states of a job, in order; each but `ended` may be followed by `failed`."""
+
+
+class _Metrics:
+    """The metrics of Prometheus."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        from prometheus_client import Counter as Total  # noqa: PLC0415 - only where metrics are wanted
+        from prometheus_client import Gauge, Histogram  # noqa: PLC0415
+
+        self._rows = Total("sowstream_spark_rows_total", "Input rows of a job.", ("job",), registry=registry)
+        self._rate = Gauge(
+            "sowstream_spark_rows_per_second", "Input rows per second of the last micro-batch.", ("job",),
+            registry=registry,
+        )  # fmt: skip
+        self._seconds = Histogram(
+            "sowstream_spark_batch_seconds", "Duration of the micro-batches.", ("job",), buckets=_BUCKETS_S,
+            registry=registry,
+        )  # fmt: skip
+        self._quarantined = Total(
+            "sowstream_spark_quarantined_rows_total", "Rows that did not fit, by reason.", ("job", "reason"),
+            registry=registry,
+        )  # fmt: skip
+        self._outcomes = {
+            "published": Total(
+                "sowstream_spark_published_rows_total", "Rows published to a topic.", ("job",), registry=registry
+            ),
+            "written": Total(
+                "sowstream_spark_written_rows_total", "Rows written to a table or an archive.", ("job",),
+                registry=registry,
+            ),
+        }  # fmt: skip
+        self._state = Gauge(
+            "sowstream_spark_job_state", "1 for the state in which a job is.", ("job", "state"), registry=registry
+        )
+
+    def add_counts(self, job: str, counts: Counts) -> None:
+        for name, count in counts.items():
+            if name.startswith(QUARANTINED):
+                self._quarantined.labels(job, name.removeprefix(QUARANTINED)).inc(count)
+            elif name in self._outcomes:
+                self._outcomes[name].labels(job).inc(count)
+
+    def add_batch(self, job: str, rows: int, rows_per_s: float, batch_s: float) -> None:
+        self._rows.labels(job).inc(rows)
+        self._rate.labels(job).set(rows_per_s)
+        if rows:
+            self._seconds.labels(job).observe(batch_s)
+
+    def set_state(self, job: str, state: str) -> None:
+        for each in STATES:
+            self._state.labels(job, each).set(each == state)
+
+
+class _ProgressListener(StreamingQueryListener):
+    """Passes the progress of queries to the monitor; its errors never reach the queries."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        self._monitor = monitor
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        """Record nothing."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - as above
+        """Record the figures of a micro-batch."""
+        try:
+            progress = event.progress
+            rate = progress.processedRowsPerSecond
+            self._monitor.add_batch(
+                progress.name or str(progress.id),
+                progress.batchId,
+                progress.numInputRows,
+                rate if rate == rate else 0.0,  # noqa: PLR0124 - it is not a number where no time has passed
+                progress.durationMs.get("triggerExecution", 0) / 1000,
+            )
+        except Exception:
+            log.exception("recording the progress of a query failed; the query goes on")
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - as above
+        """Record nothing."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - as above
+        """Record nothing."""

@@ -1,0 +1,243 @@
+"""The one file with names that PySpark does not document, so that a new version of PySpark has one place to break.
+
+`tests/spark/test_pyspark_private.py` checks that each of them exists. Functions that need Spark's JVM in this process
+raise `ConfigurationError` in a session of Spark Connect, which has none here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import pyspark
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from processor.errors import ConfigurationError
+from spark_integration.kafka_security import SHADED
+
+_KAFKAS_ADMIN: Final = "org.apache.kafka.clients.admin.AdminClient"
+
+
+def running_jvm() -> Any | None:
+    """The gateway to Spark's JVM in this process; None before its start, in Spark Connect and on an executor."""
+    return SparkContext._jvm
+
+
+def start_jvm(conf: Mapping[str, str]) -> dict[str, str]:
+    """Start Spark's JVM, unless it runs, and read all settings that Spark has then.
+
+    They come from these settings, `spark-submit` with its arguments, `PYSPARK_SUBMIT_ARGS`, the environment, and
+    `spark-defaults.conf`; Spark itself knows their order.
+
+    Args:
+        conf: settings for the start, without effect where the JVM runs.
+    """
+    settings = SparkConf(loadDefaults=False)
+    settings.setAll(list(conf.items()))
+    SparkContext._ensure_initialized(conf=settings)
+    return dict(SparkConf().getAll())
+
+
+def jvm_of(spark: SparkSession, purpose: str) -> Any:
+    """The JVM of a classic session.
+
+    Args:
+        spark: the session.
+        purpose: the beginning of the error message.
+
+    Raises:
+        ConfigurationError: the session is one of Spark Connect.
+    """
+    if (jvm := find_jvm(spark)) is None:
+        raise ConfigurationError(
+            f"{purpose}: this session has no JVM in this process, as those of Spark Connect have none; use a classic "
+            "session"
+        )
+    return jvm
+
+
+def find_jvm(spark: SparkSession) -> Any | None:
+    """The JVM of a session; None for one of Spark Connect."""
+    # In Spark Connect, the attribute raises an error of PySpark's own that is also an AttributeError.
+    return getattr(spark, "_jvm", None)
+
+
+def hadoop_files(spark: SparkSession, path: str, purpose: str) -> tuple[Any, Any]:
+    """Hadoop's class of paths, and the file system of one.
+
+    Args:
+        spark: the session.
+        path: a path in any file system that Hadoop knows.
+        purpose: the beginning of the error message.
+
+    Raises:
+        ConfigurationError: the session is one of Spark Connect.
+    """
+    paths = jvm_of(spark, purpose).org.apache.hadoop.fs.Path
+    return paths, paths(path).getFileSystem(spark._jsc.hadoopConfiguration())
+
+
+def default_file_system(spark: SparkSession, purpose: str) -> str:
+    """The address of the file system of paths without a scheme; arguments and errors as in `hadoop_files`."""
+    jvm_of(spark, purpose)
+    return str(spark._jsc.hadoopConfiguration().get("fs.defaultFS", "file:///"))
+
+
+def rows_of_plan(records: DataFrame) -> DataFrame:
+    """The rows of a DataFrame as its physical plan gives them; all queries of the result share its shuffle files.
+
+    Args:
+        records: rows; those of Spark Connect are returned as they are.
+    """
+    java = getattr(records, "_jdf", None)
+    if java is None:
+        return records
+    session: Any = records.sparkSession
+    kept = session._jsparkSession.internalCreateDataFrame(java.queryExecution().toRdd(), java.schema(), False)
+    return type(records)(kept, session)
+
+
+def infer_json(spark: SparkSession, texts: DataFrame) -> StructType:
+    """Infer the columns of JSON objects, in Spark itself: PySpark's own method sends every text to Python and back.
+
+    Args:
+        spark: the session, also one of Spark Connect.
+        texts: one column of texts; a text that is no object raises Spark's error for a malformed record.
+    """
+    if (jvm := find_jvm(spark)) is None:
+        return _infer_json_remotely(spark, texts)
+    as_texts = getattr(texts._jdf, "as")(jvm.org.apache.spark.sql.Encoders.STRING())
+    frame = spark._jsparkSession.read().option("mode", "FAILFAST").json(as_texts)
+    return StructType.fromJson(json.loads(frame.schema().json()))
+
+
+def _infer_json_remotely(spark: Any, texts: Any) -> StructType:
+    # Scala's client of Spark Connect has this as a method, Python's only the message.
+    from pyspark.sql.connect.dataframe import DataFrame as RemoteFrame  # noqa: PLC0415 - optional
+    from pyspark.sql.connect.plan import LogicalPlan  # noqa: PLC0415
+    from pyspark.sql.connect.proto import Parse  # noqa: PLC0415
+
+    class Texts(LogicalPlan):
+        def plan(self, session: Any) -> Any:
+            relation = self._create_proto_relation()
+            assert self._child is not None, "made with one"
+            relation.parse.input.CopyFrom(self._child.plan(session))
+            relation.parse.format = Parse.ParseFormat.PARSE_FORMAT_JSON
+            relation.parse.options["mode"] = "FAILFAST"
+            return relation
+
+    return RemoteFrame(Texts(texts._plan), spark).schema
+
+
+class MicroBatch(NamedTuple):
+    """The micro-batch of a streaming query that runs in this thread."""
+
+    query_id: str
+    """The id of the query, which its checkpoint keeps."""
+    number: int
+    """The number of the batch, from 0."""
+    run: int
+    """A number that this run of the query alone has."""
+    checkpoint: str
+    """The path of the checkpoint."""
+    plans: Any
+    """The log of planned batches in the checkpoint."""
+
+    def planned_ms(self, number: int | None = None) -> int | None:
+        """The time when a batch was planned, in Unix milliseconds, which a repeated batch has again.
+
+        It is read from the checkpoint; None where that has no such batch.
+
+        Args:
+            number: the number of the batch; None: this batch.
+        """
+        plan = self.plans.get(self.number if number is None else number)
+        return int(plan.get().metadata().get().batchTimestampMs()) if plan.isDefined() else None
+
+
+def micro_batch(spark: SparkSession) -> MicroBatch | None:
+    """The micro-batch that runs in this thread of the driver; None outside of a streaming query.
+
+    Args:
+        spark: the session of the batch; one of Spark Connect does not know its batch.
+    """
+    if (jvm := find_jvm(spark)) is None:
+        return None
+    context = spark.sparkContext
+    query_id = context.getLocalProperty("sql.streaming.queryId")
+    number = context.getLocalProperty("streaming.sql.batchId")
+    if query_id is None or number is None:
+        return None
+    queries = spark._jsparkSession.sharedState().activeStreamingQueries()
+    query = queries.get(jvm.java.util.UUID.fromString(query_id))
+    # Each run of a query has one thread, and Java never reuses a thread's number.
+    run = jvm.java.lang.Thread.currentThread().getId()
+    return MicroBatch(query_id, int(number), int(run), str(query.resolvedCheckpointRoot()), query.offsetLog())
+
+
+def is_remote_batch() -> bool:
+    """Return whether this process runs the function of a `foreachBatch` for Spark Connect."""
+    return "SPARK_CONNECT_LOCAL_URL" in os.environ
+
+
+def kafka_package(jvm: Any) -> Any:
+    """The package `org.apache.kafka` of a JVM, also where a platform has moved it."""
+    return jvm_name(jvm, f"{SHADED if is_kafka_shaded(jvm) else ''}org.apache.kafka")
+
+
+def is_kafka_shaded(jvm: Any | None = None) -> bool:
+    """Return whether the names of Kafka's classes begin with `SHADED`, as on Databricks.
+
+    Args:
+        jvm: Spark's JVM; None: the one of this process. Where there is none, the environment decides.
+    """
+    jvm = running_jvm() if jvm is None else jvm
+    return "DATABRICKS_RUNTIME_VERSION" in os.environ if jvm is None else has_class(jvm, SHADED + _KAFKAS_ADMIN)
+
+
+def is_remote(spark: SparkSession) -> bool:
+    """Return whether a session is one of Spark Connect, without Spark's JVM in this process."""
+    return find_jvm(spark) is None
+
+
+def refuse_without_state(spark: SparkSession, purpose: str) -> None:
+    """Refuse a session whose streams cannot keep state by Python code of ours, as on Spark Connect before 4.1.
+
+    Args:
+        spark: the session.
+        purpose: the beginning of the error message.
+
+    Raises:
+        ConfigurationError: it is such a session.
+    """
+    if not is_remote(spark):
+        return
+    from pyspark.sql.connect.group import GroupedData  # noqa: PLC0415 - needs optional packages
+
+    if not hasattr(GroupedData, "transformWithStateInPandas"):
+        raise ConfigurationError(
+            f"{purpose}: PySpark {pyspark.__version__} has no transformWithStateInPandas on Spark Connect; use a "
+            "classic session"
+        )
+
+
+def has_class(jvm: Any, name: str) -> bool:
+    """Return whether a class is on the class path, packages included."""
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    try:
+        jvm.java.lang.Class.forName(name, False, loader)
+    except Py4JJavaError:
+        return False
+    return True
+
+
+def jvm_name(jvm: Any, name: str) -> Any:
+    """A Java class or package by its full name."""
+    for part in name.split("."):
+        jvm = getattr(jvm, part)
+    return jvm

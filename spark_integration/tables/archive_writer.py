@@ -1,0 +1,183 @@
+"""Appends micro-batches of Kafka records to an archive, each once, although a batch may be repeated.
+
+As Parquet:
+
+    <path>/topic=<topic>/date=<date>/batch=<checkpoint>-<number>/…parquet   the rows of one micro-batch
+    <path>/_sowstream/<checkpoint>.json                                     the number of the last one
+
+A repeated batch replaces its own directories: they are written aside and renamed, so that readers see complete ones.
+Any reader of Parquet sees each record once; `topic`, `date` and `batch` are columns.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from processor.errors import ConfigurationError
+from spark_integration.tables.merge_into import create_sql, target
+from spark_integration.tables.small_files import small_files
+
+_PARTS: Final = ("topic", "date")
+_KEY: Final = ("topic", "partition", "offset")
+
+
+class ArchiveWriter(ABC):
+    """Appends the micro-batches of one checkpoint to an archive."""
+
+    @abstractmethod
+    def append(self, batch: DataFrame, number: int) -> int:
+        """Write the rows of a micro-batch, which replace those of a repeated one; returns how many rows those are."""
+
+    @abstractmethod
+    def rows(self) -> DataFrame | None:
+        """The rows of other checkpoints; None if there is no archive yet."""
+
+    def last(self) -> int | None:
+        """The number of the last micro-batch of this checkpoint, for formats that do not know repeats themselves."""
+        return None
+
+    def refuse_older(self, planned: Sequence[str]) -> None:
+        """Make sure that the checkpoint is not older than the archive, as after a restore.
+
+        Args:
+            planned: the numbers of the micro-batches in the checkpoint.
+
+        Raises:
+            ConfigurationError: the archive has later micro-batches of this checkpoint.
+        """
+        last, newest = self.last(), max((int(name) for name in planned if name.isdigit()), default=-1)
+        if last is not None and last > newest:
+            raise ConfigurationError(
+                f"the archive has batch {last} of this checkpoint, which itself ends with {newest}: it is an older "
+                "copy, and the same numbers would stand for other records. Remove the checkpoint: a new one begins "
+                "behind the archive"
+            )
+
+    def reached(self) -> dict[tuple[str, int], int]:
+        """The last offset in the archive, by topic and partition; costs a scan of these columns."""
+        rows = self.rows()
+        if rows is None:
+            return {}
+        ends = rows.groupBy("topic", "partition").agg(F.max("offset").alias("last")).collect()
+        return {(row["topic"], row["partition"]): row["last"] for row in ends}
+
+
+def archive_writer(session: SparkSession, place: str, table_format: str, checkpoint: str) -> ArchiveWriter:
+    """Create the writer of a format.
+
+    Args:
+        session: the job's session, whose settings are changed.
+        place: the directory, or the name of the table.
+        table_format: `parquet`, `delta` or `iceberg`.
+        checkpoint: the id of the checkpoint.
+    """
+    if table_format == "parquet":
+        return _ParquetWriter(session, place, checkpoint)
+    if table_format == "delta":
+        return _DeltaWriter(session, place, checkpoint)
+    return _IcebergWriter(session, place)
+
+
+class _ParquetWriter(ArchiveWriter):
+    def __init__(self, session: SparkSession, path: str, checkpoint: str) -> None:
+        self._session, self._path, self._checkpoint = session, path, checkpoint
+        files = small_files(f"{path}/_sowstream", session)
+        assert files is not None, "with a session, every file system can be reached"
+        self._files = files
+        # Without a limit of open files each task would sort its rows by topic and date.
+        session.conf.set("spark.sql.maxConcurrentOutputFileWriters", "32")
+
+    def append(self, batch: DataFrame, number: int) -> int:
+        seen = Observation()
+        name = f"{self._checkpoint}-{number:010d}"
+        rows = batch.observe(seen, F.count(F.lit(1)).alias("rows")).withColumn("batch", F.lit(name))
+        writer = rows.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
+        writer.partitionBy(*_PARTS, "batch").parquet(self._path)
+        self._files.write(f"{self._checkpoint}.json", json.dumps({"batch": number}))
+        return int(seen.get["rows"])
+
+    def rows(self) -> DataFrame | None:
+        try:
+            rows = self._session.read.parquet(self._path)
+        except AnalysisException as error:
+            if error.getCondition() in ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"):
+                return None
+            raise
+        return rows.where(~F.col("batch").startswith(f"{self._checkpoint}-"))
+
+    def last(self) -> int | None:
+        text = self._files.read(f"{self._checkpoint}.json")
+        return None if text is None else int(json.loads(text)["batch"])
+
+
+class _DeltaWriter(ArchiveWriter):
+    def __init__(self, session: SparkSession, place: str, checkpoint: str) -> None:
+        self._session, self._place, self._checkpoint = session, place, checkpoint
+        self._may_repeat = True
+
+    def append(self, batch: DataFrame, number: int) -> int:
+        if self._may_repeat:
+            # Only the first micro-batch of a run can be a repeated one. Delta skips that without reading it, so that
+            # an observation would wait for ever.
+            rows = batch.persist()
+            try:
+                self._write(rows, number)
+                self._may_repeat = False
+                return rows.count()
+            finally:
+                rows.unpersist()
+        seen = Observation()
+        self._write(batch.observe(seen, F.count(F.lit(1)).alias("rows")), number)
+        return int(seen.get["rows"])
+
+    def _write(self, rows: DataFrame, number: int) -> None:
+        # Delta skips a write whose number it has seen of this application.
+        options = {"txnAppId": f"sowstream-{self._checkpoint}", "txnVersion": str(number)}
+        writer = rows.write.format("delta").mode("append").options(**options).partitionBy(*_PARTS)
+        writer.save(self._place) if _is_path(self._place) else writer.saveAsTable(self._place)
+
+    def rows(self) -> DataFrame | None:
+        try:
+            reader = self._session.read.format("delta")
+            return reader.load(self._place) if _is_path(self._place) else self._session.table(self._place)
+        except AnalysisException:
+            return None
+
+
+class _IcebergWriter(ArchiveWriter):
+    def __init__(self, session: SparkSession, table: str) -> None:
+        self._session, self._table = session, table
+
+    def append(self, batch: DataFrame, number: int) -> int:  # noqa: ARG002 - offsets identify the rows
+        rows = batch.persist()
+        view = f"archive_{uuid.uuid4().hex}"
+        try:
+            create = create_sql(self._table, "iceberg", rows.schema.fields)
+            self._session.sql(f"{create} PARTITIONED BY ({', '.join(_PARTS)})")
+            rows.createTempView(view)
+            same = " AND ".join(f"t.`{name}` = s.`{name}`" for name in (*_PARTS, "partition", "offset"))
+            names = ", ".join(f"`{name}`" for name in rows.columns)
+            values = ", ".join(f"s.`{name}`" for name in rows.columns)
+            rows.sparkSession.sql(
+                f"MERGE INTO {target(self._table, 'iceberg')} AS t USING `{view}` AS s ON {same}\n"  # noqa: S608
+                f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})"
+            )
+            return rows.count()
+        finally:
+            rows.sparkSession.catalog.dropTempView(view)
+            rows.unpersist()
+
+    def rows(self) -> DataFrame | None:
+        return self._session.table(self._table) if self._session.catalog.tableExists(self._table) else None
+
+
+def _is_path(place: str) -> bool:
+    return "/" in place

@@ -1,0 +1,114 @@
+"""Small text files next to the checkpoints, on a local disk or on any file system that Hadoop knows."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from spark_integration.pyspark_private import default_file_system, hadoop_files
+
+
+class SmallFiles(ABC):
+    """The files below one directory, which may be missing."""
+
+    @abstractmethod
+    def read(self, name: str) -> str | None:
+        """The text of a file; None if it does not exist."""
+
+    @abstractmethod
+    def write(self, name: str, text: str) -> None:
+        """Replace a file: a reader sees the old text or the new one."""
+
+    @abstractmethod
+    def names(self, directory: str) -> list[str]:
+        """The names of the files in a directory below; empty if it does not exist."""
+
+
+class LocalFiles(SmallFiles):
+    """Files on a disk of this machine."""
+
+    def __init__(self, directory: Path) -> None:
+        """Open the files at a directory."""
+        self._directory = directory
+
+    def read(self, name: str) -> str | None:
+        """See `SmallFiles`."""
+        try:
+            return (self._directory / name).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, text: str) -> None:
+        """See `SmallFiles`."""
+        file = self._directory / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        aside = file.with_name(f".{file.name}.{uuid.uuid4().hex[:8]}")
+        aside.write_text(text, encoding="utf-8")
+        os.replace(aside, file)  # noqa: PTH105 - its name says that it replaces
+
+    def names(self, directory: str) -> list[str]:
+        """See `SmallFiles`."""
+        place = self._directory / directory
+        return sorted(file.name for file in place.iterdir()) if place.is_dir() else []
+
+
+class HadoopFiles(SmallFiles):
+    """Files on a file system that Hadoop knows, through Spark's JVM."""
+
+    def __init__(self, spark: SparkSession, directory: str) -> None:
+        """Open the files at a directory."""
+        self._directory = directory
+        self._path, self._files = hadoop_files(spark, directory, f"the files at {directory}")
+
+    def read(self, name: str) -> str | None:
+        """See `SmallFiles`."""
+        at = self._path(f"{self._directory}/{name}")
+        if not self._files.exists(at):
+            return None
+        stream = self._files.open(at)
+        try:
+            return bytes(stream.readAllBytes()).decode()
+        finally:
+            stream.close()
+
+    def write(self, name: str, text: str) -> None:
+        """See `SmallFiles`; where a file cannot be replaced by a rename, it is missing for a moment."""
+        final = self._path(f"{self._directory}/{name}")
+        aside = self._path(final.getParent(), f".{final.getName()}.{uuid.uuid4().hex[:8]}")
+        stream = self._files.create(aside, True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+        self._files.delete(final, False)
+        self._files.rename(aside, final)
+
+    def names(self, directory: str) -> list[str]:
+        """See `SmallFiles`."""
+        at = self._path(f"{self._directory}/{directory}")
+        if not self._files.exists(at):
+            return []
+        return sorted(str(status.getPath().getName()) for status in self._files.listStatus(at))
+
+
+def small_files(directory: str, spark: SparkSession | None) -> SmallFiles | None:
+    """Open the files at a directory: a local one directly, others through a session.
+
+    Args:
+        directory: a path, or an address with a scheme.
+        spark: a session; None: only local files can be read.
+
+    Returns:
+        The files; None where a session is needed and there is none.
+    """
+    local = directory.removeprefix("file://").removeprefix("file:")
+    if spark is None:
+        return LocalFiles(Path(local)) if local.startswith("/") else None
+    is_local = directory.startswith("file:") or (
+        directory.startswith("/") and default_file_system(spark, f"the files at {directory}").startswith("file:")
+    )
+    return LocalFiles(Path(local)) if is_local else HadoopFiles(spark, directory)

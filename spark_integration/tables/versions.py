@@ -1,0 +1,382 @@
+"""Keeps the history of a topic as a table with a row for each version of a record (SCD type 2).
+
+Each row is valid from the delta that made it until the next one of its key. A version that no delta has ended is open:
+its `valid_to` is null. Rows are identified by the place of their delta, so that a repeated batch changes nothing.
+"""
+
+from __future__ import annotations
+
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from processor.errors import ConfigurationError
+from processor.wire import columns as names
+from spark_integration.merge.arrow_records import HEADERS_DDL
+from spark_integration.options import table_options
+from spark_integration.publishing.commands import header
+from spark_integration.tables.merge_into import create_sql, require_package, target
+from spark_integration.tables.snapshots import Snapshots
+from spark_integration.tables.version_fold import REPEATED_MAX, STATE, VERSIONS_DDL, VersionFold
+
+if TYPE_CHECKING:
+    from spark_integration.settings import TopicSettings
+
+_RECORD: Final = "_record"
+_CLOSED_MAX: Final = 16
+"""Directories of ended versions of one size, before they become one of the next size."""
+
+# Iceberg reserves `_partition` and a few more names.
+_PLACE: Final = ("_topic_partition", "_offset", "_end_offset", "_source", "_gone")
+_MARKS: Final = ("was_open", "is_state")
+"""The columns of a fold that the table does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class VersionColumns:
+    """The columns of a table of versions: those of the record, then `sow_key`, `version`, `valid_from`, `valid_to`."""
+
+    record: StructType | None
+    """The columns of the record; None: one column `value` with its JSON text."""
+    prefix: str = ""
+    """The beginning of the names of the other columns, where a field of the record has one of them."""
+
+    def __post_init__(self) -> None:
+        """Refuse a field with the name of another column.
+
+        Raises:
+            ConfigurationError: there is one.
+        """
+        taken = {name.lower() for name in self.added} | {_RECORD, *_PLACE}
+        fields = ["value"] if self.record is None else self.record.names
+        if clash := [name for name in fields if name.lower() in taken]:
+            raise ConfigurationError(
+                f"field {clash[0]!r} of the schema has the name of a column of the table; give those a prefix, such as "
+                "`prefix: sow_`"
+            )
+
+    @property
+    def added(self) -> list[str]:
+        """The names of the columns next to the record's."""
+        return [f"{self.prefix}{name}" for name in ("sow_key", "version", "valid_from", "valid_to")]
+
+    @property
+    def shown(self) -> list[str]:
+        """The names of all columns that readers see."""
+        return [*(["value"] if self.record is None else self.record.names), *self.added]
+
+    def of(self, versions: DataFrame) -> DataFrame:
+        """Convert the rows of a fold to those of the table, with `was_open` and `is_state`."""
+        key, version, valid_from, valid_to = self.added
+        text = F.col("value")
+        record = text if self.record is None else F.from_json(text, self.record, {"mode": "FAILFAST"})
+        fields = (
+            [record.alias("value")]
+            if self.record is None
+            else [record.getField(name).alias(name) for name in self.record.names]
+        )
+        return versions.select(
+            *fields,
+            F.col("key").alias(key),
+            F.col("version").alias(version),
+            F.timestamp_micros("from_us").alias(valid_from),
+            F.timestamp_micros("to_us").alias(valid_to),
+            F.col("partition").alias("_topic_partition"),
+            F.col("offset").alias("_offset"),
+            F.col("end_offset").alias("_end_offset"),
+            F.col("source").alias("_source"),
+            F.struct(*(F.col(f"gone_{name}").alias(name) for name in ("version", "source", "offset"))).alias("_gone"),
+            # The full record of an open version, to which the next delta applies; ended ones need it no more.
+            F.when(F.col("to_us").isNull(), text).alias(_RECORD),
+            *_MARKS,
+        )
+
+    def as_state(self, rows: DataFrame) -> DataFrame:
+        """Convert rows of the table, open versions and those that a delete has ended, to those a fold begins with."""
+        key, version, valid_from, _ = self.added
+        return rows.select(
+            F.col(key).alias("key"),
+            F.lit(False).alias("is_delta"),
+            F.col("_topic_partition").alias("partition"),
+            F.col("_offset").alias("offset"),
+            F.unix_micros(valid_from).alias("at_us"),
+            F.col(_RECORD).cast("binary").alias("value"),
+            F.lit(None).cast(HEADERS_DDL).alias("headers"),
+            F.col(version).alias("version"),
+            F.col("_source").alias("source"),
+            *(F.col(f"_gone.{name}").alias(f"gone_{name}") for name in ("version", "source", "offset")),
+        )
+
+
+class VersionTable(ABC):
+    """A table of versions, in one format."""
+
+    columns: VersionColumns
+
+    @abstractmethod
+    def applied(self) -> Mapping[int, int]:
+        """The next offset of each partition: all earlier deltas are in the table."""
+
+    @abstractmethod
+    def state_rows(self) -> DataFrame | None:
+        """The versions that have not ended, and those that a delete has ended lately; None if there is no table yet.
+
+        Lately is within `REPEATED_MAX` offsets.
+        """
+
+    @abstractmethod
+    def add(self, versions: DataFrame, applied: Mapping[int, int]) -> None:
+        """Add the versions of a batch, and the ends of versions that were open, all at once."""
+
+
+def version_table(
+    session: SparkSession, place: str, table_format: str, columns: VersionColumns, keep: int = 3
+) -> VersionTable:
+    """Open a table of versions, which may be missing.
+
+    Args:
+        session: the session.
+        place: a directory for `parquet`; for `delta` a directory or a name; for `iceberg` a name.
+        table_format: `parquet`, `delta` or `iceberg`.
+        columns: the columns.
+        keep: the number of earlier states of `parquet` to keep for running readers.
+
+    Raises:
+        ConfigurationError: the session lacks the package of the format.
+    """
+    if table_format == "parquet":
+        return _ParquetVersions(session, place, columns, keep)
+    require_package(table_format, session.conf.get("spark.sql.extensions", "") or "")
+    return _MergedVersions(session, place, table_format, columns)
+
+
+def add_deltas(
+    batch: DataFrame, table: VersionTable, settings: TopicSettings, overlap: Mapping[int, int] | None = None
+) -> int:
+    """Fold a batch of records of the delta topic into a table; returns the number of deltas that were new.
+
+    Args:
+        batch: rows of Spark's Kafka source, with headers.
+        table: the table.
+        settings: the settings of the topic.
+        overlap: see `VersionFold`.
+
+    Raises:
+        Stop: a delta does not follow from the version before it, or cannot be read.
+    """
+    before = table.applied()
+    fresh = batch.where(F.col("key").isNotNull())
+    if before:
+        fresh = fresh.where(~reduce(or_, [(F.col("partition") == p) & (F.col("offset") < end)
+                                          for p, end in before.items()]))  # fmt: skip
+    deltas = fresh.select(
+        F.col("key").cast("string").alias("key"),
+        F.lit(True).alias("is_delta"),
+        "partition",
+        "offset",
+        F.unix_micros("timestamp").alias("at_us"),
+        "value",
+        F.coalesce("headers", F.array().cast(HEADERS_DDL)).alias("headers"),
+        F.lit(None).cast("long").alias("version"),
+        *_no_state(),
+    ).persist()
+    try:
+        ends = {row["partition"]: row["last"] + 1 for row in
+                deltas.groupBy("partition").agg(F.max("offset").alias("last")).collect()}  # fmt: skip
+        if not ends:
+            return 0
+        rows = deltas
+        states = table.state_rows()
+        if states is not None:
+            begun = table.columns.as_state(states).join(deltas.select("key").distinct(), "key", "left_semi")
+            rows = begun.withColumn("headers", F.array().cast(HEADERS_DDL)).unionByName(deltas)
+        # A key is in one task, with its state first.
+        in_order = rows.repartition("key").sortWithinPartitions("key", "is_delta", "offset")
+        versions = table.columns.of(in_order.mapInArrow(VersionFold(settings, dict(overlap or {})), VERSIONS_DDL))
+        table.add(versions, {p: max(before.get(p, 0), ends.get(p, 0)) for p in {*before, *ends}})
+        return deltas.count()
+    finally:
+        deltas.unpersist()
+
+
+def latest_records(session: SparkSession, settings: TopicSettings, kafka: Mapping[str, str]) -> DataFrame:
+    """The present records of the SOW topic, in the columns of Spark's Kafka source.
+
+    Args:
+        session: the session.
+        settings: the settings of the topic.
+        kafka: options of Spark's Kafka source.
+    """
+    options = table_options(settings.family, "sow", kafka, settings.names)
+    records = session.read.format("kafka").options(**options).load()
+    latest = F.max_by(F.struct("value", "headers", "timestamp", "offset"), "offset").alias("latest")
+    rows = records.groupBy("partition", "key").agg(latest).select("partition", "key", "latest.*")
+    return rows.where(F.col("value").isNotNull())
+
+
+def begin_with_records(latest: DataFrame, table: VersionTable, settings: TopicSettings) -> None:
+    """Begin an empty table with the rows of `latest_records`, each as an open version, all at once.
+
+    They are identified by negative numbers, as their deltas are not known.
+    """
+    insert = F.array(header(names.KIND, F.lit("insert")))
+    rows = latest.select(
+        F.col("key").cast("string").alias("key"),
+        F.lit(True).alias("is_delta"),
+        "partition",
+        (-F.col("offset") - 1).alias("offset"),
+        F.unix_micros("timestamp").alias("at_us"),
+        "value",
+        F.concat(F.coalesce("headers", F.array().cast(HEADERS_DDL)), insert).cast(HEADERS_DDL).alias("headers"),
+        F.lit(None).cast("long").alias("version"),
+        *_no_state(),
+    )
+    in_order = rows.repartition("key").sortWithinPartitions("key", "is_delta", "offset")
+    table.add(table.columns.of(in_order.mapInArrow(VersionFold(settings), VERSIONS_DDL)), {})
+
+
+def read_versions(spark: SparkSession, path: str) -> DataFrame:
+    """Read a table of versions that a job `table` of `kind: scd2` keeps as Parquet.
+
+    Returns:
+        One row for each version: the record's columns (or `value`, its JSON text), `sow_key`, `version`, `valid_from`
+        and `valid_to` (null: it is the present one).
+
+    Raises:
+        ConfigurationError: the table does not exist yet.
+    """
+    snapshots = Snapshots(spark, path)
+    latest = snapshots.latest()
+    if latest is None:
+        raise ConfigurationError(f"there is no table at {path}: no batch has been written to it yet; check the path")
+    # The others are states of keys whose record is gone, and are among the ended versions too.
+    parts = [snapshots.rows(latest).where(F.col(_RECORD).isNotNull()), *snapshots.closed_rows(latest)]
+    rows = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
+    return rows.drop(_RECORD, *_PLACE)
+
+
+def _no_state() -> list[Column]:
+    """The columns that only the states of keys have, for deltas."""
+    return [F.lit(None).cast("long").alias(name) for name in STATE]
+
+
+def _is_late(applied: Mapping[int, int]) -> Column:
+    """Return whether the delete that ended a version is one of the last of its partition."""
+    number, gone = F.col("_topic_partition"), F.col("_gone.offset")
+    bounds = [(number == partition) & (gone >= end - REPEATED_MAX) for partition, end in applied.items()]
+    return reduce(or_, bounds) if bounds else F.lit(False)
+
+
+class _ParquetVersions(VersionTable):
+    """Snapshots of the states, and directories of ended versions that the snapshots share."""
+
+    def __init__(self, session: SparkSession, path: str, columns: VersionColumns, keep: int) -> None:
+        self.columns = columns
+        self._session, self._keep = session, keep
+        self._snapshots = Snapshots(session, path)
+
+    def applied(self) -> Mapping[int, int]:
+        latest = self._snapshots.latest()
+        return {} if latest is None else latest.applied
+
+    def state_rows(self) -> DataFrame | None:
+        latest = self._snapshots.latest()
+        return None if latest is None else self._snapshots.rows(latest)
+
+    def add(self, versions: DataFrame, applied: Mapping[int, int]) -> None:
+        snapshots, key, valid_to = self._snapshots, self.columns.added[0], self.columns.added[3]
+        rows = versions.persist()
+        try:
+            before = snapshots.latest()
+            closed = [] if before is None else list(before.closed)
+            closed.append(snapshots.write_rows(rows.where(F.col(valid_to).isNotNull()).drop(*_MARKS), "c0"))
+            stays = rows.where("is_state").drop(*_MARKS)
+            if before is not None:
+                others = snapshots.rows(before).join(rows.select(key).distinct(), key, "left_anti")
+                lasting = others.where(F.col(valid_to).isNull() | _is_late(applied))
+                stays = lasting.unionByName(stays, allowMissingColumns=True)
+            snapshots.switch(snapshots.write(stays, applied, self._compacted(closed)))
+            snapshots.clean(self._keep)
+        finally:
+            rows.unpersist()
+
+    def _compacted(self, closed: list[str]) -> list[str]:
+        """Join directories of one size into one of the next, so that each row is written again a few times only."""
+        size = 0
+        while len(same := [name for name in closed if name.startswith(f"c{size}-")]) >= _CLOSED_MAX:
+            frames = [self._session.read.parquet(f"{self._snapshots.path}/data/{name}") for name in same]
+            joined = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+            directory = self._snapshots.write_rows(joined.coalesce(size + 1), f"c{size + 1}")
+            closed = [*(name for name in closed if name not in same), directory]
+            size += 1
+        return closed
+
+
+class _MergedVersions(VersionTable):
+    """A table of Delta or Iceberg, changed by one MERGE for each batch."""
+
+    def __init__(self, session: SparkSession, place: str, table_format: str, columns: VersionColumns) -> None:
+        self.columns = columns
+        self._session, self._place, self._format = session, place, table_format
+        self._applied: Mapping[int, int] | None = None
+
+    def applied(self) -> Mapping[int, int]:
+        # Only the first batch of a run can be a repeated one: the table is scanned once.
+        if self._applied is None:
+            rows = self._rows()
+            reached = F.max(F.greatest("_offset", "_end_offset")).alias("last")
+            ends = [] if rows is None else rows.groupBy("_topic_partition").agg(reached).collect()
+            self._applied = {row["_topic_partition"]: row["last"] + 1 for row in ends}
+        return self._applied
+
+    def state_rows(self) -> DataFrame | None:
+        rows = self._rows()
+        if rows is None:
+            return None
+        # Of an ended version that no delete has ended, `_gone` is the end of the life before.
+        is_gone = (F.col("_gone.offset") == F.col("_end_offset")) & _is_late(self.applied())
+        return rows.where(F.col(f"`{self.columns.added[3]}`").isNull() | is_gone)
+
+    def add(self, versions: DataFrame, applied: Mapping[int, int]) -> None:
+        own = [name for name in versions.columns if name not in _MARKS]
+        table, valid_to = target(self._place, self._format), self.columns.added[3]
+        view = f"versions_{uuid.uuid4().hex}"
+        session = versions.sparkSession
+        fields = [field for field in versions.schema.fields if field.name not in _MARKS]
+        session.sql(create_sql(self._place, self._format, fields))
+        rows = versions.persist()
+        rows.createTempView(view)
+        try:
+            ended = ", ".join(f"t.`{name}` = s.`{name}`" for name in (valid_to, "_end_offset", "_gone", _RECORD))
+            columns = ", ".join(f"`{name}`" for name in own)
+            values = ", ".join(f"s.`{name}`" for name in own)
+            session.sql(
+                f"MERGE INTO {table} AS t USING `{view}` AS s\n"  # noqa: S608 - names are quoted
+                "ON s.was_open AND t.`_topic_partition` = s.`_topic_partition` AND t.`_offset` = s.`_offset`\n"
+                f"WHEN MATCHED THEN UPDATE SET {ended}\n"
+                f"WHEN NOT MATCHED THEN INSERT ({columns}) VALUES ({values})"
+            )
+        finally:
+            session.catalog.dropTempView(view)
+            rows.unpersist()
+        self._applied = dict(applied)
+
+    def _rows(self) -> DataFrame | None:
+        exists = self._is_delta_path() if "/" in self._place else self._session.catalog.tableExists(self._place)
+        return self._session.sql(f"SELECT * FROM {target(self._place, self._format)}") if exists else None  # noqa: S608
+
+    def _is_delta_path(self) -> bool:
+        from pyspark.errors import AnalysisException  # noqa: PLC0415 - rarely needed
+
+        try:
+            return bool(self._session.read.format("delta").load(self._place).columns)
+        except AnalysisException:
+            return False
