@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
@@ -10,8 +12,6 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-
-from processor.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,15 +29,24 @@ def _scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _sockets_of_py4j_are_collected() -> Iterator[None]:
+    """PySpark leaves connections to the JVM to the garbage collector; its warnings would fail a test at random."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One session for all tests, as it takes seconds to start."""
     from spark_integration import spark_session
-    from spark_integration.java import require_java
+    from spark_integration.java import NoJava, require_java
 
     try:
         require_java()
-    except ConfigurationError as error:
+    except NoJava as error:
         pytest.skip(str(error))
     session = spark_session(
         "sowstream-tests",
@@ -47,6 +56,9 @@ def spark() -> Iterator[SparkSession]:
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.session.timeZone": "UTC",
+            # A machine that stands still for a while is no dead executor.
+            "spark.network.timeout": "900s",
+            "spark.executor.heartbeatInterval": "60s",
         },
     )
     session.sparkContext.setLogLevel("ERROR")
@@ -104,7 +116,7 @@ class Family:
             producer.produce(f"{self.name}.{role}", b"{}", key)
         assert producer.flush(30) == 0
 
-    def read(self, role: str) -> list[Message]:
+    def read(self, role: str, partitions: int = PARTITIONS) -> list[Message]:
         """Every committed record of a topic, partition by partition."""
         topic = f"{self.name}.{role}"
         consumer = Consumer(
@@ -118,15 +130,15 @@ class Family:
             }
         )
         try:
-            consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
-            return list(_until_ends(consumer))
+            consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+            return list(_until_ends(consumer, partitions))
         finally:
             consumer.close()
 
 
-def _until_ends(consumer: Consumer) -> Iterator[Message]:
+def _until_ends(consumer: Consumer, partitions: int) -> Iterator[Message]:
     ends = 0
-    while ends < PARTITIONS:
+    while ends < partitions:
         message = consumer.poll(30)
         assert message is not None, "the broker sent neither records nor ends within 30 s"
         if message.error() is None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -48,7 +48,13 @@ class MicroBatches:
             fails: whether it fails before its commit.
         """
         before = copy.deepcopy(self._maps), set(self._timers)
-        told = [_outgoing(frame) for frame in self._frames(inputs, now_ms, list(initial))]
+        frames = list(self._frames(inputs, now_ms, list(initial)))
+        told = [_outgoing(frame) for frame in frames]
+        self.counts = Counter[str]()
+        """The counters of the last micro-batch."""
+        for frame in frames:
+            for name, count in zip(frame["name"], frame["count"], strict=True):
+                self.counts.update({} if name is None else {name: count})
         if fails:
             self._maps, self._timers = before
         return [row for rows in told for row in rows]
@@ -98,6 +104,9 @@ class _Map:
 
     def __init__(self, rows: Callable[[], dict[bytes, bytes]]) -> None:
         self._rows = rows
+
+    def exists(self) -> bool:
+        return bool(self._rows())
 
     def getValue(self, key: tuple[bytes]) -> tuple[bytes] | None:
         value = self._rows().get(key[0])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from spark_integration.publishing.publish import delta_rows
 from spark_integration.publishing.row_error import row_errors
 from spark_integration.publishing.sending import Sending
-from spark_integration.publishing.sequence import Sender, numbered
+from spark_integration.publishing.sequence import PLANNED_FROM_MS, PLANNED_ROWS_BITS, Sender, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +50,6 @@ def bodies(df: DataFrame, key: Sequence[str] = ("id",), **arguments: Any) -> lis
     return [None if value is None else json.loads(value) for _, value, _ in sent(df, key, **arguments)]
 
 
-def batch_of(message: Message) -> int:
-    """The batch number of a record."""
-    return int(dict(message.headers() or ())["sequence"]) >> 32
+def planned_ms(message: Message) -> int:
+    """The time when the batch of a streamed record was planned, in Unix milliseconds."""
+    return PLANNED_FROM_MS + (int(dict(message.headers() or ())["sequence"]) >> PLANNED_ROWS_BITS)

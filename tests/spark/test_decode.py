@@ -13,6 +13,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 pytest.importorskip("fastavro", reason="fastavro is not installed: pip install 'sowstream[avro]'")
 
 from pyspark.errors import PythonException
+from pyspark.sql import functions as F  # noqa: N812
 
 from processor.codec import CodecOptions, load_codec
 from spark_integration import read_sow, stream_deltas, stream_sow
@@ -99,7 +100,7 @@ def test_each_record_is_decoded_by_the_schema_that_wrote_it(spark, history) -> N
         history.write("sow", ("3", old), headers={"__value_schema_id": frame(first)})
         config = {"message_type": "avro", "schema_registry": {"url": registry.url}}
         table = read_sow(spark, history.name, options=history.options, config=config)
-        rows = {row["sow_key"]: row.asDict(recursive=True) for row in table.collect()}
+        rows = {row["_sow"]["sow_key"]: row.asDict(recursive=True) for row in table.collect()}
         assert registry.written == []
 
     assert table.dtypes[:6] == [
@@ -111,7 +112,7 @@ def test_each_record_is_decoded_by_the_schema_that_wrote_it(spark, history) -> N
         ("at", "timestamp"),
     ]
     assert rows["2"].pop("at").astimezone(dt.UTC) == WHEN
-    assert rows["2"]["version"] == 4
+    assert rows["2"]["_sow"]["version"] == 4
     fields = {key: {name: row[name] for name in SECOND_NAMES if name in row} for key, row in rows.items()}
     told = {**new, "ref": str(UUID(int=7))}
     del told["at"]
@@ -144,7 +145,7 @@ def test_avro_deltas_list_their_fields(spark, history) -> None:
         config = {"message_type": "avro", "schema_registry": {"url": registry.url}}
         options = history.options | {"startingOffsets": "earliest"}
         stream = stream_deltas(spark, history.name, options=options, config=config)
-        told = drain(stream.drop("timestamp", "headers"), f"{history.name}_deltas")
+        told = drain(stream.select("*", "_sow.*").drop("_sow", "timestamp", "headers"), f"{history.name}_deltas")
 
     usual = {"id": 1, "qty": None, "note": None, "home": None, "kind": "update", "removed": [], "empty": False}
     said = [{name: row[name] for name in [*usual, "changed"]} for row in told]
@@ -172,13 +173,13 @@ def test_avro_without_a_registry_has_its_schema_from_a_file(spark, history, tmp_
     history.write("delta", ("1", delta), headers={"version": "3", **dict(fields)})
     config = {"message_type": "avro", "schema": str(tmp_path / "schema.avsc")}
     options = history.options | {"startingOffsets": "earliest"}
-    columns = ["id", "qty", "kind", "version"]
+    columns = ["id", "qty", "_sow.kind", "_sow.version"]
     sow = stream_sow(spark, history.name, options=options, config=config).select(columns)
     assert [tuple(row.values()) for row in drain(sow, f"{history.name}_sow")] == [
         (1, 5, "update", 1),
         (None, None, "delete", 2),
     ]
-    deltas = stream_deltas(spark, history.name, options=options, config=config).select(*columns, "changed")
+    deltas = stream_deltas(spark, history.name, options=options, config=config).select(*columns, "_sow.changed")
     assert [tuple(row.values()) for row in drain(deltas, f"{history.name}_delta")] == [
         (1, None, "update", 3, ["/id", "/qty"])
     ]
@@ -241,7 +242,7 @@ def test_a_filter_applies_to_the_full_merged_record(spark, history, tmp_path) ->
 
     def matching(text, schema=None):
         table = read_sow(spark, history.name, schema, options=history.options, config=config, filter=text)
-        return sorted(row["sow_key"] for row in table.select("sow_key").collect())
+        return sorted(row["sow_key"] for row in table.select("_sow.sow_key").collect())
 
     assert matching("/qty > 20", "id LONG") == ["2", "3"]
     assert matching("/qty > 20 AND SOW_KEY() != '3' AND MESSAGE_SIZE() > 2") == ["2"]
@@ -264,13 +265,23 @@ def test_schemas_that_do_not_fit_the_topic_are_refused(spark, history, tmp_path)
             read_sow(spark, history.name, schema, options=history.options, config=topic)
 
 
-def test_a_column_of_avro_may_not_hide_metadata(spark, history, tmp_path) -> None:
-    """An Avro field with the name of a metadata column is refused; a schema without that field can be read."""
+def test_a_column_of_avro_has_any_name(spark, history, tmp_path) -> None:
+    """An Avro field may have the name of a metadata field, in tables and streams; flat metadata refuses it."""
     history.create("sow")
-    codec = file_codec(record(("id", "long"), ("source", "string")), tmp_path)
-    history.write("sow", ("1", codec.encode({"id": 1, "source": "s"})), headers={"source": "x.publish/0/7"})
+    history.create("delta")
+    codec = file_codec(record(("id", "long"), ("source", "string"), ("changed", "int", 0)), tmp_path)
+    for role in ("sow", "delta"):
+        value = codec.encode({"id": 1, "source": "s", "changed": 7})
+        history.write(role, ("1", value), headers={"source": "x.publish/0/7"})
     config = {"message_type": "avro", "schema": str(tmp_path / "schema.avsc")}
-    with pytest.raises(ConfigurationError, match="field 'source' of the schema has the name of a metadata column"):
-        read_sow(spark, history.name, options=history.options, config=config)
-    (row,) = read_sow(spark, history.name, "id LONG", options=history.options, config=config).collect()
-    assert (row["id"], row["source"], json.dumps(row["headers"][0]["key"])) == (1, "x.publish/0/7", '"source"')
+    with pytest.raises(ConfigurationError, match=r"field 'source' of the schema has the name .*leave metadata='flat'"):
+        read_sow(spark, history.name, options=history.options, config=config, metadata="flat")
+    (row,) = read_sow(spark, history.name, options=history.options, config=config).collect()
+    assert (row["id"], row["source"], row["changed"], row["_sow"]["source"]) == (1, "s", 7, "x.publish/0/7")
+    assert json.dumps(row["_sow"]["headers"][0]["key"]) == '"source"'
+    options = history.options | {"startingOffsets": "earliest"}
+    deltas = stream_deltas(spark, history.name, options=options, config=config)
+    (row,) = drain(
+        deltas.select("source", "changed", F.col("_sow.changed").alias("paths"), "_sow.version"), history.name
+    )
+    assert (row["source"], row["changed"], row["paths"]) == ("s", 7, ["/id", "/source", "/changed"])

@@ -1,16 +1,11 @@
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
-
-from processor.builtin.delta_merge.delta_merge import DeltaMerge
-from processor.config import TopicConfig
-from processor.testing import ProcessorTestDriver
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
@@ -19,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from spark_integration import stream_deltas
 from spark_integration.examples import change_rate, dashboard, late_joiner, latest_order_book, mirror
 from spark_integration.tables.upsert import read_snapshot
+from tests.spark.merged_family import Merged
 
 pytestmark = [
     pytest.mark.spark,
@@ -31,37 +27,6 @@ pytestmark = [
 ]
 
 EXAMPLES = sorted(Path(mirror.__file__).parent.glob("[a-z]*.py"))
-
-
-class Merged:
-    """Merges commands as a worker does, and writes the results to the topics."""
-
-    def __init__(self, family, **settings) -> None:
-        self._family = family
-        self.driver = ProcessorTestDriver(DeltaMerge, TopicConfig(**settings), name="orders")
-        self._sent = {"sow": 0, "delta": 0}
-
-    def merge(self, *commands) -> None:
-        """Merge commands, each a body or a body with headers, and write the results."""
-        for command in commands:
-            body, headers = command if isinstance(command, tuple) else (command, {})
-            self.driver.pipe_input(str(body["id"]), body, [(name, text.encode()) for name, text in headers.items()])
-        self.driver.commit()
-        for role, begin in self._sent.items():
-            output = self.driver.read_output(role)
-            with self._family.transaction(role) as write:
-                for record in output[begin:]:
-                    headers = {name: value.decode() for name, value in record.headers or ()}
-                    write(record.key.decode(), record.value and record.value.decode(), **headers)
-            self._sent[role] = len(output)
-
-    def latest(self) -> dict:
-        """The last record of each key, with its version; None is a delete."""
-        records = {record.key: record for record in self.driver.read_output("sow")}
-        return {
-            key: (record.value and json.loads(record.value), dict(record.headers)["version"])
-            for key, record in records.items()
-        }
 
 
 DELETE = {"command": "sow_delete"}

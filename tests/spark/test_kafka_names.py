@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from processor.config import Config
 from processor.errors import ConfigurationError
-from processor.hosting.pipeline import specs
+from processor.hosting.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
@@ -57,6 +57,7 @@ def test_a_copy_is_read_from_its_own_topic():
     assert (settings.name, settings.kafka_topic("sow")) == ("orders", "a.slow.sow")
 
 
+@pytest.mark.long
 @pytest.mark.broker
 @pytest.mark.slow
 @pytest.mark.timeout(600)
@@ -78,6 +79,6 @@ def test_records_are_published_merged_handed_over_and_read(spark, bootstrap: str
     table = read_sow(
         spark, "orders", "id LONG, qty LONG, note STRING", options={**options, "topic_prefix": f"{unique}.desk."}
     )
-    found = {row.id: (row.qty, row.note, row.source.partition("/")[0]) for row in table.toLocalIterator()}
+    found = {row.id: (row.qty, row.note, row._sow.source.partition("/")[0]) for row in table.toLocalIterator()}
     assert found == {1: (5, "x", f"legacy.{unique}"), 2: (6, None, f"legacy.{unique}")}
     admin.delete([spec.name for spec in specs(config)])

@@ -20,6 +20,8 @@ from tests.endtoend.world import World
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
+from spark_integration.publishing.sequence import PLANNED_ROWS_BITS
+
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(1800)]
 
 ROWS = 12_000
@@ -27,7 +29,7 @@ KEYS = 300
 BATCH_ROWS = 1500
 KILLS = 5
 PARTITIONS = 4
-PATIENCE_S = 300
+PATIENCE_S = 900
 
 
 class Job:
@@ -145,5 +147,5 @@ def _last_batch(world: World) -> int:
     rows = defaultdict(set)
     for record in world.read("publish"):
         number = int(record.headers["sequence"])
-        rows[number >> 32].add((record.headers["client"], number))
+        rows[number >> PLANNED_ROWS_BITS].add((record.headers["client"], number))
     return len(rows[max(rows)])

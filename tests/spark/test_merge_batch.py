@@ -73,7 +73,7 @@ def test_merge_is_a_worker(spark, seed) -> None:
     """Random histories with repeated records give the same SOW, deltas, dead letters and marks as a worker."""
     print("seed", seed)
     rng = random.Random(seed)
-    topic = {"expiration": "20s", "null_policy": "remove", "partitions": 8}
+    topic = {"expiration": "20s", "null_policy": "remove", "partitions": 8, "foreign_partition": "accept"}
     histories = {partition: random_history(rng, 250, clients="abc") for partition in range(8)}
     given = [(partition, record) for partition, history in histories.items() for record in history]
     duplicates = 0
@@ -213,8 +213,12 @@ def test_table(spark) -> None:
     ]
     with merge_batch(spark, NAME, history=_history(spark, [(0, record) for record in history])) as merged:
         (row,) = merged.table("id LONG, a STRUCT<b: DOUBLE, c: STRING>").collect()
-        assert json.loads(merged.table("id LONG").toJSON().first()) == {"id": 1, "sow_key": "1", "version": 2}
-    assert row.asDict(recursive=True) == {"id": 1, "a": {"b": 1.5, "c": "x"}, "sow_key": "1", "version": 2}
+        assert json.loads(merged.table("id LONG").toJSON().first()) == {
+            "id": 1, "_sow": {"sow_key": "1", "version": 2}
+        }  # fmt: skip
+        assert merged.table("id LONG", metadata="flat").columns == ["id", "sow_key", "version"]
+        assert merged.table("version LONG").columns == ["version", "_sow"]
+    assert row.asDict(recursive=True) == {"id": 1, "a": {"b": 1.5, "c": "x"}, "_sow": {"sow_key": "1", "version": 2}}
 
 
 @pytest.mark.parametrize(
@@ -224,6 +228,7 @@ def test_table(spark) -> None:
         ({"base": "orders"}, "base='orders': say 'sow'"),
         ({"until": {0: 1}}, "since, until and base='sow' are for the topic itself"),
         ({"as_of": dt.datetime(2026, 1, 1)}, "as_of has no time zone"),  # noqa: DTZ001
+        ({"config": {"key": ["/id"], "key_format": "json"}}, "has key_format 'json', which merge_batch does not read"),
     ],
 )
 def test_contradicting_arguments_are_refused(spark, given, said) -> None:
@@ -240,3 +245,35 @@ def test_history_of_other_columns_is_refused(spark) -> None:
     other = _history(spark, []).withColumn("timestamp", F.lit(5))
     with pytest.raises(ConfigurationError, match="column 'timestamp' of the history is int, not a timestamp"):
         merge_batch(spark, NAME, history=other)
+
+
+def test_a_history_with_sequences_is_read_once(spark) -> None:
+    """Repeats within a key are found in the one read, and so are records below their client's mark of another key."""
+    records = [
+        _numbered("1", '{"id":1,"a":1}', "ann", 1, 0),
+        _numbered("1", '{"id":1,"a":2}', "ann", 2, 1),
+        _numbered("1", '{"id":1,"a":9}', "ann", 1, 2),  # Sent twice.
+        _numbered("2", '{"id":2,"a":3}', "ann", 3, 3),
+    ]
+    late = [
+        _numbered("3", '{"id":3,"a":9}', "ann", 2, 4),  # The first record of its key, and not above 3.
+        _numbered("1", '{"id":1,"a":4}', "ann", 4, 5),
+        _numbered("4", '{"id":4,"a":5}', "ben", 1, 6),
+    ]
+    for history, duplicates in ((records, 1), (records + late, 2)):
+        read = spark.sparkContext.accumulator(0)
+
+        def count(batches, read=read):
+            for batch in batches:
+                read.add(batch.num_rows)
+                yield batch
+
+        given = _history(spark, [(0, record) for record in history])
+        with merge_batch(spark, NAME, history=given.mapInArrow(count, given.schema), as_of=AS_OF) as merged:
+            values = {bytes(row.key): bytes(row.value) for row in merged.records.collect()}
+            marks = _marks(merged.marks)
+        assert read.value == len(history)
+        assert merged.counts["duplicate"] == duplicates
+        assert values[b"1"] == (b'{"id":1,"a":4}' if late[0] in history else b'{"id":1,"a":2}')
+        assert b"3" not in values
+    assert marks == {0: {b"sequence//ann": b"4", b"sequence//ben": b"1"}}

@@ -20,13 +20,19 @@ from tests.spark.conftest import PARTITIONS
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'sowstream[spark]'")
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.spark,
+    # A limit that ends a test within a call to the JVM breaks the session for all tests after it.
+    pytest.mark.timeout(900),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
 
 ROLES = ("publish", "sow", "delta", "dlq", "ack", "mark")
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
-PATIENCE_S = 150
+PATIENCE_S = 600
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from spark_integration.merge.streaming.processor import MergeProcessor
 from spark_integration.settings import topic_settings
 from tests.spark.micro_batches import MicroBatches
 
-pytestmark = [pytest.mark.broker, pytest.mark.long]
+pytestmark = [pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(600)]
 
 NOW_MS = 1_700_000_000_000
 

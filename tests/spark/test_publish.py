@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from decimal import Decimal
 
 import pytest
@@ -13,7 +14,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 from pyspark.sql import functions as F  # noqa: N812
 
 from spark_integration.publishing.publish import delete_records, publish_deltas, publish_records
-from tests.spark.published import batch_of, bodies, sent
+from tests.spark.published import bodies, planned_ms, sent
 
 pytestmark = [
     pytest.mark.spark,
@@ -121,6 +122,8 @@ def test_row_without_key_stops_before_writing(spark, family) -> None:
         ({"nulls": "drop"}, "say 'keep' .* or 'skip'"),
         ({"mask": "changed"}, "columns and mask both say"),
         ({"columns": None, "mask": "balance"}, "mask column 'balance' is double; it is an array<string>"),
+        ({"columns": None, "mask": "_sow.changed"}, "no column '_sow'"),
+        ({"columns": None, "mask": "attributes.a"}, "no column 'attributes.a': 'attributes' is map<string,int>"),
         ({"columns": None, "mask": "changed", "nulls": "skip"}, "nulls='skip' cannot be given with a mask"),
         ({"removed": "balance"}, "removed column 'balance' is double"),
         ({"deleted": "balance"}, "deleted column 'balance' is double"),
@@ -186,20 +189,24 @@ def test_deletes_and_removals_beside_deltas(spark) -> None:
     assert {key: value for key, (value, _) in found.items() if key in "14"} == {"1": b'{"id":"1","n":5}', "4": None}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("function", [publish_deltas, publish_records])
 def test_columns_about_a_record_are_not_published(spark, family, function) -> None:
-    """Metadata columns are left out where all columns of a row are published, also under another name."""
+    """Metadata is left out where all columns of a row are published: `_sow`, and flat columns under any name."""
     family.create("sow", "publish")
     with family.transaction("sow") as write:
         write("1", '{"id":1,"balance":5,"note":null}', version="1", kind="insert")
     from spark_integration import read_sow
 
-    table = read_sow(spark, family.name, "id LONG, balance LONG", options=family.options)
-    function(
-        table.withColumnRenamed("version", "was").withColumn("late", F.lit(True)), family.name, ["id"],
-        options=family.options, nulls="skip",
-    )  # fmt: skip
-    assert [m.value() for m in family.read("publish")] == [b'{"id":1,"balance":5,"late":true}']
+    late = F.lit(True)
+    flat = read_sow(spark, family.name, "id LONG, balance LONG", options=family.options, metadata="flat")
+    flat = flat.withColumnRenamed("version", "was").withColumn("late", late)
+    table = read_sow(spark, family.name, "id LONG, balance LONG", options=family.options).withColumn("late", late)
+    # A struct of that name is metadata, with or without Spark's mark.
+    rebuilt = table.withColumn("_sow", F.struct(F.col("_sow.version").alias("version")))
+    for rows in (flat, table, rebuilt):
+        function(rows, family.name, ["id"], options=family.options, nulls="skip")
+    assert [m.value() for m in family.read("publish")] == [b'{"id":1,"balance":5,"late":true}'] * 3
 
 
 def test_stream_is_published_as_a_stream(spark, family, tmp_path) -> None:
@@ -213,7 +220,8 @@ def test_stream_is_published_as_a_stream(spark, family, tmp_path) -> None:
     stream = stream_deltas(
         spark, family.name, "id LONG, balance LONG", options=family.options | {"startingOffsets": "earliest"}
     )
-    writer = publish_deltas(stream, family.name, key=["id"], mask="changed", options=family.options)
+    writer = publish_deltas(stream, family.name, key=["id"], mask="_sow.changed", options=family.options)
+    begun_ms = int(time.time() * 1000)
     query = writer.option("checkpointLocation", str(tmp_path / "state")).trigger(availableNow=True).start()
     try:
         query.awaitTermination()
@@ -222,7 +230,8 @@ def test_stream_is_published_as_a_stream(spark, family, tmp_path) -> None:
     published = family.read("publish")
     assert {m.key(): m.value() for m in published} == {b"1": b'{"id":1,"balance":5}', b"2": b'{"id":2,"balance":6}'}
     assert all(dict(m.headers())["client"].decode().startswith(f"spark/{query.id}/0/") for m in published)
-    assert {batch_of(m) for m in published} == {0}
+    (planned,) = {planned_ms(message) for message in published}
+    assert begun_ms <= planned <= time.time() * 1000
 
 
 def test_stream_numbers_its_batches_itself(spark, family) -> None:

@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+import datetime as dt
+import json
 import random
+import shutil
 from collections import defaultdict
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,9 +19,10 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from spark_integration.publishing.batch_sender import CLIENT, recipe, sender
-from spark_integration.publishing.sequence import BATCH_MAX
+from spark_integration.publishing.batch_sender import CLIENT, _Streams, recipe, sender
+from spark_integration.publishing.sequence import BATCH_MAX, PLANNED_FROM_MS, PLANNED_ROWS_BITS, Sender, numbered
 from spark_integration.publishing.sink_options import publish_options
+from spark_integration.pyspark_private import MicroBatch
 from tests.spark.published import NOWHERE, sent
 
 spark_test = [
@@ -26,6 +32,9 @@ spark_test = [
     # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
 ]
+
+
+_HEADERS = "CAST(array() AS array<struct<key: string, value: binary>>)"
 
 
 def _marked(test):
@@ -154,11 +163,157 @@ def test_batch_of_a_stream_has_the_same_name_whenever_it_is_done(spark, tmp_path
     again = run("a", fails_in=9)
     query_id = first[0][0]
     whole = [("orders", 0), ("orders", 1), ("trades", 0)]
-    names = [(batch, topic, f"spark/{query_id}/{call}/way") for batch in range(3) for topic, call in whole]
-    assert [(by.batch_id, topic, by.client) for _, topic, by in first] == names[:5]
-    assert [(by.batch_id, topic, by.client) for _, topic, by in again] == names[3:]
+    names = [(topic, f"spark/{query_id}/{call}/way") for topic, call in whole]
+    assert [(topic, by.client) for _, topic, by in first] == names + names[:2]
+    assert [(topic, by.client) for _, topic, by in again] == names * 2
+    assert [by for _, _, by in first[3:]] == [by for _, _, by in again[:2]], "the same numbers as before"
+    numbers = [by.batch_id for _, _, by in first[:3] + again]
+    assert numbers == sorted(numbers)
+    assert len(set(numbers)) == 3, "one for each batch"
     other = run("b", fails_in=9)
     assert {by.client for _, _, by in other}.isdisjoint(by.client for _, _, by in first)
+
+
+@_marked
+def test_a_checkpoint_that_was_set_back_publishes_its_rows_again(spark, tmp_path) -> None:
+    """After a checkpoint was restored from a copy, batches with other rows have sequences that workers accept."""
+    (tmp_path / "in").mkdir()
+    lines = spark.readStream.format("text").load(str(tmp_path / "in"))
+    numbers: list[Sender] = []
+
+    def publish(batch, batch_id: int) -> None:
+        with sender(batch.sparkSession, "orders", "way", None, None) as by:
+            numbers.append(by)
+
+    def run(file: str) -> None:
+        (tmp_path / "in" / file).write_text(f"{file}\n")
+        writer = lines.writeStream.foreachBatch(publish).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    run("0")
+    shutil.copytree(tmp_path / "checkpoint", tmp_path / "copy")
+    run("1")
+    shutil.rmtree(tmp_path / "checkpoint")
+    shutil.move(tmp_path / "copy", tmp_path / "checkpoint")
+    run("2")
+    first, second, after = numbers
+    assert first.client == second.client == after.client
+    assert first.batch_id < second.batch_id < after.batch_id
+    assert after.rows_bits == second.rows_bits == PLANNED_ROWS_BITS
+
+
+class _Plans:
+    """The times of planned batches, as Spark's log in the checkpoint has them."""
+
+    def __init__(self, times: dict[int, int]) -> None:
+        self._times = times
+
+    def get(self, number: int):
+        time_ms = self._times.get(number)
+        offsets = SimpleNamespace(batchTimestampMs=lambda: time_ms)
+        plan = SimpleNamespace(metadata=lambda: SimpleNamespace(get=lambda: offsets))
+        return SimpleNamespace(isDefined=lambda: time_ms is not None, get=lambda: plan)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_clock_that_goes_back_drops_no_rows(seed, tmp_path) -> None:
+    """Whenever the clock goes back and the query is started again, workers accept each batch, and each only once.
+
+    Spark keeps the times of a few batches only, so the step is long gone from its log when the query starts again.
+    """
+    print("seed", seed)
+    rng = random.Random(seed)
+    kept = rng.choice([2, 5, 100])
+    deduplicator, read = Deduplicator(TransactionalMarks(), b"orders.publish/"), CommandReader("delta_publish").read
+    clock_ms, times, streams, run = PLANNED_FROM_MS + 10**9, {}, _Streams(), 0
+    for number in range(150):
+        clock_ms += rng.choice([1, 1000, 60_000]) if rng.random() < 0.95 else -rng.randrange(3_600_000)
+        times = {planned: ms for planned, ms in times.items() if planned > number - kept} | {number: clock_ms}
+        for is_repeated in (False, True):
+            if is_repeated or rng.random() < 0.3:  # Another process.
+                streams, run = _Streams(), run + 1
+            batch = MicroBatch("q", number, run, str(tmp_path), _Plans(times))
+            by = streams.sender(None, "spark", batch, "orders", "way")
+            sequence = b"%d" % ((by.batch_id << by.rows_bits) + 1)
+            request = read([("client", by.client.encode()), ("sequence", sequence)])
+            assert deduplicator.is_duplicate(request) is is_repeated, (by, is_repeated)
+            if not is_repeated:
+                deduplicator.take(request)
+
+
+def test_an_epoch_costs_one_name_however_long_the_clock_is_behind(tmp_path) -> None:
+    """All batches after the step have the same client name, which begins with the time of the first of them."""
+    times = {number: PLANNED_FROM_MS + (10_000 if number == 0 else number) for number in range(50)}
+
+    def clients(run: int, *numbers: int) -> list[str]:
+        streams, plans = _Streams(), _Plans(times)
+        batches = [MicroBatch("q", number, run, str(tmp_path), plans) for number in numbers]
+        return [streams.sender(None, "spark", batch, "orders", "way").client for batch in batches]
+
+    assert clients(1, *range(50)) == ["spark/q/0/way"] + [f"spark/q/0/way/{PLANNED_FROM_MS + 1}"] * 49
+    assert clients(2, 49) == [f"spark/q/0/way/{PLANNED_FROM_MS + 1}"]
+
+
+@_marked
+def test_a_query_that_goes_on_by_a_clock_that_is_behind_has_names_of_its_own(spark, tmp_path) -> None:
+    """A checkpoint with a batch of an hour ahead goes on under another name, also where Spark's log has lost it."""
+    (tmp_path / "in").mkdir()
+    lines = spark.readStream.format("text").load(str(tmp_path / "in"))
+    senders: list[Sender] = []
+
+    def publish(batch, batch_id: int) -> None:
+        with sender(batch.sparkSession, "orders", "way", None, None) as by:
+            senders.append(by)
+
+    def run(file: int) -> None:
+        (tmp_path / "in" / f"{file}").write_text(f"{file}\n")
+        writer = lines.writeStream.foreachBatch(publish).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    spark.conf.set("spark.sql.streaming.minBatchesToRetain", "1")
+    try:
+        run(0)
+        _move_clock(tmp_path / "checkpoint" / "offsets" / "0", 3_600_000)
+        for file in range(1, 5):
+            run(file)
+    finally:
+        spark.conf.unset("spark.sql.streaming.minBatchesToRetain")
+    assert not (tmp_path / "checkpoint" / "offsets" / "0").exists(), "Spark's log has lost the step"
+    before, *after = senders
+    assert {by.client for by in after} == {f"{before.client}/{after[0].batch_id + PLANNED_FROM_MS}"}
+    assert [by.batch_id for by in after] == sorted({by.batch_id for by in after})
+
+
+def _move_clock(plan: Path, later_ms: int) -> None:
+    """Change the time at which Spark planned a batch."""
+    version, metadata, *offsets = plan.read_text().split("\n")
+    planned = json.loads(metadata)
+    planned["batchTimestampMs"] += later_ms
+    plan.write_text("\n".join([version, json.dumps(planned), *offsets]))
+    plan.with_name(f".{plan.name}.crc").unlink()
+
+
+@_marked
+def test_rows_beyond_the_numbers_of_a_client_have_another_one(spark) -> None:
+    """A writer with more rows than a sequence can number has further client names, each with growing sequences."""
+    rows = spark.range(10).select(
+        F.lit("k").cast("binary").alias("key"), F.col("id").cast("string").cast("binary").alias("value"),
+        F.expr(_HEADERS).alias("headers"), F.col("id").alias("place"),
+    )  # fmt: skip
+    records = numbered(rows, Sender("c", 5, rows_bits=2), writers=1).select("value", "headers").collect()
+    found = [(row.value, *(header.value.decode() for header in row.headers)) for row in records]
+    names = ["c/0"] * 3 + ["c/0.1"] * 4 + ["c/0.2"] * 3
+    assert [client for _, client, _ in found] == names
+    assert [int(sequence) - 20 for *_, sequence in found] == [1, 2, 3, 0, 1, 2, 3, 0, 1, 2]
+    assert [int(value) for value, *_ in found] == list(range(10))
+
+
+def test_the_time_of_planning_fits_a_sequence() -> None:
+    """Times of planning until 2159 are accepted by workers as sequences, with every number of a row."""
+    last_ms = PLANNED_FROM_MS + 2**42 - 1
+    by = Sender.planned("c", last_ms)
+    assert (by.batch_id << by.rows_bits) + 2**by.rows_bits - 1 == SEQUENCE_MAX
+    assert dt.datetime.fromtimestamp(last_ms / 1000, dt.UTC).year == 2159
 
 
 @_marked
@@ -170,7 +325,7 @@ def test_calls_outside_of_a_stream_never_share_a_number(spark) -> None:
         with sender(spark, "orders", "way", None, None) as after:
             assert after == beside._replace(batch_id=beside.batch_id + 1)
     with sender(spark, "orders", "way", "mine", 5) as given:
-        assert given == ("mine/way", 5)
+        assert given == Sender("mine/way", 5)
     assert first.client.startswith(f"{CLIENT}/")
 
 

@@ -10,7 +10,7 @@ from processor.errors import BrokerUnavailable, ConfigurationError, FilterError
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
 from spark_integration import read_sow
-from spark_integration.options import with_servers
+from spark_integration.options import with_connection
 from spark_integration.reading.schemas import infer
 from spark_integration.reading.schemas.schema import schema_file
 from tests.spark.history import History
@@ -50,24 +50,31 @@ def test_an_expired_record_is_left_out_and_others_have_their_end(spark, history)
     history.write("sow", ("back", "{}"), headers={"expires_at": ms(NOW - HOUR)})
     history.write("sow", ("back", "{}"))
     table = read_sow(spark, history.name, options=history.options)
-    rows = {row["sow_key"]: row for row in table.collect()}
+    rows = {row["_sow"]["sow_key"]: row["_sow"] for row in table.collect()}
     assert {key: row["expires_at"] and row["expires_at"].astimezone(dt.UTC) for key, row in rows.items()} == {
         "on": NOW + HOUR, "odd": None, "back": None
     }  # fmt: skip
     assert (rows["on"]["source"], rows["back"]["source"]) == (headers["source"], None)
     assert {header["key"]: bytes(header["value"]) for header in rows["on"]["headers"]}["trace"] == b"\0\xff"
     assert rows["back"]["headers"] is None
-    assert table.dtypes == [
-        ("value", "string"),
-        ("sow_key", "string"),
-        ("version", "bigint"),
-        ("timestamp", "timestamp"),
-        ("expires_at", "timestamp"),
-        ("source", "string"),
-        ("headers", "array<struct<key:string,value:binary>>"),
-        ("partition", "int"),
-        ("offset", "bigint"),
-    ]
+    flat = read_sow(spark, history.name, options=history.options, metadata="flat")
+    assert flat.collect() == table.select("value", "_sow.*").collect()
+    assert table.columns == ["value", "_sow"]
+    assert (
+        flat.dtypes
+        == table.select("value", "_sow.*").dtypes
+        == [
+            ("value", "string"),
+            ("sow_key", "string"),
+            ("version", "bigint"),
+            ("timestamp", "timestamp"),
+            ("expires_at", "timestamp"),
+            ("source", "string"),
+            ("headers", "array<struct<key:string,value:binary>>"),
+            ("partition", "int"),
+            ("offset", "bigint"),
+        ]
+    )
 
 
 def test_a_filter_is_of_the_last_state_of_each_key(spark, history) -> None:
@@ -79,7 +86,7 @@ def test_a_filter_is_of_the_last_state_of_each_key(spark, history) -> None:
 
     def matching(text, schema):
         table = read_sow(spark, history.name, schema, options=history.options, filter=text)
-        return sorted(row["sow_key"] for row in table.select("sow_key").collect())
+        return sorted(row["sow_key"] for row in table.select("_sow.sow_key").collect())
 
     assert matching("/qty > 20", None) == ["2"]
     assert matching("/qty < 20", "id LONG") == ["1"]
@@ -101,7 +108,7 @@ def test_columns_are_inferred_from_the_last_records(spark, history, monkeypatch)
 
     def inferred(at):
         table = read_sow(spark, history.name, "infer", options=history.options, at=at)
-        return table.drop("sow_key", "version", "timestamp", "expires_at", "source", "headers", "partition", "offset")
+        return table.drop("_sow")
 
     late = inferred(NOW - HOUR)
     assert late.schema.simpleString() == "struct<a:struct<y:double,z:array<boolean>>,b:string>"
@@ -136,9 +143,11 @@ def test_settings_name_the_servers_where_options_do_not(spark, history) -> None:
     assert (row["id"], row["customer"], row["inventory"]) == (1, "Ann", None)
 
     secured = history.client | {"security.protocol": "ssl"}
-    with pytest.raises(ConfigurationError, match=r"'security\.protocol' to librdkafka.*kafka\.security\.protocol"):
-        with_servers(None, secured)
-    assert with_servers(history.options, secured) == history.options
+    assert with_connection(None, secured) == {**history.options, "kafka.security.protocol": "SSL"}
+    assert with_connection({**history.options, "kafka.security.protocol": "PLAINTEXT"}, secured) == {
+        **history.options,
+        "kafka.security.protocol": "PLAINTEXT",
+    }
 
 
 def test_a_kafka_that_does_not_answer_is_an_error(spark) -> None:

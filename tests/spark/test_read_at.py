@@ -38,7 +38,7 @@ def history(bootstrap: str, unique: str) -> History:
 
 def table(spark, history, **arguments):
     """The values of the table by key."""
-    rows = read_sow(spark, history.name, options=history.options, **arguments).select("sow_key", "value").collect()
+    rows = read_sow(spark, history.name, options=history.options, **arguments).select("_sow.sow_key", "value").collect()
     return {row["sow_key"]: row["value"] for row in rows}
 
 

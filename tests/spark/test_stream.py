@@ -55,7 +55,12 @@ def test_timestamps_serve_as_a_watermark(spark, history, tmp_path) -> None:
         history.write("delta", ("1", encode({"id": minute})), at=NOON + minute * MINUTE)
     options = history.options | {"startingOffsets": "earliest"}
     stream = stream_deltas(spark, history.name, options=options, config=config)
-    counted = stream.withWatermark("timestamp", "1 minute").groupBy(F.window("timestamp", "2 minutes")).count()
+    counted = (
+        stream.select("_sow.timestamp")
+        .withWatermark("timestamp", "1 minute")
+        .groupBy(F.window("timestamp", "2 minutes"))
+        .count()
+    )
     rows = drain(counted, f"{history.name}_windows")
     assert [(row["window"]["start"].astimezone(dt.UTC), row["count"]) for row in rows] == [(NOON, 3)]
 
@@ -71,13 +76,14 @@ def test_rows_of_streams_have_the_metadata_of_tables(spark, history) -> None:
     options = history.options | {"startingOffsets": "earliest"}
     stream = stream_deltas(spark, history.name, "infer", options=options)
     assert stream.isStreaming
-    (row,) = drain(stream, f"{history.name}_infer")
+    (row,) = drain(stream.select("*", "_sow.*").drop("_sow"), f"{history.name}_infer")
     assert (row["id"], row["note"], row["qty"], row["changed"]) == (1, None, 6, ["/id", "/qty"])
     assert (row["expires_at"].astimezone(dt.UTC), row["source"]) == (NOON, said["source"])
     assert {header["key"]: bytes(header["value"]).decode() for header in row["headers"]} == said
     names = ["sow_key", "kind", "version", "timestamp", "expires_at", "source", "headers", "partition", "offset"]
-    assert stream.columns == ["id", "note", "qty", *names, "changed", "removed", "empty"]
-    assert stream_sow(spark, history.name, options=options).columns == ["value", *names]
+    assert stream.columns == ["id", "note", "qty", "_sow"]
+    assert stream.schema["_sow"].dataType.names == [*names, "changed", "removed", "empty"]
+    assert stream_sow(spark, history.name, options=options, metadata="flat").columns == ["value", *names]
 
 
 @pytest.mark.long
@@ -97,12 +103,12 @@ def test_avro_from_workers_is_read(spark, bootstrap, tmp_path, unique) -> None:
         world.start()
         world.settle()
         options = {"kafka.bootstrap.servers": bootstrap}
-        table = read_sow(spark, unique, options=options, config=topic).select("id", "qty", "note", "version")
+        table = read_sow(spark, unique, options=options, config=topic).select("id", "qty", "note", "_sow.version")
         assert sorted(tuple(row) for row in table.collect()) == [
             (i, None if i < 10 else i, "-" if i == 11 else "n", 2 if i < 10 or i == 11 else 1) for i in range(19)
         ]
         stream = stream_deltas(spark, unique, options=options | {"startingOffsets": "earliest"}, config=topic)
-        told = drain(stream.where("version = 2"), f"{unique}_deltas")
+        told = drain(stream.select("id", "qty", "_sow.*").where("version = 2"), f"{unique}_deltas")
         changes = {row["id"]: (row["qty"], row["changed"], row["removed"], row["kind"]) for row in told}
         assert changes == {i: (None, ["/id", "/qty"], [], "update") for i in range(10)} | {
             11: (None, ["/id", "/note"], [], "update"),

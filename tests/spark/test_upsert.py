@@ -13,10 +13,11 @@ from processor.errors import ConfigurationError, Stop
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import LongType, StringType, StructField
 
 from spark_integration import read_sow, stream_sow
-from spark_integration.tables.merge_into import create_sql, merge_sql
+from spark_integration.tables.merge_into import MergedPaths, create_sql, merge_sql
 from spark_integration.tables.snapshots import Snapshots
 from spark_integration.tables.upsert import read_snapshot, upsert_to
 from tests.spark.upserting_job import COLUMNS, batches
@@ -52,6 +53,12 @@ def table(spark, path):
     return {row["sow_key"]: (row["qty"], row["version"]) for row in read_snapshot(spark, path).collect()}
 
 
+def in_struct(spark, rows):
+    """Rows as from `stream_sow`: the metadata is in `_sow`."""
+    meta = [F.col(name) for name in ("sow_key", "kind", "version", "partition", "offset")]
+    return spark.createDataFrame(rows, COLUMNS).select("id", "qty", F.struct(*meta).alias("_sow"))
+
+
 @with_spark
 def test_a_batch_inserts_replaces_and_removes(spark, tmp_path) -> None:
     """The last row of each key by offset counts, as versions start again after a delete."""
@@ -65,6 +72,25 @@ def test_a_batch_inserts_replaces_and_removes(spark, tmp_path) -> None:
     upsert(spark.createDataFrame(batch, COLUMNS), 1)
     assert table(spark, path) == {"3": (2, 1), "4": (4, 1)}
     assert "kind" not in read_snapshot(spark, path).columns
+
+
+@with_spark
+def test_rows_with_the_metadata_in_a_struct(spark, tmp_path) -> None:
+    """With `_sow`, a field of the record may be called `kind`; another key, and the other layout, are checked."""
+    path = str(tmp_path / "t")
+    nested = in_struct(spark, [put("1", 5, 1, 0), put("2", 6, 1, 1), put("1", 7, 2, 2)]).withColumn("kind", F.lit("k"))
+    upsert = upsert_to(path)
+    upsert(nested, 0)
+    upsert(in_struct(spark, [gone("2", 2, 3), put("3", 1, 1, 4)]).withColumn("kind", F.lit("k")), 1)
+    found = read_snapshot(spark, path)
+    assert sorted((row["qty"], row["kind"], row["_sow"]["sow_key"]) for row in found.collect()) == [
+        (1, "k", "3"), (7, "k", "1")
+    ]  # fmt: skip
+    assert found.schema["_sow"].dataType.names == ["sow_key", "version", "partition", "offset"]
+    with pytest.raises(ConfigurationError, match="written from a stream with metadata='struct'"):
+        upsert(spark.createDataFrame([put("4", 5, 1, 9)], COLUMNS), 2)
+    with pytest.raises(ConfigurationError, match=r"null in its key \['id'\]: kind delete, partition 0, offset 5"):
+        upsert_to(path, key=["id"])(in_struct(spark, [gone("1", 3, 5)]), 2)
 
 
 @with_spark
@@ -123,7 +149,7 @@ def test_a_topic_is_kept_as_a_table(spark, family, tmp_path) -> None:
         write("2", None, version="2", kind="expire")
         write("9", '{"id":9,"qty":3}', version="1", kind="insert")
     drain()
-    wanted = ["sow_key", "id", "qty", "version", "partition", "offset"]
+    wanted = ["_sow.sow_key", "id", "qty", "_sow.version", "_sow.partition", "_sow.offset"]
     found = read_snapshot(spark, path).select(*wanted).orderBy("sow_key").collect()
     assert found == read_sow(spark, family.name, schema, family.options).select(*wanted).orderBy("sow_key").collect()
     assert [row["sow_key"] for row in found] == ["0", "1", "3", "4", "5", "6", "7", "8", "9"]
@@ -186,7 +212,7 @@ def test_a_second_writer_is_stopped(spark, tmp_path) -> None:
             COLUMNS,
             [gone("1", 1, 7)],
             {"key": ["id"]},
-            r"null in its key .*delete, .*offset 7; .*\['sow_key'\]",
+            r"null in its key .*delete, .*offset 7; .*\['_sow\.sow_key'\]",
         ),
         (COLUMNS, [put("1", 5, 1, 0)], {"format": "delta"}, "start it with spark.jars.packages=io.delta:delta-spark"),
         (COLUMNS, [put("1", 5, 1, 0)], {"format": "iceberg"}, "packages=org.apache.iceberg:iceberg-spark-runtime"),
@@ -217,18 +243,21 @@ def test_wrong_arguments_are_refused(arguments, said) -> None:
         upsert_to("/t", **arguments)
 
 
+PATHS = MergedPaths([("_sow", "sow_key")], ("_sow", "partition"), ("_sow", "offset"))
+
+
 def test_the_merge_statement() -> None:
     """The MERGE statement removes, replaces and inserts by key, only for later offsets."""
-    said = merge_sql("lake.db.orders", "iceberg", ["sow_key"], ["a`b", "sow_key", "partition", "offset"], "batch")
-    newer = "(s.`partition` <> t.`partition` OR s.`offset` > t.`offset`)"
-    gone = "s.`kind` IN ('delete', 'expire')"
-    changes = "t.`a``b` = s.`a``b`, t.`sow_key` = s.`sow_key`, t.`partition` = s.`partition`, t.`offset` = s.`offset`"
-    values = "(s.`a``b`, s.`sow_key`, s.`partition`, s.`offset`)"
+    said = merge_sql("lake.db.orders", "iceberg", PATHS, ["a`b", "_sow"], "batch")
+    newer = "(s.`_sow`.`partition` <> t.`_sow`.`partition` OR s.`_sow`.`offset` > t.`_sow`.`offset`)"
+    gone = "s.`__kind` IN ('delete', 'expire')"
+    changes = "t.`a``b` = s.`a``b`, t.`_sow` = s.`_sow`"
+    values = "(s.`a``b`, s.`_sow`)"
     assert said.split("\n") == [
-        "MERGE INTO lake.db.orders AS t USING `batch` AS s ON t.`sow_key` <=> s.`sow_key`",
+        "MERGE INTO lake.db.orders AS t USING `batch` AS s ON t.`_sow`.`sow_key` <=> s.`_sow`.`sow_key`",
         f"WHEN MATCHED AND {gone} AND {newer} THEN DELETE",
         f"WHEN MATCHED AND NOT ({gone}) AND {newer} THEN UPDATE SET {changes}",
-        f"WHEN NOT MATCHED AND NOT ({gone}) THEN INSERT (`a``b`, `sow_key`, `partition`, `offset`) VALUES {values}",
+        f"WHEN NOT MATCHED AND NOT ({gone}) THEN INSERT (`a``b`, `_sow`) VALUES {values}",
     ]
 
 
@@ -243,7 +272,7 @@ def test_the_create_statement() -> None:
 @with_spark
 def test_sparks_parser_takes_the_sql(spark) -> None:
     """Spark's parser accepts the SQL: without a package, the only error is the missing table."""
-    said = merge_sql("nowhere.orders", "iceberg", ["sow_key"], ["qty", "sow_key", "partition", "offset"], "batch")
+    said = merge_sql("nowhere.orders", "iceberg", PATHS, ["qty", "_sow"], "batch")
     plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(said)
     assert "MergeIntoTable" in plan.toString()
 
@@ -264,4 +293,4 @@ def test_a_table_that_knows_merge_ends_with_the_last_state(table_format, tmp_pat
     assert run.returncode == 0, run.stderr[-3000:]
     found, columns = map(json.loads, run.stdout.splitlines()[-2:])
     assert found == state
-    assert columns == ["id", "qty", "sow_key", "version", "partition", "offset"]
+    assert columns == ["id", "qty", "_sow"]

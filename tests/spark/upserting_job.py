@@ -6,6 +6,8 @@ import json
 import random
 import sys
 
+from pyspark.sql import functions as F  # noqa: N812
+
 from spark_integration import spark_session
 from spark_integration.tables.upsert import upsert_to
 
@@ -70,12 +72,14 @@ def main(table_format: str, directory: str, seed: str) -> None:
     table = f"{directory}/orders" if table_format == "delta" else "lake.db.orders"
     upsert = upsert_to(table, format=table_format)  # type: ignore[arg-type]
     for number, batch in enumerate(batches(int(seed))):
-        rows = spark.createDataFrame(batch, COLUMNS)
+        metadata = F.struct("sow_key", "kind", "version", "partition", "offset").alias("_sow")
+        rows = spark.createDataFrame(batch, COLUMNS).select("id", "qty", metadata)
         upsert(rows, number)
         if number % 3 == 0:
             upsert(rows, number)
     found = spark.read.format("delta").load(table) if table_format == "delta" else spark.table(table)
-    print(json.dumps({row["sow_key"]: [row["id"], row["qty"], row["version"]] for row in found.collect()}))
+    rows = found.select("id", "qty", "_sow.*").collect()
+    print(json.dumps({row["sow_key"]: [row["id"], row["qty"], row["version"]] for row in rows}))
     print(json.dumps(found.columns))
     spark.stop()
 

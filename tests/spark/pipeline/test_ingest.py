@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
+
+from processor.errors import Stop
+from spark_integration.pipeline.micro_batches import MicroBatches
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.broker,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+
+
+def _ingest(pipeline, **more):
+    source = {"format": "json", "path": "./incoming"}
+    job = {"job": "ingest", "from": source, "topic": pipeline.world.name, "quarantine": "./quarantine", "writers": 2}
+    return pipeline.write(feed=job | more)
+
+
+@pytest.mark.long
+def test_each_line_of_a_file_is_published_once_and_others_are_set_aside(pipeline) -> None:
+    """Each line becomes one delta, in the order of its key; one that does not fit is in the quarantine with its place.
+
+    A second run publishes only the files that appeared since.
+    """
+    _ingest(pipeline, key=["id"])
+    pipeline.drop("a.json", {"id": 1, "qty": 1.50}, "", "{broken", {"qty": 3}, {"id": 1, "qty": 4}, [5])
+    monitor = pipeline.run()
+    pipeline.drop("b.json", {"id": 1, "qty": 6})
+    pipeline.run()
+    records = pipeline.world.read("publish")
+    assert [record.key for record in records] == [b"1"] * 3
+    assert [json.loads(record.value)["qty"] for record in records] == [1.5, 4, 6]
+    assert {record.headers["command"] for record in records} == {"delta_publish"}
+    assert [(row["reason"], row["line"]) for row in pipeline.rejected()] == [
+        ("undecodable", 3),
+        ("missing_key", 4),
+        ("not_an_object", 6),
+    ]
+    assert all(row["file"].endswith("incoming/a.json") for row in pipeline.rejected())
+    assert pipeline.rejected()[0]["row"] == "{broken"
+    assert monitor.views()["feed"].counts["published"] == 2
+    assert monitor.views()["feed"].quarantined == 3
+
+
+def test_each_job_runs_in_a_pool_of_its_own(pipeline, monkeypatch) -> None:
+    """The tasks of a job share the cores fairly with those of others, as its queries run in a pool of its name."""
+    from pyspark import SparkContext
+
+    pools, record = {}, MicroBatches._record
+
+    def recorded(batches, *arguments) -> None:
+        pools[batches._name] = SparkContext._active_spark_context.getLocalProperty("spark.scheduler.pool")
+        record(batches, *arguments)
+
+    monkeypatch.setattr(MicroBatches, "_record", recorded)
+    job = {"job": "ingest", "from": {"path": "incoming"}, "topic": pipeline.world.name}
+    pipeline.write(first=job, second=job)
+    pipeline.drop("a.json", {"id": 1})
+    pipeline.run()
+    assert pools == {"first": "first", "second": "second"}
+    context = SparkContext._active_spark_context
+    assert context.getLocalProperty("spark.scheduler.pool") is None
+    assert context.getConf().get("spark.scheduler.mode") == "FAIR"
+
+
+def test_a_batch_that_is_repeated_sends_the_same_identities(pipeline) -> None:
+    """A batch that was cut off after its records were sent is sent again under the same clients and sequences."""
+    _ingest(pipeline)
+    pipeline.drop("a.json", *({"id": n % 3, "n": n} for n in range(20)))
+    pipeline.run()
+    first = {(record.headers["client"], record.headers["sequence"]): record.value
+             for record in pipeline.world.read("publish")}  # fmt: skip
+    for name in ("0", ".0.crc"):
+        (pipeline.home / "checkpoints/feed/commits" / name).unlink()
+    pipeline.run()
+    records = pipeline.world.read("publish")
+    assert len(records) == 40
+    assert {(record.headers["client"], record.headers["sequence"]): record.value for record in records} == first
+
+
+def test_without_a_quarantine_a_row_that_does_not_fit_stops_the_job(pipeline) -> None:
+    """The error has the file, the line and the reason, and nothing of the batch is published."""
+    pipeline.write(feed={"job": "ingest", "from": {"path": "incoming"}, "topic": pipeline.world.name})
+    pipeline.drop("a.json", {"id": 1}, {"no": "key"})
+    with pytest.raises(Stop, match=r"feed: rows that do not fit.*incoming/a.json, line 2: missing_key"):
+        pipeline.run()
+    assert pipeline.world.read("publish") == []

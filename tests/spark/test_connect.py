@@ -1,0 +1,138 @@
+"""The functions on Spark Connect: a server and its client, both started by one process apart from the tests'."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from processor.config import Config
+from processor.hosting.configured_pipelines import specs
+from processor.kafka.admin.admin import Admin
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
+
+import spark_integration
+from tests.spark.connect_job import Job
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(1800)]
+
+ROOT = Path(spark_integration.__file__).parents[1]
+EXPECTED: dict[str, Any] = {
+    "publish_deltas": None,
+    "load_merged": 2,
+    "hand_over": None,
+    "read_sow": [[1, 5], [2, 6]],
+    "read_sow_filtered": [[2, 6]],
+    "read_sow_as_of": [[1, 5], [2, 6]],
+    "read_sow_inferred": "struct<id:bigint,qty:bigint>",
+    "read_deltas": [[1, 5], [2, 6]],
+    "read_changes": [[1, 5], [2, 6]],
+    "stream_sow": 2,
+    "stream_deltas": 2,
+    "stream_changes": 2,
+    "publish_stream": None,
+    "publish_in_foreach_batch": None,
+    "sow_format": [[1, 5], [2, 6]],
+    "backfill": {"same": 2},
+    "reconcile": True,
+    "publish_records": None,
+    "delete_records": None,
+    "lag_listener": True,
+    "schemas": ["id", "customer"],
+}
+"""The result of each step that is compared as it is."""
+_NO_JVM = "this session has no JVM in this process, as those of Spark Connect have none; use a classic session"
+_NO_STATE = "has no transformWithStateInPandas on Spark Connect; use a classic session"
+REFUSED = {
+    "publish_stream_unnamed": "a stream that is published needs a name of its own for each checkpoint: client=",
+    "publish_in_foreach_batch_unnamed": "foreachBatch does not know its query: give client=",
+    "publish_stream_behind": "the clock of Spark's driver is behind",
+    "stream_changes_before": _NO_STATE,
+    "merge_stream": _NO_STATE,
+    "upsert_to": _NO_JVM,
+    "read_snapshot": _NO_JVM,
+    "read_versions": _NO_JVM,
+    "takeover": _NO_JVM,
+    "run_merge": _NO_JVM,
+    "handback": _NO_JVM,
+}
+"""The steps that are errors, each with a part of the message."""
+
+
+@pytest.fixture(scope="module")
+def done(bootstrap: str, tmp_path_factory) -> tuple[str, dict[str, Any]]:
+    """The family's name, and the result or error of each step."""
+    pytest.importorskip("grpc", reason="gRPC is not installed: pip install 'sowstream[spark-connect]'")
+    directory = tmp_path_factory.mktemp("connect")
+    name = f"connect{directory.stat().st_ino}"
+    section = {"partitions": 2, "key": ["/id"]}
+    tree = {"kafka": {"bootstrap.servers": bootstrap}, "topics": {name: section, f"{name}_copy": section}}
+    file = directory / "sowstream.yaml"
+    file.write_text(yaml.safe_dump(tree))
+    Admin(tree["kafka"]).create(specs(Config(**tree)), replication=1)
+    results = directory / "results.json"
+    command = [
+        sys.executable,
+        "-m",
+        "tests.spark.connect_job",
+        name,
+        str(file),
+        bootstrap,
+        str(directory),
+        str(results),
+    ]
+    with (directory / "log").open("wb") as log:
+        subprocess.run(command, cwd=ROOT, stdout=log, stderr=log, stdin=subprocess.DEVNULL, timeout=1500, check=False)
+    assert results.exists(), (directory / "log").read_text(errors="replace")[-6000:]
+    return name, json.loads(results.read_text())
+
+
+def test_each_function_gives_its_result(done: tuple[str, dict[str, Any]]) -> None:
+    """Every function that needs no JVM gives on Spark Connect the result that it gives in a classic session."""
+    _, results = done
+    assert {step: results.get(step, "not run") for step in EXPECTED} == EXPECTED
+    assert results["session"].startswith("pyspark.sql.connect.")
+    assert (results["merge_batch"]["merged"], results["history_of"]["merged"]) == (2, 2)
+
+
+def test_the_rest_is_refused_by_name(done: tuple[str, dict[str, Any]]) -> None:
+    """Functions that need the JVM, and streams without a name, are errors with a remedy."""
+    _, results = done
+    assert {step: text in str(results.get(step)) for step, text in REFUSED.items()} == dict.fromkeys(REFUSED, True), (
+        results
+    )
+
+
+def test_every_function_has_a_step() -> None:
+    """No public function is left out, and the page lists the ones that do not run."""
+    covered = {*EXPECTED, *REFUSED, "merge_batch", "history_of", "session"}
+    assert covered == set(Job.STEPS)
+    elsewhere = {"LagListener": "lag_listener", "MergeListener": "merge_stream", "spark_session": "session",
+                 "register_source": "sow_format", "schema_file": "schemas"}  # fmt: skip
+    # A registry is asked by HTTP, without Spark.
+    functions = {elsewhere.get(name, name) for name in spark_integration.__all__} - {"registry_schema"}
+    assert functions <= covered
+
+
+def test_a_published_stream_is_named_by_its_time(done: tuple[str, dict[str, Any]], bootstrap: str) -> None:
+    """A stream that is published is numbered by the times of planning, a batch by the number that it was given."""
+    from tests.spark.conftest import Family
+    from tests.spark.published import planned_ms
+
+    name, _ = done
+    family = Family(f"{name}_copy", bootstrap)
+    headers: Callable[[Any], dict[str, str]] = lambda message: {n: t.decode() for n, t in message.headers()}  # noqa: E731
+    records = [(headers(message)["client"].split("/")[0], message) for message in family.read("publish", 2)]
+    # One of `behind` was there before, with a number of later; the batch was refused, and so added none.
+    assert sorted(client for client, _ in records) == ["behind"] + ["copier"] * 2 + ["own"] * 2
+    assert all(planned_ms(message) > 1_700_000_000_000 for client, message in records if client == "copier")
+    assert all(int(headers(message)["sequence"]) < 2**32 for client, message in records if client == "own")

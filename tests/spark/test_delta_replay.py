@@ -1,0 +1,103 @@
+"""The replay of deltas, without Spark and Kafka: equal to a worker's records, and unequal after each kind of damage."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from processor.builtin.delta_merge.delta_merge import DeltaMerge
+from processor.record import Record
+from processor.testing import ProcessorTestDriver
+from tests.spark.merge_histories import random_history
+
+pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'sowstream[spark]'")
+
+from spark_integration.reconciling.delta_replay import DIFFERENT, KeyReplay
+from spark_integration.settings import topic_settings
+
+SETTINGS = topic_settings("orders", {"key": ["/id"]})
+CODEC = SETTINGS.codec()
+
+
+def written(seed: int, count: int = 200):
+    """The last SOW record and the deltas of each key, from one worker, with their offsets."""
+    driver = ProcessorTestDriver(DeltaMerge, SETTINGS.topic, name="orders", topic=SETTINGS.topic, partition=0, now_ms=1)
+    for record in random_history(random.Random(seed), count):
+        driver.now_ms = record.timestamp_ms
+        driver.pipe_input(record.key, record.value, record.headers)
+    driver.commit()
+    records, deltas = {}, {}
+    for record in driver.read_output("sow"):
+        records[record.key] = Record(record.key, record.value, record.headers, 0, 0)
+    for offset, delta in enumerate(driver.read_output("delta")):
+        deltas.setdefault(delta.key, []).append(Record(delta.key, delta.value, delta.headers, offset, 0))
+    return records, deltas
+
+
+def verdicts(record, deltas, *, is_complete=True, certain=1_000_000) -> list[str]:
+    """The kinds of the rows for one key."""
+    replay = KeyReplay(CODEC, 0, b"k", is_complete=is_complete)
+    if record is not None:
+        replay.expect(record)
+    for delta in deltas:
+        replay.apply(delta, is_certain=delta.offset < certain)
+    return [row[0] for row in replay.rows()]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_deltas_of_a_worker_give_its_records(seed: int) -> None:
+    """For random histories, the replay of each key is its SOW record, also where the last deltas may be newer."""
+    records, deltas = written(seed)
+    for key, record in records.items():
+        wanted = [] if record.value is None else ["same"]
+        assert verdicts(record, deltas[key]) == wanted
+        assert verdicts(record, deltas[key], certain=deltas[key][len(deltas[key]) // 2].offset) == wanted
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_each_kind_of_damage_is_found(seed: int) -> None:
+    """A lost delta, another value, an old record, a record that is gone and one too many are each a difference."""
+    records, deltas = written(seed)
+    seen: Counter[str] = Counter()
+    for key, record in records.items():
+        of_key, is_live = deltas[key], record.value is not None
+        lives = [place for place, delta in enumerate(of_key) if ("kind", b"insert") in delta.headers]
+        if is_live and len(of_key) - lives[-1] > 2:
+            lost = [*of_key[: lives[-1] + 1], *of_key[lives[-1] + 2 :]]
+            assert "gap" in verdicts(record, lost)
+            seen["gap"] += 1
+        if is_live:
+            changed = record._replace(value=b'{"id":0,"other":1}')
+            assert verdicts(changed, of_key) == ["value"]
+            assert verdicts(record._replace(headers=[("version", b"999")]), of_key) == ["version"]
+            assert verdicts(None, of_key) == ["missing"]
+            assert verdicts(record, []) == ["surplus"]
+            assert verdicts(record, [], is_complete=False) == ["unseen"]
+            seen["value"] += 1
+    assert seen["gap"]
+    assert seen["value"]
+
+
+def test_repeats_of_a_micro_batch_change_nothing() -> None:
+    """Deltas that Spark has written twice, from anywhere in a life or over its beginning, are no difference."""
+    for seed in range(8):
+        records, deltas = written(seed)
+        for key, record in records.items():
+            of_key = deltas[key]
+            for begin in range(len(of_key)):
+                repeated = [*of_key, *of_key[begin:]]
+                assert not set(verdicts(record, repeated)) & set(DIFFERENT), (seed, key, begin)
+
+
+def test_a_key_whose_first_deltas_are_gone_is_compared_by_version() -> None:
+    """Without its first deltas a key is partial where the version fits, and a difference where it does not."""
+    records, deltas = written(3)
+    key = next(key for key, record in records.items() if record.value is not None and len(deltas[key]) > 3)
+    lives = [place for place, delta in enumerate(deltas[key]) if ("kind", b"insert") in delta.headers]
+    rest = deltas[key][lives[-1] + 1 :]
+    assert rest
+    assert verdicts(records[key], rest, is_complete=False) == ["partial"]
+    older = records[key]._replace(headers=[("version", b"1")])
+    assert verdicts(older, rest, is_complete=False) == ["version"]
