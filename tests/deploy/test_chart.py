@@ -39,6 +39,10 @@ def full() -> list[dict[str, Any]]:
     return render("-f", str(FULL))
 
 
+KINDS = (("StatefulSet", "worker"), ("Deployment", "conflate"), ("Deployment", "view"))
+"""The owners of our pods, by kind and the end of their names."""
+
+
 def one(manifests: list[dict[str, Any]], kind: str, suffix: str = "") -> dict[str, Any]:
     """Return the one manifest of a kind whose name has this suffix."""
     (manifest,) = [m for m in manifests if m["kind"] == kind and m["metadata"]["name"].endswith(suffix)]
@@ -90,7 +94,7 @@ def test_value_schema_knows_exactly_the_values() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     assert set(schema["properties"]) - {"global"} == set(values)
-    for name in ("worker", "conflate"):
+    for name in ("worker", "conflate", "view"):
         assert set(schema["definitions"]["component"]["properties"]) == set(values[name])
 
 
@@ -117,8 +121,8 @@ def test_settings_in_the_config_map_are_the_programs(full, tmp_path) -> None:
 def test_state_and_metrics_agree_with_the_pods(full, tmp_path) -> None:
     """The settings' state directory is a mounted volume, and their metrics port is the one of the probes."""
     config = settings(one(full, "ConfigMap", "sowstream"), tmp_path)
-    for kind in ("StatefulSet", "Deployment"):
-        (container,) = one(full, kind)["spec"]["template"]["spec"]["containers"]
+    for kind, suffix in KINDS:
+        (container,) = one(full, kind, suffix)["spec"]["template"]["spec"]["containers"]
         assert str(config.state_dir) in {mount["mountPath"] for mount in container["volumeMounts"]}
         assert [port["containerPort"] for port in container["ports"]] == [config.runtime.metrics_port]
         for probe in ("startupProbe", "livenessProbe"):
@@ -128,7 +132,7 @@ def test_state_and_metrics_agree_with_the_pods(full, tmp_path) -> None:
 @needs_helm
 def test_pods_have_least_privilege(full) -> None:
     """Every pod runs without root, writable image, capabilities, token and variables of other services."""
-    assert len(pods(full)) == 4
+    assert len(pods(full)) == 6
     for pod in pods(full):
         assert pod["automountServiceAccountToken"] is False
         assert pod["enableServiceLinks"] is False
@@ -150,8 +154,8 @@ def test_pods_have_least_privilege(full) -> None:
 def test_pods_get_more_time_than_the_shutdown_takes(interval: str, grace_s: int) -> None:
     """Kubernetes waits ten seconds longer than the shutdown deadline, in any notation of it."""
     manifests = render("-f", str(FULL), "--set", f"config.runtime.shutdown_timeout_s={interval}")
-    for kind in ("StatefulSet", "Deployment"):
-        assert one(manifests, kind)["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == grace_s
+    for kind, suffix in KINDS:
+        assert one(manifests, kind, suffix)["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == grace_s
 
 
 @needs_helm
@@ -204,10 +208,10 @@ def test_topics_are_created_before_the_release() -> None:
 @needs_helm
 def test_one_pod_of_a_kind_is_drained_at_a_time(full) -> None:
     """Workers and conflation each have a disruption budget that selects their own pods."""
-    for kind, suffix in (("StatefulSet", "worker"), ("Deployment", "conflate")):
+    for kind, suffix in KINDS:
         budget = one(full, "PodDisruptionBudget", suffix)["spec"]
         assert budget["maxUnavailable"] == 1
-        labels = one(full, kind)["spec"]["template"]["metadata"]["labels"]
+        labels = one(full, kind, suffix)["spec"]["template"]["metadata"]["labels"]
         assert budget["selector"]["matchLabels"].items() <= labels.items()
 
 
@@ -215,8 +219,8 @@ def test_one_pod_of_a_kind_is_drained_at_a_time(full) -> None:
 def test_changed_settings_restart_the_pods() -> None:
     """Changed settings restart the pods, since their checksum is part of the pod."""
     before, after = render("-f", str(FULL)), render("-f", str(FULL), "--set", "config.runtime.commit_records_max=10")
-    for kind in ("StatefulSet", "Deployment"):
-        annotations = [one(m, kind)["spec"]["template"]["metadata"]["annotations"] for m in (before, after)]
+    for kind, suffix in KINDS:
+        annotations = [one(m, kind, suffix)["spec"]["template"]["metadata"]["annotations"] for m in (before, after)]
         assert annotations[0]["checksum/config"] != annotations[1]["checksum/config"]
 
 
@@ -263,3 +267,48 @@ def test_manifests_are_valid_kubernetes(full, version: str) -> None:
 
     for manifest in full:
         kubernetes_validate.validate(manifest, version, strict=True)
+
+
+@needs_helm
+def test_gateway_gets_its_files_its_probes_and_its_service(tmp_path: Path) -> None:
+    """The gateway's pods mount their Secret, are probed over TLS if they serve it, and are reached by a Service."""
+    values = tmp_path / "values.yaml"
+    values.write_text(
+        yaml.safe_dump(
+            {
+                "config": {
+                    "kafka": {"bootstrap.servers": "kafka:9092"},
+                    "topics": {"orders": {"key": ["/id"]}},
+                    "gateway": {
+                        "auth": {"tokens_file": "/etc/sowstream-gateway/tokens.yaml"},
+                        "entitlements": "/etc/sowstream-gateway/entitlements.yaml",
+                        "tls": {
+                            "certificate": "/etc/sowstream-gateway/tls.crt",
+                            "key": "/etc/sowstream-gateway/tls.key",
+                        },
+                    },
+                },
+                "gateway": {"enabled": True, "replicas": 3, "secretName": "desk-gateway"},
+            }
+        )
+    )
+    manifests = render("-f", str(values))
+    deployment = one(manifests, "Deployment", "-gateway")
+    assert deployment["spec"]["replicas"] == 3
+    pod = deployment["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
+    assert mounts["gateway"] == {"name": "gateway", "mountPath": "/etc/sowstream-gateway", "readOnly": True}
+    assert {"name": "gateway", "secret": {"secretName": "desk-gateway", "defaultMode": 0o440}} in pod["volumes"]
+    assert container["args"] == ["gateway", "-c", "/etc/sowstream/sowstream.yaml", "--listen", "0.0.0.0:8080"]
+    for name, path in (("startupProbe", "/livez"), ("livenessProbe", "/livez"), ("readinessProbe", "/readyz")):
+        assert container[name]["httpGet"] == {"path": path, "port": "http", "scheme": "HTTPS"}
+    service = one(manifests, "Service", "-gateway")
+    assert service["spec"]["selector"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+    assert one(manifests, "PodDisruptionBudget", "-gateway")
+    served = settings(one(manifests, "ConfigMap", "sowstream"), tmp_path).gateway
+    assert served.tls is not None
+    plain = one(render("-f", str(FULL), "--set", "gateway.secretName="), "Deployment", "-gateway")
+    [container] = plain["spec"]["template"]["spec"]["containers"]
+    assert container["livenessProbe"]["httpGet"]["scheme"] == "HTTP"
+    assert "gateway" not in {mount["name"] for mount in container["volumeMounts"]}

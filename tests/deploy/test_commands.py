@@ -19,9 +19,9 @@ ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "helm" / "sowstream"
 
 
-def accepted(words: list[str]) -> dict[str, Any]:
+def accepted(words: list[str], program: typer.Typer = app) -> dict[str, Any]:
     """The parameters that the command line parses from these words, without running the command."""
-    command: Any = typer.main.get_command(app)
+    command: Any = typer.main.get_command(program)
     rest = list(words)
     while rest and hasattr(command, "commands"):
         command = command.commands[rest.pop(0)]
@@ -29,15 +29,25 @@ def accepted(words: list[str]) -> dict[str, Any]:
 
 
 def compose_commands() -> list[list[str]]:
-    """The commands of the compose file's services."""
+    """The commands of the compose file's services whose program is `sowstream`."""
     services = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
-    return [service["command"] for service in services.values() if "command" in service]
+    return [service["command"] for name, service in services.items() if "command" in service and name != "pipeline"]
 
 
 @pytest.mark.parametrize("words", compose_commands(), ids=" ".join)
 def test_compose_command_is_accepted(words: list[str]) -> None:
     """A compose command parses and reads the mounted settings file."""
     assert accepted(words)["config"] == Path("/etc/sowstream/sowstream.yaml")
+
+
+def test_the_pipelines_compose_command_is_accepted() -> None:
+    """The command of the pipeline parses as one of `sowstream-spark`, and reads the mounted file."""
+    pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
+    from spark_integration.cli import app as pipeline_app
+
+    service = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]["pipeline"]
+    assert service["command"][0] == "run"
+    assert accepted(service["command"], pipeline_app)["config"] == Path("/etc/sowstream/pipeline.yaml")
 
 
 @pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not installed")
@@ -61,7 +71,7 @@ def test_chart_commands_are_accepted() -> None:
         if m["kind"] in {"StatefulSet", "Deployment", "Job", "Pod"}
     ]
     lines = {tuple(container["args"]) for pod in pods for container in pod["containers"]}
-    assert {line[0] for line in lines} == {"worker", "conflate", "topics"}
+    assert {line[0] for line in lines} == {"worker", "conflate", "view", "topics"}
     for line in lines:
         assert accepted(list(line))["config"] == Path("/etc/sowstream/sowstream.yaml")
 

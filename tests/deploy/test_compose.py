@@ -15,8 +15,8 @@ from processor.config import load as load_settings
 ROOT = Path(__file__).parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-OURS = ["topics", "worker", "conflate"]
-SCALABLE = ["worker", "conflate"]
+OURS = ["topics", "worker", "conflate", "view", "pipeline"]
+SCALABLE = ["worker", "conflate", "view"]
 
 
 @pytest.fixture
@@ -120,6 +120,37 @@ def test_health_is_checked_at_the_metrics_port(name: str, settings: Config) -> N
     """The health check requests the metrics port of the settings, and not Kafka."""
     check = " ".join(SERVICES[name]["healthcheck"]["test"])
     assert f"http://127.0.0.1:{settings.runtime.metrics_port}/metrics" in check
+
+
+def test_the_pipeline_is_optional_and_alone() -> None:
+    """The pipeline starts in its profile only, never twice on its checkpoints, and all its paths are in its volume."""
+    service = SERVICES["pipeline"]
+    assert service["profiles"] == ["spark"]
+    assert [name for name, other in SERVICES.items() if "profiles" in other] == ["pipeline"]
+    assert "pipeline:/var/lib/sowstream" in service["volumes"]
+    assert "pipeline" in COMPOSE["volumes"]
+    text = (ROOT / "deploy" / "spark" / "pipeline.yaml").read_text(encoding="utf-8")
+    places = re.findall(r"(?:path|checkpoints|quarantine|dir): ([^,}\s]+)", text)
+    assert len(places) == 7
+    assert all(place.startswith("/var/lib/sowstream/") for place in places)
+    dockerfile = (ROOT / "deploy" / "Dockerfile.spark").read_text(encoding="utf-8")
+    assert "\nVOLUME /var/lib/sowstream\n" in dockerfile
+    # A new volume has the directories of the image, and the source of files must exist.
+    assert re.search(r"install --directory .* /var/lib/sowstream/incoming$", dockerfile, re.MULTILINE)
+
+
+def test_the_pipeline_of_the_profile_is_accepted(settings: Config, tmp_path, monkeypatch) -> None:
+    """The jobs of the profile load next to the settings of the services, and name topics of theirs."""
+    pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
+    from spark_integration.pipeline.pipeline_settings import PipelineSettings
+
+    monkeypatch.delenv("SOWSTREAM_KAFKA__BOOTSTRAP.SERVERS", raising=False)
+    for name, file in (("sowstream.yaml", "sowstream.yaml"), ("pipeline.yaml", "spark/pipeline.yaml")):
+        (tmp_path / name).write_text((ROOT / "deploy" / file).read_text(encoding="utf-8"), encoding="utf-8")
+    pipeline = PipelineSettings.load(tmp_path / "pipeline.yaml")
+    assert set(pipeline.jobs) == {"ingest_orders", "archive", "book", "history"}
+    assert pipeline.topics.topics == settings.topics
+    assert f":{pipeline.metrics_port}/" in " ".join(SERVICES["pipeline"]["healthcheck"]["test"])
 
 
 def test_state_goes_to_the_images_volume(settings: Config) -> None:

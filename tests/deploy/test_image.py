@@ -6,20 +6,22 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
-def instructions() -> list[tuple[str, str]]:
-    """The Dockerfile's instructions in order, continued lines joined, comments dropped."""
-    text = (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8")
+def instructions(file: str = "Dockerfile") -> list[tuple[str, str]]:
+    """The instructions of a Dockerfile in order, continued lines joined, comments dropped."""
+    text = (ROOT / "deploy" / file).read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     joined = re.sub(r"\\\n\s*", " ", "\n".join(lines))
     return [(line.split(" ", 1)[0], line.split(" ", 1)[1]) for line in joined.splitlines() if line]
 
 
-def arguments(name: str) -> list[str]:
+def arguments(name: str, file: str = "Dockerfile") -> list[str]:
     """The arguments of every instruction with a name."""
-    return [argument for instruction, argument in instructions() if instruction == name]
+    return [argument for instruction, argument in instructions(file) if instruction == name]
 
 
 def locked(file: str) -> dict[str, str]:
@@ -61,18 +63,29 @@ def test_nothing_unlocked_is_installed() -> None:
 
 
 def test_build_context_is_an_allow_list_with_all_that_is_copied() -> None:
-    """The build context contains exactly the files that the Dockerfile copies."""
+    """The build context contains exactly the files that the two Dockerfiles copy."""
     ignore = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     rules = [line for line in ignore if line and not line.startswith("#")]
     allowed = {line.removeprefix("!") for line in rules if line.startswith("!")}
     copied = {
         source
-        for argument in arguments("COPY")
+        for file in ("Dockerfile", "Dockerfile.spark")
+        for argument in arguments("COPY", file)
         if not argument.startswith("--from")
         for source in argument.split()[:-1]
     }
     assert rules[0] == "*"
-    assert copied == allowed
+    # A file below a directory that is allowed.
+    assert {source for source in copied if not source.startswith("deploy/spark/")} == allowed
+
+
+@pytest.mark.parametrize("file", ["Dockerfile", "Dockerfile.spark"])
+def test_every_package_of_the_project_is_copied(file: str) -> None:
+    """The wheel in an image is made of all packages that the project has, such as the one by which Spark finds it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    packages = {name.rstrip("*") for name in project["tool"]["setuptools"]["packages"]["find"]["include"]}
+    copied = {source for argument in arguments("COPY", file) for source in argument.split()[:-1]}
+    assert packages <= copied
 
 
 def test_image_lock_is_the_projects_without_the_embedded_broker() -> None:
