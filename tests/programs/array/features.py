@@ -32,6 +32,8 @@ VALUES = {
     "sequence": ("none", "repeats"),
     "remove": ("none", "some"),
     "correlation": ("none", "some"),
+    "expectation": ("none", "some"),
+    "queue": ("none", "all", "filter"),
     "select": ("none", "some"),
 }
 """The factors with their values; `layout`, `history` and `play` explain the values where they use them."""

@@ -88,6 +88,9 @@ class _Publishers:
             headers |= {"client": rng.choice(["desk", "pricer"]), "sequence": str(self._sequence)}
         if row["correlation"] == "some" and rng.random() < 0.5:
             headers["correlation_id"] = rng.choice(["abc=", "req42"])
+        if row["expectation"] == "some" and rng.random() < 0.4:
+            # Versions stay small where records are deleted, so many of these hold.
+            headers |= {"expect_version": str(rng.randrange(5)), "ack_type": "processed", "command_id": str(self._tick)}
         if row["expiration"] == "own" and rng.random() < 0.5:
             headers["expiration"] = rng.choice(["1", "3", "0", "1.5"])
         if row["expiration"] == "topic" and rng.random() < 0.15:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path as File
 from typing import Any, Final
 
 from processor.builtin.conflate import Conflate
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
-from processor.config import ConflatedConfig, TopicConfig
+from processor.config import ConflatedConfig, QueueConfig, TopicConfig
 from processor.record import Record
 from processor.testing import ProcessorTestDriver
 from tests.builtin.staged import StagedDriver
@@ -43,16 +44,19 @@ class _Play:
         self.problems: list[Problem] = []
         settings = self.layout.topic(directory)
         topic = TopicConfig.model_validate(settings)
+        self.selection = Compare(self.layout.path("state"), "!=", "void") if row["queue"] == "filter" else None
+        text = None if self.selection is None else self.selection.text
+        queues = {} if row["queue"] == "none" else {"jobs": QueueConfig(underlying="orders", filter=text)}
         place = {"partition": self.model.settings.partition, "partitions": self.model.settings.partitions}
         self.driver = (
-            StagedDriver(place, **settings)
+            StagedDriver(place, queues, **settings)
             if row["guarantee"] == "at_least_once"
-            else ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic, **place)
+            else ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic, queues=queues, **place)
         )
         self.driver.now_ms = START_MS
         self.pending: list[Input] = []
         """Input of the open transaction."""
-        self.seen = {"sow": 0, "delta": 0, "dlq": 0, "publish": 0}
+        self.seen = {"sow": 0, "delta": 0, "dlq": 0, "publish": 0, "ack": 0, "jobs.queue": 0}
         self.copy = None if row["conflation"] == "none" else _Copy(self.layout, topic, self.driver.now_ms)
         self.subscribing = Subscribing(self.layout, self.driver._codec)
 
@@ -146,6 +150,9 @@ class _Play:
         wanted_places = sorted((str(offset), reason) for offset, reason in self.model.rejections)
         if found_places != wanted_places:
             self._note("rejections", f"{found_places}, not {wanted_places}: {[headers_of(r) for r in letters]}")
+        self._compare_conflicts()
+        if self.row["queue"] != "none":
+            self._compare_messages()
         if [r.key for r in _by_key(sow)] != sorted(update.key for update in updates):
             self._note("sow records", f"{[(r.key, r.value) for r in sow]}, not {[u[:4] for u in updates]}")
             raise _Lost
@@ -156,6 +163,37 @@ class _Play:
         for record, partial, update in zip(_by_key(sow), _by_key(delta), ordered, strict=True):
             self._compare_update(record, partial, update)
         self._pass_on(sow, updates)
+
+    def _compare_conflicts(self) -> None:
+        """Compare the versions in the acks of the conditional commands that were not applied."""
+        acks = [json.loads(record.value or b"") for record in self._news("ack")]
+        found = [ack["version"] for ack in acks if (ack.get("reason") or "").startswith("conflict: ")]
+        wanted = [version for _, version in self.model.conflicts]
+        if self.row["guarantee"] == "at_least_once":
+            # Acks are sent last: a command that is answered again may meet the effects of later ones.
+            found, wanted = [len(found) >= len(wanted)], [True]
+        if found != wanted:
+            self._note("conflicts", f"{found}, not {wanted}: {acks}")
+
+    def _compare_messages(self) -> None:
+        """Compare the messages of the queue: each update that matches, with the full record and its input record."""
+        found = self._news("jobs.queue")
+        if self.row["guarantee"] == "at_least_once":
+            found = _once(found)
+        settings = self.layout.settings
+        wanted = [
+            update
+            for update in self.model.updates
+            if update.record is not None and (self.selection is None or self.selection.matches(update.record))
+        ]
+        if [record.key for record in _by_key(found)] != sorted(update.key for update in wanted):
+            self._note("messages", f"{[(r.key, r.value) for r in found]}, not {[u[:4] for u in wanted]}")
+            return
+        ordered = sorted(wanted, key=lambda update: update.key)
+        for record, update in zip(_by_key(found), ordered, strict=True):
+            source = {"source": f"orders.publish/{settings.partition}/{update.offset}"}
+            self.problems += _compared_values(self.layout.format, "message", record, update.record)
+            self.problems += compared("message", update.sow_headers | source, headers_of(record))
 
     def _compare_update(self, record: Record, partial: Record, update: Update) -> None:
         format_ = self.layout.format

@@ -15,7 +15,7 @@ import psutil
 from confluent_kafka import Consumer, TopicPartition
 
 from processor.config import load as load_settings
-from processor.hosting.pipeline import specs
+from processor.hosting.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from processor.tools.bench.programs import cpu_s, running, wait_until, worker_process
 from processor.tools.bench.setup import write_setup

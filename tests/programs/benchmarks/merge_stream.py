@@ -1,80 +1,119 @@
-"""Measures the streaming merge: `python -m tests.programs.benchmarks.merge_stream --commands 200000 --cores 2`."""
+"""Measures `merge_stream` beside the one of another checkout and beside one worker: same input and broker, in turn.
+
+`python -m tests.programs.benchmarks.merge_stream --before ../other-checkout --rounds 3`
+"""
 
 from __future__ import annotations
 
 import argparse
-import random
+import contextlib
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
 import tempfile
-import time
+from pathlib import Path
+from typing import Any, Final
 
-from confluent_kafka import Producer
+from processor.tools.bench.setup import PARTITIONS
+from tests.programs.benchmarks.throughput import broker, print_progress, topic, worker, write_settings
 
-from processor.kafka.admin.admin import Admin
-from processor.tools.broker import EmbeddedBroker
-from processor.topics.family import family_specs
-from spark_integration import spark_session
-from spark_integration.merge.streaming.merge_stream import merge_stream
-
-ROLES = ("publish", "sow", "delta", "dlq", "ack", "mark")
-ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-PARTITIONS = 4
+_RUN: Final = Path(__file__).with_name("merge_stream_run.py")
+_OURS: Final = Path(__file__).parents[3]
 
 
 def main() -> None:
-    """Publish all commands, merge them in one query, and print each micro-batch and the rate after the first."""
+    """Run the rounds, each with a topic of its own for each program, and print medians and ratios."""
     arguments = _arguments()
-    with EmbeddedBroker() as broker, tempfile.TemporaryDirectory() as directory:
-        kafka = {"bootstrap.servers": broker.bootstrap}
-        Admin(kafka).create(family_specs("orders", ROLES, partitions=PARTITIONS))
-        _publish(kafka, arguments.commands, arguments.keys)
-        spark = spark_session("merge-stream", **_session(arguments.cores))
-        spark.sparkContext.setLogLevel("ERROR")
-        options = {"kafka.bootstrap.servers": broker.bootstrap, "maxOffsetsPerTrigger": str(arguments.offsets)}
-        begun_s = time.perf_counter()
-        query = merge_stream(spark, "orders", config={}, options=options, initial=None)
-        query = query.option("checkpointLocation", directory).trigger(availableNow=True).start()
-        query.awaitTermination()
-        took_s = time.perf_counter() - begun_s
-        done = [progress for progress in query.recentProgress if progress.numInputRows]
-        for progress in done:
-            print(progress.batchId, progress.numInputRows, progress.durationMs)
-        later = done[1:]
-        later_s = sum(progress.durationMs["triggerExecution"] for progress in later) / 1000
-        rate = sum(progress.numInputRows for progress in later) / later_s if later else 0
-        print(f"{arguments.commands} in {took_s:.1f} s; after the first micro-batch {rate:,.0f}/s")
-        spark.stop()
+    checkouts = {"merge_stream": _OURS}
+    if arguments.before:
+        checkouts = {"before": arguments.before.resolve(), **checkouts}
+    rounds: dict[str, list[dict[str, Any]]] = {}
+    with broker(arguments.bootstrap) as bootstrap, contextlib.ExitStack() as cleanup:
+        directory = Path(tempfile.mkdtemp(prefix="sowstream-bench-"))
+        cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
+        for number in range(arguments.rounds):
+            programs = list(checkouts) + ["worker"] * (not arguments.no_worker)
+            for program in programs if number % 2 == 0 else reversed(programs):
+                with topic(bootstrap, arguments.records + arguments.offsets, arguments.keys) as name:
+                    if program == "worker":
+                        settings = write_settings(directory / name, name, bootstrap)
+                        figures = worker(bootstrap, name, settings, arguments.records + arguments.offsets)._asdict()
+                    else:
+                        figures = _run(checkouts[program], bootstrap, name, directory, arguments)
+                rounds.setdefault(program, []).append(figures)
+                print_progress(f"  {program:14} {figures}")
+    _report(rounds)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(rounds, indent=1) + "\n")
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    for name, default in (("commands", 200_000), ("keys", 20_000), ("cores", 2), ("offsets", 50_000)):
-        parser.add_argument(f"--{name}", type=int, default=default)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--before", type=Path, help="another checkout, whose merge_stream is measured too")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--records", type=int, default=300_000, help="records after the first micro-batch")
+    parser.add_argument("--keys", type=int, default=30_000)
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--offsets", type=int, default=100_000, help="records in a micro-batch")
+    parser.add_argument("--small", type=int, default=20, help="micro-batches of 1,000 records, after all others")
+    parser.add_argument("--no-worker", action="store_true", help="leave out the worker")
+    parser.add_argument("--verbose", action="store_true", help="show what each run wrote to its log")
+    parser.add_argument("--bootstrap", help="a Kafka that runs; none: an embedded one")
+    parser.add_argument("--json", type=Path, help="write every figure to this file")
     return parser.parse_args()
 
 
-def _publish(kafka: dict[str, str], commands: int, keys: int) -> None:
-    producer = Producer({**kafka, "partitioner": "murmur2_random", "linger.ms": 50})
-    rng = random.Random(1)
-    for number in range(commands):
-        key = rng.randrange(keys)
-        value = b'{"id":%d,"n":%d,"price":%d.25,"text":"some text of the order"}' % (key, number, number)
-        producer.produce("orders.publish", value, str(key))
-        if number % 1000 == 0:
-            producer.poll(0)
-    assert producer.flush(60) == 0
-
-
-def _session(cores: int) -> dict[str, str]:
-    return {
-        "spark.master": f"local[{cores}]",
-        "spark.driver.memory": "1g",
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": str(cores),
-        "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
-        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-        # Otherwise a query at the end of its input runs further batches, to expire records.
-        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+def _run(checkout: Path, bootstrap: str, name: str, directory: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Run the code of a checkout in a process of its own, and return its figures."""
+    order = {
+        "bootstrap": bootstrap,
+        "name": name,
+        "partitions": PARTITIONS,
+        "cores": arguments.cores,
+        "offsets": arguments.offsets,
+        "records": arguments.records + arguments.offsets,
+        "keys": arguments.keys,
+        "small": arguments.small,
+        "checkpoint": str(directory / f"{name}.checkpoint"),
     }
+    log = directory / f"{name}.log"
+    with log.open("w") as errors:
+        run = subprocess.run(
+            # -P: the directory of the program is no place for imports.
+            [sys.executable, "-P", str(_RUN), json.dumps(order)],
+            cwd=checkout,
+            env={**os.environ, "PYTHONPATH": str(checkout), "SPARK_LOCAL_DIRS": str(directory)},
+            stdout=subprocess.PIPE,
+            stderr=None if arguments.verbose else errors,
+            text=True,
+            check=False,
+        )
+    if run.returncode:
+        raise SystemExit(f"merge_stream of {checkout} failed:\n{log.read_text()[-3000:]}")
+    figures: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
+    return figures
+
+
+def _report(rounds: dict[str, list[dict[str, Any]]]) -> None:
+    """Print the medians, and the ratios to `merge_stream`: medians of the ratios of each round."""
+    ours = rounds["merge_stream"]
+    print(f"{'':14}{'records/s':>12}{'CPU s/M':>9}{'  JVM':>8}{'Python':>8}{'1,000':>9}{'merge_stream is':>18}")
+    for program, figures in rounds.items():
+        median = {
+            field: statistics.median(figure[field] for figure in figures)
+            for field in figures[0]
+            if isinstance(figures[0][field], float)
+        }
+        of_rounds = [own["records_per_s"] / other["records_per_s"] for own, other in zip(ours, figures, strict=True)]
+        print(
+            f"{program:14}{median['records_per_s']:>12,.0f}{median['cpu_s_per_million']:>9.1f}"
+            f"{median.get('jvm_s_per_million', 0):>8.1f}{median.get('python_s_per_million', 0):>8.1f}"
+            f"{median.get('small_p50_s', 0):>8.2f}s"
+            f"{statistics.median(of_rounds):>12.2f} x   ({', '.join(f'{ratio:.2f}' for ratio in sorted(of_rounds))})"
+        )
 
 
 if __name__ == "__main__":

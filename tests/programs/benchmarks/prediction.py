@@ -19,7 +19,7 @@ from processor.topics.family import TopicSpec
 from tests.programs.benchmarks.throughput import broker, print_progress
 
 if TYPE_CHECKING:
-    from processor.kafka.admin.descriptions import Group
+    from processor.kafka.admin.descriptions import ConsumerGroup
 
 TIMEOUT_S = 60.0
 
@@ -88,7 +88,7 @@ class Crowd:
         if process.stdout is not None:
             process.stdout.close()
 
-    def settled(self) -> Group:
+    def settled(self) -> ConsumerGroup:
         """The group, once exactly the living members have all partitions."""
         deadline_s = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline_s:

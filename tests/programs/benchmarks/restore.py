@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from processor.config import load as load_settings
-from processor.hosting.pipeline import specs
+from processor.hosting.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from processor.kafka.producers.transactional_producer import TransactionalProducer
 from processor.kafka.readers.log_reader import LogReader

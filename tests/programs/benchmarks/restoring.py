@@ -15,7 +15,7 @@ from pathlib import Path
 
 from processor.codec import codec_of
 from processor.config import load
-from processor.hosting.pipeline import pipelines
+from processor.hosting.configured_pipelines import pipelines
 from processor.kafka.admin.admin import Admin
 from processor.kafka.readers.log_reader import LogReader
 from processor.runtime.recovery.restorer import Restorer

@@ -1,7 +1,6 @@
-"""Measures a merge on Spark with one core and two, against one worker process: same topic and broker, in turn.
+"""Measures a merge on Spark with one core and two, beside one worker process: same topic, same broker, in turn.
 
-Parts can be run alone: with `--bootstrap` and `--topic` the input is loaded once and kept, and `--only` runs one
-program.
+Piece by piece: with `--bootstrap` and `--topic` the input is loaded once and kept, and `--only` runs one program.
 """
 
 from __future__ import annotations
@@ -14,31 +13,25 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
-
-import psutil
+from typing import Any
 
 from processor.config import load as load_settings
-from processor.hosting.pipeline import specs
+from processor.hosting.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from tests.programs.benchmarks.figures import Figures, write
 from tests.programs.benchmarks.load import load
+from tests.programs.benchmarks.process_tree import Measured
 from tests.programs.benchmarks.throughput import PARTITIONS, broker, print_progress, worker, write_settings
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-_SAMPLE_S = 0.2
 _MIB = 1024 * 1024
 _SMALL_RECORDS = 2_000
 
 
 def main() -> None:
-    """Load the input, run the programs in turn, and print a table."""
+    """Load, run the programs in turn, print a table."""
     arguments = _arguments()
     if arguments.merge:
         print(json.dumps(_merge(arguments)))
@@ -65,12 +58,12 @@ def main() -> None:
                 _row(program, count, count / figure.records_per_s, figure.cpu_s_per_million, "", "")
                 continue
             run = _run(program, bootstrap, name, directory, arguments)
-            result = json.loads(run.stdout.splitlines()[-1])
-            rates = {"records_per_s": count / result["seconds"], "cpu_s_per_million": result["cpu_s"] / count * 1e6}
-            figures[program] = [rates | {kind: result[kind] for kind in ("python_bytes", "jvm_bytes", "first_s")}]
-            memory = (f"{result[kind] / _MIB:,.0f} MiB" for kind in ("python_bytes", "jvm_bytes"))
-            _row(program, count, result["seconds"], result["cpu_s"] / count * 1e6, *memory)
-            print_progress(f"  {result['counts']}, after a first merge of a few in {result['first_s']:.1f} s")
+            said = json.loads(run.stdout.splitlines()[-1])
+            rates = {"records_per_s": count / said["seconds"], "cpu_s_per_million": said["cpu_s"] / count * 1e6}
+            figures[program] = [rates | {kind: said[kind] for kind in ("python_bytes", "jvm_bytes", "first_s")}]
+            memory = (f"{said[kind] / _MIB:,.0f} MiB" for kind in ("python_bytes", "jvm_bytes"))
+            _row(program, count, said["seconds"], said["cpu_s"] / count * 1e6, *memory)
+            print_progress(f"  {said['counts']}, after a first merge of a few in {said['first_s']:.1f} s")
     write(arguments.json, figures)
 
 
@@ -93,7 +86,7 @@ def _arguments() -> argparse.Namespace:
 def _run(
     program: str, bootstrap: str, name: str, directory: Path, arguments: argparse.Namespace
 ) -> subprocess.CompletedProcess[str]:
-    """Measure one merge in a process of its own."""
+    """One merge in a process of its own."""
     command = [
         sys.executable,
         "-m",
@@ -117,10 +110,9 @@ def _run(
 
 
 def _merge(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Measure one merge in this process, after a small one: a worker is not timed from its start either.
+    """One merge in this process, after a small one: a worker is not timed from its start either.
 
-    The small one includes the costs that a process has once: the session's first plans, Java's compiler, Python's
-    imports.
+    The small one pays for what a process pays once: the session's first plans, Java's compiler, Python's imports.
     """
     from spark_integration import spark_session
     from spark_integration.merge.batch.merge_batch import merge_batch
@@ -132,6 +124,9 @@ def _merge(arguments: argparse.Namespace) -> dict[str, Any]:
             "spark.driver.memory": arguments.memory,
             "spark.ui.enabled": "false",
             "spark.log.level": "ERROR",
+            # On a busy machine, a process that stands still is not dead.
+            "spark.network.timeout": "900s",
+            "spark.executor.heartbeatInterval": "60s",
         },
     )
     options = {"kafka.bootstrap.servers": arguments.bootstrap}
@@ -142,53 +137,13 @@ def _merge(arguments: argparse.Namespace) -> dict[str, Any]:
     small = {partition: min(end, _SMALL_RECORDS) for partition, end in ends.items()}
     merge_batch(spark, arguments.topic, options=options, until=small, partitions=arguments.tasks).unpersist()
     first_s = time.monotonic() - begun_s
-    with _Measured() as measured:
+    with Measured() as measured:
         merged = merge_batch(
             spark, arguments.topic, options=options, deltas=arguments.with_deltas, partitions=arguments.tasks
         )
     counts = dict(merged.counts) | {"keys": merged.records.count()}
     spark.stop()
     return {**measured.figures, "first_s": first_s, "counts": counts}
-
-
-class _Measured:
-    """Measures time, processor time and memory of this process and its children, as long as the block lasts."""
-
-    def __enter__(self) -> Self:
-        self._cpu: dict[int, float] = {}
-        self._peak = {"python_bytes": 0, "jvm_bytes": 0}
-        self._is_over = threading.Event()
-        self._began = self._look()
-        self._started_s = time.monotonic()
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        seconds = time.monotonic() - self._started_s
-        self._is_over.set()
-        self._thread.join()
-        self.figures = {"seconds": seconds, "cpu_s": self._look() - self._began, **self._peak}
-
-    def _watch(self) -> None:
-        while not self._is_over.wait(_SAMPLE_S):
-            self._look()
-
-    def _look(self) -> float:
-        for process in _tree():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                times = process.cpu_times()
-                self._cpu[process.pid] = times.user + times.system
-                kind = "jvm_bytes" if process.name() == "java" else "python_bytes"
-                self._peak[kind] = max(self._peak[kind], process.memory_info().rss)
-        return sum(self._cpu.values())
-
-
-def _tree() -> Iterator[psutil.Process]:
-    """This process and its descendants."""
-    own = psutil.Process()
-    yield own
-    yield from own.children(recursive=True)
 
 
 def _row(program: str, count: int, seconds: float, cpu: float, python: str, jvm: str) -> None:

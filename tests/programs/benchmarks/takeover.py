@@ -23,7 +23,7 @@ from confluent_kafka import Producer
 
 from processor.config import Config
 from processor.config import load as load_settings
-from processor.hosting.pipeline import specs
+from processor.hosting.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from processor.kafka.partitioner import partition_for
 from processor.kafka.readers.log_reader import LogReader, Position

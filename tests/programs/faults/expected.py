@@ -60,7 +60,7 @@ def expect(topic: str, records: list[Seen]) -> Expected:
         if "sequence" in message.headers:
             # A sequence not above the highest one applied for this client in this partition is a duplicate.
             mark, sequence = (message.partition, message.headers["client"]), int(message.headers["sequence"])
-            if sequence <= marks.get(mark, 0):
+            if sequence <= marks.get(mark, -1):
                 expected.duplicates += 1
                 continue
             marks[mark] = sequence

@@ -61,8 +61,9 @@ def test_three_kills_and_a_pause_lose_nothing_and_double_nothing(stage: Stage) -
     assert figures.inputs > 3_000
 
 
+@pytest.mark.long
 @pytest.mark.broker
-@pytest.mark.parametrize("bug", [pytest.param("apply-before-commit", marks=pytest.mark.long), "merge-a-record-twice"])
+@pytest.mark.parametrize("bug", ["apply-before-commit", "merge-a-record-twice"])
 def test_a_bug_in_a_worker_is_found(stage: Stage, bug: str) -> None:
     """The checker finds a worker that applies before it commits, and one that merges a record twice."""
     find(stage, bug, BUGS[bug][1])

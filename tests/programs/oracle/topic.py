@@ -84,6 +84,8 @@ class Update(NamedTuple):
     is_empty: bool
     sow_headers: dict[str, str]
     delta_headers: dict[str, str]
+    offset: int = -1
+    """Of the input record that wrote it; -1 for an expiry and a delete."""
 
 
 class SowTopic:
@@ -98,18 +100,20 @@ class SowTopic:
         """Updates since the last `commit`."""
         self.rejections: list[tuple[int, str]] = []
         """Input offset and reason of the records that were rejected since the last `commit`."""
+        self.conflicts: list[tuple[int, int]] = []
+        """Input offset of the commands that expected another version, and the version there was (queues.md, rule 8)."""
         self.rekeyed: list[Input] = []
         """Records that were forwarded: sent to the input again, under their own keys."""
         self._committed = copy.deepcopy((self.live, self.marks))
 
     def commit(self) -> None:
         """The outputs of the transaction are committed, and the state with them."""
-        self.updates, self.rejections, self.rekeyed = [], [], []
+        self.updates, self.rejections, self.rekeyed, self.conflicts = [], [], [], []
         self._committed = copy.deepcopy((self.live, self.marks))
 
     def roll_back(self) -> None:
         """The transaction is aborted; its input comes again."""
-        self.updates, self.rejections, self.rekeyed = [], [], []
+        self.updates, self.rejections, self.rekeyed, self.conflicts = [], [], [], []
         self.live, self.marks = copy.deepcopy(self._committed)
 
     def expire(self, now_ms: int) -> None:
@@ -143,6 +147,8 @@ class SowTopic:
         live = self.live.get(record.key)
         if live is not None and 0 < live.expires_at_ms <= min(record.timestamp_ms, now_ms):
             self._end(record.key, "expire", {})
+        if not self._is_expected(record):
+            return
         if record.value is None or command == "sow_delete":
             if record.key in self.live:
                 self._end(record.key, "delete", self._metadata(record))
@@ -150,6 +156,16 @@ class SowTopic:
             self._merge(record, command, now_ms)
         if sequence >= 0:
             self.marks[mark] = sequence
+
+    def _is_expected(self, record: Input) -> bool:
+        """True if the record has the version that a conditional command expects; 0 is no record."""
+        assert record.key is not None
+        live = self.live.get(record.key)
+        present = 0 if live is None else live.version
+        if int(record.headers.get("expect_version", present)) == present:
+            return True
+        self.conflicts.append((record.offset, present))
+        return False
 
     def _command(self, headers: dict[str, str]) -> str:
         flag = headers.get("allow-merge", headers.get("allow_merge"))
@@ -240,7 +256,7 @@ class SowTopic:
             sow["expires_at"] = str(expires_at_ms)
         if expiration is not None:
             sow["expiration"] = expiration
-        self._note_update(key, "insert" if live is None else "update", version, old, new, sow, more)
+        self._note_update(key, "insert" if live is None else "update", version, old, new, sow, more, record.offset)
 
     def _merged(self, old: Object | None, delta: Object) -> Object:
         settings = self.settings
@@ -287,6 +303,7 @@ class SowTopic:
         new: Object | None,
         sow: dict[str, str],
         delta_headers: dict[str, str],
+        offset: int = -1,
     ) -> None:
         """Note an update with its two records."""
         own_headers = {"version": str(version)} | ({} if kind == "update" else {"kind": kind})
@@ -299,6 +316,6 @@ class SowTopic:
         self.updates.append(
             Update(
                 key, kind, version, new, applied(fields, changed, []), frozenset(gone), is_empty,
-                sow | own_headers, delta_headers | own_headers,
+                sow | own_headers, delta_headers | own_headers, offset,
             )
         )  # fmt: skip

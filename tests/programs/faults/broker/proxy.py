@@ -10,9 +10,11 @@ follows them.
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from processor.tools.broker.server import HOST
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _CALL_TIMEOUT_S = 10.0
+_BACKLOG = 100  # Connections that wait to be accepted, as asyncio's servers have it.
 
 
 class Proxy:
@@ -42,10 +45,10 @@ class Proxy:
         self.requests: Counter[int] = Counter()
         """Number of requests received of each API."""
         self._faults: list[Fault] = []
-        self._links: set[Link] = set()
+        self._relays: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"proxy-{port}", daemon=True)
-        self._server: asyncio.Server | None = None
+        self._listener: socket.socket | None = None
         self._flowing = asyncio.Event()
         self._flowing.set()
 
@@ -72,12 +75,12 @@ class Proxy:
 
     def refuse(self) -> None:
         """End every connection, and accept no new one."""
-        self._run(self._close_server())
+        self._run(self._refuse())
         self.reset()
 
     def admit(self) -> None:
         """Accept connections again."""
-        self._run(self._open_server())
+        self._run(self._listen())
 
     def take(self, api: int | None, way: Way) -> Fault | None:
         """The fault that befalls a frame, if any. Called on the proxy's thread."""
@@ -97,8 +100,7 @@ class Proxy:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._run(self._close_server())
-        self._run(self._end())
+        self.refuse()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_CALL_TIMEOUT_S)
         self._loop.close()
@@ -106,38 +108,47 @@ class Proxy:
     def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_CALL_TIMEOUT_S)
 
-    async def _open_server(self) -> None:
-        self._server = await asyncio.start_server(self._accept, HOST, self.port, reuse_address=True)
+    async def _listen(self) -> None:
+        # Neither `start_server` nor `sock_accept`: ended while they accept, they leave that connection open.
+        self._listener = socket.create_server((HOST, self.port), backlog=_BACKLOG)
+        self._listener.setblocking(False)
+        self._loop.add_reader(self._listener, self._accept, self._listener)
 
-    async def _close_server(self) -> None:
-        server, self._server = self._server, None
-        if server is not None:
-            server.close()
+    async def _refuse(self) -> None:
+        if self._listener is not None:
+            self._loop.remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            connection, _address = listener.accept()
+        except OSError:
+            return  # The client has gone.
+        connection.setblocking(False)
+        relay = self._loop.create_task(self._relay(connection))
+        self._relays.add(relay)
+        # Also for a relay that is cancelled before its first step.
+        relay.add_done_callback(partial(self._ended, connection))
+
+    async def _relay(self, connection: socket.socket) -> None:
+        client = Ends(*await asyncio.open_connection(sock=connection))
+        try:
+            broker = Ends(*await asyncio.open_connection(HOST, self.target_port))
+            await Link(self, client, broker).run()
+        except OSError:
+            pass  # No broker listens behind the proxy, and the client sees the same as without the proxy.
+        finally:
+            reset(client.writer)
+
+    def _ended(self, connection: socket.socket, relay: asyncio.Task[None]) -> None:
+        self._relays.discard(relay)
+        connection.close()
 
     async def _reset(self) -> int:
-        links = list(self._links)
-        for link in links:
-            link.reset()
-        return len(links)
-
-    async def _end(self) -> None:
-        """End all connections, and wait for their tasks."""
-        await self._reset()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-        await asyncio.sleep(0)  # The last step of the connections' own tasks.
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            broker = await asyncio.open_connection(HOST, self.target_port)
-        except (OSError, asyncio.CancelledError):
-            reset(writer)  # No broker listens behind the proxy, and the client sees the same as without the proxy.
-            return
-        link = Link(self, Ends(reader, writer), Ends(*broker))
-        self._links.add(link)
-        try:
-            await link.run()
-        finally:
-            self._links.discard(link)
+        relays = list(self._relays)
+        for relay in relays:
+            relay.cancel()
+        await asyncio.gather(*relays, return_exceptions=True)
+        await asyncio.sleep(0)  # Aborted transports close their sockets in the loop's next step.
+        return len(relays)

@@ -1,0 +1,88 @@
+"""One process of clients that claim: `python -m tests.programs.claims.claimant CONFIG TOPIC FILE …`.
+
+It waits for a line on its standard input, makes its clients' claims, and writes a JSON line for each outcome to FILE.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+import threading
+from collections import deque
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TextIO
+
+from processor.client import Ack, Client
+from processor.config import load
+from processor.errors import SowstreamError, VersionConflict
+from tests.programs.claims.plan import claims_of, client_name, key_name
+
+_PATIENCE_S = 180.0
+
+
+def main() -> None:
+    """Make the claims of the given clients, each on a thread of its own."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("config", type=Path)
+    parser.add_argument("topic")
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--clients", required=True, help="their numbers, with commas")
+    parser.add_argument("--all-clients", type=int, required=True)
+    parser.add_argument("--keys", type=int, required=True)
+    parser.add_argument("--rivals", type=int, required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--window", type=int, required=True, help="claims of one client that wait for their outcome")
+    arguments = parser.parse_args()
+    config = load(arguments.config)
+    lock = threading.Lock()
+    with contextlib.ExitStack() as cleanup:
+        file = cleanup.enter_context(arguments.file.open("w", encoding="utf-8", buffering=1))
+        clients = []
+        for number in map(int, arguments.clients.split(",")):
+            client = cleanup.enter_context(Client(client_name(number), config))
+            keys = claims_of(number, arguments.all_clients, arguments.keys, arguments.rivals, arguments.seed)
+            clients.append((client, keys))
+        print("ready", flush=True)
+        sys.stdin.readline()
+        threads = [
+            threading.Thread(target=claim_all, args=(client, arguments.topic, keys, arguments.window, file, lock))
+            for client, keys in clients
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+def claim_all(client: Client, topic: str, keys: list[int], window: int, file: TextIO, lock: threading.Lock) -> None:
+    """Claim keys in order, at most `window` at a time, and write each outcome."""
+    waiting: deque[tuple[str, Future[Ack]]] = deque()
+    for key in map(key_name, keys):
+        future = client.delta_publish(topic, {"id": key, "owner": client.name}, expect_version=1)
+        assert future is not None
+        waiting.append((key, future))
+        if len(waiting) >= window:
+            _write(client, waiting, file, lock)
+    while waiting:
+        _write(client, waiting, file, lock)
+
+
+def _write(client: Client, waiting: deque[tuple[str, Future[Ack]]], file: TextIO, lock: threading.Lock) -> None:
+    key, future = waiting.popleft()
+    version: int | None = None
+    try:
+        future.result(_PATIENCE_S)
+        outcome = "won"
+    except VersionConflict as conflict:
+        outcome, version = "lost", conflict.version
+    except (SowstreamError, TimeoutError) as error:
+        outcome = type(error).__name__
+    with lock:
+        file.write(json.dumps([key, client.name, outcome, version]) + "\n")
+
+
+if __name__ == "__main__":
+    main()

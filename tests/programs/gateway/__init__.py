@@ -1,0 +1,1 @@
+"""Programs about the gateway: the law of composition, security, load."""

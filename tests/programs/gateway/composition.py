@@ -1,0 +1,390 @@
+"""The law of composition (spec gateway.md, rule 6): with any options, breaks and slow readers the client is right.
+
+A client keeps the records of each subscription as the messages say. At its bookmark it must hold the query's answer
+over the SOW at that place, which an oracle computes from plain Python functions, without the engine's filters::
+
+    python -m tests.programs.gateway.composition --steps 100000 --seed 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import random
+import sys
+from typing import Any
+
+from processor.record import Record
+from processor.subscriptions import Engine, MemoryRecords
+from processor.subscriptions.history import UpdateHistory
+from tests.programs.gateway.holder import Holder
+from tests.programs.gateway.queries import FILTERS, KEYS, ORDERS, PARTITIONS, RIGHTS, SELECTS, TOPIC, Body, Query, Right
+
+
+class Composition:
+    """A world, clients with subscriptions, and the check of each of them."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.now: dict[str, Body] = {}
+        self.versions: dict[str, int] = {}
+        self.log: list[tuple[int, str, Body | None]] = []
+        self.offsets = [0] * PARTITIONS
+        self.written: list[Record] = []
+        self.time_ms = 0
+        self.checks = self.resumes = self.refetches = self.replaces = 0
+        self.view_at = [0] * PARTITIONS
+        self.engine = self._engine([0] * PARTITIONS)
+        self.clients: list[Any] = []
+        self.rights: dict[Any, Right] = {}
+        self.holders: dict[str, Holder] = {}
+        self.running: dict[str, tuple[Any, Any]] = {}
+        self.named = 0
+
+    # The world.
+
+    def write(self) -> None:
+        """A worker writes a record or a tombstone."""
+        key = self.random.choice(KEYS)
+        is_gone = key in self.now and self.random.random() < 0.15
+        version = self.versions[key] = self.versions.get(key, 0) + 1
+        headers = [("version", b"%d" % version)]
+        body = None if is_gone else self._body(key)
+        if is_gone:
+            headers.append(("kind", self.random.choice([b"delete", b"expire"])))
+            self.now.pop(key)
+            del self.versions[key]  # The next life of the key begins with 1.
+        else:
+            assert body is not None
+            self.now[key] = body
+        partition = sum(key.encode()) % PARTITIONS
+        value = None if body is None else json.dumps(body).encode()
+        record = Record(key.encode(), value, headers, self.offsets[partition], 1_700_000_000_000 + len(self.written))
+        self.offsets[partition] += 1
+        self.log.append((partition, key, copy.deepcopy(body)))
+        self.written.append(record)
+        self.engine.take(partition, [record], self.time_ms)
+
+    def _body(self, key: str) -> Body:
+        chance = self.random.random
+        body: Body = {"id": key}
+        if key in self.now and chance() < 0.6:
+            body = copy.deepcopy(self.now[key])  # A small change: most fields stay.
+            for name in self.random.sample(["a", "n", "s", "o"], 1):
+                body.pop(name, None)
+        if "a" not in body and chance() < 0.8:
+            body["a"] = self.random.randrange(4)
+        if "n" not in body and chance() < 0.8:
+            body["n"] = self.random.randrange(4)
+        if "s" not in body and chance() < 0.8:
+            body["s"] = self.random.choice("xyz")
+        if "o" not in body and chance() < 0.5:
+            body["o"] = {name: self.random.randrange(2) for name in "pq" if chance() < 0.7}
+        return body
+
+    def at(self, positions: Any) -> dict[str, Body]:
+        """The world at some positions."""
+        counts, world = [0] * PARTITIONS, {}
+        for partition, key, body in self.log:
+            if counts[partition] < positions[partition]:
+                if body is None:
+                    world.pop(key, None)
+                else:
+                    world[key] = body
+            counts[partition] += 1
+        return world
+
+    def states_between(self, key: str, bookmark: Any) -> list[Body | None]:
+        """The states of a key from the low to the high position of a bookmark."""
+        partition = sum(key.encode()) % PARTITIONS
+        state: Body | None = None
+        states, count = [], 0
+        if bookmark.low[partition] == 0:
+            states.append(None)
+        for its_partition, its_key, body in self.log:
+            if its_partition != partition:
+                continue
+            if count >= bookmark.high[partition]:
+                break
+            if its_key == key:
+                state = body
+            count += 1
+            if count >= bookmark.low[partition]:
+                states.append(state)
+        return states or [state]
+
+    def _engine(self, at: list[int]) -> Engine:
+        """An engine whose view stood at some positions, and that has read on from there, as after a restart."""
+        view = MemoryRecords()
+        engine = Engine(TOPIC, view, history=UpdateHistory(self.random.choice([2_000, 20_000, 10**9])))
+        rest: list[tuple[int, Record]] = []
+        for record in self.written:
+            partition = sum(record.key or b"") % PARTITIONS
+            if record.offset < at[partition]:
+                view.put(partition, [record])
+            else:
+                rest.append((partition, record))
+        for partition in range(PARTITIONS):
+            engine.open(partition, at[partition])
+        for partition, record in rest:
+            engine.take(partition, [record], self.time_ms)
+        return engine
+
+    # Clients.
+
+    def query(self, right: Right) -> Query:
+        """A random query of a client with some right."""
+        chance, choice = self.random.random, self.random.choice
+        is_window = chance() < 0.4
+        is_delta = chance() < 0.7
+        return Query(
+            choice(list(FILTERS)),
+            choice(list(SELECTS)),
+            choice(list(ORDERS)) if is_window else None,
+            self.random.randrange(5) if is_window else None,
+            self.random.randrange(3) if is_window else 0,
+            is_delta,
+            chance() < 0.85,
+            is_delta and chance() < 0.3,
+            choice([None, None, "100ms", "300ms", "auto"]),
+            right,
+        )
+
+    def connect(self, right: Right | None = None) -> Any:
+        """A new connection; some have room for few messages. All subscriptions of it have the rights of one user."""
+        choice = self.random.choice
+        connection = self.engine.connect(choice([2, 3, 10_000]), queue_bytes=choice([None, 600]))
+        self.clients.append(connection)
+        self.rights[connection] = right or choice(RIGHTS)
+        return connection
+
+    def subscribe(self) -> None:
+        """Begin a subscription."""
+        connection = self.random.choice(self.clients) if self.clients and self.random.random() < 0.7 else self.connect()
+        self.named += 1
+        name, query = f"q{self.named}", self.query(self.rights[connection])
+        self.holders[name] = Holder(query)
+        self.running[name] = (connection, connection.subscribe(query.spec(), name))
+
+    def take(self, connection: Any, count: int) -> None:
+        """A client takes some messages, and the bookmarks behind them."""
+        heard = set()
+        for message in connection.take(count):
+            for name in message.sub_ids:
+                if name in self.holders:
+                    self.hear(name, message)
+                    heard.add(name)
+        for name in heard:
+            self.look(name)
+
+    def hear(self, name: str, message: Any) -> None:
+        """A holder gets its own part of a message."""
+        holder = self.holders[name]
+        if message.data is not None and len(message.sub_ids) > 1:
+            message = message._replace(data=SELECTS[holder.query.select](message.data))
+        holder.hear(message)
+
+    def look(self, name: str) -> None:
+        """Check a subscription at its bookmark."""
+        connection, running = self.running[name]
+        bookmark = connection.bookmark(running)
+        if bookmark is None:
+            return
+        holder = self.holders[name]
+        holder.bookmark = bookmark
+        self.check(name)
+
+    def check(self, name: str) -> None:
+        """What the client holds equals the query at its bookmark."""
+        holder = self.holders[name]
+        bookmark, query, held = holder.bookmark, holder.query, holder.held
+        if bookmark is None:
+            return
+        self.checks += 1
+        if dict(bookmark.low) == dict(bookmark.high):
+            wanted = query.answer(self.at(bookmark.low))
+            own = {key: SELECTS[query.select](record) for key, record in held.items()}
+            if query.oof:
+                assert own == wanted, (name, query, own, wanted)
+            else:
+                assert {key: own.get(key) for key in wanted} == wanted, (name, query, own, wanted)
+            return
+        if query.is_window:
+            return
+        for key in KEYS:
+            states = [None if body is None else query.shown(body) for body in self.states_between(key, bookmark)]
+            mine = held.get(key)
+            shown = None if mine is None else SELECTS[query.select](mine)
+            assert shown in states or not query.oof, (name, query, key, shown, states)
+
+    def break_off(self) -> None:
+        """A connection breaks; its client resumes each subscription on a new one."""
+        if not self.clients:
+            return
+        broken = self.clients.pop(self.random.randrange(len(self.clients)))
+        names = [name for name, (connection, _) in self.running.items() if connection is broken]
+        broken.close()
+        for _ in range(self.random.randrange(6)):
+            self.write()
+        connection = self.connect(self.rights.pop(broken))
+        for name in names:
+            self._resume(name, connection)
+
+    def restart(self) -> None:
+        """The gateway is killed, and begins with a view that is some updates behind."""
+        ahead = [self.random.randrange(view, end + 1) for view, end in zip(self.view_at, self.offsets, strict=True)]
+        self.view_at = ahead
+        for _ in range(self.random.randrange(6)):
+            self.write()
+        self.clients.clear()
+        self.engine = self._engine(ahead)
+        fresh: dict[Any, Any] = {}
+        for name, (broken, _) in list(self.running.items()):
+            if broken not in fresh:
+                fresh[broken] = self.connect(self.rights.pop(broken))
+            self._resume(name, fresh[broken])
+
+    def _resume(self, name: str, connection: Any) -> None:
+        holder = self.holders[name]
+        outcome: Any = "no bookmark"
+        if holder.bookmark is not None:
+            outcome = connection.resume(holder.query.spec(), name, holder.bookmark)
+        if isinstance(outcome, str):
+            self.refetches += 1
+            holder.bookmark = None
+            outcome = connection.subscribe(holder.query.spec(), name)
+        else:
+            self.resumes += 1
+        self.running[name] = (connection, outcome)
+
+    def replace(self) -> None:
+        """A client changes its query."""
+        if not self.running:
+            return
+        name = self.random.choice(list(self.running))
+        connection, _ = self.running[name]
+        self._take_all(connection)
+        fresh, old = self.query(self.rights[connection]), self.holders[name].query
+        if self.random.random() < 0.5:  # Scroll, or filter in another way.
+            fresh = old._replace(filter=fresh.filter, skip=fresh.skip if old.is_window else 0)
+        self._replace_by(name, fresh)
+
+    def change_rights(self) -> None:
+        """The rights of a user change: all its subscriptions are replaced."""
+        if not self.clients:
+            return
+        connection = self.random.choice(self.clients)
+        self._take_all(connection)
+        right = self.rights[connection] = self.random.choice(RIGHTS)
+        for name in [name for name, (its, _) in self.running.items() if its is connection]:
+            self._replace_by(name, self.holders[name].query._replace(right=right))
+            self._take_all(connection)
+
+    def _take_all(self, connection: Any) -> None:
+        """Messages for the old query come first; they are taken, as `hear` knows one query at a time."""
+        while connection.has_waiting:
+            self.take(connection, 50)
+
+    def _replace_by(self, name: str, fresh: Query) -> None:
+        holder, (connection, running) = self.holders[name], self.running[name]
+        old = holder.query
+        fresh = fresh._replace(is_delta=old.is_delta, no_empties=old.no_empties, oof=old.oof)
+        if not fresh.is_window:
+            fresh = fresh._replace(order=None)
+        holder.query, holder.bookmark = fresh, None
+        self.replaces += 1
+        self.running[name] = (connection, connection.replace(running, fresh.spec()))
+
+    def leave(self) -> None:
+        """A client ends a subscription."""
+        if len(self.running) < 3:
+            return
+        name = self.random.choice(list(self.running))
+        connection, running = self.running.pop(name)
+        connection.unsubscribe(running)
+        del self.holders[name]
+
+    def settle(self) -> None:
+        """Everything is delivered: every client holds the answer of now."""
+        for _ in range(1_000):
+            for connection in self.clients:
+                while connection.has_waiting:
+                    self.take(connection, 7)
+            if self.engine.due_ms is None:
+                break
+            self.time_ms = max(self.time_ms, self.engine.due_ms)
+            self.engine.punctuate(self.time_ms)
+        else:
+            raise AssertionError("it never settles")
+        for name in self.running:
+            self.look(name)
+            bookmark = self.holders[name].bookmark
+            assert bookmark is not None
+            assert dict(bookmark.low) == dict(enumerate(self.offsets)), (name, bookmark, self.offsets)
+
+    def step(self) -> None:
+        """One random step."""
+        chance = self.random.random()
+        if chance < 0.55:
+            self.write()
+        elif chance < 0.78 and self.clients:
+            self.take(self.random.choice(self.clients), self.random.randrange(1, 6))
+        elif chance < 0.86:
+            self.time_ms += self.random.choice([10, 100, 300])
+            self.engine.punctuate(self.time_ms)
+        elif chance < 0.90:
+            if len(self.running) < 8:
+                self.subscribe()
+        elif chance < 0.94:
+            self.break_off()
+        elif chance < 0.965:
+            self.replace()
+        elif chance < 0.975:
+            self.leave()
+        elif chance < 0.98:
+            self.change_rights()
+        elif chance < 0.985:
+            self.restart()
+        else:
+            self.settle()
+
+
+def run(steps: int, seed: int, *, world_steps: int = 400) -> Composition:
+    """Run so many steps, in worlds of `world_steps` each; returns the last world with the sums of all counts."""
+    counts = [0, 0, 0, 0]
+    done = 0
+    while True:
+        world = Composition(seed * 1_000_003 + done)
+        try:
+            for _ in range(min(world_steps, steps - done)):
+                world.step()
+                done += 1
+            world.settle()
+        except BaseException:
+            print(f"failed in the world that began at step {done // world_steps * world_steps}, seed {seed}")
+            raise
+        for at, count in enumerate((world.checks, world.resumes, world.refetches, world.replaces)):
+            counts[at] += count
+        if sys.stderr.isatty():
+            print(f"\r{done:,} of {steps:,} steps", end="", file=sys.stderr)
+        if done >= steps:
+            world.checks, world.resumes, world.refetches, world.replaces = counts
+            return world
+
+
+def main() -> None:
+    """Run as a program."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    world = run(arguments.steps, arguments.seed)
+    print(
+        f"{arguments.steps:,} steps, seed {arguments.seed}: {world.checks:,} checks, {world.resumes:,} resumed, "
+        f"{world.refetches:,} refetched, {world.replaces:,} replaced: every client was right"
+    )
+
+
+if __name__ == "__main__":
+    main()

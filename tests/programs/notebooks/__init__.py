@@ -1,0 +1,1 @@
+"""Runs the notebooks of spark_integration on a real Kafka with a feed of orders."""

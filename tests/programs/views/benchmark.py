@@ -1,0 +1,195 @@
+"""Speed of views, without the start of processes: throughput beside Kafka Streams, a build, latency, fan-out."""
+
+from __future__ import annotations
+
+import json
+import random
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+
+from processor.tools.bench.figures import percentile
+from tests.endtoend import world as world_module
+from tests.endtoend.world import World
+from tests.programs.views.latency import Feed, Watch
+from tests.programs.views.streams import aggregate_seconds
+
+PARTS = ("throughput", "build", "latency", "fanout")
+"""What can be measured."""
+
+Say = Callable[[str], None]
+
+_FIELDS = {"/n": "COUNT(*)", "/qty": "SUM(/qty)"}
+_HEADERS: list[tuple[str, str | bytes | None]] = [("version", b"1")]
+_LIMIT_S = 3_600.0
+_GOALS = {"throughput": 60_000, "ratio": 1.5, "build_s": 120, "latency_ms": 150, "fanout_ms": 200, "turn_ms": 100}
+
+
+class Benchmark:
+    """The programs of one run, on one broker."""
+
+    def __init__(self, bootstrap: str, directory: Path, say: Say, *, keys: int, groups: int) -> None:
+        """Create it; `keys` and `groups` are the numbers of records' keys and of groups."""
+        self._bootstrap, self._directory, self._say = bootstrap, directory, say
+        self._keys, self._groups = keys, groups
+        world_module.PATIENCE_S = _LIMIT_S
+
+    def throughput(self, records: int) -> None:
+        """Updates a second of a view whose input is there, beside Kafka Streams."""
+        with self._world("throughput") as (world, view):
+            totals = self._load(world.name, records, self._keys)
+            seconds, cpu_s = self._rows_written(world, view, totals)
+            ours = records / seconds
+            self._say(
+                f"view: {ours:,.0f} updates/s (goal {_GOALS['throughput']:,}), {cpu_s / records * 1e6:.1f} us CPU"
+            )
+            both = [sum(column) for column in zip(*totals.values(), strict=True)]
+            streams = aggregate_seconds(self._bootstrap, self._directory, world.name, records, (both[0], both[1]))
+        if streams is None:
+            self._say("Kafka Streams: no javac here")
+            return
+        theirs = records / streams[0]
+        self._say(f"Kafka Streams: {theirs:,.0f} updates/s, {streams[1] / records * 1e6:.1f} us CPU")
+        self._say(f"ratio: {ours / theirs:.2f} (goal {_GOALS['ratio']})")
+
+    def build(self, records: int) -> None:
+        """Seconds for the rows of a view over a topic that has so many records, each under a key of its own."""
+        with self._world("build") as (world, view):
+            totals = self._load(world.name, records, records)
+            seconds, cpu_s = self._rows_written(world, view, totals)
+        self._say(
+            f"build of {records:,} records: {seconds:.1f} s, {cpu_s:.1f} s CPU (goal {_GOALS['build_s']} for 10M)"
+        )
+
+    def latency(self, seconds: float, rate: int) -> None:
+        """Milliseconds from a publish until the view's delta can be read, through the worker of the topic."""
+        fields = {"/number": "MAX(/number)"}
+        with self._world("latency", fields=fields) as (world, view):
+            world.start("worker", world.name)
+            world.start("view", view)
+            watch = Watch(self._bootstrap, f"{view}.delta", "group")
+            feed = Feed(self._bootstrap, f"{world.name}.publish", self._keys, self._groups)
+            feed.warm_up(watch, world)
+            delays_s = feed.run(watch, seconds, rate)
+        p50, p99 = (percentile(delays_s, part) * 1000 for part in (0.5, 0.99))
+        self._say(
+            f"publish to view delta at {rate:,}/s: p50 {p50:.1f} ms, p99 {p99:.1f} ms (goal {_GOALS['latency_ms']})"
+        )
+
+    def fanout(self, references: int, rate: int = 200) -> None:
+        """Milliseconds of other rows while a lookup record with so many references changes, and the longest turn."""
+        name = f"f{secrets.token_hex(3)}"
+        view, lookup = f"{name}_joined", f"{name}_customers"
+        section = {
+            "underlying": name,
+            "join": [{"topic": lookup, "on": {"/customer": "/id"}}],
+            "fields": {"/id": "/id", "/number": "/number", "/name": f"[{lookup}]./name"},
+        }
+        others = {lookup: {"key": ["/id"], "partitions": 1}}
+        world = World(self._bootstrap, self._directory, name, others=others, sections={"views": {view: section}})
+        file = self._directory / "turns.json"
+        try:
+            self._write(f"{lookup}.sow", iter([("big", {"id": "big", "name": "before"})]))
+            bodies = (
+                (f"o{number}", {"id": f"o{number}", "number": 0, "customer": "big"}) for number in range(references)
+            )
+            self._write(f"{name}.sow", bodies)
+            viewer = world.start("view", view, program=["tests.programs.views.timed_view", str(file)])
+            watch = Watch(self._bootstrap, f"{view}.delta", "id")
+            world.wait(lambda: watch.count() >= references, "the view having all rows")
+            feed = Feed(self._bootstrap, f"{name}.sow", 1_000, 1_000, is_sow=True)
+            feed.warm_up(watch, world)
+            self._write(f"{lookup}.sow", iter([("big", {"id": "big", "name": "after"})]))
+            began_s, before = time.monotonic(), watch.count("after")
+            delays_s = feed.run(watch, max(10.0, references / 10_000), rate)
+            world.wait(lambda: watch.count("after") - before >= references, "all rows following")
+            took_s = watch.last_s("after") - began_s
+            viewer.stop()
+        finally:
+            world.close()
+        turns_ms: dict[str, tuple[int, int]] = {}
+        for stage, ended_s, *seconds in json.loads(file.read_text()):
+            if ended_s > began_s:
+                wall_ms, cpu_ms = (round(each * 1000) for each in seconds)
+                before_ms = turns_ms.get(stage, (0, 0))
+                turns_ms[stage] = max(before_ms[0], wall_ms), max(before_ms[1], cpu_ms)
+        p99, most = percentile(delays_s, 0.99) * 1000, max(delays_s) * 1000
+        self._say(f"{references:,} references follow in {took_s:.1f} s")
+        self._say(
+            f"other rows at {rate}/s meanwhile: p99 {p99:.1f} ms (goal {_GOALS['fanout_ms']}), most {most:.1f} ms"
+        )
+        self._say(f"longest turns, ms on the clock and of the processor (goal {_GOALS['turn_ms']}): {turns_ms}")
+
+    @contextmanager
+    def _world(self, kind: str, fields: Mapping[str, str] = _FIELDS) -> Iterator[tuple[World, str]]:
+        name = f"{kind[0]}{secrets.token_hex(3)}"
+        view = f"{name}_by_group"
+        views = {view: {"underlying": name, "group_by": ["/group"], "fields": dict(fields)}}
+        world = World(self._bootstrap, self._directory, name, sections={"views": views}, partitions=4)
+        try:
+            yield world, view
+        finally:
+            world.close()
+
+    def _load(self, name: str, records: int, keys: int) -> dict[str, tuple[int, int]]:
+        """Write SOW records as a worker would; returns the count and the sum of each group."""
+        rng = random.Random(1)
+        totals: dict[int, tuple[int, int]] = {}
+        last: dict[int, tuple[int, int]] = {}
+
+        def bodies() -> Iterator[tuple[str, Any]]:
+            for number in range(records):
+                key = number if keys == records else rng.randrange(keys)
+                group, qty = key % self._groups if rng.random() < 0.9 else rng.randrange(self._groups), number % 1000
+                if (old := last.get(key)) is not None:
+                    _change(totals, old[0], -1, -old[1])
+                if keys < records:
+                    last[key] = group, qty
+                _change(totals, group, 1, qty)
+                yield str(key), {"id": key, "group": f"g{group}", "qty": qty, "note": "-" * 20}
+
+        self._write(f"{name}.sow", bodies())
+        return {f"g{group}": total for group, total in totals.items() if total[0]}
+
+    def _write(self, topic: str, records: Iterator[tuple[str, Any]]) -> None:
+        producer = Producer({"bootstrap.servers": self._bootstrap, "partitioner": "murmur2_random", "linger.ms": 20,
+                             "compression.type": "lz4", "queue.buffering.max.kbytes": 100_000})  # fmt: skip
+        for key, body in records:
+            value = json.dumps(body).encode()
+            while True:
+                try:
+                    producer.produce(topic, value, key.encode(), headers=_HEADERS)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+            producer.poll(0)
+        assert producer.flush(300) == 0
+
+    def _rows_written(self, world: World, view: str, expected: Mapping[str, tuple[int, int]]) -> tuple[float, float]:
+        """Run a view until its rows are right; returns the seconds from the first part to the last row, and CPU time.
+
+        Both are times at which the view sent a record: the start of its process does not count.
+        """
+        viewer = world.start("view", view)
+        watch = Watch(self._bootstrap, f"{view}.sow", "group")
+
+        def is_right() -> bool:
+            watch.count()
+            rows = {group: (row["n"], row["qty"]) for group, row in watch.rows.items()}
+            return rows == expected
+
+        world.wait(is_right, "the view counting all keys")
+        cpu_s = watch.cpu_s(viewer.process.pid)
+        assert viewer.stop() == 0
+        first = Watch(self._bootstrap, f"{view}.parts", None).first_ms()
+        return (watch.last_ms - first) / 1000, cpu_s
+
+
+def _change(totals: dict[int, tuple[int, int]], group: int, count: int, qty: int) -> None:
+    before = totals.get(group, (0, 0))
+    totals[group] = before[0] + count, before[1] + qty
