@@ -12,7 +12,7 @@ import pytest
 from processor.cli.main import run
 from processor.client import Client
 from processor.errors import Stop
-from processor.hosting.pipeline import specs
+from processor.hosting.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from processor.tools.broker import EmbeddedBroker, server
 from processor.tools.broker.jars import class_path

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError, Producer
 
 from processor.client import Client
 from processor.config import load
-from processor.errors import ConfigurationError
+from processor.errors import ConfigurationError, Stop
 from processor.kafka.admin.admin import Admin
 from processor.kafka.producers.staged_producer import StagedProducer
 from processor.kafka.producers.transactional_producer import TransactionalProducer
@@ -71,7 +71,7 @@ super.users=User:ANONYMOUS
 def world(tmp_path: Path, unique: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """Create a world whose topics exist, and whose principals have no permissions."""
     monkeypatch.setattr(embedded, "Server", Secured)
-    with EmbeddedBroker() as broker:
+    with EmbeddedBroker(start_timeout_s=300) as broker:
         made = World(broker.bootstrap, tmp_path, unique)
         yield made
         made.close()
@@ -186,10 +186,58 @@ def test_a_wrong_password_is_not_waited_for(world: World) -> None:
     """A client whose login is refused sees a silent Kafka; the reason is reported at once."""
     wrong = login("worker") | {"sasl.password": "wrong"}
     began_s = time.monotonic()
-    with pytest.raises(ConfigurationError, match="Check the credentials"):
+    with pytest.raises(
+        ConfigurationError, match=r"the broker refuses the login \(.*check kafka\.sasl\.username"
+    ) as told:
         Admin(wrong).cluster()
-    with pytest.raises(ConfigurationError, match="Check the credentials"):
+    assert "wrong" not in str(told.value)
+    with pytest.raises(ConfigurationError, match=r"refuses the login"):
         TransactionalProducer(wrong, transactional_id="t", transaction_timeout_s=10.0).start()
-    with pytest.raises(ConfigurationError, match="Check the credentials"):
+    with pytest.raises(ConfigurationError, match=r"refuses the login"):
         StagedProducer(wrong, later=[["orders.sow"]], session_timeout_s=10.0).start()
     assert time.monotonic() - began_s < 30
+
+
+def test_each_fault_of_a_login_has_its_own_sentence(world: World) -> None:
+    """An unknown mechanism, a missing login and an unwanted one are told apart; none waits for the time limit."""
+    faults = {
+        "does not have the login mechanism of kafka.sasl.mechanism (supported mechanisms: PLAIN": login("worker")
+        | {"sasl.mechanism": "SCRAM-SHA-512"},
+        "as one that requires a login does": {"bootstrap.servers": _SECURE},
+        "the port has no login": login("worker") | {"bootstrap.servers": world.bootstrap},
+    }
+    for sentence, properties in faults.items():
+        with pytest.raises(Stop) as told:
+            Admin(properties, 10).cluster()
+        assert sentence in str(told.value)
+        assert "To do: " in str(told.value)
+
+
+def test_a_missing_right_is_not_called_a_missing_topic(world: World) -> None:
+    """A publisher without rights learns which it lacks; the doctor lists them, and passes once they are granted."""
+    publisher = become(world, "publisher")
+    refused_line = run(publisher, "publish", world.name, given='{"id":1}\n')
+    assert refused_line.returncode != 0
+    assert "lacks a right to the topic" in refused_line.stderr
+    assert "does not exist" not in refused_line.stderr
+    worker = run(become(world, "worker"), "worker", world.name)
+    assert "no right to Describe" in worker.stderr
+    assert "does not exist" not in worker.stderr
+
+    checked = run(publisher, "topics", "check")
+    for shared in ("_sowstream.topics", "_sowstream.control"):
+        assert f"warn\t{shared}\tis not to be seen by this user (no right to Describe)" in checked.stdout
+    assert "does not exist" not in checked.stdout
+
+    ill = run(publisher, "doctor", "--role", "publisher")
+    assert ill.returncode == 1
+    assert f"fail\t{world.name}.publish\tthis user lacks " in ill.stdout
+    printed = run(world.file, "topics", "apply", "--acls")
+    for command in printed.stdout.splitlines():
+        if "PUBLISHER" in command:
+            grant(command)
+    well = run(publisher, "doctor", "--role", "publisher")
+    assert (well.returncode, "fail" in well.stdout) == (0, False), well.stdout
+    assert "ok\trole publisher\trights to " in well.stdout
+    other = run(publisher, "doctor", "--role", "worker")
+    assert other.returncode == 1

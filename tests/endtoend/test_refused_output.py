@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 
+@pytest.mark.long
 def test_a_record_that_the_topic_does_not_take(world: World) -> None:
     """After the topic's limit was reduced the large record is rejected, and all others are merged."""
     worker = _started(world)

@@ -45,6 +45,7 @@ def test_a_partition_full_of_rubbish_is_held_and_the_others_go_on(bootstrap: str
         world.close()
 
 
+@pytest.mark.long
 def test_an_operator_skips_a_record_or_lets_all_pass(bootstrap: str, tmp_path: Path, unique: str) -> None:
     """`status` shows the hold; skipped records are dead letters, and later records are merged."""
     world = World(bootstrap, tmp_path, unique, dlq_window_records=5, partitions=4)

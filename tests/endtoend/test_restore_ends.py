@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from processor.codec import load_codec
-from processor.hosting.pipeline import pipelines
+from processor.hosting.configured_pipelines import pipelines
 from processor.kafka.admin.admin import Admin
 from processor.kafka.readers.log_reader import LogReader
 from processor.record import Record

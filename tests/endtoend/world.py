@@ -17,14 +17,14 @@ import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from processor.config import Config, load
-from processor.hosting.pipeline import specs
+from processor.hosting.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from tests.endtoend.oracle import Seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-PATIENCE_S = 60.0
+PATIENCE_S = float(os.environ.get("SOWSTREAM_TEST_PATIENCE_S", "60"))
 
 
 class World:
@@ -70,13 +70,19 @@ class World:
         self.config: Config = load(self.file)
         Admin(self.config.kafka).create(specs(self.config))
 
-    def publish(self, records: list[tuple[bytes | None, Any, dict[str, str]]], role: str = "publish") -> None:
+    def publish(
+        self,
+        records: Sequence[tuple[bytes | None, Any, dict[str, str]]],
+        role: str = "publish",
+        *,
+        name: str | None = None,
+    ) -> None:
         """Send records: key, value (bytes as they are, None a tombstone, else JSON) and headers."""
         producer = Producer({"bootstrap.servers": self.bootstrap, "partitioner": "murmur2_random", "linger.ms": 5,
                              "message.max.bytes": 20_000_000})  # fmt: skip
         for key, value, headers in records:
             data = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
-            producer.produce(self.config.kafka_names.topic(self.name, role), data, key, headers=headers or None)
+            producer.produce(self.config.kafka_names.topic(name or self.name, role), data, key, headers=headers or None)
             producer.poll(0)
         assert producer.flush(30) == 0
 

@@ -1,0 +1,154 @@
+"""Queues on a real Kafka: filled by workers in their transactions, shared by consumers (queues.md)."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from processor.client import Client
+from processor.errors import ConfigurationError, VersionConflict
+from processor.hosting.share_group_check import set_share_groups, share_group_problems
+from processor.kafka.admin.share_groups import ShareGroups
+from processor.kafka.producers.transactional_producer import TransactionalProducer
+from processor.tools.dlq import WaitingLetters
+from processor.tools.queue_status import queue_status
+from tests.endtoend.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.broker
+
+LEASE_S = 3.0
+IDLE_S = 10.0
+
+
+@pytest.fixture
+def world(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[World]:
+    """A topic with a queue of its paid records, whose share group is set up."""
+    queue: dict[str, Any] = {"underlying": unique, "filter": "/state = 'paid'", "lease": LEASE_S, "max_deliveries": 2}
+    made = World(bootstrap, tmp_path, unique, sections={"queues": {f"{unique}_paid": queue}})
+    set_share_groups(made.config)
+    yield made
+    made.close()
+
+
+def paid(world: World) -> str:
+    """The queue of the world."""
+    return f"{world.name}_paid"
+
+
+def test_two_consumers_share_the_messages_of_a_worker(world: World) -> None:
+    """Each paid record is acknowledged once, by one of two consumers; others are on no queue; nothing is left."""
+    world.start()
+    count = 200
+    world.publish([(b"%d" % n, {"id": n, "state": "new"}, {}) for n in range(count)])
+    world.publish([(b"%d" % n, {"id": n, "state": "paid"}, {}) for n in range(0, count, 2)])
+    world.settle()
+    seen: list[tuple[int, Any]] = []
+    with Client("consumers", world.config) as client:
+        queues = [
+            client.queue(paid(world), on_message=lambda message, who=who: seen.append((who, message)), timeout_s=IDLE_S)
+            for who in range(2)
+        ]
+        assert all(queue.wait(120) for queue in queues)
+    assert sorted(message.data["id"] for _, message in seen) == list(range(0, count, 2))
+    assert all(message.data == {"id": message.data["id"], "state": "paid"} for _, message in seen)
+    assert all(message.version == 2 for _, message in seen)
+    assert queue_status(world.config, paid(world)).dead == 0
+
+
+@pytest.mark.long
+def test_a_message_of_a_dead_consumer_comes_again_after_its_lease(world: World) -> None:
+    """A consumer that holds a message and says nothing loses it at the end of the lease; another one gets it."""
+    world.start()
+    world.publish([(b"1", {"id": 1, "state": "paid"}, {})])
+    world.settle()
+    with Client("dead", world.config) as dead, Client("next", world.config) as successor:
+        held = dead.queue(paid(world)).next_within(60)
+        assert held is not None
+        assert held.deliveries == 1
+        [again] = list(successor.queue(paid(world), timeout_s=IDLE_S + LEASE_S))
+        assert (again.data, again.deliveries) == (held.data, 2)
+
+
+@pytest.mark.long
+def test_rejected_messages_and_those_that_fail_too_often_are_dead_letters(world: World) -> None:
+    """A rejection and the last released delivery are letters with their reasons, which `dlq list` shows."""
+    world.start()
+    world.publish([(b"%d" % n, {"id": n, "state": "paid"}, {}) for n in (1, 2, 3)])
+    world.settle()
+    with Client("consumer", world.config) as client:
+        for message in client.queue(paid(world), timeout_s=IDLE_S):
+            if message.data["id"] == 1:
+                message.reject("no such customer")
+            elif message.data["id"] == 2:
+                message.release()
+    with WaitingLetters(world.config, paid(world)) as waiting:
+        letters = {letter.record.key: letter for _, batch in waiting.letters() for letter in batch}
+    assert {key: letter.reason for key, letter in letters.items()} == {b"1": "rejected", b"2": "max_deliveries"}
+    assert letters[b"1"].detail == "no such customer"
+    assert queue_status(world.config, paid(world)).dead == 2
+
+
+def test_a_rolled_back_record_is_never_delivered(world: World) -> None:
+    """Records of a transaction that was rolled back on the queue topic reach no consumer; those around it do."""
+    topic = world.config.kafka_names.topic(paid(world), "queue")
+    producer = TransactionalProducer(world.config.kafka, transactional_id=f"{world.name}.x", transaction_timeout_s=10)
+    producer.start()
+    world.start()
+    for n in range(3):
+        producer.send(topic, 0, [(b"rolled back", b'{"id":"rolled back"}', [("version", b"1")])])
+        producer.abort()
+        world.publish([(b"%d" % n, {"id": n, "state": "paid"}, {})])
+        world.settle()
+    producer.close()
+    with Client("consumer", world.config) as client:
+        seen = [message.data["id"] for message in client.queue(paid(world), timeout_s=IDLE_S)]
+    assert sorted(seen) == [0, 1, 2]
+
+
+def test_a_group_with_kafkas_own_settings_is_refused_and_apply_sets_them(world: World) -> None:
+    """Kafka's defaults would deliver rolled-back records: no consumer begins, until `topics apply` has set them."""
+    name = f"{world.name}_other"
+    config = world.config.model_copy(update={"queues": {name: world.config.queues[paid(world)]}})
+    problems = share_group_problems(config)
+    assert {problem.severity for problem in problems} >= {"refuse"}
+    assert ["share.isolation.level" in str(problem) for problem in problems].count(True) == 1
+    group = world.config.share_group(paid(world))
+    ShareGroups(world.config.kafka).set(group, {"share.isolation.level": "read_uncommitted"})
+    with Client("consumer", world.config) as client, pytest.raises(ConfigurationError, match="rolled-back"):
+        client.queue(paid(world))
+    assert set_share_groups(world.config) == {group: ["share.isolation.level"]}
+    assert share_group_problems(world.config) == []
+
+
+def test_of_many_claims_with_one_version_one_wins(world: World) -> None:
+    """Ten clients claim the same record: one future succeeds, the others raise VersionConflict with the version."""
+    world.start()
+    world.publish([(b"1", {"id": 1}, {})])
+    world.settle()
+    outcomes: list[Any] = []
+    with Client("claims", world.config) as client:
+        barrier = threading.Barrier(10)
+
+        def claim(who: int) -> None:
+            barrier.wait()
+            future = client.delta_publish(world.name, {"id": 1, "owner": who}, expect_version=1)
+            assert future is not None
+            error = future.exception(60)
+            outcomes.append(who if error is None else error)
+
+        threads = [threading.Thread(target=claim, args=(who,)) for who in range(10)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        record = client.get(world.name, "1")
+    winners = [one for one in outcomes if isinstance(one, int)]
+    assert [record.data["owner"]] == winners
+    conflicts = [one for one in outcomes if isinstance(one, VersionConflict)]
+    assert (len(conflicts), {one.version for one in conflicts}) == (9, {2})

@@ -1,0 +1,175 @@
+"""Views on a real broker: equal to their definition, through kills of the processes that compute them."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from processor.client import Client
+from tests.endtoend.views_world import ViewsWorld
+from tests.endtoend.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def views(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[ViewsWorld]:
+    """A topic with views."""
+    world = ViewsWorld(bootstrap, tmp_path, unique)
+    yield world
+    world.close()
+
+
+@pytest.mark.long
+def test_views_follow_their_topic_through_a_kill_and_a_wiped_disk(views: ViewsWorld) -> None:
+    """The rows of a view, of one over it and of a conflated copy equal the definition; deltas add up, without gaps."""
+    views.orders(1, 400)
+    views.start()
+    views.start("conflate", views.copy)
+    viewer = views.start("view", list(views.config.views))
+    views.settle()
+    views.wait(views.settled(), "building the views")
+    views.orders(2, 400)
+    viewer.kill()
+    shutil.rmtree(views.config.state_dir / views.config.group_prefix / views.positions)
+    shutil.rmtree(views.config.state_dir / views.config.group_prefix / f"{views.positions}.parts.table")
+    views.orders(3, 100)
+    viewer = views.start("view", list(views.config.views))
+    views.settle()
+    views.wait(views.settled(), "following the topic")
+    for name in (views.positions, views.totals, views.all_views):
+        assert not (violation := views.law(name)), violation
+    assert viewer.stop() == 0, viewer.log()
+
+
+@pytest.mark.long
+def test_joined_rows_follow_both_topics(bootstrap: str, tmp_path: Path, unique: str) -> None:
+    """Rows of a left outer join follow changes of either side, also while the processes of the view are killed."""
+    people, named, notes = f"{unique}_people", f"{unique}_named", f"{unique}_notes"
+    view: dict[str, Any] = {
+        "underlying": unique,
+        "join": [{"topic": people, "on": {"/customer": "/id"}}],
+        "fields": {"/id": "/id", "/qty": "/qty", "/name": f"[{people}]./name"},
+    }
+    by_key = view | {"join": [{"topic": people, "on": {"/id": "/id"}}]}  # Some orders have the id of a person.
+    world = World(
+        bootstrap, tmp_path, unique, others={people: {"partitions": 3}},
+        sections={"views": {named: view, notes: by_key}},
+        partitions=2, runtime={"session_timeout_s": 6, "transaction_timeout_s": 20},
+    )  # fmt: skip
+    try:
+        rng = random.Random(3)
+        world.start()
+        viewer = world.start("view", [named, notes])
+        for turn in range(3):
+            orders: list[tuple[bytes | None, Any, dict[str, str]]] = [
+                (key.encode(), {"id": key, "customer": rng.choice("abcd"), "qty": turn}, {})
+                for key in ("a", "b", "d", *(f"o{number}" for number in rng.sample(range(50), 30)))
+            ]
+            persons: list[tuple[bytes | None, Any, dict[str, str]]] = [
+                (key.encode(), None if rng.random() < 0.3 else {"id": key, "name": f"{key}{turn}"}, {}) for key in "abc"
+            ]
+            world.publish(orders)
+            world.publish(persons, name=people)
+            if turn == 1:
+                viewer.kill()
+                viewer = world.start("view", [named, notes])
+            world.settle()
+            world.wait(lambda: last_rows(world, named) == joined(world, people), f"joining in turn {turn}")
+            world.wait(lambda: last_rows(world, notes) == joined(world, people, "id"), f"joining keys in turn {turn}")
+        assert (world.config.views[named].join_method, world.config.views[notes].join_method) == (
+            "repartition", "same_key",
+        )  # fmt: skip
+        assert viewer.stop() == 0, viewer.log()
+    finally:
+        world.close()
+
+
+def joined(world: World, people: str, field: str = "customer") -> dict[str, Any]:
+    """The rows of the join, by the records of both SOW topics."""
+    names = {key: person["name"] for key, person in last_rows(world, people).items()}
+    return {
+        key: {"id": key, "qty": order["qty"]} | ({"name": names[order[field]]} if order[field] in names else {})
+        for key, order in last_rows(world, world.name).items()
+    }
+
+
+def last_rows(world: World, name: str) -> dict[str, Any]:
+    """The records of a SOW topic by key."""
+    values = {record.key: record.value for record in world.read("sow", name)}
+    return {(key or b"").decode(): json.loads(value) for key, value in values.items() if value is not None}
+
+
+@pytest.mark.long
+def test_changed_definition_is_refused_and_rebuilt(bootstrap: str, tmp_path: Path, unique: str) -> None:
+    """A worker refuses a changed definition; after a rebuild the rows are those of the new one, and deltas add up."""
+    name = f"{unique}_counts"
+    view = {"underlying": unique, "group_by": ["/customer"], "fields": {"/n": "COUNT(*)"}}
+    runtime = {"session_timeout_s": 6, "transaction_timeout_s": 20}
+    world = World(bootstrap, tmp_path, unique, sections={"views": {name: view}}, partitions=1, runtime=runtime)
+    try:
+        orders = [(f"o{n}".encode(), {"id": f"o{n}", "customer": "ab"[n % 2], "qty": n}, {}) for n in range(20)]
+        world.publish(orders)
+        world.start()
+        viewer = world.start("view", name)
+        world.wait(lambda: last_rows(world, name) == {key: {"customer": key, "n": 10} for key in "ab"}, "counting")
+        assert viewer.stop() == 0, viewer.log()
+
+        view["fields"] = {"/total": "SUM(/qty)"}
+        tree = yaml.safe_load(world.file.read_text())
+        world.file.write_text(yaml.safe_dump(tree | {"views": {name: view}}))
+        refused = world.start("view", name)
+        refused.is_expected_to_end = True
+        refused.process.wait(300)
+        assert "its definition has changed" in refused.log()
+        rebuild = world.start("view", ["rebuild", name, "--yes"])
+        rebuild.is_expected_to_end = True
+        assert rebuild.process.wait(300) == 0, rebuild.log()
+        world.start("view", name)
+        expected = {"a": {"customer": "a", "total": 90}, "b": {"customer": "b", "total": 100}}
+        world.wait(lambda: last_rows(world, name) == expected, "rebuilding")
+        held: dict[str, Any] = {}
+        for seen in world.read("delta", name):
+            row = held.setdefault((seen.key or b"").decode(), {})
+            row.update(json.loads(seen.value or b""))
+            for pointer in json.loads(seen.headers.get("removed", "[]")):
+                del row[pointer[1:]]
+            if seen.headers.get("kind") == "delete":
+                del held[(seen.key or b"").decode()]
+        assert held == expected
+    finally:
+        world.close()
+
+
+def test_subscriber_of_a_conflated_view_gets_deltas_and_departures(views: ViewsWorld) -> None:
+    """A delta subscription with oof on a conflated topic over a view: snapshot, changed fields, and rows that leave."""
+    views.start()
+    views.start("conflate", views.copy)
+    views.start("view", list(views.config.views))
+    order = {"id": "1", "customer": "ann", "qty": 2, "px": 5, "state": "new"}
+    views.publish([(b"1", order, {})])
+    views.wait(lambda: views.last(views.copy).get("ann", {}).get("orders") == 1, "the first row")
+    with Client("desk", views.config) as client:
+        messages = client.sow_and_delta_subscribe(
+            views.copy, "/qty < 10", options="oof", timeout_s=float(os.environ.get("SOWSTREAM_TEST_PATIENCE_S", "60"))
+        )
+        first = [next(messages) for _ in range(3)]
+        assert [message.command for message in first] == ["group_begin", "sow", "group_end"]
+        views.publish([(b"2", {**order, "id": "2", "qty": 3}, {})])
+        changed = next(messages)
+        assert (changed.command, changed.delta) == ("publish", True)
+        assert changed.data == {"customer": "ann", "orders": 2, "qty": 5, "last": 5} or changed.data["qty"] == 5
+        views.publish([(b"2", {"qty": 30}, {})])
+        left = next(messages)
+        assert (left.command, left.reason, left.data["qty"]) == ("oof", "match", 32)
+        messages.close()

@@ -1,0 +1,130 @@
+"""A topic with views, and the rows that they should have by the records of the SOW topic."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from tests.endtoend.world import World
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FIELDS = {
+    "/orders": "COUNT(*)",
+    "/qty": "SUM(/qty)",
+    "/worst": "MAX(/px)",
+    "/kinds": "COUNT_DISTINCT(/px)",
+    "/last": "LAST(/px)",
+}
+
+
+class ViewsWorld(World):
+    """`name` with the view `positions`, and a view and a conflated topic over that."""
+
+    def __init__(self, bootstrap: str, directory: Path, name: str, **more: Any) -> None:
+        self.positions, self.totals, self.copy = f"{name}_positions", f"{name}_totals", f"{name}_copy"
+        self.all_views = f"{name}_all"
+        views = {
+            self.positions: {
+                "underlying": name, "filter": "/state = 'new'", "group_by": ["/customer"], "fields": FIELDS,
+                "having": "/orders > 0", "partitions": 3, "as_of": True,
+            },
+            self.totals: {"underlying": name, "fields": {"/id": "/id", "/value": "/qty * /px"}},
+            self.all_views: {
+                "underlying": self.positions, "group_by": [], "fields": {"/customers": "COUNT(*)", "/qty": "SUM(/qty)"},
+            },
+        }  # fmt: skip
+        conflated = {self.copy: {"underlying": self.positions, "interval": "200ms"}}
+        sections = {"views": views, "conflated": conflated}
+        # A stage that stands still for longer loses its partitions: a machine may be busy with other tests.
+        runtime = {"session_timeout_s": 6, "transaction_timeout_s": 20}
+        super().__init__(bootstrap, directory, name, sections=sections, partitions=2, runtime=runtime, **more)
+
+    def orders(self, seed: int, count: int, keys: int = 60) -> None:
+        """Publish random orders: new ones, changes of customer and state, deletes."""
+        rng = random.Random(seed)
+        records: list[tuple[bytes | None, Any, dict[str, str]]] = []
+        for _ in range(count):
+            key = f"k{rng.randrange(keys)}"
+            if rng.random() < 0.1:
+                records.append((key.encode(), None, {}))
+                continue
+            order = {
+                "id": key, "customer": rng.choice(("ann", "bob", "cy", "di", None)), "px": rng.randrange(20),
+                "qty": rng.choice((0.1, 0.2, 0.3, 1, 7)), "state": rng.choice(("new", "new", "paid")),
+            }  # fmt: skip
+            records.append((key.encode(), order, {"command": "publish"}))
+        self.publish(records)
+
+    def last(self, name: str) -> dict[str, Any]:
+        """The rows of a SOW topic, numbers exact."""
+        values = {record.key: record.value for record in self.read("sow", name)}
+        return {
+            (key or b"").decode(): json.loads(value, parse_float=Decimal)
+            for key, value in values.items()
+            if value is not None
+        }
+
+    def expected_positions(self) -> dict[str, Any]:
+        """The rows of `positions`, by the records of the SOW topic."""
+        last = {record.key: record for record in self.read("sow")}
+        groups: dict[str, list[tuple[tuple[int, int, int], Any]]] = {}
+        for seen in last.values():
+            order = None if seen.value is None else json.loads(seen.value, parse_float=Decimal)
+            if order is not None and order["state"] == "new":
+                place = seen.timestamp_ms, seen.partition, seen.offset
+                groups.setdefault(order["customer"] or "", []).append((place, order))
+        return {
+            customer: {
+                "customer": customer or None,
+                "orders": len(members),
+                "qty": sum(order["qty"] for _, order in members),
+                "worst": max(order["px"] for _, order in members),
+                "kinds": len({order["px"] for _, order in members}),
+                "last": max(members, key=lambda member: member[0])[1]["px"],
+            }
+            for customer, members in groups.items()
+        }
+
+    def expected_all(self) -> dict[str, Any]:
+        """The row of the view over `positions`."""
+        rows = self.expected_positions().values()
+        return {"": {"customers": len(rows), "qty": sum(row["qty"] for row in rows)}} if rows else {}
+
+    def expected_totals(self) -> dict[str, Any]:
+        """The rows of `totals`, by the records of the SOW topic."""
+        last = {record.key: record.value for record in self.read("sow")}
+        orders = [json.loads(value) for value in last.values() if value is not None]
+        rows = {order["id"]: {"id": order["id"], "value": order["qty"] * order["px"]} for order in orders}
+        return {key: json.loads(json.dumps(row), parse_float=Decimal) for key, row in rows.items()}
+
+    def settled(self) -> Callable[[], bool]:
+        """Whether all views have the rows that they should have."""
+        return lambda: (
+            self.last(self.positions) == self.expected_positions()
+            and self.last(self.totals) == self.expected_totals()
+            and self.last(self.all_views) == self.expected_all()
+            and self.last(self.copy) == self.last(self.positions)
+        )
+
+    def law(self, name: str) -> str:
+        """The first violation of the law of deltas in a view's topics, or a gap in its versions; empty: none."""
+        held: dict[bytes, tuple[int, Any]] = {}
+        for seen in self.read("delta", name):
+            key, version, kind = seen.key or b"", int(seen.headers["version"]), seen.headers.get("kind", "update")
+            before, row = held.get(key, (0, None))
+            if version != (1 if kind == "insert" else before + 1) or (kind == "insert") != (row is None):
+                return f"{key!r}: {kind} with version {version} after {before} at offset {seen.offset}"
+            if kind == "delete":
+                held[key] = version, None
+                continue
+            row = {**(row or {}), **json.loads(seen.value or b"", parse_float=Decimal)}
+            for pointer in json.loads(seen.headers.get("removed", "[]")):
+                row.pop(pointer[1:])
+            held[key] = version, row
+        replayed = {key.decode(): row for key, (_, row) in held.items() if row is not None}
+        return "" if replayed == self.last(name) else f"the deltas give {replayed}, the SOW topic has {self.last(name)}"
