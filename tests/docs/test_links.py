@@ -9,7 +9,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("processor", "spark_integration", "tests", "deploy", "schemas", ".github")
 PAGES = sorted(
-    [*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))],
+    [
+        *ROOT.glob("*.md"),
+        *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md") if "node_modules" not in page.parts),
+    ],
 )
 
 

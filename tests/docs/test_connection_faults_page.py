@@ -1,0 +1,24 @@
+"""The page of connection faults lists those of the code."""
+
+import re
+from pathlib import Path
+from typing import get_args
+
+from processor.kafka.connection.fault import Fault, Kind
+
+_PAGE = Path(__file__).parents[2] / "processor" / "docs" / "reference" / "connection-faults.md"
+
+
+def test_the_page_lists_each_fault_and_whether_it_is_waited_for() -> None:
+    """The table has exactly the kinds of faults, in their order, with their wait."""
+    rows = re.findall(r"^\| `(\w+)` \| (yes|no) \|", _PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert rows == [(kind, "no" if Fault(kind, "h:1").is_final else "yes") for kind in get_args(Kind)]
+
+
+def test_the_words_of_each_fault_are_on_the_page() -> None:
+    """The table of messages has each kind of fault, in its order, and Sowstream's sentence is that of the code."""
+    table = _PAGE.read_text(encoding="utf-8").partition("## Messages")[2]
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \| (.+) \|$", table, re.MULTILINE)
+    assert [kind for kind, *_ in rows] == list(get_args(Kind))
+    for kind, _, _, words in rows:
+        assert Fault(kind, "").to_do.partition("{")[0].partition("(")[0].strip() in words
