@@ -3,12 +3,21 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long test-random test-array test-registry coverage lint bench bench-all bench-growth bench-soak bench-guard bench-features bench-takeover bench-restore bench-memory bench-conflation bench-subscriptions bench-spark fuzz faults conflated subscriptions engines test-spark lock clean lint-code lint-format lint-types lint-imports
+.PHONY: gateway-faults gateway-law gateway-security bench-gateway help demo test test-long test-random test-array test-registry coverage lint bench bench-all bench-growth bench-soak bench-guard bench-features bench-takeover bench-restore bench-memory bench-conflation bench-subscriptions bench-spark fuzz faults conflated subscriptions claims queues engines views pipeline test-spark spark-archive notebooks lock clean lint-code lint-format lint-types lint-imports
 
 # How long the demo runs. Only the command line counts: bash has a variable of this name, which a shell may export.
 ifneq ($(origin SECONDS),command line)
 SECONDS := 60
 endif
+# SPARK=1 shows the pipeline's table on Spark next to the demo.
+ifneq ($(origin SPARK),command line)
+SPARK :=
+endif
+# Another PySpark than the locked one for `make test-spark`.
+ifneq ($(origin PYSPARK),command line)
+PYSPARK :=
+endif
+SPARK_DIRECTORY := $(if $(PYSPARK),.venv/.pyspark-$(PYSPARK))
 # More for pytest: make test ARGS="tests/merge -x"
 ARGS ?=
 # What random tests of `make test-random` begin with: another number each time, shown, or the one given.
@@ -20,21 +29,22 @@ export PYTHON
 
 BIN := .venv/bin
 # A stamp's name has the checksum of what was installed, so a changed lock is installed and an unchanged one is not.
-BUILT := pyproject.toml processor/builtin/delta_merge/fast_path_json.pyx processor/builtin/delta_merge/json_text.pxd processor/builtin/delta_merge/murmur2.pxd
+BUILT := pyproject.toml $(sort $(wildcard processor/builtin/delta_merge/*.p[xy][dx] spark_integration/merge/batch/runs/*.p[xy][dx]))
 RUNTIME := .venv/.runtime-$(shell cat .locks/build.txt .locks/runtime.txt $(BUILT) | cksum | tr ' ' '-')
 DEV := .venv/.dev-$(shell cat .locks/build.txt .locks/dev.txt $(BUILT) | cksum | tr ' ' '-')
+NOTEBOOKS := .venv/.notebooks-$(shell cat .locks/notebooks.txt $(BUILT) | cksum | tr ' ' '-')
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
 
-demo: $(RUNTIME) ## see it work: a real Kafka, workers, a feed, a live picture; SECONDS=60
-	$(BIN)/sowstream demo --seconds $(SECONDS)
+demo: $(if $(SPARK),$(DEV),$(RUNTIME)) ## see it work: a real Kafka, workers, a feed, a live picture; SECONDS=60 SPARK=1: with a table on Spark
+	$(BIN)/sowstream demo --seconds $(SECONDS) $(if $(SPARK),--spark)
 
 # Two processes: while one waits for a broker, the other computes. The brokers and Spark do with Java's quick compiler:
 # they are gone before what the thorough one costs has paid. make test ARGS="-n 0 --pdb tests/merge" is one process.
 test: $(DEV) ## run the tests, on a real Kafka; ARGS="tests/merge -x"
 	$(BIN)/python -m processor.tools.broker
-	JAVA_TOOL_OPTIONS="$${JAVA_TOOL_OPTIONS--XX:TieredStopAtLevel=1}" $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	JAVA_TOOL_OPTIONS="$${JAVA_TOOL_OPTIONS--XX:TieredStopAtLevel=1}" $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-long: $(DEV) ## run the tests that wait long
 	$(BIN)/python -m processor.tools.broker
@@ -123,23 +133,71 @@ subscriptions: $(DEV) ## let subscribers join while 20,000 updates a second come
 	$(BIN)/python -m processor.tools.broker
 	$(BIN)/python -m tests.programs.subscriptions $(ARGS)
 
+claims: $(DEV) ## let 50 clients claim the same records while workers are killed, and audit it; ARGS="--keys 34000 --kills 6"
+	$(BIN)/python -m processor.tools.broker
+	$(BIN)/python -m tests.programs.claims $(ARGS)
+
+queues: $(DEV) ## share a queue among ten consumers under kills and aborts, and audit it; ARGS="--messages 100000 --rate 10000"
+	$(BIN)/python -m processor.tools.broker
+	$(BIN)/python -m tests.programs.queues $(ARGS)
+
+gateway-law: $(DEV) ## let clients break, resume and read slowly with any options, and compare what each holds; ARGS="--steps 100000"
+	$(BIN)/python -m tests.programs.gateway.composition $(ARGS)
+
+gateway-security: $(DEV) ## let many users with random rights ask for what is not theirs, and attack a gateway; ARGS="--users 1000 --updates 100000 --connections 10000"
+	$(BIN)/python -m tests.programs.gateway.security $(ARGS)
+
+gateway-faults: $(DEV) ## kill the gateway and the broker, and create the topic again, under clients; ARGS="--clients 1000"
+	$(BIN)/python -m processor.tools.broker
+	$(BIN)/python -m tests.programs.gateway.killed $(ARGS)
+	$(BIN)/python -m tests.programs.gateway.broken $(ARGS)
+
+bench-gateway: $(DEV) ## measure fan-out next to a plain broadcast, and lookups, windows, filters; ARGS="--clients 1000" FIGURES="--records 10000000"
+	$(BIN)/python -m tests.programs.gateway.fanout $(ARGS)
+	$(BIN)/python -m tests.programs.gateway.figures $(FIGURES)
+
 engines: $(DEV) ## one history through a worker, merge_batch and merge_stream, and compare what each kept; ARGS="--commands 100000"
 	$(BIN)/python -m processor.tools.broker
 	$(BIN)/python -m tests.programs.engines $(ARGS)
 
-test-spark: $(DEV) ## run Spark's long tests, some of which kill it in the midst of what it writes
+views: $(DEV) ## views: random histories equal to SQL, kills, injected faults, speed; ARGS="histories --count 10000"
 	$(BIN)/python -m processor.tools.broker
-	$(BIN)/pytest -m long tests/spark $(ARGS)
+	$(BIN)/python -m tests.programs.views $(or $(ARGS),histories)
+
+# How long the feed has its full rate; the kills and the moves to Spark and back take a few minutes more.
+pipeline: $(DEV) ## run the whole pipeline on Spark under a feed and kills, and audit it; SECONDS=60 ARGS="--seed 7 --kills 3"
+	$(BIN)/python -m processor.tools.broker
+	$(BIN)/python -m tests.programs.pipeline --seconds $(SECONDS) $(ARGS)
+
+# With PYSPARK all other tests of Spark run on that version; 4.1.1 is the newest whose Kafka connector was to be had.
+test-spark: $(DEV) $(SPARK_DIRECTORY) ## run Spark's long tests, some of which kill it in the midst of what it writes; PYSPARK=4.1.1 runs the others on that version
+	$(BIN)/python -m processor.tools.broker
+	$(if $(PYSPARK),PYTHONPATH=$(CURDIR)/$(SPARK_DIRECTORY)) $(BIN)/pytest $(if $(PYSPARK),,-m long) tests/spark $(ARGS)
+
+.venv/.pyspark-%: | $(DEV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $@ pyspark==$*
+
+spark-archive: $(DEV) ## pack Python, Sowstream and its packages for executors: build/sowstream-spark.tar.gz
+	$(BIN)/python deploy/spark/archive.py $(ARGS)
+
+notebooks: $(NOTEBOOKS) ## run the notebooks of the client and of spark_integration on a real Kafka, and draw their pictures
+	$(BIN)/python -m processor.tools.broker
+	$(BIN)/python -m tests.programs.notebooks $(ARGS)
 
 # What an image installs (image.txt), what the demo needs besides (runtime.txt), what developers need besides (dev.txt),
-# and what builds the project (build.txt). `make lock UPGRADE=--upgrade` moves to the newest versions.
+# what executors of Spark install (spark.txt), Spark itself (pyspark.txt), what runs notebooks (notebooks.txt), and what builds the project (build.txt).
+# `make lock UPGRADE=--upgrade` moves to the newest versions.
 UV := .venv/.uv/bin/uv
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate $(UPGRADE)
+OF_WORKERS := --extra avro --extra formats --extra gateway --extra json-schema --extra otel --extra protobuf
 
 lock: | $(UV) ## write .locks anew, after a change of pyproject.toml
-	$(COMPILE) pyproject.toml --extra avro --extra formats --output-file .locks/image.txt
-	$(COMPILE) pyproject.toml --extra avro --extra formats --extra embedded --output-file .locks/runtime.txt
+	$(COMPILE) pyproject.toml $(OF_WORKERS) --output-file .locks/image.txt
+	$(COMPILE) pyproject.toml $(OF_WORKERS) --extra embedded --output-file .locks/runtime.txt
 	$(COMPILE) pyproject.toml --all-extras --group dev --output-file .locks/dev.txt
+	$(COMPILE) -c .locks/dev.txt pyproject.toml $(OF_WORKERS) --extra on-spark --output-file .locks/spark.txt
+	$(COMPILE) -c .locks/dev.txt --group notebooks --output-file .locks/notebooks.txt
+	printf 'pyspark\n' | $(COMPILE) -c .locks/dev.txt - --output-file .locks/pyspark.txt
 	printf 'setuptools>=78\ncython>=3.1\n' | $(COMPILE) - --output-file .locks/build.txt
 
 clean: ## remove what was made here; the user's cache stays
@@ -151,6 +209,9 @@ $(RUNTIME):
 
 $(DEV):
 	@.ci/install dev $@
+
+$(NOTEBOOKS): $(DEV)
+	@.ci/install notebooks $@
 
 $(UV): $(RUNTIME)
 	$(BIN)/python -m venv .venv/.uv

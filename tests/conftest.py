@@ -40,7 +40,8 @@ def bootstrap() -> Iterator[str]:
     if address := os.environ.get("SOWSTREAM_TEST_BOOTSTRAP"):
         yield address
         return
-    with EmbeddedBroker() as broker:
+    # It takes seconds; a machine that is busy with other runs a minute and more.
+    with EmbeddedBroker(start_timeout_s=300) as broker:
         yield broker.bootstrap
         # A client that a test left in a circle of objects would live on, and write to stderr that its broker is down.
         gc.collect()

@@ -72,6 +72,7 @@ def measure(paths: Sequence[Path]) -> Prose:
     prose = Prose()
     for root in paths:
         files = sorted(root.rglob("*")) if root.is_dir() else [root]
+        files = [file for file in files if "node_modules" not in file.parts]
         for path in files:
             if path.suffix == ".py":
                 for place, text in docstrings(path):

@@ -17,6 +17,7 @@ PAGES = [
         page
         for folder in (".github", "deploy", "processor", "schemas", "spark_integration", "tests")
         for page in sorted((ROOT / folder).rglob("*.md"))
+        if "node_modules" not in page.parts
         if not page.name.startswith(".")
     ),
 ]

@@ -15,8 +15,9 @@ COPIES = [
     ("deploy/helm/sowstream/Chart.yaml", r'^appVersion: "(\S+)"$'),
     ("deploy/helm/sowstream/ci/full-values.yaml", r"^  tag: (\S+)$"),
     ("deploy/Dockerfile", r"-t sowstream:(\S+)"),
-    ("deploy/README.md", r"sowstream:(\d\S+)"),
-    ("docker-compose.yml", r"sowstream:(\d[\d.]*)"),
+    ("deploy/Dockerfile.spark", r"-t sowstream-spark:(\S+)"),
+    ("deploy/README.md", r"sowstream(?:-spark)?:(\d\S+)"),
+    ("docker-compose.yml", r"sowstream(?:-spark)?:(\d[\d.]*)"),
     ("CITATION.cff", r"^version: (\S+)$"),
 ]
 

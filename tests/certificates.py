@@ -1,0 +1,47 @@
+"""Certificates for tests of TLS: authorities, servers and clients, made by openssl."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Authority:
+    """A certificate authority in a folder of its own: `ca.pem` is its certificate."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make the authority."""
+        self.folder = folder
+        folder.mkdir(exist_ok=True)
+        self._openssl(
+            "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=test authority",
+            "-keyout", "ca.key", "-out", "ca.pem",
+        )  # fmt: skip
+
+    @property
+    def file(self) -> Path:
+        """The certificate of the authority."""
+        return self.folder / "ca.pem"
+
+    def issue(self, name: str, alternative: str, *, days: int = 2) -> Path:
+        """Issue a certificate; returns its file, which begins with the key.
+
+        Args:
+            name: the name of the file and the common name.
+            alternative: the names that it is valid for, such as `IP:127.0.0.1`.
+            days: how long it is valid; negative: it has ended.
+        """
+        (self.folder / "names").write_text(f"subjectAltName={alternative}")
+        new = ["-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}"]
+        self._openssl("req", *new, "-keyout", f"{name}.key", "-out", f"{name}.csr")
+        signed = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names"]
+        self._openssl("x509", "-req", "-in", f"{name}.csr", *signed, "-days", str(days), "-out", f"{name}.pem")
+        both = self.folder / f"{name}.both.pem"
+        both.write_text((self.folder / f"{name}.key").read_text() + (self.folder / f"{name}.pem").read_text())
+        return both
+
+    def _openssl(self, *words: str) -> None:
+        subprocess.run(["openssl", *words], check=True, capture_output=True, cwd=self.folder)
