@@ -73,7 +73,7 @@ class Client(BlockingCalls):
         self._gateway: tuple[str, str | Callable[[], str] | None] | None = None
         self._command_sender: CommandSender | None = None
         self._lock = threading.Lock()
-        self._is_closed = False
+        self._block_has_ended = False
         if gateway is not None:
             if config is not None or bootstrap is not None or view_dir is not None or skip_unreadable:
                 raise ConfigurationError("gateway: its own settings count; leave out the other arguments")
@@ -120,10 +120,10 @@ class Client(BlockingCalls):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._block_has_ended = True
         if error is None:
             self.close()
             return
-        self._is_closed = True
         # The caller must see the first error, not a later one; sent records still get a moment to arrive.
         with contextlib.suppress(Exception):
             self._opener.close()
@@ -186,12 +186,13 @@ class Client(BlockingCalls):
     def close(self) -> None:
         """End all subscriptions, send queued records and wait for acks as `flush` does.
 
+        A client that is used again is to be closed again; after a `with` block it refuses records.
+
         Raises:
             AcksMissing: acks have not arrived; their futures fail with this too.
             Stop: a record was not delivered.
             Exception: the exception of a subscription's callback.
         """
-        self._is_closed = True
         try:
             with contextlib.ExitStack() as stack:
                 if self._queues is not None:
@@ -209,8 +210,11 @@ class Client(BlockingCalls):
         sender = self._command_sender
         if sender is None:
             with self._lock:
-                if self._is_closed:
-                    raise SowstreamError("the client is closed: nothing would send this record; open another client")
+                if self._block_has_ended:
+                    raise SowstreamError(
+                        "the client is closed, as its `with` block has ended: nothing would send this record; "
+                        "open another client"
+                    )
                 sender = self._command_sender
                 if sender is None:
                     if self._gateway is not None:

@@ -95,7 +95,7 @@ class PublishCalls:
             RecordRejected: the data has no key, or cannot be encoded. Nothing was sent.
             ConfigurationError: no such topic, header or ack type.
             AcksMissing: 100,000 commands wait for acks, and none has arrived for a minute.
-            SowstreamError: the client is closed.
+            SowstreamError: the client's `with` block has ended.
         """
         return self._sender().send(
             "publish",
