@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from processor.errors import ConfigurationError
 from processor.tools.broker.directories import cache_dir
+from processor.tools.broker.exclusive import exclusive
 from spark_integration.java import require_java
 from spark_integration.pyspark_private import has_class, running_jvm, start_jvm
 from spark_integration.source.data_source import register_source
@@ -27,6 +29,7 @@ _STATE_STORE: Final = "spark.sql.streaming.stateStore.providerClass"
 _SCHEDULER: Final = "spark.scheduler.mode"
 _POOLS: Final = "spark.scheduler.allocation.file"
 _PACKAGES: Final = "spark.jars.packages"
+_IVY: Final = "spark.jars.ivy"
 _CLASS_PATHS: Final = ("spark.jars", "spark.driver.extraClassPath")
 _REMOTE: Final = "spark.remote"
 _THIS_MACHINE: Final = re.compile(r"local(\[.*\])?")
@@ -66,7 +69,8 @@ def _classic(app_name: str, conf: dict[str, str]) -> SparkSession:
         # Spark starts its Python workers by this name; the default is the first `python3` on the path.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         conf = _with_connector(conf)
-    named = start_jvm(conf) | conf
+    with _download(conf):
+        named = start_jvm(conf) | conf
     if is_submitted and _is_this_machine(named):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if not has_class(running_jvm(), _CONNECTOR_CLASS):
@@ -90,7 +94,8 @@ def _remote(app_name: str, conf: dict[str, str]) -> SparkSession:
     builder = SparkSession.builder.appName(app_name)
     for name, value in conf.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    with _download(conf):
+        return builder.getOrCreate()
 
 
 def _is_this_machine(named: Mapping[str, str]) -> bool:
@@ -125,11 +130,22 @@ def _with_connector(conf: dict[str, str]) -> dict[str, str]:
     if not any(_ARTIFACT in name for name in packages):
         packages.insert(0, _connector())
     ivy = {
-        "spark.jars.ivy": str(cache_dir() / "ivy"),
+        _IVY: str(cache_dir() / "ivy"),
         "spark.jars.ivySettings": str(Path(__file__).with_name("ivysettings.xml")),
     }
     own_ivy = {name: value for name, value in ivy.items() if name not in named}
     return own_ivy | dict(conf) | {_PACKAGES: ",".join(packages)}
+
+
+def _download(conf: Mapping[str, str]) -> AbstractContextManager[None]:
+    """Let one process at a time fetch packages: Ivy reads files of its cache that another process has half written."""
+    jars = Path(conf.get(_IVY, "")) / "jars"
+    names = [name.replace(":", "_", 1).replace(":", "-") for name in conf.get(_PACKAGES, "").split(",") if name]
+    if _IVY not in conf or all((jars / f"{name}.jar").is_file() for name in names):
+        return nullcontext()
+    return exclusive(
+        jars.parent / "sowstream.flock", waiting="Another process is fetching Spark's packages; waiting for it."
+    )
 
 
 def _connector() -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from processor.store.file_lock import lock_file
 from processor.tools.broker.directories import cache_dir
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
@@ -90,6 +91,21 @@ def test_a_connector_among_sparks_own_jars_is_not_downloaded(home: Path) -> None
     assert "spark.jars.packages" in session._with_connector({})
     (home / "jars" / "spark-sql-kafka-0-10_2.13-4.0.0.jar").touch()
     assert session._with_connector({"spark.x": "1"}) == {"spark.x": "1"}
+
+
+def test_one_process_at_a_time_fetches_packages(tmp_path: Path) -> None:
+    """Two jobs that start with an empty cache of Ivy wait for each other; with its jars there, nobody waits."""
+    conf = {"spark.jars.ivy": str(tmp_path), "spark.jars.packages": "org.a:one:1,org.a:two:2"}
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / "org.a_one-1.jar").touch()
+    flock = tmp_path / "sowstream.flock"
+    with session._download(conf), flock.open("w") as second, pytest.raises(BlockingIOError):
+        lock_file(second)
+    (tmp_path / "jars" / "org.a_two-2.jar").touch()
+    with session._download(conf), flock.open("w") as second:
+        lock_file(second)
+    with session._download({"spark.x": "1"}):
+        pass
 
 
 @pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "k8s://https://h:6443", "local-cluster[2,1,1024]"])
