@@ -94,7 +94,7 @@ def test_a_connector_among_sparks_own_jars_is_not_downloaded(home: Path) -> None
 
 
 def test_one_process_at_a_time_fetches_packages(tmp_path: Path) -> None:
-    """Two jobs that start with an empty cache of Ivy wait for each other; with its jars there, nobody waits."""
+    """Two jobs that start with an empty cache of Ivy wait for each other; with its jars there, both start at once."""
     conf = {"spark.jars.ivy": str(tmp_path), "spark.jars.packages": "org.a:one:1,org.a:two:2"}
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / "org.a_one-1.jar").touch()
