@@ -56,4 +56,3 @@ def raise_fatal(code: int, message: str | None, doing: str) -> None:
     """
     if code in FATAL:
         raise Stop(f"{doing}: {name(code, message)}")
-

@@ -16,8 +16,8 @@ from processor.kafka.share_member.record_batches import AcquiredRange, read_acqu
 from processor.kafka.share_member.session import ShareSession
 
 if TYPE_CHECKING:
+    import threading
     import uuid
-    from contextlib import AbstractContextManager
 
     from processor.kafka.share_member.demand import Grant
     from processor.kafka.share_member.lease_book import LeaseBook, Outcomes
@@ -37,7 +37,7 @@ class Owner(Protocol):
     member_id: str
     topic: str
     book: LeaseBook
-    lock: AbstractContextManager[Any]
+    lock: threading.Condition
 
     def grant(self, node: int) -> Grant | None:
         """A fetch that the broker may be asked for; with the lock."""
@@ -234,7 +234,9 @@ class LeaderReader:
                 is_well = False
                 self._leave_partition(partition, part.error_code, part.error_message)
                 continue
-            ranges = [AcquiredRange(one.first_offset, one.last_offset, one.delivery_count) for one in part.acquired_records]
+            ranges = [
+                AcquiredRange(one.first_offset, one.last_offset, one.delivery_count) for one in part.acquired_records
+            ]
             acquired = read_acquired(part.records, ranges)
             leases += [Lease(partition, record, deliveries, asked_s) for record, deliveries in acquired.records]
             if acquired.gaps or acquired.unseen:

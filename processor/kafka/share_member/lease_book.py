@@ -131,9 +131,7 @@ class LeaseBook:
         if not decided:
             self._decided.pop(node, None)
         gone = {
-            place
-            for place, (_, its_node) in self._held.items()
-            if its_node == node and partition in (None, place[0])
+            place for place, (_, its_node) in self._held.items() if its_node == node and partition in (None, place[0])
         }
         if gone:
             self._ready = deque(lease for lease in self._ready if lease.place not in gone)

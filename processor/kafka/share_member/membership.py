@@ -1,11 +1,11 @@
 """The membership in a share group: the epoch of the member and its partitions, by the coordinator's heartbeats.
 
-                    request 0                      error REJOIN
-    (new) ------------------------> joined ----------------------> (new), with the same id
-                                      |  request epoch: stays; answers may bring other partitions
-                                      |  request -1
-                                      v
-                                     left
+request 0                      error REJOIN
+(new) ------------------------> joined ----------------------> (new), with the same id
+|  request epoch: stays; answers may bring other partitions
+|  request -1
+v
+left
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ class Membership:
         self.epoch = answer.member_epoch
         self._interval_s = answer.heartbeat_interval_ms / 1000 or _INTERVAL_S
         if answer.assignment is not None:
-            self.partitions = {each.topic_id: frozenset(each.partitions) for each in answer.assignment.topic_partitions}
+            assigned = answer.assignment.topic_partitions
+            self.partitions = {each.topic_id: frozenset(each.partitions) for each in assigned if each.partitions}
             if not self.partitions:
                 self._waits_s = _FIRST_INTERVAL_S
         return 0

@@ -86,7 +86,7 @@ def _batches(data: memoryview) -> Iterator[tuple[tuple[int, ...], memoryview]]:
         end = at + _LENGTH_END + head[1]
         if end > len(data) or head[1] < _HEAD.size - _LENGTH_END:
             return
-        if head[3] != 2:  # noqa: PLR2004 - the format of every Kafka that has share groups
+        if head[3] != 2:
             raise Stop(f"a record batch of format {head[3]}, at offset {head[0]}: no Kafka with share groups has these")
         yield head, data[at + _HEAD.size : end]
         at = end
@@ -115,7 +115,7 @@ def _read_batch(
             if each is None:
                 return
             if each.first <= offset:
-                yield _record(data, body_at + 1, offset, first_ms, time_ms), each.deliveries
+                yield _record(data, body_at + 1, next_at, offset, first_ms, time_ms), each.deliveries
             at = next_at
     except (IndexError, UnicodeDecodeError) as error:
         raise Stop(f"a record batch at offset {base} cannot be read: {error}") from error
@@ -139,19 +139,19 @@ def _unpacked(kind: int, body: memoryview, base: int) -> bytes:
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     """A zigzag number of variable length, and the place behind it."""
     byte = data[at]
-    if byte < 0x80:  # noqa: PLR2004 - the usual case: one byte
+    if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), at + 1
     number, shift = byte & 0x7F, 7
     while True:
         at += 1
         byte = data[at]
         number |= (byte & 0x7F) << shift
-        if byte < 0x80:  # noqa: PLR2004
+        if byte < 0x80:
             return (number >> 1) ^ -(number & 1), at + 1
         shift += 7
 
 
-def _record(data: bytes, at: int, offset: int, first_ms: int, time_ms: int | None) -> Record:
+def _record(data: bytes, at: int, end: int, offset: int, first_ms: int, time_ms: int | None) -> Record:
     """Read a record, from its time on."""
     delta_ms, at = _varint(data, at)
     _, at = _varint(data, at)
@@ -166,6 +166,8 @@ def _record(data: bytes, at: int, offset: int, first_ms: int, time_ms: int | Non
             name = data[at : at + size].decode()
             text, at = _bytes(data, at + size)
             headers.append((name, text))
+    if at != end:
+        raise IndexError(f"the record at offset {offset} is not as long as it says")
     return Record(key, value, headers, offset, first_ms + delta_ms if time_ms is None else time_ms)
 
 

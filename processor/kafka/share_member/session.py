@@ -1,9 +1,9 @@
 """The share session with one broker: which partitions it knows, and the number of the next request.
 
-                 fetch 0, all partitions            fetch or acknowledge 1, 2, …: only the differences
-    (closed) --------------------------> open ---------------------------------------------------> open
-       ^                                   |
-       +--------- restart: the connection or the broker has lost it ---- or acknowledge -1: closed
+fetch 0, all partitions            fetch or acknowledge 1, 2, …: only the differences
+(closed) --------------------------> open ---------------------------------------------------> open
+^                                   |
++--------- restart: the connection or the broker has lost it ---- or acknowledge -1: closed
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A member of a share group on the network thread: its heartbeats, and a reader for each broker that leads partitions."""
+"""A member of a share group on the network thread: heartbeats, and a reader for each broker that leads partitions."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kafka import errors
 
@@ -110,10 +110,7 @@ class ShareMember:
                 log.warning("%s: the coordinator has forgotten this member; it joins again", self.group)
             elif code:
                 self._network.forget_coordinator()
-            if code:
-                pause_s = min(_RETRY_MAX_S, pause_s * 2)
-            else:
-                pause_s = _RETRY_S
+            pause_s = min(_RETRY_MAX_S, pause_s * 2) if code else _RETRY_S
             self._place_partitions()
             await self._notifier(pause_s if code else self._membership.pause_s)
 

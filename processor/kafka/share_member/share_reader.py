@@ -39,6 +39,7 @@ class ShareReader:
             ConfigurationError: the properties cannot be used.
         """
         self._on_lost = on_lost
+        self._is_closed = False
         self._leases_max = leases_max
         self._member = ShareMember(kafka, group=group, topic=topic, leases_max=leases_max)
 
@@ -102,7 +103,13 @@ class ShareReader:
         self._report_lost()
 
     def close(self) -> None:
-        """Send the outcomes, and leave the group: records without one are available to other members at once."""
+        """Send the outcomes, and leave the group: records without one are available to other members at once.
+
+        A second call does nothing.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
         self._member.close()
         self._report_lost()
 
