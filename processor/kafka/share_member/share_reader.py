@@ -66,7 +66,7 @@ class ShareReader:
             if not member.book.has_ready:
                 member.demand.wait_for(timeout_s)
                 member.wake()
-                while not member.book.has_ready and member.failure is None:
+                while not self._has_news():
                     left_s = until_s - time.monotonic()
                     if left_s <= 0:
                         break
@@ -112,6 +112,9 @@ class ShareReader:
         self._is_closed = True
         self._member.close()
         self._report_lost()
+
+    def _has_news(self) -> bool:
+        return self._member.book.has_ready or self._member.failure is not None
 
     def _report_lost(self) -> None:
         if self._member.book.lost:

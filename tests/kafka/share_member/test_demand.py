@@ -13,6 +13,7 @@ class Clock:
     now_s = 0.0
 
     def __call__(self) -> float:
+        """The time in seconds."""
         return self.now_s
 
 

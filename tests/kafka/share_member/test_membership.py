@@ -31,7 +31,7 @@ def membership() -> Membership:
 
 
 def test_a_member_joins_with_its_topic_and_stays_with_its_epoch(membership):
-    """The first heartbeat names the topic; the next have the epoch, and an answer may leave the partitions as they are."""
+    """The first heartbeat names the topic; the next have the epoch; an answer may leave the partitions as they are."""
     assert (membership.heartbeat.member_epoch, membership.heartbeat.subscribed_topic_names) == (0, ["orders.queue"])
     assert membership.answered(answer(partitions=[0, 2])) == 0
     assert membership.partitions == {TOPIC: {0, 2}}

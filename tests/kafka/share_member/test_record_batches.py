@@ -83,7 +83,7 @@ def test_a_damaged_batch_is_an_error_with_its_offset(compression):
     """Bytes that are no records stop the reader: it must not take them for gaps."""
     data = bytearray(batch(5, [b"x" * 100] * 3, compression))
     data[HEAD_SIZE:] = b"\x7f" * (len(data) - HEAD_SIZE)
-    with pytest.raises(Stop, match="at offset 5.* cannot be read"):
+    with pytest.raises(Stop, match=r"at offset 5.* cannot be read"):
         read_acquired(bytes(data), [AcquiredRange(5, 7, 1)])
 
 
