@@ -59,7 +59,7 @@ class LeaseBook:
 
     @property
     def held(self) -> int:
-        """Number of leases without an outcome, those that nobody has taken included."""
+        """Number of leases without an outcome, those not taken yet included."""
         return len(self._held)
 
     @property

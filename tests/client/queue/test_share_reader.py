@@ -132,7 +132,7 @@ def test_outcomes_can_be_sent_before_the_next_poll(member):
 
 @pytest.mark.broker
 def test_the_marker_of_a_transaction_does_not_hold_its_partition_up(group: RealGroup):
-    """Transactions of one record, read one by one: each marker is leased too, and nobody else decides about it.
+    """Transactions of one record, read one by one: each marker is leased too, and only the member can decide about it.
 
     librdkafka 2.16 leaves a fetch with nothing but a marker unanswered; the next record comes when its lease ends,
     after 30 s.

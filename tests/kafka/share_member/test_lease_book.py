@@ -31,7 +31,7 @@ def book(leases: list[Lease]) -> LeaseBook:
 
 
 def test_leases_are_taken_in_order_and_held_until_they_are_settled(book, leases):
-    """Each is handed out once; those that nobody has taken are held as well."""
+    """Each is handed out once; those not taken yet are held as well."""
     assert book.take(2) == leases[:2]
     assert (book.held, book.has_ready) == (3, True)
     assert book.settle(leases[0], "accept")
@@ -108,7 +108,7 @@ def test_a_dropped_lease_needs_no_outcome(book, leases):
 
 
 def test_refused_outcomes_are_lost_if_they_were_final(book):
-    """Of refused outcomes those of done records are reported; gaps and releases are nobody's loss."""
+    """Of refused outcomes those of done records are reported; gaps and releases are no loss."""
     book.refused(0, {1: 1, 2: 2, 3: 3, 4: GAP}, "InvalidRecordState")
     assert [lost.places for lost in book.take_lost()] == [[(0, 1), (0, 3)]]
 
