@@ -146,11 +146,9 @@ class Client(BlockingCalls):
     ) -> Queue:
         """Consume a queue: each message goes to one of its consumers, wherever they run, and is leased to it.
 
-        The consumer is a share group's member of librdkafka, which calls that a preview.
-
         Args:
             name: a queue of the settings.
-            max_backlog: about how many messages may be leased to this consumer at a time. Their leases begin together,
+            max_backlog: most messages that are leased to this consumer at a time. Their leases begin together,
                 so it should handle so many within the queue's `lease`; the others are left to other consumers.
             timeout_s: it ends when no message came for so long; None: it goes on until `close`.
             on_message: called with each message, on a thread of its own; None: iterate over it, or await.

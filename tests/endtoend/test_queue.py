@@ -94,6 +94,7 @@ def test_rejected_messages_and_those_that_fail_too_often_are_dead_letters(world:
     assert queue_status(world.config, paid(world)).dead == 2
 
 
+@pytest.mark.long
 def test_a_rolled_back_record_is_never_delivered(world: World) -> None:
     """Records of a transaction that was rolled back on the queue topic reach no consumer; those around it do."""
     topic = world.config.kafka_names.topic(paid(world), "queue")

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from processor.client.queue.message import QueueMessage
 from processor.config import QueueConfig
 from processor.errors import RecordRejected
-from processor.kafka.readers.share_reader import Lease, Place, Verdict
+from processor.kafka.share_member.lease import Lease, Place, Verdict
 from processor.record import Value
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,10 @@ class LeaseSource(Protocol):
     def settle(self, lease: Lease, verdict: Verdict) -> None:
         """Decide about one."""
 
-    def send(self, *, waits: bool = False) -> None:
+    def drop(self, lease: Lease) -> None:
+        """Forget one whose lease has ended."""
+
+    def send(self) -> None:
         """Send outcomes."""
 
     def close(self) -> None:
@@ -102,7 +105,7 @@ class Backlog:
             self._handed_out.remove(message)
             self._apply(message)
         if self._unsent and self._clock_s() - self._sent_s >= _SEND_EVERY_S:
-            self._send(waits=False)
+            self._send()
 
     def close(self) -> None:
         """Release the messages without an outcome, and leave."""
@@ -162,11 +165,9 @@ class Backlog:
         return self._clock_s() >= lease.since_s + self._settings.lease * (1 - share_kept)
 
     def _give_up(self, lease: Lease) -> None:
-        """Forget a message whose lease has ended; Kafka refuses its outcome, so it goes alone."""
+        """Forget a message whose lease has ended: Kafka would refuse its outcome, and those that travel with it."""
         self.counts["lapsed"] += 1
-        self._send(waits=True)
-        self._settle(lease, "release")
-        self._send(waits=True)
+        self._source.drop(lease)
 
     def _bury(self, lease: Lease, reason: str, detail: str) -> None:
         """Make a message a dead letter."""
@@ -178,7 +179,7 @@ class Backlog:
         self._source.settle(lease, verdict)
         self._unsent = True
 
-    def _send(self, *, waits: bool) -> None:
+    def _send(self) -> None:
         if self._unsent:
-            self._source.send(waits=waits)
+            self._source.send()
         self._unsent, self._sent_s = False, self._clock_s()

@@ -9,7 +9,7 @@ from processor.wire.dead_letter import reason_headers
 
 if TYPE_CHECKING:
     from processor.kafka.producers.publisher import Publisher
-    from processor.kafka.readers.share_reader import Lease
+    from processor.kafka.share_member.lease import Lease
 
 _DETAIL_BYTES_MAX: Final = 1000
 

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from processor.codec.display import to_json_line
 from processor.errors import SowstreamError
-from processor.kafka.readers.share_reader import Lease
+from processor.kafka.share_member.lease import Lease
 from processor.record import Value
 from processor.wire.headers import read_shown_text
 from processor.wire.metadata import iso, metadata

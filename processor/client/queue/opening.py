@@ -13,7 +13,6 @@ from processor.codec import codec_of
 from processor.errors import ConfigurationError
 from processor.kafka.admin.share_groups import ShareGroups
 from processor.kafka.producers.publisher import Publisher
-from processor.kafka.readers.share_reader import Lease, ShareReader
 from processor.topics.share_group import group_problems
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from processor.client.topic_lookup import TopicLookup
     from processor.codec import Codec
     from processor.config import Config
-    from processor.kafka.readers.share_reader import Place
+    from processor.kafka.share_member.lease import Lease, Place
     from processor.record import Value
 
 BACKLOG_MAX: int = 2_000
@@ -53,6 +52,8 @@ class QueueOpener:
         problems = group_problems(group, settings, ShareGroups(config.kafka).settings(group))
         if refused := [f"  {problem}" for problem in problems if problem.severity == "refuse"]:
             raise ConfigurationError("\n".join([f"the share group of queue {name!r} cannot be used:", *refused]))
+        from processor.kafka.share_member.share_reader import ShareReader  # noqa: PLC0415 - slow, and for queues only
+
         codec = codec_of(config, settings.underlying)
         lost: list[Backlog] = []
 

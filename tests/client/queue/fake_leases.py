@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from processor.kafka.readers.share_reader import Lease, Verdict
+from processor.kafka.share_member.lease import Lease, Verdict
 from processor.record import Record
 
 
@@ -46,7 +46,12 @@ class FakeLeases:
         assert lease.record.offset in self._held
         self._decided[lease.record.offset] = verdict
 
-    def send(self, *, waits: bool = False) -> None:
+    def drop(self, lease: Lease) -> None:
+        """Forget a record: its lease has ended, so it is free again."""
+        self._held.discard(lease.record.offset)
+        self._free = sorted([*self._free, lease.record.offset])
+
+    def send(self) -> None:
         """Send the outcomes."""
         if self._decided:
             self.sent.append(self._decided)

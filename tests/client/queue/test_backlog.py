@@ -135,8 +135,8 @@ def test_a_message_whose_lease_is_over_is_not_handed_out():
     assert backlog.counts["lapsed"] == 2
 
 
-def test_an_outcome_after_the_end_of_the_lease_goes_alone():
-    """Kafka refuses all outcomes of a partition for one of a lease that is over, so that one is sent by itself."""
+def test_an_outcome_after_the_end_of_the_lease_is_not_sent():
+    """Kafka refuses all outcomes of a partition for one of a lease that is over, so that one is left out."""
     leases = FakeLeases(values(1, 2, 3))
     backlog = backlog_of(leases)
     first, second = backlog.next(0), backlog.next(0)
@@ -145,7 +145,7 @@ def test_an_outcome_after_the_end_of_the_lease_goes_alone():
     leases.now_s = LEASE_S + 1
     second.ack()
     backlog.settle_decided()
-    assert leases.sent == [{0: "accept"}, {1: "release"}]
+    assert leases.sent == [{0: "accept"}]
     assert backlog.counts["lapsed"] == 1
     assert backlog.counts["acknowledged"] == 1
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _PATIENCE_S = 300.0
 _SLICE_S = 0.1
+_PARTITIONS = 5
 
 
 class Outcome(NamedTuple):
@@ -47,7 +48,8 @@ def run(plan: Plan, broker: Broker, directory: Path, name: str, report: Callable
     report(str(plan))
     queue = f"{name}_jobs"
     section = {queue: {"underlying": name, "lease": plan.lease_s, "max_deliveries": 9}}
-    world = World(broker.bootstrap, directory, name, sections={"queues": section})
+    # Kafka gives each partition to about as many members: ten share five partitions evenly, and four unevenly.
+    world = World(broker.bootstrap, directory, name, sections={"queues": section}, partitions=_PARTITIONS)
     set_share_groups(world.config)
     stage = _Stage(plan, broker, world, queue, report)
     try:
@@ -167,7 +169,7 @@ class _Stage:
         topic = self.world.config.kafka_names.topic(self.queue, "queue")
         for number in range(20):
             headers: list[Any] = [("version", b"1"), ("source", b"rolled back/%d" % number)]
-            producer.produce(topic, b'{"id":"rolled back"}', b"x", headers=headers, partition=number % 4)
+            producer.produce(topic, b'{"id":"rolled back"}', b"x", headers=headers, partition=number % _PARTITIONS)
         producer.flush(60)
         producer.abort_transaction(60)
 

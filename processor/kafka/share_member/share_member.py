@@ -1,0 +1,165 @@
+"""A member of a share group on the network thread: heartbeats, and a reader for each broker that leads partitions."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Final
+
+from kafka import errors
+
+from processor.errors import Stop
+from processor.kafka.share_member import answers
+from processor.kafka.share_member.demand import Demand, Grant
+from processor.kafka.share_member.leader_reader import LeaderReader
+from processor.kafka.share_member.lease_book import LeaseBook
+from processor.kafka.share_member.membership import Membership
+from processor.kafka.share_member.network import Network
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from processor.kafka.share_member.lease import Lease
+
+log = logging.getLogger("sowstream.share_member")
+
+_RETRY_S: Final = 0.2
+_RETRY_MAX_S: Final = 2.0
+_CLOSE_TIMEOUT_S: Final = 5.0
+
+
+class ShareMember:
+    """What a reader of a queue does in the background. `lock` guards the book, the demand and the failure."""
+
+    def __init__(self, kafka: Mapping[str, str], *, group: str, topic: str, leases_max: int) -> None:
+        """Connect, and join the group, in the background. Arguments and errors as for `ShareReader`."""
+        self.group, self.topic = group, topic
+        self.book = LeaseBook()
+        self.demand = Demand(leases_max)
+        self.lock = threading.Condition()
+        self.failure: Stop | None = None
+        """The reason why the queue cannot be read on."""
+        self._membership = Membership(group, topic)
+        self.member_id = self._membership.id
+        self._network = Network(kafka, topic)
+        self._readers: dict[int, LeaderReader] = {}
+        self._places: dict[int, int] = {}  # The broker of each of our partitions.
+        self._notifier = self._network.notifier()
+        self._closes = False
+        self._network.start(self._place_partitions)
+        self._heartbeats = self._network.spawn(self._stay_in_group)
+
+    def wake(self) -> None:
+        """The caller waits for records; with the lock."""
+        for reader in list(self._readers.values()):
+            reader.wake()
+
+    def send(self) -> None:
+        """Send the outcomes."""
+        for reader in list(self._readers.values()):
+            reader.send()
+
+    def grant(self, node: int) -> Grant | None:
+        """A fetch that the broker may be asked for; with the lock."""
+        if self.book.has_ready or self.failure is not None:
+            return None
+        nodes = [one for one, reader in self._readers.items() if reader.partitions]
+        return self.demand.grant(node, nodes, self.book.held)
+
+    def returned(self, node: int, leases: list[Lease]) -> None:
+        """A fetch has ended; with the lock."""
+        self.demand.returned(node)
+        if leases:
+            self.book.add(node, leases)
+            self.lock.notify_all()
+        if len(self._readers) > 1:
+            for other, reader in self._readers.items():
+                if other != node:
+                    reader.wake()
+
+    def fail(self, error: Stop) -> None:
+        """Stop reading."""
+        with self.lock:
+            self.failure = self.failure or error
+            self.lock.notify_all()
+
+    def close(self) -> None:
+        """Send the outcomes, give back the other leases, and leave the group."""
+        try:
+            self._network.run(self._leave)
+        finally:
+            self._network.close()
+
+    async def _stay_in_group(self) -> None:
+        """Send heartbeats until the end."""
+        pause_s = _RETRY_S
+        while not self._closes:
+            try:
+                answer = await self._network.to_coordinator(self.group, self._membership.heartbeat)
+                code = self._membership.answered(answer)
+            except Stop as error:
+                self.fail(error)
+                return
+            except (errors.KafkaError, OSError) as error:
+                text = answers.refusal(error)
+                if text is not None:
+                    self.fail(Stop(f"joining the share group {self.group}: {text}"))
+                    return
+                code = -1
+            if code in answers.REJOIN:
+                log.warning("%s: the coordinator has forgotten this member; it joins again", self.group)
+            elif code:
+                self._network.forget_coordinator()
+            pause_s = min(_RETRY_MAX_S, pause_s * 2) if code else _RETRY_S
+            self._place_partitions()
+            await self._notifier(pause_s if code else self._membership.pause_s)
+
+    def _place_partitions(self) -> None:
+        """Give each partition to the reader of its leader; on the network thread."""
+        if self._closes:
+            return
+        topic_id = self._network.topic_id
+        partitions = self._membership.partitions.get(topic_id, frozenset()) if topic_id is not None else frozenset()
+        places: dict[int, int] = {}
+        is_complete = bool(partitions) or not self._membership.partitions
+        for one in partitions:
+            leader = self._network.leader(one)
+            if leader is None:
+                is_complete = False
+            else:
+                places[one] = leader
+        with self.lock:
+            for one, node in self._places.items():
+                if one in places and places[one] != node:
+                    self.book.end_session(node, f"partition {one} has another leader", one)
+            self._places = places
+            for node in places.values():
+                if node not in self._readers:
+                    self._readers[node] = reader = LeaderReader(node, self, self._network)
+                    reader.ended = self._network.spawn(reader.run)
+            for node, reader in self._readers.items():
+                reader.topic_id = topic_id
+                reader.partitions = frozenset(one for one, its_node in places.items() if its_node == node)
+                reader.wake()
+        if not is_complete:
+            self._network.spawn(self._refresh_later)
+
+    async def _refresh_later(self) -> None:
+        await self._network.sleep(_RETRY_S)
+        if not self._closes:
+            self._network.refresh()
+
+    async def _leave(self) -> None:
+        """End the sessions, then the membership; each in limited time."""
+        self._closes = True
+        self._notifier.notify()
+        for reader in self._readers.values():
+            reader.close()
+        for reader in self._readers.values():
+            await self._network.ended(reader.ended, _CLOSE_TIMEOUT_S)
+        await self._network.ended(self._heartbeats, _CLOSE_TIMEOUT_S)
+        if self._membership.epoch > 0:
+            await self._network.ended(self._network.spawn(self._say_farewell), _CLOSE_TIMEOUT_S)
+
+    async def _say_farewell(self) -> None:
+        await self._network.to_coordinator(self.group, self._membership.farewell)
