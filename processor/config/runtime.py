@@ -62,7 +62,11 @@ class RuntimeConfig(Section):
     prefetch_bytes: int = Field(default=64 * 1024 * 1024, ge=1024 * 1024)
     """Input that each consumer may hold in memory before it is processed; records of few hundred bytes take double."""
     metrics_port: int | None = Field(default=None, ge=0, le=65535)
-    """Serve Prometheus metrics here, on consecutive ports for the processes of one `state_dir`; none: nowhere."""
+    """Serve `/metrics` for Prometheus, and `/livez`, `/readyz` and `/status`, here; the processes of one `state_dir` on
+    consecutive ports. None: nowhere.
+    """
+    metrics_host: str = ""
+    """The address of that port, such as 127.0.0.1; empty: every address, of IPv6 too."""
 
     @property
     def stuck_after_s(self) -> float:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from processor.config import Config
     from processor.hosting.pipeline import Pipeline
+    from processor.runtime.health.task_reports import TaskReports
     from processor.runtime.process.slot import ProcessSlot
     from processor.runtime.watching.topic_watch import RetentionHeadroom
     from processor.shared_topics.control import ControlThread
@@ -63,6 +64,7 @@ class Assembly:
         control: ControlThread | None = None,
         beat: Callable[[], None] = lambda: None,
         headroom: RetentionHeadroom | None = None,
+        reports: TaskReports | None = None,
     ) -> None:
         """Create the shared objects.
 
@@ -73,12 +75,14 @@ class Assembly:
             control: receives operators' orders, and publishes held partitions; None: neither.
             beat: called by a thread in each turn of its loop.
             headroom: the retention time of each input topic, for a gauge; None: it is unknown.
+            reports: show the tasks to the health pages; None: there are none.
         """
         self._config = config
         self._slot = slot
         self._control = control
         self._beat = beat
         self._headroom = headroom
+        self._reports = reports
         self._memory = RocksMemory(config.runtime.block_cache_bytes, beat)
         self._bar = RestoreBar()
         self._groups = GroupInspector(config.kafka)
@@ -122,6 +126,7 @@ class Assembly:
             positions=positions,
             limits=limits,
             headroom=self._headroom,
+            report=None if self._reports is None else self._reports.of(pipeline.name),
             fenced=partial(log_fencing_member, admin, group, pipeline.source, self._slot.name),
         )
         codec = codec_of(config, pipeline.name, registry_wait_s=_REGISTRY_WAIT_S)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from processor.kafka.producers.staged_producer import StagedProducer
     from processor.kafka.producers.transactional_producer import TransactionalProducer
     from processor.kafka.readers.group_consumer import AssignmentListener, GroupConsumer
+    from processor.runtime.health.task_reports import PipelineReport
     from processor.runtime.holding.held_tasks import Notices
     from processor.runtime.recovery.input_position import InputPositions
     from processor.runtime.recovery.restorer import Restorer
@@ -41,3 +42,5 @@ class Clients(NamedTuple):
     """The size limits of outputs, and of the bytes that may wait."""
     headroom: RetentionHeadroom | None = None
     """The retention time of the input, for a gauge."""
+    report: PipelineReport | None = None
+    """Shows the tasks to the health pages."""

@@ -76,7 +76,7 @@ class StreamThread:
         self._metrics = ThreadMetrics(pipeline.name)
         self._held = HeldTasks(pipeline.name, self._metrics, clients.notices)
         self._restorer.on_held = self._held.hold
-        self._task_metrics = TaskMetrics(pipeline, self._metrics, self._held, clients.headroom)
+        self._task_metrics = TaskMetrics(pipeline, self._metrics, self._held, clients.headroom, clients.report)
         self._to_hold: dict[Task, PartitionHeld] = {}  # After the rollback of the open transaction.
         self._rejections = RejectionLog(pipeline.source)
         bytes_max = _BATCHES_MAX * runtime.batch_bytes_max
@@ -218,7 +218,7 @@ class StreamThread:
         self._apply(now_s, taken)
         if now_s - self._gauged_s >= _GAUGES_S:
             self._gauged_s = now_s
-            self._task_metrics.gauges(self._tasks, self._restorer.remaining)
+            self._task_metrics.gauges(self._tasks, self._restorer.remaining, self._consumer.lag)
             self._rejections.flush()
             self._held.release_recovered(self._tasks.values())
         self._metrics.loop(waited_s, now_s - began_s)

@@ -125,8 +125,9 @@ def test_state_and_metrics_agree_with_the_pods(full, tmp_path) -> None:
         (container,) = one(full, kind, suffix)["spec"]["template"]["spec"]["containers"]
         assert str(config.state_dir) in {mount["mountPath"] for mount in container["volumeMounts"]}
         assert [port["containerPort"] for port in container["ports"]] == [config.runtime.metrics_port]
-        for probe in ("startupProbe", "livenessProbe"):
-            assert container[probe]["httpGet"] == {"path": "/metrics", "port": "metrics"}
+        pages = {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
+        for probe, page in pages.items():
+            assert container[probe]["httpGet"] == {"path": page, "port": "metrics"}
 
 
 @needs_helm

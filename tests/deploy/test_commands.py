@@ -71,7 +71,7 @@ def test_chart_commands_are_accepted() -> None:
         if m["kind"] in {"StatefulSet", "Deployment", "Job", "Pod"}
     ]
     lines = {tuple(container["args"]) for pod in pods for container in pod["containers"]}
-    assert {line[0] for line in lines} == {"worker", "conflate", "view", "topics"}
+    assert {line[0] for line in lines} == {"worker", "conflate", "view", "gateway", "topics"}
     for line in lines:
         assert accepted(list(line))["config"] == Path("/etc/sowstream/sowstream.yaml")
 

@@ -117,9 +117,9 @@ def test_a_stop_gets_more_time_than_it_may_take(name: str, settings: Config) -> 
 
 @pytest.mark.parametrize("name", SCALABLE)
 def test_health_is_checked_at_the_metrics_port(name: str, settings: Config) -> None:
-    """The health check requests the metrics port of the settings, and not Kafka."""
+    """The health check asks the process on the metrics port of the settings, and not Kafka."""
     check = " ".join(SERVICES[name]["healthcheck"]["test"])
-    assert f"http://127.0.0.1:{settings.runtime.metrics_port}/metrics" in check
+    assert f"http://127.0.0.1:{settings.runtime.metrics_port}/livez" in check
 
 
 def test_the_pipeline_is_optional_and_alone() -> None:

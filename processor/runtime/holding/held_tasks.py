@@ -70,6 +70,10 @@ class HeldTasks:
         """Return whether a partition is held now."""
         return partition in self._holds.held
 
+    def last(self, partition: int) -> Hold | None:
+        """The hold of a partition that is held or was retried without progress yet; None for other partitions."""
+        return self._holds.last(partition)
+
     def hold(self, task: Task, error: PartitionHeld) -> None:
         """Hold a task, which the caller has closed or rewound."""
         hold = self._holds.add(task.partition, error, task.committed_offset)

@@ -84,6 +84,7 @@ class Supervised:
         self._cause: Stop | None = None
         self._failures = 0
         self._began_s = 0.0
+        self._faulty_s: float | None = None  # Since when it has failed, also while it is being restarted.
         self._kafka_logged_s: float | None = None
         self._fence_logged = ""
         self.thread = threading.Thread(target=self.run, name=pipeline.name, daemon=True)
@@ -93,6 +94,19 @@ class Supervised:
     def has_failed(self) -> bool:
         """True if it has failed for another reason than a missing answer of Kafka."""
         return self.state is PipelineState.FAILED and not isinstance(self.error, BrokerUnavailable)
+
+    @property
+    def fault_s(self) -> float:
+        """Seconds since its first failure, other than a missing answer of Kafka; 0 after a minute of running."""
+        faulty_s, now_s = self._faulty_s, time.monotonic()
+        if faulty_s is None or (self.state is PipelineState.RUNNING and now_s - self._began_s > _PROVEN_S):
+            return 0.0
+        return now_s - faulty_s
+
+    @property
+    def is_dead(self) -> bool:
+        """True if its thread has ended although it was not stopped."""
+        return self.thread.ident is not None and not self.thread.is_alive() and not self._stop.is_set()
 
     def stop(self) -> None:
         """End the pipeline after a last commit."""
@@ -141,7 +155,7 @@ class Supervised:
 
     def _failed(self, error: Exception) -> None:
         if self.state is PipelineState.RUNNING and time.monotonic() - self._began_s > _PROVEN_S:
-            self._failures = 0
+            self._failures, self._faulty_s = 0, None
         self.error = error
         if isinstance(error, TopicFenced):
             self._waits(error)
@@ -154,6 +168,8 @@ class Supervised:
             self._kafka_logged_s = now_s
             log.warning("waiting for Kafka", pipeline=self.pipeline.name, why=str(error))
             return
+        if self._faulty_s is None:
+            self._faulty_s = time.monotonic()
         log.error(
             "pipeline failed",
             pipeline=self.pipeline.name,

@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
-from prometheus_client import start_http_server
 
 from processor.codec import codec_of
 from processor.errors import ConfigurationError, Stop
@@ -21,6 +20,9 @@ from processor.hosting.pipeline import Pipeline, check_settings, needed
 from processor.hosting.topic_check import check_topics
 from processor.kafka.admin.admin import Admin
 from processor.runtime.assembly import Assembly
+from processor.runtime.health.health import Health
+from processor.runtime.health.http_server import serve
+from processor.runtime.health.task_reports import TaskReports
 from processor.runtime.process import allocator
 from processor.runtime.process.logging_setup import set_up_logging
 from processor.runtime.process.signals import stop_on_signal
@@ -95,6 +97,7 @@ class _Worker:
         self._watchdog = Watchdog(config.runtime.stuck_after_s)
         self._control = ControlThread(config.kafka, config.application_id, config.topic_prefix, process=self._slot.name)
         headroom = RetentionHeadroom()
+        self._reports = TaskReports()
         self._assembly = Assembly(
             config,
             self._slot,
@@ -102,6 +105,7 @@ class _Worker:
             control=self._control,
             beat=self._watchdog.beat,
             headroom=headroom,
+            reports=self._reports,
         )
         self._pipelines = [
             Supervised(
@@ -112,6 +116,7 @@ class _Worker:
             )
             for pipeline in chosen
         ]
+        self._health = Health(self._slot.name, self._pipelines, self._reports)
         self._topic_watch = TopicMonitor(
             Admin(config.kafka), needed(chosen), stop=stop, on_change=self._topics_changed, headroom=headroom
         )
@@ -125,7 +130,7 @@ class _Worker:
     def run(self) -> int:
         """Run the threads until a signal arrives, the parent process dies or every pipeline has failed."""
         parent = os.getppid()
-        self._serve_metrics()
+        self._serve_pages()
         if self._exports is not None:
             self._exports.start()
         # Objects alive now stay alive: the collector need not visit them again, nor run while records flow. Only
@@ -141,6 +146,7 @@ class _Worker:
         collected_s = time.monotonic()
         while not self._stop.wait(_WATCH_S) and not all(pipeline.has_failed for pipeline in self._pipelines):
             self._watchdog.check()
+            self._health.turned()
             self._heed_fences()
             if multiprocessing.parent_process() is not None and os.getppid() != parent:
                 log.warning("the parent process is gone; stopping")
@@ -155,14 +161,14 @@ class _Worker:
         log.info("stopped")
         return 0
 
-    def _serve_metrics(self) -> None:
-        """Serve the metrics on the first port plus the number of the process; port 0 is any free one."""
+    def _serve_pages(self) -> None:
+        """Serve metrics and health on the first port plus the number of the process; port 0 is any free one."""
         first = self._config.runtime.metrics_port
         if first is None:
             return
         port = first + self._slot.number if first else 0
         try:
-            start_http_server(port)
+            serve(port, self._health, host=self._config.runtime.metrics_host)
         except (OSError, OverflowError) as error:
             raise Stop(
                 f"runtime.metrics_port {first}: process {self._slot.number} of this state_dir cannot serve metrics on "
@@ -183,6 +189,7 @@ class _Worker:
 
     def _end(self) -> None:
         """Wait for the threads to commit and release their partitions; after the deadline end the process."""
+        self._health.stopping()
         self._stop.set()
         for pipeline in self._pipelines:
             pipeline.stop()
@@ -208,6 +215,7 @@ class _Worker:
         check_topics(self._config, [pipeline])
         self._control.refuse_fenced(pipeline.name)
         self._watchdog.watch()
+        self._reports.of(pipeline.name).clear()
         try:
             thread = self._assembly.thread(pipeline, stop.is_set)
             is_running()

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from processor.hosting.pipeline import Pipeline
+    from processor.runtime.health.task_reports import PipelineReport
     from processor.runtime.holding.held_tasks import HeldTasks
     from processor.runtime.process.metrics import ThreadMetrics
     from processor.runtime.task import Task
@@ -25,6 +26,7 @@ class TaskMetrics:
         metrics: ThreadMetrics,
         held: HeldTasks,
         headroom: RetentionHeadroom | None = None,
+        report: PipelineReport | None = None,
     ) -> None:
         """Create the gauges; none is set yet.
 
@@ -33,28 +35,45 @@ class TaskMetrics:
             metrics: the metrics of the thread.
             held: the held tasks among them.
             headroom: the retention time of the input; None: it is unknown.
+            report: shows the same to the health pages; None: there are none.
         """
         self._pipeline = pipeline
         self._metrics = metrics
         self._held = held
         self._headroom = headroom or RetentionHeadroom()
+        self._report = report
 
     def rebalanced(self, kind: str, tasks: Mapping[int, Task]) -> None:
         """Count a change of the assignment, which has left these tasks."""
         self._metrics.rebalanced(kind, self._states(tasks))
+        if self._report is not None:
+            self._report.joined(kind != "lost")
+            self._show(tasks, {})
 
     def task_states(self, tasks: Mapping[int, Task], remaining: Mapping[int, int]) -> None:
         """Show the state of each task and the number of offsets still to be restored."""
         self._metrics.states(self._states(tasks), remaining)
+        self._show(tasks, remaining)
 
-    def gauges(self, tasks: Mapping[int, Task], remaining: Mapping[int, int]) -> None:
-        """Show the same, and the gauges that the running processors set."""
-        self.task_states(tasks, remaining)
+    def gauges(
+        self, tasks: Mapping[int, Task], remaining: Mapping[int, int], lag: Callable[[int, int], int] | None = None
+    ) -> None:
+        """Show the same, the gauges that the running processors set, and how far the tasks are behind their input.
+
+        Args:
+            tasks: the tasks, by partition.
+            remaining: the number of offsets still to be restored, by partition.
+            lag: the number of offsets from a position of a partition to its end; None: not known now.
+        """
         running = [task for task in tasks.values() if task.task_state is TaskState.RUNNING]
+        lags = None if lag is None else {task.partition: lag(task.partition, task.next_offset) for task in running}
+        self._metrics.states(self._states(tasks), remaining)
+        self._show(tasks, remaining, lags)
+        self._metrics.lag(lags or {})
         self._metrics.gauges({task.partition: task.gauges for task in running})
 
     def states(self, running: Sequence[Task], lag: Callable[[int, int], int], now_ms: int) -> None:
-        """Show how far the running tasks are behind their input, and the size of their states.
+        """Show for how long Kafka keeps the next records of the running tasks, and the size of their states.
 
         Args:
             running: the tasks.
@@ -62,10 +81,17 @@ class TaskMetrics:
             now_ms: the wall clock, milliseconds since the epoch.
         """
         lags = {task.partition: lag(task.partition, task.next_offset) for task in running}
-        self._metrics.lag(lags)
         times_ms = {task.partition: task.stream_time_ms for task in running}
         self._metrics.room(self._headroom.of_partitions(self._pipeline.source, lags, times_ms, now_ms))
         self._metrics.state_bytes({task.partition: task.state.usage() for task in running})
+
+    def _show(
+        self, tasks: Mapping[int, Task], remaining: Mapping[int, int], lags: Mapping[int, int] | None = None
+    ) -> None:
+        """Report the tasks to the health pages."""
+        if self._report is not None:
+            holds = {partition: hold for partition in tasks if (hold := self._held.last(partition)) is not None}
+            self._report.update(self._states(tasks), remaining, holds, lags)
 
     def _states(self, tasks: Mapping[int, Task]) -> dict[int, TaskState]:
         return {

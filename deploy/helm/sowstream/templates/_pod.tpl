@@ -84,19 +84,25 @@ volumeMounts:
 {{- end }}
 {{- end -}}
 
-{{/* Ports and probes of a process that serves metrics. Until there are health pages of their own, /metrics stands
-     for "the process answers"; there is no readiness probe, as no traffic comes through a Service. */}}
+{{/* Ports and probes of a process that serves metrics and health pages. A restart mends a dead process alone, so Kafka's
+     absence fails no liveness probe. No traffic comes through a Service: readiness is what rollouts and disruption
+     budgets wait for, and it lasts from the end of the restores to the signal to stop. */}}
 {{- define "sowstream.probes" -}}
 ports:
   - name: metrics
     containerPort: {{ .Values.metricsPort }}
 startupProbe:
-  httpGet: {path: /metrics, port: metrics}
+  httpGet: {path: /livez, port: metrics}
   periodSeconds: 2
   failureThreshold: 60
 livenessProbe:
-  httpGet: {path: /metrics, port: metrics}
+  httpGet: {path: /livez, port: metrics}
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 6
+readinessProbe:
+  httpGet: {path: /readyz, port: metrics}
+  periodSeconds: 2
+  timeoutSeconds: 5
+  failureThreshold: 3
 {{- end -}}
