@@ -9,14 +9,18 @@ the mapping that users get. `queue/` consumes queues over SOW topics, as a membe
 has the calls for event loops, `frames` makes tables of records.
 """
 
-from processor.client.async_client import AsyncClient
+from typing import TYPE_CHECKING
+
 from processor.client.client import Client
-from processor.client.queue import Queue, QueueMessage
 from processor.client.subscribe.connection import ClientConnection
 from processor.client.subscribe.subscription import Subscription
 from processor.client.views.view import View, ViewChange
 from processor.subscriptions.message import Message
 from processor.wire.ack import Ack
+
+if TYPE_CHECKING:
+    from processor.client.async_client import AsyncClient
+    from processor.client.queue import Queue, QueueMessage
 
 __all__ = [
     "Ack",
@@ -30,3 +34,20 @@ __all__ = [
     "View",
     "ViewChange",
 ]
+
+# Most clients have neither an event loop nor queues, and start sooner without them.
+_LATE = {
+    "AsyncClient": "processor.client.async_client",
+    "Queue": "processor.client.queue",
+    "QueueMessage": "processor.client.queue",
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Import a class of `_LATE` at its first use."""
+        if name in _LATE:
+            from importlib import import_module  # noqa: PLC0415
+
+            return getattr(import_module(_LATE[name]), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

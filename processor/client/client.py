@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from processor.client.async_client import AsyncClient, BlockingCalls
-from processor.client.publish.command_sender import CommandSender
-from processor.client.queue.opening import QueueOpener
-from processor.client.queue.queue import OnQueueMessage, Queue
+from processor.client.blocking_calls import BlockingCalls
 from processor.client.subscribe.opening import SubscriptionOpener
 from processor.client.topic_lookup import TopicLookup, warn_of_contradictions
 from processor.config import Config, settings_of
 from processor.errors import ConfigurationError, SowstreamError, Stop
 from processor.kafka.admin.admin import Admin
 from processor.shared_topics.directory import with_described_topics
+
+# Modules that only some calls need are imported by these: a reader starts sooner without them.
+if TYPE_CHECKING:
+    from processor.client.async_client import AsyncClient
+    from processor.client.publish.command_sender import CommandSender
+    from processor.client.queue.opening import QueueOpener
+    from processor.client.queue.queue import OnQueueMessage, Queue
 
 _FLUSH_AFTER_ERROR_S = 5.0
 
@@ -97,7 +100,6 @@ class Client(BlockingCalls):
             view_dir=directory,
             skips_unreadable=skip_unreadable,
         )
-        self._queues = QueueOpener(self.config, self._lookup)
 
     @property
     def unreadable(self) -> dict[str, dict[str, str]]:
@@ -110,11 +112,15 @@ class Client(BlockingCalls):
 
     async def __aenter__(self) -> AsyncClient[Self]:
         """The calls for an event loop; the client itself is `AsyncClient.client`."""
+        from processor.client.async_client import AsyncClient  # noqa: PLC0415
+
         return AsyncClient(self)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        import asyncio  # noqa: PLC0415
+
         await asyncio.to_thread(self.__exit__, kind, error, trace)
 
     def __exit__(
@@ -162,8 +168,13 @@ class Client(BlockingCalls):
                 see `sowstream topics apply`.
             BrokerUnavailable: no answer in time.
         """
-        if self._queues is None:
+        if self._gateway is not None:
             raise ConfigurationError("a gateway serves no queues; consume them with a client on Kafka")
+        with self._lock:
+            if self._queues is None:
+                from processor.client.queue.opening import QueueOpener  # noqa: PLC0415
+
+                self._queues = QueueOpener(self.config, self._lookup)
         return self._queues.queue(name, max_backlog=max_backlog, timeout_s=timeout_s, on_message=on_message)
 
     def flush(self, timeout_s: float | None = None) -> None:
@@ -220,6 +231,8 @@ class Client(BlockingCalls):
 
                         sender = GatewaySender(*self._gateway, self.name)  # type: ignore[assignment]
                     else:
+                        from processor.client.publish.command_sender import CommandSender  # noqa: PLC0415
+
                         sender = CommandSender(self.config, self._admin, self._lookup, name=self.name)
                     assert sender is not None
                     self._command_sender = sender

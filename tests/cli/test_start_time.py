@@ -18,7 +18,10 @@ from processor.cli.main import run
 code = run({arguments})
 print(json.dumps([code, [name for name in {slow} if name in sys.modules]]))
 """
-SLOW = ("structlog", "rich.console", "lark", "jgo", "pyarrow", "pandas", "fastavro", "jinja2", "starlette")
+SLOW = (
+    "structlog", "rich.console", "lark", "jgo", "pyarrow", "pandas", "fastavro", "jinja2", "starlette", "rocksdict",
+    "processor.client.async_client", "processor.client.queue", "processor.client.publish.command_sender",
+)  # fmt: skip
 
 
 def imported_by(*arguments: str) -> tuple[int, list[str]]:
@@ -37,7 +40,7 @@ def test_commands_without_kafka_import_no_slow_module(arguments: tuple[str, ...]
 
 @pytest.mark.broker
 def test_readers_import_no_slow_module(cli: Cli, unique: str):
-    """`get` and `sow` import no library of logs, tables, filters or frames when the call needs none."""
+    """`get` and `sow` import no library of logs, tables, filters or stores, and no publisher, unless needed."""
     assert cli("topics", "apply").returncode == 0
     settings = str(cli.settings)
     assert imported_by("get", unique, "7", "-c", settings) == (1, [])
@@ -60,3 +63,12 @@ def test_structlog_is_configured_when_it_is_imported_later():
     late, plain = map(json.loads, done.stderr.splitlines())
     assert (late["event"], late["a"], late["level"]) == ("late", 1, "warning")
     assert (plain["event"], plain["b"]) == ("plain", 2)
+
+
+def test_classes_that_are_imported_late_are_the_package_s_names():
+    """`processor.client` has all names of `__all__`, and says which one it does not have."""
+    import processor.client
+
+    assert all(isinstance(getattr(processor.client, name), type) for name in processor.client.__all__)
+    with pytest.raises(AttributeError, match=r"module 'processor.client' has no attribute 'Quue'"):
+        processor.client.Quue  # noqa: B018

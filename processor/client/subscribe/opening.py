@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from processor.client.feeds import bookmark
 from processor.client.feeds.compact_records import CompactRecords
@@ -25,9 +25,8 @@ from processor.client.subscribe.received_spans import received
 from processor.client.subscribe.stream import OnMessage, Stream
 from processor.client.subscribe.subscription import Subscription
 from processor.client.topic_lookup import TopicLookup
-from processor.client.views.contract import NothingKept, ReaderView
+from processor.client.views.contract import NothingKept
 from processor.client.views.growing_view import GrowingView
-from processor.client.views.stored_view import StoredView
 from processor.codec import codec_of
 from processor.config import Config
 from processor.errors import ConfigurationError, RecordRejected
@@ -41,6 +40,9 @@ from processor.subscriptions import Message, Options, SubscriptionSpec, Topic, p
 from processor.subscriptions.current_records import wall_ms
 from processor.subscriptions.message_builder import MessageBuilder
 from processor.wire.metadata import is_over
+
+if TYPE_CHECKING:
+    from processor.client.views.stored_view import KeptView
 
 log = logging.getLogger("sowstream.client")
 
@@ -271,7 +273,7 @@ class SubscriptionOpener:
             undo.callback(boundary.close)
             view = self._view(sow, topic_id, topic.name, partitions)
             undo.callback(view.close)
-            if not isinstance(view, _KeptView):
+            if isinstance(view, GrowingView):
                 undo.pop_all()
                 return OpenedTopic(boundary, view, {}, delivers_past=False, topic_id=topic_id)
             oldest = {partition: boundary.oldest(partition) for partition in boundary.ends}
@@ -296,7 +298,7 @@ class SubscriptionOpener:
         view = GrowingView(len(boundary.ends)) if keeps else NothingKept()
         return OpenedTopic(boundary, view, begins, delivers_past=True, topic_id=topic_id)
 
-    def _view(self, sow: str, topic_id: str, name: str, partitions: int) -> ReaderView:
+    def _view(self, sow: str, topic_id: str, name: str, partitions: int) -> GrowingView | KeptView:
         """An empty view, or the kept one unless another subscription of this client uses it."""
         if self._view_dir is None:
             return GrowingView(partitions)
@@ -304,9 +306,11 @@ class SubscriptionOpener:
             if name in self._kept:
                 return GrowingView(partitions)
             self._kept.add(name)
+        from processor.client.views.stored_view import KeptView  # noqa: PLC0415 - RocksDB: few clients keep views.
+
         release = partial(self._kept.discard, name)
         try:
-            return _KeptView(self._view_dir / name, sow, topic_id, partitions, on_close=release)
+            return KeptView(self._view_dir / name, sow, topic_id, partitions, on_close=release)
         except BaseException:
             release()
             raise
@@ -325,23 +329,6 @@ class SubscriptionOpener:
             make=make,
         )
         return boundary, topic_id
-
-
-class _KeptView(StoredView):
-    """A view on disk that is kept for the next run, and reports when its directory is free again."""
-
-    def __init__(
-        self, directory: Path, topic: str, topic_id: str, partitions: int, *, on_close: Callable[[], None]
-    ) -> None:
-        self._on_close = on_close
-        super().__init__(directory, topic, topic_id, partitions, keeps=True)
-
-    def close(self, *, keeps: bool = True) -> None:
-        """Release the directory."""
-        try:
-            super().close(keeps=keeps)
-        finally:
-            self._on_close()
 
 
 def _latest(batches: Iterable[tuple[int, list[Record]]], key: bytes) -> Record | None:

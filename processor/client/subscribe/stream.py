@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections import deque
@@ -137,6 +136,8 @@ class Stream:
 
     async def aclose(self) -> None:
         """As `close`, but from an event loop, which is not blocked."""
+        import asyncio  # noqa: PLC0415
+
         await asyncio.get_running_loop().run_in_executor(None, self.close)
 
     def __enter__(self) -> Self:
@@ -159,6 +160,8 @@ class Stream:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        import asyncio  # noqa: PLC0415
+
         await asyncio.get_running_loop().run_in_executor(None, self.__exit__, kind, error, trace)
 
     def __iter__(self) -> Self:
@@ -176,6 +179,8 @@ class Stream:
         while not self._buffer or self._is_closed:
             if self._fetching is None:
                 self._fetching = self._submitted()
+            import asyncio  # noqa: PLC0415
+
             # A caller that is cancelled here leaves the messages to the next one: `wait` cancels nothing.
             await asyncio.wait([asyncio.wrap_future(self._fetching)])
             self._fetching = None

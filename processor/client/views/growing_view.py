@@ -7,12 +7,12 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from processor.client.views.stored_view import StoredView
 from processor.subscriptions.record_view import MemoryRecords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from processor.client.views.stored_view import StoredView
     from processor.record import Record
 
 MEMORY_BYTES: Final = 512 * 1024 * 1024
@@ -108,6 +108,8 @@ class GrowingView:
 
     def _move(self) -> None:
         """Move all records to a temporary directory."""
+        from processor.client.views.stored_view import StoredView  # noqa: PLC0415 - RocksDB: most views are small.
+
         self._directory = tempfile.TemporaryDirectory(prefix="sowstream-view-", ignore_cleanup_errors=True)
         stored = StoredView(Path(self._directory.name), "", "", self._partitions, keeps=False)
         self._stored = stored

@@ -18,7 +18,7 @@ from processor.store.rocksdb_memory import RocksMemory
 from processor.store.staleness import stale_reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from processor.record import Record
@@ -199,3 +199,20 @@ class StoredView:
                 f"the view in {self._directory} is in use by another client; give each a view_dir of its own, or close "
                 "the other"
             ) from None
+
+
+class KeptView(StoredView):
+    """A view on disk that is kept for the next run, and reports when its directory is free again."""
+
+    def __init__(
+        self, directory: Path, topic: str, topic_id: str, partitions: int, *, on_close: Callable[[], None]
+    ) -> None:
+        self._on_close = on_close
+        super().__init__(directory, topic, topic_id, partitions, keeps=True)
+
+    def close(self, *, keeps: bool = True) -> None:
+        """Release the directory."""
+        try:
+            super().close(keeps=keeps)
+        finally:
+            self._on_close()
