@@ -1,9 +1,13 @@
-"""Counts the results and the tasks, in the driver's pod: `python3 - < counted.py` prints JSON; it needs pyarrow alone."""
+"""Counts the results and the tasks, in the driver's pod: `python3 - < counted.py` prints JSON.
+
+It needs pyarrow, and nothing of this project.
+"""
 
 from __future__ import annotations
 
 import json
 import urllib.request
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +24,8 @@ def archived() -> dict[str, Any]:
         return {}
     table = ds.dataset(archive, partitioning="hive").to_table(columns=["topic", "partition", "offset"])
     rows = list(zip(*(table[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True))
-    topics = sorted({row[0] for row in rows})
-    return {topic: {"rows": sum(row[0] == topic for row in rows), "offsets": len({row for row in rows if row[0] == topic})}
-            for topic in topics}  # fmt: skip
+    counts, offsets = Counter(row[0] for row in rows), Counter(row[0] for row in set(rows))
+    return {topic: {"rows": counts[topic], "offsets": offsets[topic]} for topic in sorted(counts)}
 
 
 def book() -> dict[str, Any]:
