@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.programs.spark_kubernetes.checks import Published, Run
 from tests.programs.spark_kubernetes.cluster import Cluster
-from tests.programs.spark_kubernetes.submitted import submit_examples
+from tests.programs.spark_kubernetes.submitted import merge_trades, submit_examples
 
 
 def main() -> int:
@@ -50,6 +50,7 @@ def main() -> int:
         run.kill_executor(arguments.records)
         run.end_driver(arguments.records)
         submit_examples(run, f"{arguments.spark_image}:{arguments.tag}")
+        merge_trades(run, f"{arguments.spark_image}:{arguments.tag}", arguments.records)
     finally:
         if not arguments.keep:
             cluster.remove()

@@ -78,9 +78,12 @@ class Run:
 
     def publish(self, count: int) -> None:
         """Publish more records, and wait until the worker has merged them."""
-        command = ("sowstream", "publish", "orders", "-c", SETTINGS, "--ack", "completed")
-        self.cluster.kubectl("exec", "-i", WORKER, "--", *command, text=self.published.more(count))
+        self.sowstream("publish", "orders", "--ack", "completed", text=self.published.more(count))
         self.report(f"published: {self.published.count:,} records of {self.published.keys:,} keys")
+
+    def sowstream(self, *arguments: str, text: str | None = None) -> str:
+        """The output of a command of Sowstream in the worker's pod."""
+        return self.cluster.kubectl("exec", "-i", WORKER, "--", "sowstream", *arguments, "-c", SETTINGS, text=text)
 
     def start(self) -> None:
         """Start the driver, which starts its executors, and wait for the results."""
@@ -145,6 +148,7 @@ class Run:
         ended = [line for line in lines.splitlines() if "job ended" in line]
         self.report(f"SIGTERM: the driver ended after {seconds:.0f} s; {len(ended)} jobs drained")
         assert len(ended) == 2, lines[-4000:]
+        assert "forbidden" not in lines, lines[-4000:]
         self.publish(more)
         self.cluster.wait_for("a new driver", lambda: self._driver_uid() not in ("", uid))
         pods = self.two_executors()

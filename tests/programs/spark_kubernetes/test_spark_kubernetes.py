@@ -61,7 +61,7 @@ def test_the_broker_is_restricted() -> None:
 def test_the_driver_of_the_examples_is_restricted_and_has_a_token(release) -> None:
     """The driver's template differs from the executors' by its program, its token, and labels outside the chart."""
     pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
-    from tests.programs.spark_kubernetes.submitted import PROGRAM, driver_template
+    from tests.programs.spark_kubernetes.submitted import FILES, driver_template
 
     executor = yaml.safe_load(one(release, "ConfigMap", "spark")["data"]["executor.yaml"])
     driver = driver_template(executor)
@@ -71,7 +71,7 @@ def test_the_driver_of_the_examples_is_restricted_and_has_a_token(release) -> No
     selector = one(release, "Service", "spark")["spec"]["selector"]
     assert not selector.items() <= driver["metadata"]["labels"].items()
     (container,) = driver["spec"]["containers"]
-    assert PROGRAM.rpartition("/")[0] in [mount["mountPath"] for mount in container["volumeMounts"]]
+    assert FILES in [mount["mountPath"] for mount in container["volumeMounts"]]
 
 
 def test_published_records_differ_from_the_ones_before() -> None:
