@@ -136,8 +136,9 @@ class Run:
         assert sorted(rows) == ["1", "2", "3", "driver"], rows
 
     def end_driver(self, more: int) -> None:
-        """Send the driver SIGTERM: its jobs drain; the next driver continues where they ended."""
+        """Send the driver SIGTERM while records wait for it: its jobs drain, and the next driver continues there."""
         before = self.two_executors()
+        self.publish(more)
         uid = self.cluster.kubectl("get", "pod", DRIVER, "-o", "jsonpath={.metadata.uid}")
         command = ["kubectl", "-n", self.cluster.namespace, "logs", "-f", DRIVER]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as logs:
@@ -149,7 +150,6 @@ class Run:
         self.report(f"SIGTERM: the driver ended after {seconds:.0f} s; {len(ended)} jobs drained")
         assert len(ended) == 2, lines[-4000:]
         assert "forbidden" not in lines, lines[-4000:]
-        self.publish(more)
         self.cluster.wait_for("a new driver", lambda: self._driver_uid() not in ("", uid))
         pods = self.two_executors()
         assert not set(before) & set(pods), (before, pods)

@@ -57,26 +57,32 @@ def submit_examples(run: Run, image: str) -> None:
 
 
 def merge_trades(run: Run, image: str, count: int) -> None:
-    """Publish to a topic without workers, submit its merge, and compare the SOW records with those published."""
+    """Publish to a topic without workers, submit its merge, and wait for the SOW records that follow from it."""
     trades = Published(run.published.keys)
     run.sowstream("publish", "trades", text=trades.more(count))
     run.cluster.kubectl("exec", WORKER, "--", "mkdir", "-p", EVENTS)
     began = time.monotonic()
     program = "/opt/sowstream/sowstream_spark.py"
-    submit(run, image, "merge", program, "merge", "trades", "--once", "-c", f"{FILES}/pipeline.yaml")
-    lines = run.sowstream("sow", "trades", "--data").splitlines()
-    assert {record["id"]: record for record in map(json.loads, lines)} == trades.records, "trades"
+    submit(run, image, "merge", program, "merge", "trades", "-c", f"{FILES}/pipeline.yaml", is_endless=True)
+
+    def merged() -> bool:
+        lines = run.sowstream("sow", "trades", "--data").splitlines()
+        return {record["id"]: record for record in map(json.loads, lines)} == trades.records
+
+    run.cluster.wait_for("the merge of trades", merged)
+    seconds = time.monotonic() - began
     tasks = run.cluster.python(WORKER, TASKS)
     assert set(tasks) == {"1", "2"}, tasks
-    seconds = time.monotonic() - began
+    run.cluster.kubectl("delete", "pod", "merge-driver")
+    run.cluster.wait_for("executors end with their driver", lambda: not run.cluster.pods("spark-app-name=merge"))
     run.report(
-        f"merge by spark-submit in cluster mode: {count:,} records, {len(lines):,} SOW records, right after "
+        f"merge by spark-submit in cluster mode: {count:,} records, {len(trades.records):,} SOW records, right after "
         f"{seconds:.0f} s; tasks by executor {tasks}"
     )
 
 
-def submit(run: Run, image: str, name: str, *program: str) -> None:
-    """Submit a program and wait for its end.
+def submit(run: Run, image: str, name: str, *program: str, is_endless: bool = False) -> None:
+    """Submit a program, and wait for its end unless it is endless.
 
     Raises:
         RuntimeError: it has failed.
@@ -88,11 +94,13 @@ def submit(run: Run, image: str, name: str, *program: str) -> None:
         for role, template in {"executor": executor, "driver": driver_template(executor)}.items():
             Path(directory, f"{role}.yaml").write_text(yaml.safe_dump(template), encoding="utf-8")
         command = [*command_line(directory, master, cluster.namespace, image, name), *program]
+        if is_endless:
+            command[1:1] = ["--conf", "spark.kubernetes.submission.waitAppCompletion=false"]
         command[-len(program)] = f"local://{program[0]}"
         environment = {**os.environ, "SPARK_HOME": SPARK_HOME}
         done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False, env=environment)
     phase = cluster.kubectl("get", "pod", f"{name}-driver", "-o", "jsonpath={.status.phase}", "--ignore-not-found")
-    if done.returncode != 0 or phase != "Succeeded":
+    if done.returncode != 0 or not (is_endless or phase == "Succeeded"):
         log = cluster.kubectl("logs", f"{name}-driver", "--tail=60") if phase else ""
         raise RuntimeError(f"spark-submit: {phase}\n{done.stderr[-2000:]}\n{log}")
 
