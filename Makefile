@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: gateway-faults gateway-law gateway-security bench-gateway help demo test test-long test-random test-array test-registry coverage lint bench bench-all bench-growth bench-soak bench-guard bench-features bench-takeover bench-restore bench-memory bench-conflation bench-subscriptions bench-spark fuzz faults conflated subscriptions claims queues engines views pipeline test-spark spark-archive notebooks lock clean lint-code lint-format lint-types lint-imports
+.PHONY: gateway-faults gateway-law gateway-security bench-gateway help demo test test-long test-random test-array test-registry coverage lint bench bench-all bench-growth bench-soak bench-guard bench-features bench-takeover bench-restore bench-memory bench-conflation bench-subscriptions bench-spark fuzz faults conflated subscriptions claims queues engines views pipeline test-spark spark-archive spark-kubernetes notebooks lock clean lint-code lint-format lint-types lint-imports
 
 # How long the demo runs. Only the command line counts: bash has a variable of this name, which a shell may export.
 ifneq ($(origin SECONDS),command line)
@@ -168,6 +168,10 @@ views: $(DEV) ## views: random histories equal to SQL, kills, injected faults, s
 pipeline: $(DEV) ## run the whole pipeline on Spark under a feed and kills, and audit it; SECONDS=60 ARGS="--seed 7 --kills 3"
 	$(BIN)/python -m processor.tools.broker
 	$(BIN)/python -m tests.programs.pipeline --seconds $(SECONDS) $(ARGS)
+
+# The cluster has the images already; the how-to page has the commands that build them.
+spark-kubernetes: $(DEV) ## run the pipeline in the Kubernetes of K8S_DIR (bin, kubeconfig) or KUBECONFIG, and kill its pods; ARGS="--broker-image apache/kafka:4.1.1"
+	$(BIN)/python -m tests.programs.spark_kubernetes $(ARGS)
 
 # With PYSPARK all other tests of Spark run on that version; 4.1.1 is the newest whose Kafka connector was to be had.
 test-spark: $(DEV) $(SPARK_DIRECTORY) ## run Spark's long tests, some of which kill it in the midst of what it writes; PYSPARK=4.1.1 runs the others on that version

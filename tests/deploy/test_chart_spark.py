@@ -90,6 +90,13 @@ def test_the_driver_may_do_no_more_than_start_its_executors(manifests, driver) -
     assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]]
 
 
+def test_the_driver_leaves_services_alone(manifests, pipeline) -> None:
+    """The driver has no right to delete services, and does not try: the one that Spark would make is not there."""
+    (rule,) = one(manifests, "Role", "spark")["rules"]
+    assert "services" not in rule["resources"]
+    assert pipeline["spark"]["spark.kubernetes.driver.service.deleteOnTermination"] == "false"
+
+
 def test_executors_find_the_driver_by_its_pods_name(manifests, driver, pipeline) -> None:
     """The driver's address is that of its pod in the headless service, with the ports that the pod opens."""
     conf = pipeline["spark"]

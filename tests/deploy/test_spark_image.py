@@ -81,6 +81,21 @@ def test_nothing_unlocked_is_installed() -> None:
         assert "--require-hashes -r " in install or ("--no-deps" in install and "--no-index" in install), install
 
 
+def test_the_jars_are_fetched_without_an_installed_sowstream() -> None:
+    """The program that fetches the jars finds Sowstream by the build's PYTHONPATH: its Python has none installed."""
+    (fetch,) = [argument for argument in arguments("RUN", FILE) if "fetch_jars.py" in argument]
+    variables = dict(re.findall(r"(\w+)=(\S+) (?=[^&]*fetch_jars\.py)", fetch))
+    assert variables["PYTHONPATH"] == arguments("WORKDIR", FILE)[0]
+
+
+def test_spark_is_in_the_image_once() -> None:
+    """/opt/spark is a link to the installed PySpark: a copy of it would make the image 500 MB larger."""
+    copied = [argument for argument in arguments("COPY", FILE) if argument.startswith("--from")]
+    assert copied == ["--from=build /opt/sowstream /opt/sowstream"]
+    assert "ln -s sowstream/spark /opt/spark" in arguments("RUN", FILE)
+    assert any('ln -s "$SPARK_HOME" /opt/sowstream/spark' in argument for argument in arguments("RUN", FILE))
+
+
 def test_the_locks_have_the_tested_versions() -> None:
     """Executors have the versions that the tests run with; PySpark is in a lock of its own, as clusters bring it."""
     executors, pyspark, tested = locked("spark.txt"), locked("pyspark.txt"), locked("dev.txt")

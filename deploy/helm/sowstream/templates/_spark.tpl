@@ -14,6 +14,7 @@
   "spark.driver.bindAddress" "0.0.0.0"
   "spark.driver.port" "7078"
   "spark.driver.blockManager.port" "7079"
+  "spark.kubernetes.driver.service.deleteOnTermination" "false"
   "spark.executor.instances" (toString .Values.spark.executors)
 -}}
 {{- $ours := dict "settings" "/etc/sowstream/sowstream.yaml" "metrics_port" (int .Values.metricsPort) -}}
