@@ -36,7 +36,6 @@ class Owner(Protocol):
     group: str
     member_id: str
     topic: str
-    takes_batches: bool
     book: LeaseBook
     lock: threading.Condition
 
@@ -78,7 +77,7 @@ class LeaderReader:
         self.ended: Any = None
         """The future of `run`."""
         self._owner, self._network = owner, network
-        self._session = ShareSession(owner.group, owner.member_id, takes_batches=owner.takes_batches)
+        self._session = ShareSession(owner.group, owner.member_id)
         self._connection: Any = None
         self._notifier = network.notifier()
         self._closes = self._sends = False

@@ -11,12 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from processor.kafka.share_member.lease_book import RENEW, ack_batches
-from processor.kafka.share_member.protocol import (
-    ACQUIRE_BATCHES,
-    ACQUIRE_EXACTLY,
-    ShareAcknowledgeRequest,
-    ShareFetchRequest,
-)
+from processor.kafka.share_member.protocol import ACQUIRE_EXACTLY, ShareAcknowledgeRequest, ShareFetchRequest
 
 if TYPE_CHECKING:
     import uuid
@@ -33,9 +28,8 @@ _BYTES_MAX: Final = 50 * 1024 * 1024
 class ShareSession:
     """The share session of one member with one broker. It sends nothing itself; one request at a time."""
 
-    def __init__(self, group: str, member_id: str, *, takes_batches: bool = False) -> None:
+    def __init__(self, group: str, member_id: str) -> None:
         self._group, self._member_id = group, member_id
-        self._mode = ACQUIRE_BATCHES if takes_batches else ACQUIRE_EXACTLY
         self._epoch = _OPEN
         self._topic: uuid.UUID | None = None
         self._partitions: frozenset[int] = frozenset()
@@ -55,7 +49,7 @@ class ShareSession:
             topic: the topic's id.
             partitions: the partitions to read.
             outcomes: outcomes of records of these partitions; none while the session is not open.
-            records_max: most records; with `takes_batches` about so many.
+            records_max: most records.
             wait_ms: the longest wait for the first record, milliseconds.
         """
         wanted = frozenset(partitions)
@@ -83,7 +77,7 @@ class ShareSession:
             max_bytes=_BYTES_MAX,
             max_records=records_max,
             batch_size=records_max,
-            share_acquire_mode=self._mode,
+            share_acquire_mode=ACQUIRE_EXACTLY,
             topics=topics if named else [],
             forgotten_topics_data=forgotten,
         )

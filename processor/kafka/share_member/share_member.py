@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sowstream.share_member")
 
-BATCHES_FROM: Final = 100
-"""A member that holds so many leases takes full batches: brokers have less to keep, and do not stop handing out a
-partition when one of them is killed (Kafka 4.3.1 may, after exact fetches). One that holds fewer is likely slow, and
-would let most leases of a large batch end."""
 _RETRY_S: Final = 0.2
 _RETRY_MAX_S: Final = 2.0
 _CLOSE_TIMEOUT_S: Final = 5.0
@@ -40,7 +36,6 @@ class ShareMember:
         self.group, self.topic = group, topic
         self.book = LeaseBook()
         self.demand = Demand(leases_max)
-        self.takes_batches = leases_max >= BATCHES_FROM
         self.lock = threading.Condition()
         self.failure: Stop | None = None
         """The reason why the queue cannot be read on."""

@@ -31,7 +31,7 @@ class ShareReader:
             kafka: librdkafka properties.
             group: the share group.
             topic: the queue topic.
-            leases_max: most records that are held at a time; from `BATCHES_FROM` on about so many.
+            leases_max: most records that are held at a time.
             on_lost: called with the places whose outcome Kafka did not take, and the reason: they are delivered again.
                 On the thread of the call in which it is noticed.
 

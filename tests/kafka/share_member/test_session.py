@@ -63,12 +63,6 @@ def test_outcomes_go_alone_too_and_the_last_request_closes(session):
     assert session.acknowledge(TOPIC, {}, closes=True).share_session_epoch == -1
 
 
-def test_many_leases_are_taken_in_batches_and_few_exactly():
-    """The mode of a fetch is the session's: Kafka's 0 for full batches, 1 for no more than asked for."""
-    assert fetch(ShareSession("g", "m"), {0}).share_acquire_mode == 1
-    assert fetch(ShareSession("g", "m", takes_batches=True), {0}).share_acquire_mode == 0
-
-
 def test_a_lost_session_begins_again(session):
     """After `restart` the next fetch opens a session, with all partitions."""
     fetch(session, {0})

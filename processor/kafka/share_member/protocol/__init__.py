@@ -10,10 +10,8 @@ from kafka.protocol.api_message import ApiMessage
 
 _HERE = __package__
 
-ACQUIRE_BATCHES: Final = 0
-"""`ShareAcquireMode`: full batches, so that more records may come than asked for."""
 ACQUIRE_EXACTLY: Final = 1
-"""`ShareAcquireMode`: no more records than asked for."""
+"""`ShareAcquireMode`: no more records than asked for, in place of full batches."""
 
 
 class ShareGroupHeartbeatRequest(ApiMessage, load_json=_HERE):  # type: ignore[call-arg, misc]
