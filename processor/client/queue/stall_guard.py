@@ -64,6 +64,7 @@ class StallGuard:
         self._source, self._group, self._patience_s, self._clock_s = source, group, patience_s, clock_s
         self._seen: Sight | None = None
         self._since_s = clock_s()
+        self._told: str | None = None
 
     def poll(self, timeout_s: float) -> list[Lease]:
         """Lease the next messages; without any for long, see whether there are some that Kafka does not hand out."""
@@ -107,11 +108,18 @@ class StallGuard:
         wanted = min(2 * locks, LOCKS_MAX)
         text = f"for {self._patience_s:.0f} s Kafka has handed out nothing of partitions {stalled}, where messages wait"
         if wanted <= locks:
-            log.error("%s; restart the brokers that lead them", text)
+            self._tell(f"{text}; restart the brokers that lead them")
             return
         try:
             self._group.raise_to(wanted)
         except SowstreamError as error:
-            log.error("%s; raise %s of the share group above %d: %s", text, LOCKS, locks, error)
+            self._tell(f"{text}; raise {LOCKS} of the share group above {locks}: {error}")
             return
+        self._told = None
         log.warning("%s; raised %s of the share group from %d to %d", text, LOCKS, locks, wanted)
+
+    def _tell(self, text: str) -> None:
+        """Log a stall once, while it stays as it is."""
+        if text != self._told:
+            self._told = text
+            log.error("%s", text)
