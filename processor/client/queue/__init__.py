@@ -3,8 +3,8 @@
 `queue` is the class that users get: a stream of messages that is iterated over, called back or awaited. `backlog` has
 the messages that are leased to this consumer, and decides about each: acknowledge, release, or make it a dead letter.
 `message` is one of them, `dead_letters` writes those that are not to be delivered again. `opening` joins the
-share group. Kafka is in `processor.kafka.share_member`; the settings of the share group are in
-`processor.topics.share_group`.
+share group, and `stall_guard` looks after it while no message comes, through `share_group_view`. Kafka is in
+`processor.kafka.share_member`; the settings of the share group are in `processor.topics.share_group`.
 """
 
 from processor.client.queue.message import QueueMessage

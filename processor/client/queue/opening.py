@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from processor.client.queue.backlog import Backlog
 from processor.client.queue.dead_letters import QueueDeadLetters
 from processor.client.queue.queue import OnQueueMessage, Queue
+from processor.client.queue.share_group_view import ShareGroupView
+from processor.client.queue.stall_guard import StallGuard
 from processor.codec import codec_of
 from processor.errors import ConfigurationError
 from processor.kafka.admin.share_groups import ShareGroups
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 BACKLOG_MAX: int = 2_000
 """Most messages of one consumer at a time: Kafka leases so many of a partition to all consumers together."""
+_PATIENCE_LEASES: Final = 1.5
+_PATIENCE_MIN_S: Final = 10.0
 
 
 class QueueOpener:
@@ -47,8 +51,8 @@ class QueueOpener:
             raise ConfigurationError(f"max_backlog is {max_backlog!r}; it is 1 to {BACKLOG_MAX}")
         names, group = config.kafka_names, config.share_group(name)
         topic, letters = names.topic(name, "queue"), names.topic(name, "dlq")
-        for kafka_topic in (topic, letters):
-            self._lookup.partitions(kafka_topic)
+        self._lookup.partitions(letters)
+        partitions = range(self._lookup.partitions(topic))
         problems = group_problems(group, settings, ShareGroups(config.kafka).settings(group))
         if refused := [f"  {problem}" for problem in problems if problem.severity == "refuse"]:
             raise ConfigurationError("\n".join([f"the share group of queue {name!r} cannot be used:", *refused]))
@@ -62,10 +66,12 @@ class QueueOpener:
                 backlog.lost(places, why)
 
         reader = ShareReader(config.kafka, group=group, topic=topic, leases_max=max_backlog, on_lost=on_lost)
+        view = ShareGroupView(config.kafka, group, topic, partitions)
+        source = StallGuard(reader, view, patience_s=max(_PATIENCE_MIN_S, _PATIENCE_LEASES * settings.lease_ms / 1000))
         backlog = Backlog(
             name,
             settings,
-            reader,
+            source,
             QueueDeadLetters(self._letters_publisher(), queue_topic=topic, topic=letters),
             partial(_decode, codec),
         )
