@@ -1,9 +1,8 @@
 """Frees a partition that Kafka has ceased to hand out, after one of its brokers was killed.
 
 Kafka leases at most `share.partition.max.record.locks` offsets of a partition at a time, from the oldest one that is
-not acknowledged. A broker that is killed forgets the leases at the front of this window. If the window is full then,
-the broker that comes after it (seen with Kafka 4.3.1) neither hands them out again, as the window is full, nor goes on
-behind it. Nothing is lost, but these records reach no consumer until the limit is raised.
+not acknowledged. After the only broker of a partition was killed under load, Kafka 4.3.1 was seen with a full window whose
+records it gave to no client any more. Nothing is lost. A higher limit freed some of these partitions, not all of them.
 """
 
 from __future__ import annotations
