@@ -1,8 +1,8 @@
 """Frees a partition that Kafka has ceased to hand out, after one of its brokers was killed.
 
 Kafka leases at most `share.partition.max.record.locks` offsets of a partition at a time, from the oldest one that is
-not acknowledged. After the only broker of a partition was killed under load, Kafka 4.3.1 was seen with a full window whose
-records it gave to no client any more. Nothing is lost. A higher limit freed some of these partitions, not all of them.
+not acknowledged. After the only broker of a partition was killed under load, Kafka 4.3.1 was seen with a full window,
+whose records it gave to no client any more. Nothing is lost. A higher limit freed some of these partitions, not all.
 """
 
 from __future__ import annotations
