@@ -41,6 +41,8 @@ def check(
     for topic, reason in report.unchecked:
         inform(f"{topic}: not checked: {reason}")
     if report.problems:
-        inform(f"{len(report.problems)} problems in {file or 'sowstream.yaml'}.")
+        count = len(report.problems)
+        inform(f"{count} {'problem' if count == 1 else 'problems'} in {file or 'sowstream.yaml'}.")
         raise typer.Exit(2)
-    inform(f"{len(report.topics)} topics can be used.")
+    count = len(report.topics)
+    inform(f"{count} {'topic' if count == 1 else 'topics'} can be used.")
