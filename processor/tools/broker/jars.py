@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import http.client
 import os
+import ssl
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+import urllib.request
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
+from typing import TYPE_CHECKING, Final
 
 from processor.errors import Stop
 from processor.tools.broker.directories import cache_dir
@@ -17,12 +18,18 @@ from processor.tools.broker.exclusive import exclusive
 from processor.tools.broker.lockfile import LOCK_FILE, Jar, read_lock
 from processor.tools.broker.progress import Advance, shown
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 DOWNLOADS_MAX = 6
 """Downloads at once."""
 TRIES_MAX = 3
 """Tries for one jar before giving up."""
 HTTP_TIMEOUT_S = 15
 """Longest wait for a connection or for the next bytes."""
+
+_CENTRAL: Final = "https://" + ".".join(("repo1", "maven", "org")) + "/maven2"
+_CHUNK_BYTES: Final = 1 << 16
 
 _WAYS_OUT = """\
 Do one of these and try again:
@@ -80,13 +87,45 @@ def _fetch(missing: list[Jar], directory: Path) -> None:
             raise
 
 
-def _maven_client() -> ModuleType:
-    """The Maven client, imported late: it is slow to import, and not needed with an own Kafka."""
+def repository() -> str:
+    """The address of the Maven repository: SOWSTREAM_MAVEN_REPOSITORY, or Maven's central one."""
+    return os.environ.get("SOWSTREAM_MAVEN_REPOSITORY", _CENTRAL).rstrip("/")
+
+
+def download(url: str, target: Path, advance: Callable[[int], None] | None = None) -> None:
+    """Download one file; proxies are those of the environment.
+
+    Args:
+        url: the address, `https` or `http`.
+        target: the file, which is replaced.
+        advance: called with the number of bytes that each read has brought.
+
+    Raises:
+        OSError: the server cannot be reached, or does not answer with the file.
+        http.client.HTTPException: the answer is cut off.
+    """
+    with (
+        urllib.request.urlopen(url, timeout=HTTP_TIMEOUT_S, context=_trusted()) as response,  # noqa: S310
+        target.open("wb") as file,
+    ):
+        while chunk := response.read(_CHUNK_BYTES):
+            file.write(chunk)
+            if advance is not None:
+                advance(len(chunk))
+
+
+def _trusted() -> ssl.SSLContext:
+    """The authorities of this machine, those of certifi where it is installed, and those of REQUESTS_CA_BUNDLE."""
+    context = ssl.create_default_context()
     try:
-        from jgo import maven  # noqa: PLC0415
+        import certifi  # noqa: PLC0415 - Python for macOS comes without authorities.
     except ImportError:
-        raise Stop("fetching Apache Kafka needs a package: pip install 'sowstream[embedded]'") from None
-    return maven
+        pass
+    else:
+        context.load_verify_locations(certifi.where())
+    if bundle := os.environ.get("REQUESTS_CA_BUNDLE"):
+        context.load_verify_locations(**{"capath" if Path(bundle).is_dir() else "cafile": bundle})
+    return context
 
 
 class _Download:
@@ -112,8 +151,7 @@ class _Download:
                 return
             try:
                 self._once()
-            except (OSError, RuntimeError) as error:
-                # From jgo: OSError for the network (requests' errors are such), RuntimeError for any status but 200.
+            except (OSError, http.client.HTTPException) as error:
                 problem = str(error)
                 self._count(-self._counted_bytes)
             else:
@@ -121,25 +159,11 @@ class _Download:
         raise Stop(f"{self._jar.coordinate} cannot be fetched: {problem}\n{_WAYS_OUT}")
 
     def _once(self) -> None:
-        maven = _maven_client()
-        mirror = os.environ.get("SOWSTREAM_MAVEN_REPOSITORY")
-        # A repository of its own for every try: the user's ~/.m2 and half-written files are not used.
-        with tempfile.TemporaryDirectory(dir=self._staging) as repository:
-            context = maven.MavenContext(
-                resolver=maven.PythonResolver(progress_callback=self._counting),
-                repo_cache=Path(repository),
-                remote_repos={"mirror": mirror.rstrip("/")} if mirror else None,
-                timeout=HTTP_TIMEOUT_S,
-            )
-            fetched = context.create_dependency(self._jar.coordinate).artifact.resolve()
-            if not self._jar.matches(fetched):
-                raise RuntimeError(f"{fetched.name} came with other bytes than jars.lock has; they were not used")
-            fetched.replace(self._target)
-        self._count(self._jar.size_bytes - self._counted_bytes)
-
-    @contextmanager
-    def _counting(self, _file_name: str, _total_bytes: int) -> Iterator[Callable[[int], None]]:
-        yield self._count
+        staged = self._staging / self._jar.file_name
+        download(f"{repository()}/{self._jar.path}", staged, self._count)
+        if not self._jar.matches(staged):
+            raise OSError(f"{staged.name} came with other bytes than jars.lock has; they were not used")
+        staged.replace(self._target)
 
     def _count(self, more_bytes: int) -> None:
         if self._cancelled.is_set():

@@ -37,6 +37,11 @@ class Jar:
         """The file name in any directory of jars."""
         return f"{self.name}-{self.version}{f'-{self.classifier}' if self.classifier else ''}.jar"
 
+    @property
+    def path(self) -> str:
+        """Its place in a Maven repository."""
+        return f"{self.group.replace('.', '/')}/{self.name}/{self.version}/{self.file_name}"
+
     def matches(self, path: Path) -> bool:
         """Return whether the file exists and has the locked bytes."""
         try:

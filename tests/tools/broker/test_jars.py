@@ -62,6 +62,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repo
     monkeypatch.setenv("SOWSTREAM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.delenv("SOWSTREAM_KAFKA_JARS", raising=False)
+    monkeypatch.setitem(sys.modules, "jgo", None)  # A Maven client is for `relock` only.
     yield Repository(root, url, asked)
     server.shutdown()
     server.server_close()
