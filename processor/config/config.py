@@ -219,7 +219,8 @@ class Config(BaseSettings):
         root = chain[-1]
         if root in self.topics or root in self.processors:
             return root
-        raise ValueError(f"{chain[-2]!r} has underlying {root!r}, which is not configured")
+        section = "conflated" if chain[-2] in self.conflated else "processors"
+        raise ValueError(f"{section}.{chain[-2]}.underlying: {unknown_name('topic', root, list(self.names))}")
 
     def _has_own_records(self, name: str) -> bool:
         """Return whether a processor has records of its own format and key, although it reads another topic's."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
 if TYPE_CHECKING:
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 _EXPECTED = {
+    "missing": "missing; it is required",
     "dict_type": "expected settings, each `name: value`, or {} for none",
     "model_type": "expected settings, each `name: value`, or {} for none",
     "tuple_type": "expected a list, such as [/id]",
@@ -52,7 +53,7 @@ def _explain(detail: Mapping[str, Any], model: type[BaseModel], section: str) ->
         return f"{place}: {PATTERNS[detail['ctx']['pattern']]}"
     if detail["type"] != "extra_forbidden":
         message = _EXPECTED.get(detail["type"], detail["msg"].removeprefix("Value error, "))
-        return f"{place or 'settings'}: {message}"
+        return f"{place}: {message}" if place else message
     return f"{place}: {unknown_name('setting', str(path[-1]), _known_keys(model, path[:-1]))}"
 
 
@@ -60,13 +61,17 @@ def _known_keys(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str
     """The keys of the section at a place in the tree."""
     for part in path:
         field = _by_key(model).get(str(part))
-        if field is None:
-            continue
-        candidates = [field.annotation, *get_args(field.annotation)]
-        models = [item for item in candidates if isinstance(item, type) and hasattr(item, "model_fields")]
-        if models:
-            model = models[0]
+        if field is not None:
+            model = next(_sections_in(field.annotation), model)
     return list(_by_key(model))
+
+
+def _sections_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models in a type, such as that of the values of a mapping or of the items of a list."""
+    if isinstance(annotation, type) and hasattr(annotation, "model_fields"):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _sections_in(part)
 
 
 def _by_key(model: type[BaseModel]) -> dict[str, FieldInfo]:

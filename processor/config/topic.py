@@ -44,6 +44,10 @@ def _step(value: object) -> object:
         return {"use": value}
     if _computes(value):
         return {"use": EXPRESSIONS, "settings": {"fields": value}}
+    if isinstance(value, dict) and "use" not in value:
+        wrong = next((name for name in value if not str(name).startswith("/")), None)
+        if wrong is not None:
+            raise ValueError(f"{wrong!r} is no path; write /{wrong}, or name a plug-in: use")
     return value
 
 

@@ -39,7 +39,7 @@ class Outage:
                 return
             self._line_s, self._was_logged = now_s, True
             away_s = round(now_s - self._since_s, 1)
-        log.warning("Kafka does not answer; waiting for it", extra={"doing": doing, "away_s": away_s})
+        log.warning("Kafka does not answer", extra={"doing": doing, "away_s": away_s})
 
     def reached(self) -> None:
         """Record that a broker has answered."""

@@ -46,6 +46,33 @@ def test_a_name_that_kafka_cannot_have_is_explained_in_words(offline: Cli):
     assert "String should match" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("section", "place", "sentence"),
+    [
+        ("enrich: {total: '/qty * /px'}", "enrich.0", "'total' is no path; write /total, or name a plug-in: use"),
+        ("enrich: {/total: '/qty', px: '/px'}", "enrich.0", "'px' is no path; write /px, or name a plug-in: use"),
+        ("preprocess: [{seting: 1}]", "preprocess.0", "'seting' is no path; write /seting, or name a plug-in: use"),
+        (
+            "enrich: {use: large, setings: {}}",
+            "enrich.0.setings",
+            "there is no setting 'setings'; did you mean 'settings'?",
+        ),
+    ],
+)
+def test_a_mistake_in_a_step_names_the_step(offline: Cli, section: str, place: str, sentence: str):
+    """A step with a field that is no path, or with an unknown setting, is answered by what a step may have."""
+    offline.settings.write_text(f"topics: {{a: {{{section}}}}}")
+    done = offline("check")
+    assert (done.returncode, done.stderr.splitlines()[1:]) == (2, [f"  topics.a.{place}: {sentence}"])
+
+
+def test_a_setting_that_is_required_is_called_missing(offline: Cli):
+    """A processor without `use` is told so in words, with the place."""
+    offline.settings.write_text("processors: {x: {underlying: orders}}\ntopics: {orders: {}}")
+    done = offline("check")
+    assert "  processors.x.use: missing; it is required" in done.stderr.splitlines()
+
+
 def test_the_words_are_those_of_the_patterns_in_force():
     """The texts of patterns belong to the patterns that the settings have."""
     prefix = typing.get_type_hints(Config, include_extras=True)["topic_prefix"]

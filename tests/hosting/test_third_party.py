@@ -116,7 +116,7 @@ def test_a_record_that_a_processor_rejects_or_fails_on_is_a_dead_letter_alone():
             {"settings": {"at_least": 5, "feild": "n"}},
             r"processors.big.settings.feild: there is no setting 'feild'; did you mean 'field'\?",
         ),
-        ({"settings": {}}, "processors.big.settings.at_least: Field required"),
+        ({"settings": {}}, "processors.big.settings.at_least: missing; it is required"),
         ({"settings": {"at_least": "secret!"}}, "processors.big.settings.at_least: Input should be a valid integer"),
         ({"use": "larch"}, r"big: there is no processor 'larch'; did you mean 'large'\?; is its package installed\?"),
         ({"underlying": None}, "processors.big: large needs an `underlying`"),

@@ -90,6 +90,10 @@ def _metadata(client: AdminClient, faults: FaultLog, timeout_s: float) -> Cluste
             client.poll(0)  # librdkafka delivers its log lines here only.
             if not kafka_errors.is_unreachable(error) or faults.is_final or time.monotonic() >= deadline_s:
                 raise
+            if try_s == _TRIES_S[-1]:
+                faults.look_closer()  # librdkafka reports neither a web server nor a port with TLS.
+                if faults.is_final:
+                    raise
         if try_s >= _TRIES_S[-1] and not is_logged and not outage.is_away():
             is_logged = True  # During an outage the log has a line a minute.
             properties.log.warning("waiting for Kafka, up to %g s", timeout_s)

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from processor.kafka.connection.fault import Fault, fault_in
-from processor.kafka.connection.probe import explain, steps
+from processor.kafka.connection.probe import STEP_S, explain, steps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 _DEFAULT_PORT = 9092
+_GLANCE_S = 1.0
+"""Longest time for one step of an early look."""
 
 
 class FaultLog:
@@ -61,13 +63,19 @@ class FaultLog:
         final = sum(fault.is_final for fault in self._faults.values())
         return final > 0 and final >= len(addresses_of(self._kafka))
 
-    def explained(self) -> list[Fault]:
-        """The faults, with ambiguous ones resolved by a look at the address; takes up to a few seconds."""
-        if self._faults:
-            return [explain(fault, self._kafka) for fault in self._faults.values()]
-        reached = [steps(address, self._kafka)[-1] for address in addresses_of(self._kafka)]
-        faults = [step.fault for step in reached if step.fault is not None]
-        return faults or [explain(Fault("mute", address), self._kafka) for address in addresses_of(self._kafka)]
+    def look_closer(self) -> None:
+        """Look at the addresses, so that a fault that librdkafka's log does not have is known early."""
+        for fault in self.explained(timeout_s=_GLANCE_S):
+            self._faults[fault.address] = fault
+
+    def explained(self, *, timeout_s: float = STEP_S) -> list[Fault]:
+        """The faults, with ambiguous ones resolved by a look at the address; takes up to `timeout_s` for each step."""
+        faults = list(self._faults.values())
+        if not faults:
+            addresses = addresses_of(self._kafka)
+            reached = [steps(address, self._kafka, timeout_s=timeout_s)[-1].fault for address in addresses]
+            faults = [fault for fault in reached if fault is not None] or [Fault("mute", one) for one in addresses]
+        return [explain(fault, self._kafka, timeout_s=timeout_s) for fault in faults]
 
 
 def addresses_of(kafka: Mapping[str, Any]) -> list[str]:

@@ -15,7 +15,7 @@ from processor.kafka.connection.fault import Fault, Kind
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_STEP_S: Final = 3.0
+STEP_S: Final = 3.0
 """Longest time for one step."""
 _NAME_ERRORS: Final = frozenset((62, 64))  # OpenSSL's codes: another host name, another IP address.
 _DATE_ERRORS: Final = frozenset((9, 10))  # Not valid yet, not valid any more.
@@ -34,7 +34,7 @@ class Step(NamedTuple):
     """The reason for which it failed."""
 
 
-def steps(address: str, kafka: Mapping[str, Any], *, timeout_s: float = _STEP_S) -> list[Step]:
+def steps(address: str, kafka: Mapping[str, Any], *, timeout_s: float = STEP_S) -> list[Step]:
     """Resolve the name, connect, and shake hands if the protocol has TLS; the last step may have failed.
 
     Args:
@@ -59,20 +59,20 @@ def steps(address: str, kafka: Mapping[str, Any], *, timeout_s: float = _STEP_S)
         return [*done, Step("TLS", address, found, fault)]
 
 
-def explain(fault: Fault, kafka: Mapping[str, Any]) -> Fault:
-    """The precise fault in place of one whose line has several reasons; takes up to a few seconds."""
+def explain(fault: Fault, kafka: Mapping[str, Any], *, timeout_s: float = STEP_S) -> Fault:
+    """The precise fault in place of one whose line has several reasons; takes up to `timeout_s` for each step."""
     if not fault.address:
         return fault
     if fault.kind == "untrusted":
-        last = steps(fault.address, kafka)[-1]
+        last = steps(fault.address, kafka, timeout_s=timeout_s)[-1]
         return fault._replace(detail="") if last.fault is None else last.fault
     if fault.kind in ("closed", "mute", "tls_to_plain"):
-        if _speaks_http(fault.address):
+        if _speaks_http(fault.address, timeout_s):
             return Fault("http", fault.address)
-        if fault.kind != "tls_to_plain" and not _has_tls(kafka) and _speaks_tls(fault.address):
+        if fault.kind != "tls_to_plain" and not _has_tls(kafka) and _speaks_tls(fault.address, timeout_s):
             return Fault("plain_to_tls", fault.address)
         if fault.kind == "closed" and _has_tls(kafka):
-            return steps(fault.address, kafka)[-1].fault or fault
+            return steps(fault.address, kafka, timeout_s=timeout_s)[-1].fault or fault
     if fault.kind == "login_missing" and "SASL" in _protocol(kafka):
         return Fault("closed", fault.address)
     return fault
@@ -165,14 +165,14 @@ def _context(kafka: Mapping[str, Any]) -> ssl.SSLContext:
     return context
 
 
-def _speaks_tls(address: str) -> bool:
+def _speaks_tls(address: str, timeout_s: float) -> bool:
     """Return whether a TLS handshake succeeds, with any certificate."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     host, port = _split(address)
     try:
-        with socket.create_connection((host, port), _STEP_S) as connection, context.wrap_socket(connection):
+        with socket.create_connection((host, port), timeout_s) as connection, context.wrap_socket(connection):
             return True
     except ssl.SSLError as error:
         return "ALERT" in (error.reason or "")  # It asks for a client's certificate.
@@ -180,10 +180,10 @@ def _speaks_tls(address: str) -> bool:
         return False
 
 
-def _speaks_http(address: str) -> bool:
+def _speaks_http(address: str, timeout_s: float) -> bool:
     """Return whether an HTTP request gets an HTTP response."""
     host, port = _split(address)
-    request = http.client.HTTPConnection(host, port, timeout=_STEP_S)
+    request = http.client.HTTPConnection(host, port, timeout=timeout_s)
     try:
         request.request("GET", "/")
         request.getresponse()

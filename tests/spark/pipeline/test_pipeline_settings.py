@@ -84,7 +84,7 @@ def test_the_example_of_the_specification_is_accepted(load, tmp_path) -> None:
         (_job(job="ingets"), r"line 3: jobs.a.job: there is no job 'ingets'; did you mean 'ingest'\?"),
         (_job(job="no_such_module:Job"), r"jobs.a.job: job 'no_such_module:Job' cannot be loaded: No module named"),
         (_job(job="json:JSONDecoder"), r"job 'json:JSONDecoder' is no subclass of spark_integration.pipeline.job.Job"),
-        (_job(job="table", topic="orders"), r"line 2: jobs.a.to: Field required"),
+        (_job(job="table", topic="orders"), r"line 2: jobs.a.to: missing; it is required"),
         (
             "jobs:\n  a:\n    job: table\n    topic: orders\n    to: {path: x}\n    kindd: scd2",
             r"line 6: jobs.a.kindd: there is no setting 'kindd'; did you mean 'kind'\?",
