@@ -249,7 +249,8 @@ class Context(Protocol):
     def gauge(self, name: str, value: float) -> None:
         """Set the metric `sowstream_gauge{processor, partition, gauge}`, which shows it without waiting for a commit.
 
-        It is removed when the partition leaves, or a rollback begins a new instance.
+        It is removed when the partition leaves, or a rollback begins a new instance. The names of the built-in
+        processors' gauges and timings are taken: each has a metric of its own.
         """
 
     def observe(self, name: str, seconds: float, times: int = 1) -> None:

@@ -12,24 +12,23 @@ from prometheus_client.registry import Collector
 from processor.hosting.timing import BOUNDS_S, Timing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 
 class Timings(Collector):
-    """A histogram of the metrics registry, by processor and name."""
+    """A histogram of the metrics registry, by labels."""
 
-    def __init__(self, name: str, documentation: str, labels: tuple[str, str]) -> None:
+    def __init__(self, name: str, documentation: str, labels: tuple[str, ...]) -> None:
         self.name = name
         self.labels = labels
         self._documentation = documentation
         self._lock = threading.Lock()  # Metrics are served by a thread of their own.
-        self._timings: dict[tuple[str, str], Timing] = {}
+        self._timings: dict[tuple[str, ...], Timing] = {}
 
-    def add(self, processor: str, observed: Mapping[str, Timing]) -> None:
-        """Add the observations of a processor, by name."""
+    def add(self, timing: Timing, *labels: str) -> None:
+        """Add observations to the series of these labels."""
         with self._lock:
-            for name, timing in observed.items():
-                self._timings.setdefault((processor, name), Timing()).include(timing)
+            self._timings.setdefault(labels, Timing()).include(timing)
 
     def describe(self) -> Iterable[HistogramMetricFamily]:
         """Yield the name alone; the registry calls it at the registration."""

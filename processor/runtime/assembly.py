@@ -35,13 +35,14 @@ from processor.telemetry.spans import spans_of
 from processor.topics import rebuild_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from processor.config import Config
     from processor.hosting.pipeline import Pipeline
     from processor.runtime.health.task_reports import TaskReports
     from processor.runtime.process.slot import ProcessSlot
+    from processor.runtime.watching.backlog import Backlog
     from processor.runtime.watching.topic_watch import RetentionHeadroom
     from processor.shared_topics.control import ControlThread
 
@@ -65,6 +66,7 @@ class Assembly:
         beat: Callable[[], None] = lambda: None,
         headroom: RetentionHeadroom | None = None,
         reports: TaskReports | None = None,
+        backlogs: Mapping[str, Backlog] | None = None,
     ) -> None:
         """Create the shared objects.
 
@@ -76,6 +78,7 @@ class Assembly:
             beat: called by a thread in each turn of its loop.
             headroom: the retention time of each input topic, for a gauge; None: it is unknown.
             reports: show the tasks to the health pages; None: there are none.
+            backlogs: what waits in Kafka for each pipeline, for gauges; None: it is unknown.
         """
         self._config = config
         self._slot = slot
@@ -83,6 +86,7 @@ class Assembly:
         self._beat = beat
         self._headroom = headroom
         self._reports = reports
+        self._backlogs = backlogs or {}
         self._memory = RocksMemory(config.runtime.block_cache_bytes, beat)
         self._bar = RestoreBar()
         self._groups = GroupInspector(config.kafka)
@@ -126,6 +130,7 @@ class Assembly:
             positions=positions,
             limits=limits,
             headroom=self._headroom,
+            backlog=self._backlogs.get(pipeline.name),
             report=None if self._reports is None else self._reports.of(pipeline.name),
             fenced=partial(log_fencing_member, admin, group, pipeline.source, self._slot.name),
         )

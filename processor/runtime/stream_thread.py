@@ -76,7 +76,7 @@ class StreamThread:
         self._metrics = ThreadMetrics(pipeline.name)
         self._held = HeldTasks(pipeline.name, self._metrics, clients.notices)
         self._restorer.on_held = self._held.hold
-        self._task_metrics = TaskMetrics(pipeline, self._metrics, self._held, clients.headroom, clients.report)
+        self._task_metrics = TaskMetrics(pipeline, self._metrics, self._held, clients)
         self._to_hold: dict[Task, PartitionHeld] = {}  # After the rollback of the open transaction.
         self._rejections = RejectionLog(pipeline.source)
         bytes_max = _BATCHES_MAX * runtime.batch_bytes_max

@@ -43,6 +43,8 @@ class Counts(NamedTuple):
     """Number of rejected records, by reason."""
     observed: dict[str, Timing]
     """Observed durations, by name."""
+    taken: Sequence[tuple[int, int]] = ()
+    """The batches whose results are complete: the timestamp of the first record, and the number of records."""
 
 
 class Prepared(NamedTuple):
@@ -105,6 +107,7 @@ class Task:
         self._again_until = -1
         self._prepared: Prepared | None = None
         self._delivered: dict[str, int | None] = {}  # In the open transaction; None: no report yet.
+        self._taken: list[tuple[int, int]] = []  # As in `Counts`.
         self._is_at_end = False  # Whether the processor has all records of the partition.
         self._codec = codec
         self._clock_ms = clock_ms or _wall_clock_ms
@@ -155,6 +158,8 @@ class Task:
         self._context.now_ms = self._clock_ms()
         self._is_at_end = False
         self.host.process(records)
+        if self._context.held_offset is None and (timestamp_ms := records[0].timestamp_ms) > 0:
+            self._taken.append((timestamp_ms, len(records) - len(self.host.left)))
 
     @property
     def next_offset(self) -> int:
@@ -324,7 +329,7 @@ class Task:
             store.rollback()
         if self.marks is not None:
             self.marks.rollback()
-        self._delivered, self._prepared, self.is_backlogged = {}, None, False
+        self._delivered, self._prepared, self.is_backlogged, self._taken = {}, None, False, []
         self.host.rewind()
 
     def close(self) -> None:
@@ -349,7 +354,8 @@ class Task:
 
     def _take_counts(self) -> Counts:
         context = self._context
-        counts = Counts(dict(context.events), dict(context.rejected), dict(context.observed))
+        counts = Counts(dict(context.events), dict(context.rejected), dict(context.observed), self._taken)
+        self._taken = []
         context.events.clear()
         context.rejected.clear()
         context.observed.clear()

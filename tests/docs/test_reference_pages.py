@@ -6,6 +6,7 @@ from pathlib import Path
 from prometheus_client import REGISTRY
 
 import processor.runtime.process.metrics
+from processor.hosting.timing_metrics import Timings
 from processor.wire.headers import Name
 from tests.docs.pages import page
 
@@ -28,8 +29,9 @@ def test_every_metric_is_listed_with_its_labels():
         if name.startswith("sowstream_"):
             suffix = "_total" if collector._type == "counter" else ""
             registered[name + suffix] = ",".join(collector._labelnames)
-    observed = processor.runtime.process.metrics.OBSERVED
-    registered[observed.name] = ",".join(observed.labels)
+    for timings in REGISTRY._collector_to_names:
+        if isinstance(timings, Timings):
+            registered[timings.name] = ",".join(timings.labels)
     assert dict(re.findall(r"`(sowstream_\w+)(?:\{([\w,]+)\})?`", first_column(METRICS))) == registered
 
 
@@ -44,6 +46,8 @@ def test_every_gauge_and_timing_is_listed():
     listed = re.findall(r"^\| (gauge|timing) `(\w+)` \|", METRICS, re.MULTILINE)
     gauges = [("gauge", name) for name in re.findall(r'gauge\("(\w+)"', BUILTIN)]
     timings = [("timing", name) for name in re.findall(r'observe\("(\w+)"', BUILTIN)]
+    own = processor.runtime.process.metrics._OWN_GAUGES | processor.runtime.process.metrics._OWN_TIMINGS
+    assert set(own) == {name for _, name in [*gauges, *timings]}
     assert sorted(listed) == sorted([*gauges, *timings])
 
 

@@ -30,7 +30,7 @@ def test_many_at_once_are_shown_as_each_alone_is_by_the_library(random_seed) -> 
             timing.add(seconds, times)
             for _ in range(times):
                 histogram.labels("orders", "sent").observe(seconds)
-        timings.add("orders", {"sent": timing})
+        timings.add(timing, "orders", "sent")
     assert shown(ours) == shown(theirs)
 
 
@@ -42,7 +42,7 @@ def test_names_and_processors_have_their_own() -> None:
     timing = Timing()
     timing.add(0.2, 3)
     for processor, name in (("a", "x"), ("a", "y"), ("b", "x"), ("a", "x")):
-        timings.add(processor, {name: timing})
+        timings.add(timing, processor, name)
 
     def count(processor: str, name: str) -> float | None:
         return registry.get_sample_value("late_seconds_count", {"processor": processor, "timing": name})

@@ -67,6 +67,27 @@ class TestCommit:
         task.process([a_record(10), a_record(11)])
         assert task.committable_offset == committable
 
+    @pytest.mark.parametrize(("holds", "taken"), [(None, [(700, 2), (900, 1)]), (10, [])])
+    def test_batches_are_counted_with_the_timestamps_of_their_first_records(self, holds, taken):
+        """The latency of records is known from these, unless the processor holds its input back."""
+        task = a_task(holds=holds)
+        task.start(10)
+        for batch in ((10, 700), (11, 800)), ((12, 900),):
+            task.process([a_record(offset)._replace(timestamp_ms=timestamp_ms) for offset, timestamp_ms in batch])
+        assert task.prepare().counts.taken == taken
+        task.await_delivery("sow")(41)
+        task.committed()
+        assert task.prepare().counts.taken == []
+
+    def test_a_rewind_forgets_the_batches_that_come_again(self):
+        """A record that is processed twice is counted once, with the transaction that was committed."""
+        task = a_task()
+        task.start(10)
+        task.process([a_record(10)._replace(timestamp_ms=700)])
+        task.rewind()
+        task.start(10)
+        assert task.prepare().counts.taken == []
+
     def test_a_rewind_drops_uncommitted_changes(self):
         """State, outputs and held offset are dropped; a new instance begins at the committed offset."""
         task = a_task()

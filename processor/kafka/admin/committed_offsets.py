@@ -56,7 +56,8 @@ class CommittedOffsets:
         """Have the next requests sent on new connections; requests under way end on the present ones."""
         with self._lock:
             former, self._consumers = self._consumers, {}
-        leave(former, former.clear)
+        if former:
+            leave(former, former.clear)
 
     def _answer(self, group: str, places: list[TopicPartition], timeout_s: float, answer: FutureOffsets) -> None:
         try:

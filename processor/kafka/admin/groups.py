@@ -40,6 +40,10 @@ class GroupInspector:
         """Have the next request sent by a new client: this one may still wait for a coordinator."""
         leave(self.__dict__.pop("_client", None))
 
+    def rest(self) -> None:
+        """Close the connections for offsets of groups, of which there is one a group, until the next request."""
+        self._committed.renew()
+
     def groups(self, names: Sequence[str], timeout_s: float = _TIMEOUT_S) -> dict[str, ConsumerGroup]:
         """Fetch the members of these groups; a group that Kafka does not know is `dead`.
 
@@ -90,18 +94,36 @@ class GroupInspector:
         """
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         level = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
-        requested = {TopicPartition(*place): latest for place in places}
+        return self._offsets_at(places, latest, level, "ends", timeout_s)
+
+    def begins(
+        self, places: Iterable[tuple[str, int]], *, timeout_s: float = _TIMEOUT_S
+    ) -> dict[tuple[str, int], int | None]:
+        """Fetch the oldest offsets of partitions; the answers and errors are those of `ends`."""
+        earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+        return self._offsets_at(places, earliest, IsolationLevel.READ_UNCOMMITTED, "oldest offsets", timeout_s)
+
+    def _offsets_at(
+        self,
+        places: Iterable[tuple[str, int]],
+        spec: OffsetSpec,
+        level: IsolationLevel,
+        what: str,
+        timeout_s: float,
+    ) -> dict[tuple[str, int], int | None]:
+        """Fetch the offset of each partition that this specification names."""
+        requested = {TopicPartition(*place): spec for place in places}
         asked = (
             self._client.list_offsets(requested, isolation_level=level, request_timeout=timeout_s) if requested else {}
         )
-        ends: dict[tuple[str, int], int | None] = {}
+        offsets: dict[tuple[str, int], int | None] = {}
         for place, future in asked.items():
             try:
-                ends[place.topic, place.partition] = future.result().offset
+                offsets[place.topic, place.partition] = future.result().offset
             except KafkaException as error:
                 kafka_error = kafka_errors.of(error)
                 is_changing = kafka_errors.is_moved(error) or kafka_errors.is_leaderless(error)
                 if not is_changing and not kafka_errors.is_unknown(error):
-                    raise kafka_errors.stop(kafka_error, f"asking for the ends of {place.topic}") from error
-                ends[place.topic, place.partition] = None
-        return ends
+                    raise kafka_errors.stop(kafka_error, f"asking for the {what} of {place.topic}") from error
+                offsets[place.topic, place.partition] = None
+        return offsets

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import platform
+import shutil
+import time
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 
+from processor.hosting.timing import Timing
 from processor.hosting.timing_metrics import Timings
 from processor.kafka import outage
+from processor.kafka.admin.admin import librdkafka_version
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from processor.runtime.task import Counts
     from processor.runtime.task_state import TaskState
@@ -22,29 +29,76 @@ EMITTED = Counter("sowstream_records_emitted_total", "Records forwarded to an ou
 EMITTED_BYTES = Counter("sowstream_emitted_bytes_total", "Bytes of their values.", ["processor", "output"])
 REJECTED = Counter("sowstream_records_rejected_total", "Input records sent to the DLQ.", ["processor", "reason"])
 EVENTS = Counter("sowstream_events_total", "What a processor counts itself.", ["processor", "event"])
-_READY = "view_ready"  # The gauge by which a stage of a view says so.
 GAUGES = Gauge("sowstream_gauge", "What a processor says of itself now.", ["processor", "partition", "gauge"])
 VIEW_READY = Gauge(
     "sowstream_view_ready", "1 when a stage of a view has caught up with its input.", ["processor", "partition"]
 )
+VIEW_GROUPS = Gauge(
+    "sowstream_view_groups_in_memory", "Groups of a view whose figures are in memory.", ["processor", "partition"]
+)
+VIEW_ROUNDS = Gauge(
+    "sowstream_view_rounds", "Keys of a join whose references are being answered.", ["processor", "partition"]
+)
+PENDING_KEYS = Gauge(
+    "sowstream_conflation_pending_keys", "Keys that wait for the end of their interval.", ["processor", "partition"]
+)
+PENDING_BYTES = Gauge(
+    "sowstream_conflation_pending_bytes", "Memory that waiting updates take.", ["processor", "partition"]
+)
+OLDEST_PENDING = Gauge(
+    "sowstream_conflation_oldest_pending_seconds", "Age of the oldest waiting key.", ["processor", "partition"]
+)
+INTERVAL = Gauge("sowstream_conflation_interval_seconds", "Length of an interval now.", ["processor", "partition"])
+_OWN_GAUGES: Final = {
+    "view_ready": VIEW_READY,
+    "groups_in_memory": VIEW_GROUPS,
+    "rounds": VIEW_ROUNDS,
+    "pending_keys": PENDING_KEYS,
+    "pending_bytes": PENDING_BYTES,
+    "oldest_pending_seconds": OLDEST_PENDING,
+    "interval_seconds": INTERVAL,
+}
+"""The metrics of our own processors' gauges. Until 0.2 these are shown as `sowstream_gauge`, too."""
 OBSERVED = Timings(
     "sowstream_observed_seconds", "How long things took that a processor observed.", ("processor", "timing")
 )
-REGISTRY.register(OBSERVED)
+LATENESS = Timings(
+    "sowstream_conflation_lateness_seconds", "From the end of a key's interval to its delivery.", ("processor",)
+)
+END_TO_END = Timings(
+    "sowstream_end_to_end_latency_seconds", "From a record's timestamp to the commit of its results.", ("processor",)
+)
+_OWN_TIMINGS: Final = {"lateness": LATENESS}
+"""The same of timings, and of `sowstream_observed_seconds`."""
+for _timings in (OBSERVED, LATENESS, END_TO_END):
+    REGISTRY.register(_timings)
 COMMITS = Histogram(
     "sowstream_commit_seconds", "How long transactions took to commit.", ["processor"], buckets=_SECONDS
 )
+LAST_COMMIT = Gauge("sowstream_last_commit_timestamp_seconds", "When a transaction was last committed.", ["processor"])
 ABORTED = Counter("sowstream_transactions_aborted_total", "Transactions rolled back.", ["processor", "cause"])
 REBALANCES = Counter("sowstream_rebalances_total", "Changes of the assignment.", ["processor", "kind"])
 WORKED = Counter("sowstream_worked_seconds_total", "Time spent processing.", ["processor"])
 WAITED = Counter("sowstream_waited_seconds_total", "Time spent waiting for input.", ["processor"])
 BLOCKED = Counter("sowstream_blocked_seconds_total", "Time that transaction calls took.", ["processor", "call"])
 TASK_STATE = Gauge("sowstream_task_state", "1 for the state a partition is in.", ["processor", "partition", "state"])
+ASSIGNED = Gauge(
+    "sowstream_partition_assigned_timestamp_seconds", "When a partition was assigned.", ["processor", "partition"]
+)
+PARTITIONS = Gauge("sowstream_topic_partitions", "Partitions of the input topic, owned or not.", ["processor"])
 RESTORE_REMAINING = Gauge(
     "sowstream_restore_remaining_records", "SOW offsets still to be restored.", ["processor", "partition"]
 )
 RESTORED = Counter("sowstream_restored_records_total", "Records read back from SOW and mark topics.", ["processor"])
-LAG = Gauge("sowstream_consumer_lag_records", "Input offsets still to be processed.", ["processor", "partition"])
+PARTITION_LAG = Gauge(
+    "sowstream_partition_lag_records", "Input offsets still to be processed, in any state.", ["processor", "partition"]
+)
+LAG = Gauge(
+    "sowstream_consumer_lag_records", "The same while a partition runs; goes with 0.2.", ["processor", "partition"]
+)
+DLQ_WAITING = Gauge(
+    "sowstream_dlq_waiting_records", "Dead letters that were not sent back.", ["processor", "partition"]
+)
 ROOM = Gauge(
     "sowstream_input_room_seconds",
     "Time until Kafka may delete or compact what is to be processed next.",
@@ -65,6 +119,8 @@ KAFKA_UNREACHABLE = Gauge(
     "sowstream_kafka_unreachable_seconds", "Seconds since a broker was last reached; 0 while one is."
 )
 KAFKA_UNREACHABLE.set_function(outage.seconds)
+BUILD_INFO = Gauge("sowstream_build_info", "1, with the versions.", ["version", "python", "librdkafka"])
+STATE_DISK_FREE = Gauge("sowstream_state_disk_free_bytes", "Room on the disk of the local states.")
 BLOCK_CACHE = Gauge("sowstream_block_cache_bytes", "The memory all local states of a process share.", ["kind"])
 
 STATE_DIRECTORIES = Gauge(
@@ -75,6 +131,24 @@ STATE_REMOVED = Counter(
 )
 
 
+def show_process(version: str, state_dir: Path) -> None:
+    """Show the versions of this process, and from now on the room on the disk of its states.
+
+    Args:
+        version: the version of this package.
+        state_dir: a directory on that disk, which may not exist yet.
+    """
+    BUILD_INFO.labels(version, platform.python_version(), librdkafka_version()).set(1)
+
+    def free() -> float:
+        try:
+            return shutil.disk_usage(state_dir).free
+        except OSError:
+            return math.nan  # An error would cost the page all other metrics.
+
+    STATE_DISK_FREE.set_function(free)
+
+
 class ThreadMetrics:
     """The metrics of one thread, labelled with its processor."""
 
@@ -83,7 +157,10 @@ class ThreadMetrics:
         self._consumed = CONSUMED.labels(processor)
         self._commits = COMMITS.labels(processor)
         self._worked, self._waited = WORKED.labels(processor), WAITED.labels(processor)
+        self._last_commit = LAST_COMMIT.labels(processor)
+        self._committed_s = 0.0  # By the wall clock.
         self._shown: set[tuple[int, str]] = set()
+        self._waiting: set[int] = set()  # Partitions whose dead letters are shown.
         self._sized: set[tuple[int, str]] = set()
         self._gauged: set[tuple[int, str]] = set()
         self._held_for: set[str] = set()  # Reasons shown so far.
@@ -103,30 +180,40 @@ class ThreadMetrics:
         self._worked.inc(worked_s)
 
     def committed(self, seconds: float) -> None:
-        """Observe the duration of a commit."""
+        """Observe the duration of a commit, which has just ended."""
         self._commits.observe(seconds)
+        self._committed_s = time.time()
+        self._last_commit.set(self._committed_s)
+
+    def partitions(self, count: int) -> None:
+        """Show the number of partitions of the input topic."""
+        PARTITIONS.labels(self._processor).set(count)
 
     def counts(self, counts: Counts) -> None:
-        """Add the events that a processor counted in a committed transaction."""
+        """Add the events that a processor counted in the transaction that was committed last."""
         for event, count in counts.events.items():
             EVENTS.labels(self._processor, event).inc(count)
         for reason, count in counts.rejected.items():
             REJECTED.labels(self._processor, reason).inc(count)
-        if counts.observed:
-            OBSERVED.add(self._processor, counts.observed)
+        for name, timing in counts.observed.items():
+            OBSERVED.add(timing, self._processor, name)
+            if name in _OWN_TIMINGS:
+                _OWN_TIMINGS[name].add(timing, self._processor)
+        if counts.taken:
+            END_TO_END.add(_ages(counts.taken, self._committed_s), self._processor)
 
     def gauges(self, values: Mapping[int, Mapping[str, float]]) -> None:
         """Show the gauges of each partition's processor, and remove those that are no longer set."""
         now = {(partition, gauge) for partition, gauges in values.items() for gauge in gauges}
         for partition, gauge in self._gauged - now:
             GAUGES.remove(self._processor, partition, gauge)
-            if gauge == _READY:
-                VIEW_READY.remove(self._processor, partition)
+            if gauge in _OWN_GAUGES:
+                _OWN_GAUGES[gauge].remove(self._processor, partition)
         for partition, gauges in values.items():
             for gauge, value in gauges.items():
                 GAUGES.labels(self._processor, partition, gauge).set(value)
-            if _READY in gauges:
-                VIEW_READY.labels(self._processor, partition).set(gauges[_READY])
+                if gauge in _OWN_GAUGES:
+                    _OWN_GAUGES[gauge].labels(self._processor, partition).set(value)
         self._gauged = now
 
     def aborted(self, cause: str) -> None:
@@ -145,8 +232,10 @@ class ThreadMetrics:
             TASK_STATE.remove(self._processor, partition, state)
         # Their new owner shows them now; an old lag that stayed here would raise alarms for ever.
         for partition in {partition for partition, _ in self._shown} - set(states):
-            for gauge in (RESTORE_REMAINING, LAG, ROOM):
+            for gauge in (ASSIGNED, RESTORE_REMAINING, PARTITION_LAG, LAG, ROOM):
                 gauge.remove(self._processor, partition)
+        for partition in set(states) - {partition for partition, _ in self._shown}:
+            ASSIGNED.labels(self._processor, partition).set_to_current_time()
         for partition, state in now - self._shown:
             TASK_STATE.labels(self._processor, partition, state).set(1)
         self._shown = now
@@ -163,10 +252,20 @@ class ThreadMetrics:
                 STATE_BYTES.labels(self._processor, partition, kind).set(size)
         self._sized = now
 
-    def lag(self, lags: Mapping[int, int]) -> None:
-        """Show how far each partition is behind its input."""
-        for partition, lag in lags.items():
+    def lag(self, running: Mapping[int, int], others: Mapping[int, int]) -> None:
+        """Show how far each partition is behind its input: those that run, and all others."""
+        for partition, lag in running.items():
             LAG.labels(self._processor, partition).set(lag)
+        for partition, lag in {**others, **running}.items():
+            PARTITION_LAG.labels(self._processor, partition).set(lag)
+
+    def dead_letters(self, counts: Mapping[int, int]) -> None:
+        """Show how many dead letters of each partition wait, and remove those of partitions that have left."""
+        for partition in self._waiting - counts.keys():
+            DLQ_WAITING.remove(self._processor, partition)
+        self._waiting = set(counts)
+        for partition, count in counts.items():
+            DLQ_WAITING.labels(self._processor, partition).set(count)
 
     def held(self, reasons: Mapping[str, int]) -> None:
         """Show the number of held partitions for each reason, 0 for reasons of the past."""
@@ -180,6 +279,14 @@ class ThreadMetrics:
         """Show how long Kafka keeps the next record of each partition."""
         for partition, room_s in rooms_s.items():
             ROOM.labels(self._processor, partition).set(room_s)
+
+
+def _ages(taken: Sequence[tuple[int, int]], now_s: float) -> Timing:
+    """The ages of records, by the timestamp of the first record of each batch and the size of the batch."""
+    timing = Timing()
+    for timestamp_ms, count in taken:
+        timing.add(now_s - timestamp_ms / 1000, count)
+    return timing
 
 
 class StandbyMetrics:

@@ -13,22 +13,26 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from processor import __version__
 from processor.codec import codec_of
 from processor.errors import ConfigurationError, Stop
 from processor.hosting.configured_pipelines import pipelines
 from processor.hosting.pipeline import Pipeline, check_settings, needed
 from processor.hosting.topic_check import check_topics
 from processor.kafka.admin.admin import Admin
+from processor.kafka.admin.groups import GroupInspector
 from processor.runtime.assembly import Assembly
 from processor.runtime.health.health import Health
 from processor.runtime.health.http_server import serve
 from processor.runtime.health.task_reports import TaskReports
 from processor.runtime.process import allocator
 from processor.runtime.process.logging_setup import set_up_logging
+from processor.runtime.process.metrics import show_process
 from processor.runtime.process.signals import stop_on_signal
 from processor.runtime.process.slot import ProcessSlot
 from processor.runtime.process.supervision import PipelineState, Supervised
 from processor.runtime.process.watchdog import Watchdog
+from processor.runtime.watching.backlog import Backlog, BacklogWatch, Watched
 from processor.runtime.watching.rivals import RivalWatch
 from processor.runtime.watching.topic_watch import RetentionHeadroom, TopicMonitor
 from processor.shared_topics.control import ControlThread
@@ -98,6 +102,7 @@ class _Worker:
         self._control = ControlThread(config.kafka, config.application_id, config.topic_prefix, process=self._slot.name)
         headroom = RetentionHeadroom()
         self._reports = TaskReports()
+        backlogs = {pipeline.name: Backlog() for pipeline in chosen}
         self._assembly = Assembly(
             config,
             self._slot,
@@ -106,6 +111,7 @@ class _Worker:
             beat=self._watchdog.beat,
             headroom=headroom,
             reports=self._reports,
+            backlogs=backlogs,
         )
         self._pipelines = [
             Supervised(
@@ -120,9 +126,18 @@ class _Worker:
         self._topic_watch = TopicMonitor(
             Admin(config.kafka), needed(chosen), stop=stop, on_change=self._topics_changed, headroom=headroom
         )
+        groups = {pipeline.name: f"{config.group_prefix}.{pipeline.name}" for pipeline in chosen}
+        self._backlog_watch = BacklogWatch(
+            GroupInspector(config.kafka),
+            [
+                Watched(groups[one.name], one.source, one.output("dlq"), self._reports.of(one.name), backlogs[one.name])
+                for one in chosen
+            ],
+            stop=stop,
+        )
         self._rival_watch = RivalWatch(
             Admin(config.kafka),
-            [(f"{config.group_prefix}.{pipeline.name}", pipeline.source) for pipeline in chosen],
+            [(groups[pipeline.name], pipeline.source) for pipeline in chosen],
             stop=self._stop,
             session_timeout_s=config.runtime.session_timeout_s,
         )
@@ -143,6 +158,7 @@ class _Worker:
             pipeline.thread.start()
         self._topic_watch.start()
         self._rival_watch.start()
+        self._backlog_watch.start()
         collected_s = time.monotonic()
         while not self._stop.wait(_WATCH_S) and not all(pipeline.has_failed for pipeline in self._pipelines):
             self._watchdog.check()
@@ -163,6 +179,7 @@ class _Worker:
 
     def _serve_pages(self) -> None:
         """Serve metrics and health on the first port plus the number of the process; port 0 is any free one."""
+        show_process(__version__, self._config.state_dir)
         first = self._config.runtime.metrics_port
         if first is None:
             return

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from processor.runtime.task_state import TaskState
+from processor.runtime.watching.backlog import Backlog
 from processor.runtime.watching.topic_watch import RetentionHeadroom
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from processor.hosting.pipeline import Pipeline
-    from processor.runtime.health.task_reports import PipelineReport
+    from processor.runtime.clients import Clients
     from processor.runtime.holding.held_tasks import HeldTasks
     from processor.runtime.process.metrics import ThreadMetrics
     from processor.runtime.task import Task
@@ -25,8 +26,7 @@ class TaskMetrics:
         pipeline: Pipeline,
         metrics: ThreadMetrics,
         held: HeldTasks,
-        headroom: RetentionHeadroom | None = None,
-        report: PipelineReport | None = None,
+        clients: Clients,
     ) -> None:
         """Create the gauges; none is set yet.
 
@@ -34,14 +34,15 @@ class TaskMetrics:
             pipeline: the pipeline of the tasks.
             metrics: the metrics of the thread.
             held: the held tasks among them.
-            headroom: the retention time of the input; None: it is unknown.
-            report: shows the same to the health pages; None: there are none.
+            clients: the retention time of the input, what waits in Kafka, and the report for the health pages.
         """
         self._pipeline = pipeline
         self._metrics = metrics
         self._held = held
-        self._headroom = headroom or RetentionHeadroom()
-        self._report = report
+        self._headroom = clients.headroom or RetentionHeadroom()
+        self._backlog = clients.backlog or Backlog()
+        self._report = clients.report
+        metrics.partitions(pipeline.topic.partitions)
 
     def rebalanced(self, kind: str, tasks: Mapping[int, Task]) -> None:
         """Count a change of the assignment, which has left these tasks."""
@@ -69,7 +70,10 @@ class TaskMetrics:
         lags = None if lag is None else {task.partition: lag(task.partition, task.next_offset) for task in running}
         self._metrics.states(self._states(tasks), remaining)
         self._show(tasks, remaining, lags)
-        self._metrics.lag(lags or {})
+        waiting, letters = self._backlog.input, self._backlog.letters
+        others = set(tasks).difference([task.partition for task in running])
+        self._metrics.lag(lags or {}, {number: waiting[number] for number in others if number in waiting})
+        self._metrics.dead_letters({number: letters[number] for number in tasks if number in letters})
         self._metrics.gauges({task.partition: task.gauges for task in running})
 
     def states(self, running: Sequence[Task], lag: Callable[[int, int], int], now_ms: int) -> None:

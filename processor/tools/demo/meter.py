@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 _EVERY_S: Final = 0.5
 _TIMEOUT_S: Final = 0.5
-_GAUGES: Final = "sowstream_gauge"
+_KEYS: Final = "sowstream_conflation_pending_keys"
+_OLDEST: Final = "sowstream_conflation_oldest_pending_seconds"
 
 
 class PendingFigures(NamedTuple):
@@ -63,13 +64,13 @@ def read_waiting(metrics: str) -> dict[str, PendingFigures]:
     """The pending updates by conflated topic, from metrics in Prometheus' text format."""
     updates: dict[str, PendingFigures] = {}
     for family in text_string_to_metric_families(metrics):
-        if family.name != _GAUGES:
+        if family.name not in {_KEYS, _OLDEST}:
             continue
         for sample in family.samples:
-            name, gauge = sample.labels["processor"], sample.labels["gauge"]
+            name = sample.labels["processor"]
             before = updates.get(name, PendingFigures(0, 0.0))
-            if gauge == "pending_keys":
+            if family.name == _KEYS:
                 updates[name] = before._replace(keys=before.keys + int(sample.value))
-            elif gauge == "oldest_pending_seconds":
+            else:
                 updates[name] = before._replace(oldest_s=max(before.oldest_s, sample.value))
     return updates

@@ -79,14 +79,17 @@ def test_an_unknown_value_is_a_dash() -> None:
 def test_pending_updates_are_read_from_the_conflaters_metrics() -> None:
     """The pending keys of all partitions are added, and the oldest of any partition counts."""
     lines = [
-        'sowstream_gauge{processor="a",partition="0",gauge="pending_keys"} 3.0',
-        'sowstream_gauge{processor="a",partition="1",gauge="pending_keys"} 4.0',
-        'sowstream_gauge{processor="a",partition="0",gauge="oldest_pending_seconds"} 0.5',
-        'sowstream_gauge{processor="a",partition="1",gauge="oldest_pending_seconds"} 0.25',
-        'sowstream_gauge{processor="a",partition="1",gauge="pending_bytes"} 9.0',
-        'sowstream_gauge{processor="b",partition="0",gauge="pending_keys"} 0.0',
+        "# TYPE sowstream_conflation_pending_keys gauge",
+        'sowstream_conflation_pending_keys{processor="a",partition="0"} 3.0',
+        'sowstream_conflation_pending_keys{processor="a",partition="1"} 4.0',
+        'sowstream_conflation_pending_keys{processor="b",partition="0"} 0.0',
+        "# TYPE sowstream_conflation_oldest_pending_seconds gauge",
+        'sowstream_conflation_oldest_pending_seconds{processor="a",partition="0"} 0.5',
+        'sowstream_conflation_oldest_pending_seconds{processor="a",partition="1"} 0.25',
+        "# TYPE sowstream_conflation_pending_bytes gauge",
+        'sowstream_conflation_pending_bytes{processor="a",partition="1"} 9.0',
     ]
-    text = "# TYPE sowstream_gauge gauge\n" + "\n".join(lines) + "\n"
+    text = "\n".join(lines) + "\n"
     assert read_waiting(text) == {"a": PendingFigures(7, 0.5), "b": PendingFigures(0, 0.0)}
 
 
