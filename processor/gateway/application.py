@@ -17,9 +17,11 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from processor.errors import SowstreamError
+from processor.gateway.access.origins import is_own_name
 from processor.gateway.gateway import Gateway
 from processor.gateway.http.endpoints import Endpoints
 from processor.gateway.http.problems import on_error, problem
+from processor.gateway.http.publishes import PublishEndpoint
 from processor.gateway.sessions.websocket import ABORT, Receive, Scope, Send, WebSocketEndpoint
 
 WEB: Final = Path(__file__).parent / "web"
@@ -54,11 +56,17 @@ class Application:
         """
         self.gateway: Final = gateway
         """Its gateway."""
+        settings = gateway.settings
+        self._guards_name = settings.is_local and not gateway.authenticator.is_required
+        self._origins = settings.origins
         self._websocket = WebSocketEndpoint(gateway)
         self._http = _http(gateway)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, one WebSocket, or the life of the application."""
+        if self._guards_name and scope["type"] != "lifespan" and not is_own_name(_host(scope), self._origins):
+            await _refuse_name(scope, receive, send)
+            return
         if scope["type"] == "websocket":
             if scope["path"] == "/v1/ws":
                 await self._websocket(scope, receive, send)
@@ -106,7 +114,7 @@ def _http(gateway: Gateway) -> Callable[[MutableMapping[str, Any], Receive, Send
         Route("/v1/topics/{topic}/records/{key:path}", ends.record),
         Route("/v1/topics/{topic}/sow", ends.sow),
         Route("/v1/topics/{topic}/subscribe", ends.subscribe),
-        Route("/v1/topics/{topic}/{op}", ends.publish, methods=["POST"]),
+        Route("/v1/topics/{topic}/{op}", PublishEndpoint(gateway).publish, methods=["POST"]),
         Route("/{path:path}", _file, methods=["GET", "HEAD"]),
     ]
     middleware = []
@@ -125,6 +133,21 @@ def _http(gateway: Gateway) -> Callable[[MutableMapping[str, Any], Receive, Send
         middleware=middleware,
         lifespan=lifespan,
         exception_handlers={SowstreamError: on_error, HTTPException: _http_error},
+    )
+
+
+def _host(scope: Scope) -> str | None:
+    hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+    return hosts[0] if hosts else None
+
+
+async def _refuse_name(scope: Scope, receive: Receive, send: Send) -> None:
+    """Refuse a request to a name that is not this machine's."""
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    await problem(403, "this gateway needs no tokens, so it answers to this machine's own names alone")(
+        scope, receive, send
     )
 
 

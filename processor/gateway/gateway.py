@@ -150,12 +150,13 @@ class Gateway:
         """Apply changed rights to every session."""
         for session in list(self.sessions):
             identity = session.identity
-            if identity is not None and self._is_over(identity):
+            if identity is not None and self.is_over(identity):
                 session.lose_identity("the token has expired or was revoked")
             else:
                 session.apply_rights()
 
-    def _is_over(self, identity: Identity) -> bool:
+    def is_over(self, identity: Identity) -> bool:
+        """Return whether the token of an identity has expired, or was revoked."""
         return (
             identity.is_expired
             or self.entitlements.is_revoked(identity)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
@@ -13,11 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from processor.client import Client
-from processor.errors import ConfigurationError, PublishRejected, RecordRejected, SowstreamError
+from processor.errors import ConfigurationError, PublishRejected, RecordRejected, SowstreamError, VersionConflict
+from processor.gateway.access.entitlements import NO_RIGHTS
 from processor.gateway.access.identity import Identity
+from processor.gateway.publishers import Publishers
 from processor.gateway.sessions.requests import BadRequest
+from processor.gateway.sessions.session_subscriptions import SCAN_MAX
 from processor.merge import MergePolicy, compile_merge
 from processor.record import Record, Value
+from processor.subscriptions import SubscriptionSpec, parse_options
 from processor.wire.ack import Ack
 from processor.wire.sow_headers import version_of
 
@@ -31,8 +33,8 @@ if TYPE_CHECKING:
 
 log = structlog.stdlib.get_logger("sowstream.gateway")
 
-_NAMED_MAX: Final = 32
-"""Clients with a name and sequences of their own that are kept open."""
+_TAKEN_MAX: Final = 500
+"""Keys of a delete by filter that are collected without a pause for others."""
 
 OnAnswer = Callable[[str | None, "Ack | None", "Exception | None"], None]
 """Called on the event loop with each ack, by type, or with the error that stands for all of them."""
@@ -52,9 +54,7 @@ class Publishing:
         self._feeds = feeds
         self._rights = rights
         self._metrics = metrics
-        self._lock = threading.Lock()
-        self._client: Client | None = None
-        self._named: OrderedDict[str, Client] = OrderedDict()
+        self._publishers: Publishers[Client] = Publishers(lambda name: Client(name, config), unnamed="gateway")
         self._takes_version = "expect_version" in inspect.signature(Client.publish).parameters
 
     async def publish(
@@ -77,8 +77,12 @@ class Publishing:
         arguments = self._checked(identity, op, topic, fields)
         if "expect_version" in arguments:
             arguments.setdefault("ack", "processed")  # Only a worker knows whether it was carried out.
-        ack = arguments.get("ack")
+        if arguments.get("filter") is not None and not await self._select_keys(identity, topic, arguments):
+            on_answer(None, None, None)  # Nothing that it may see matches.
+            return
         loop = asyncio.get_running_loop()
+        # Deletes of several records are answered once, when each of them was acknowledged.
+        is_one = arguments.get("filter") is None and arguments.get("keys") is None
 
         def answer(ack_type: str | None, ack: Ack | None, error: Exception | None) -> None:
             try:
@@ -86,9 +90,10 @@ class Publishing:
             except RuntimeError:
                 return  # The gateway has stopped.
 
-        if ack:
+        if arguments.get("ack") and is_one:
             arguments["on_ack"] = lambda one: answer(one.ack_type, one, None)
-        name = f"{identity.user}/{client}" if arguments.get("sequence") is not None else None
+        user = identity.user.replace("%", "%25").replace("/", "%2F")  # No name of one user is that of another one.
+        name = f"{user}/{client}" if arguments.get("sequence") is not None else None
         future = await asyncio.to_thread(self._send, name, op, topic, arguments)
         self._metrics.publishes += 1
         if future is None:
@@ -97,46 +102,25 @@ class Publishing:
 
         def done(future: Future[Ack]) -> None:
             error = future.exception()
-            if error is not None and not isinstance(error, PublishRejected):
+            if error is None and not is_one:
+                last = future.result()
+                answer(last.ack_type, last, None)
+            elif error is not None and not (is_one and isinstance(error, PublishRejected)):
                 answer(None, None, error if isinstance(error, Exception) else SowstreamError(str(error)))
 
         future.add_done_callback(done)
 
     def close(self) -> None:
         """Send what waits, and end the clients."""
-        with self._lock:
-            clients = [*self._named.values(), *([self._client] if self._client is not None else [])]
-            self._named.clear()
-            self._client = None
-        for client in clients:
-            try:
-                client.close()
-            except SowstreamError as error:
-                log.warning("a publisher did not end cleanly", error=str(error))
+        self._publishers.close()
 
     def _send(self, name: str | None, op: str, topic: str, arguments: dict[str, Any]) -> Future[Ack] | None:
-        client = self._client_of(name)
-        call = getattr(client, op)
-        future: Future[Ack] | None = call(topic, **arguments)
-        return future
-
-    def _client_of(self, name: str | None) -> Client:
-        with self._lock:
-            if name is None:
-                if self._client is None:
-                    self._client = Client("gateway", self._config)
-                return self._client
-            client = self._named.pop(name, None) or Client(name, self._config)
-            self._named[name] = client
-            oldest = self._named.popitem(last=False)[1] if len(self._named) > _NAMED_MAX else None
-        if oldest is not None:
-            oldest.close()
-        return client
+        return self._publishers.send(name, lambda publisher: getattr(publisher, op)(topic, **arguments))
 
     def _checked(self, identity: Identity, op: str, topic: str, fields: dict[str, Value]) -> dict[str, Any]:
         """The arguments of the client's call, if the identity may make it."""
         rights = self._rights(identity, topic)
-        if topic not in self._feeds:
+        if topic not in self._feeds or rights == NO_RIGHTS:
             raise self._refused(identity, op, topic, f"there is no topic {topic!r:.100} for {identity.user}")
         if self._config.underlying(topic) is not None:
             raise BadRequest("bad_request", f"{topic} is made by a worker; publish to {self._config.root(topic)}")
@@ -160,11 +144,13 @@ class Publishing:
         settings = self._config.topic(topic)
         rights = self._rights(identity, topic)
         assert rights.publish is not None
+        if settings.preprocess or settings.enrich or settings.sequence_groups:
+            raise BadRequest("not_entitled", f"{topic} changes its messages; a right with a filter cannot be checked")
         data = arguments["data"]
         merged = data
         record = self._current(topic, arguments.get("key"), data)
         if op == "delta_publish":
-            if settings.merge_rules or settings.preprocess or settings.enrich:
+            if settings.merge_rules:
                 raise BadRequest("not_entitled", f"{topic} has merge rules; a right with a filter cannot be checked")
             if type(data) is not dict:
                 raise BadRequest("bad_request", "the data of a delta is an object")
@@ -173,9 +159,39 @@ class Publishing:
             merged = compile_merge(policy)(before, _copied(data)).record
         if not rights.publish.matches(merged):
             raise self._refused(identity, op, topic, f"{identity.user} may not publish this record to {topic}")
-        if self._takes_version and "expect_version" not in arguments:
+        if self._takes_version:
             # What was checked is what is merged: another update in between makes the worker reject this one.
-            arguments["expect_version"] = 0 if record is None else version_of(record.headers) or 0
+            version = 0 if record is None else version_of(record.headers) or 0
+            if arguments.setdefault("expect_version", version) != version:
+                raise VersionConflict(f"the record has version {version} in the gateway's view", version)
+
+    async def _select_keys(self, identity: Identity, topic: str, arguments: dict[str, Any]) -> bool:
+        """Replace the filter of a delete by the keys of the visible records that match; False: there are none.
+
+        A worker's filter sees all fields, and what it deletes would say what is in them.
+        """
+        read = self._rights(identity, topic).read
+        if read is None:
+            raise self._refused(identity, "sow_delete", topic, f"{topic}: a delete by filter needs the right to read")
+        if read.filter is None and read.select is None:
+            return True
+        feed = self._feeds[topic]
+        if feed.engine is None:
+            raise BadRequest("unavailable", f"the view of {topic} has not caught up yet; try again later")
+        form = {"snapshot": True, "live": False, "delta": False}
+        text = arguments.pop("filter")
+        spec = SubscriptionSpec(feed.topic, text, parse_options(None, **form), **form, entitlement=read)
+        connection = feed.engine.connect(scan_max=SCAN_MAX)
+        connection.subscribe(spec)
+        keys: list[str] = []
+        try:
+            while connection.has_waiting:
+                keys += [one.sow_key for one in connection.take(_TAKEN_MAX) if one.command == "sow" and one.sow_key]
+                await asyncio.sleep(0)
+        finally:
+            connection.close()
+        arguments["keys"] = keys
+        return bool(keys)
 
     def _current(self, topic: str, key: str | None, data: Value) -> Record | None:
         feed = self._feeds[topic]
@@ -205,7 +221,7 @@ def describe(error: Exception) -> tuple[str, str]:
     if isinstance(error, BadRequest):
         return error.reason, str(error)
     if isinstance(error, RecordRejected):
-        return error.reason, str(error)
+        return error.reason, error.detail
     if isinstance(error, ConfigurationError):
         return "bad_request", str(error)
     return type(error).__name__, str(error)

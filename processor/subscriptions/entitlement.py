@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from processor.filter import Filter, RecordMetadata
 from processor.filter.record_metadata import NO_METADATA
-from processor.filter.syntax_tree import And
+from processor.filter.syntax_tree import And, Constant
+from processor.subscriptions.indexes.equality import required_values
+from processor.subscriptions.indexes.ranges import required_ranges
 from processor.subscriptions.order import SortOrder
 from processor.subscriptions.select import Select
 
@@ -77,8 +79,10 @@ class EntitledFilter(Filter):
         filters = [one for one in (allowed, asked) if one is not None]
         assert filters
         self.text = f"{asked.text if asked else ''}\0{entitlement.text}"
-        # Projection takes values away and adds none: what the asked filter requires is in the whole record too.
-        self.tree = filters[0].tree if len(filters) == 1 else And(tuple(one.tree for one in filters))
+        # Indexes hold full records. Projection takes values away and adds none: what the asked filter requires of the
+        # visible part holds for the full record too, unless elements of an array have other places in it.
+        trees = [one.tree for one in filters if one is allowed or entitlement.select is None or not _has_places(one)]
+        self.tree = trees[0] if len(trees) == 1 else And(tuple(trees)) if trees else Constant(value=True)
         self.moves_by_itself = any(one.moves_by_itself for one in filters)
         self.uses_metadata = any(one.uses_metadata for one in filters)
         self._entitlement = entitlement
@@ -110,3 +114,9 @@ class EntitledOrder(SortOrder):
         """The place of a record."""
         entitlement = self._entitlement
         return self._asked.key(sow_key, entitlement.visible(record), entitlement.visible_metadata(metadata))
+
+
+def _has_places(one: Filter) -> bool:
+    """Return whether an index would look up an element of an array by its place."""
+    required = (*required_values(one.tree), *required_ranges(one.tree))
+    return any(type(part) is int for parts in required for part in parts)

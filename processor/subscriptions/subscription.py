@@ -73,7 +73,7 @@ class EngineSubscription:
         self._never_holds = conflation == "none"
         self._bases = DeltaBases()
         self._buffer: ConflationBuffer | GroupBuffer = (
-            GroupBuffer(topic, self.builder, spec.options.conflation_key, find)
+            GroupBuffer(topic, self.builder, spec.options.conflation_key, find, spec.entitlement)
             if spec.options.conflation_key
             else ConflationBuffer(
                 topic, self.builder, self._bases, sends_oof=spec.options.oof, not_sent=focus.mark_not_sent

@@ -9,6 +9,8 @@ from concurrent.futures import Future
 from processor.codec.contract import CodecOptions
 from processor.codec.json import JsonCodec
 from processor.config import Config
+from processor.errors import VersionConflict
+from processor.filter import compile_filter
 from processor.merge import KeyFields, MergePolicy, compile_merge
 from processor.record import Record
 from processor.subscriptions import Engine, MemoryRecords, Topic
@@ -129,18 +131,34 @@ class MemoryWorld:
         """Merge a command, as a worker does, and acknowledge it."""
         feed = self.feeds[topic]
         future = Future()
-        key = arguments.get("key") or feed.topic.key.text(arguments.get("data"))
+        keys = arguments.get("keys")
+        if arguments.get("filter") is not None:
+            asked = compile_filter(arguments["filter"])
+            keys = [key.decode() for key, one in feed.records.items() if asked.matches(json.loads(one.value))]
+        key = None if keys is not None else arguments.get("key") or feed.topic.key.text(arguments.get("data"))
+
+        kind = (arguments.get("ack") or "persisted").split(",")[-1]
 
         def work():
+            expected, version = arguments.get("expect_version"), feed.versions.get((key or "").encode(), 0)
+            if expected not in (None, version):
+                reason = f"conflict: the record has version {version}"
+                ack = Ack("failure", reason, kind, topic, key, name, self.sequence, None, version=version)
+                if (on_ack := arguments.get("on_ack")) is not None:
+                    on_ack(ack)
+                future.set_exception(VersionConflict(reason, version))
+                return
             if op == "sow_delete":
-                feed.write(key, None)
+                for one in keys or [key]:
+                    feed.write(one, None)
             else:
                 data = arguments["data"]
                 if op == "delta_publish" and (old := feed.records.get(key.encode())) is not None:
                     data = compile_merge(MergePolicy())(json.loads(old.value), data).record
                 feed.write(key, data)
             self.sequence += 1
-            ack = Ack("success", None, "persisted", topic, key, name, self.sequence, None)
+            deleted = len(keys or [key]) if op == "sow_delete" and "stats" in kind else None
+            ack = Ack("success", None, kind, topic, key, name, self.sequence, None, deleted)
             if (on_ack := arguments.get("on_ack")) is not None:
                 on_ack(ack)
             future.set_result(ack)

@@ -3,7 +3,7 @@
 import pytest
 
 from processor.client import Client
-from processor.errors import ConfigurationError, FilterError
+from processor.errors import ConfigurationError, FilterError, VersionConflict
 from tests.gateway.memory import MemoryWorld
 
 
@@ -91,3 +91,22 @@ def test_mistakes_are_reported_at_once(client):
         client.subscribe("orders", bookmark="epoch")
     with pytest.raises(ConfigurationError):
         Client("x", gateway="nonsense").sow("orders")
+
+
+def test_a_conditional_publish_fails_with_the_version_that_the_record_has(world, client):
+    """A publish that expects another version fails as on Kafka, and one that asks for no ack has a future too."""
+    version = world.put(1, qty=1)
+    with pytest.raises(VersionConflict) as caught:
+        client.delta_publish("orders", {"id": 1, "qty": 2}, expect_version=version + 1).result(60)
+    assert caught.value.version == version
+    assert (
+        client.delta_publish("orders", {"id": 1, "qty": 2}, expect_version=version).result(60).ack_type == "processed"
+    )
+
+
+def test_a_delete_of_several_records_is_answered_once_with_their_number(world, client):
+    """The future of a delete by keys is done when all of them are deleted, and says how many."""
+    for key in range(3):
+        world.put(key, qty=1)
+    assert client.sow_delete("orders", keys=["0", "2"], ack="stats").result(60).records_deleted == 2
+    assert [message.sow_key for message in client.sow("orders") if message.command == "sow"] == ["1"]

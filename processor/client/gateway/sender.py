@@ -9,8 +9,15 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
 from processor.client.gateway.link import GatewayLink, Token, error_of
-from processor.errors import AcksMissing, BrokerUnavailable, ConfigurationError, PublishRejected, SowstreamError
-from processor.wire.ack import Ack, ack_types
+from processor.errors import (
+    AcksMissing,
+    BrokerUnavailable,
+    ConfigurationError,
+    PublishRejected,
+    SowstreamError,
+    VersionConflict,
+)
+from processor.wire.ack import CONFLICT, Ack, ack_types
 
 if TYPE_CHECKING:
     from processor.client.publish.deleting import Selection
@@ -88,7 +95,10 @@ class GatewaySender:
     def _send(self, op: str, topic: str, fields: dict[str, Any], options: PublishOptions) -> Future[Ack] | None:
         if options.headers:
             raise ConfigurationError("headers: a gateway passes on no headers; publish straight to Kafka")
-        types = () if options.ack is None else ack_types(options.ack, is_delete=op == "sow_delete")
+        asked = "processed" if options.ack is None and options.expect_version is not None else options.ack
+        types = () if asked is None else ack_types(asked, is_delete=op == "sow_delete")
+        if options.on_ack is not None and not types:
+            raise ConfigurationError("on_ack receives acks; ask for some, such as ack='persisted'")
         pending = _Pending(topic, types, options)
         number = self._link.number()
         with self._lock:
@@ -98,7 +108,7 @@ class GatewaySender:
             "ack": ",".join(types) or None,
             "sequence": options.sequence,
             "correlation_id": options.correlation_id,
-            "expect_version": getattr(options, "expect_version", None),
+            "expect_version": options.expect_version,
         }
         try:
             self._link.send(op, {**more, **fields}, number)
@@ -136,6 +146,8 @@ class GatewaySender:
             self._name,
             pending.options.sequence,
             pending.options.command_id,
+            message.get("records_deleted"),
+            message.get("version"),
         )
         if pending.options.on_ack is not None:
             pending.options.on_ack(ack)
@@ -146,7 +158,10 @@ class GatewaySender:
         error: SowstreamError | None = None
         if message["status"] != "success":
             reason, detail = str(message.get("reason")), str(message.get("detail"))
-            error = error_of(message) if reason in _REASONS else PublishRejected(reason, detail)
+            if reason == CONFLICT:
+                error = VersionConflict(detail, ack.version)
+            else:
+                error = error_of(message) if reason in _REASONS else PublishRejected(reason, detail)
         if not pending.types:
             self._failed = self._failed or error
         elif error is None:

@@ -1,7 +1,8 @@
-"""The check of the header `Origin`: pages of other sites may connect only if they are listed."""
+"""The checks of the headers `Origin` and `Host`: pages of other sites may connect only if they are listed."""
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
@@ -22,3 +23,21 @@ def is_allowed(origin: str | None, host: str | None, allowed: Sequence[str]) -> 
         return bool(host) and urlsplit(origin).netloc.lower() == str(host).lower()
     except ValueError:
         return False
+
+
+def is_own_name(host: str | None, allowed: Sequence[str]) -> bool:
+    """Return whether a header `Host` names this machine itself, or a listed origin.
+
+    A gateway that needs no tokens and listens for this machine alone refuses other names: they are of sites that have
+    their name lead here, so that a browser takes the gateway for a part of them.
+    """
+    try:
+        name = urlsplit(f"//{host or ''}").hostname
+        if not name or name == "localhost" or name.endswith(".localhost"):
+            return True
+        if any(urlsplit(origin).hostname == name for origin in allowed):
+            return True
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

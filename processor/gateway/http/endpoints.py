@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from processor.codec.display import to_json_line
 from processor.gateway.access.entitlements import NO_RIGHTS, Rights
 from processor.gateway.access.identity import Identity
-from processor.gateway.access.origins import is_allowed
 from processor.gateway.http.openapi import document
 from processor.gateway.http.problems import problem
-from processor.gateway.publishing import describe
-from processor.gateway.sessions.requests import PUBLISHING, BadRequest
+from processor.gateway.sessions.requests import BadRequest
 from processor.gateway.sessions.requests import Request as Asked
 from processor.gateway.sessions.session import Session
 from processor.gateway.sessions.session_subscriptions import SCAN_MAX
@@ -28,12 +26,9 @@ from processor.wire.metadata import is_over
 
 if TYPE_CHECKING:
     from processor.gateway.gateway import Gateway
-    from processor.wire.ack import Ack
 
 _CHUNK_MAX: Final = 500
 """Messages in one chunk of a streamed answer."""
-_ACK_TIMEOUT_S: Final = 60.0
-_BODY_TIMEOUT_S: Final = 30.0
 _FLAGS: Final = frozenset(("oof", "no_empties", "no_sowkey", "send_keys", "timestamp"))
 _SUBSCRIBE_OPS: Final = ("sow_and_subscribe", "subscribe", "delta_subscribe", "sow_and_delta_subscribe")
 
@@ -68,9 +63,10 @@ class Endpoints:
     async def record(self, request: Request) -> Response:
         """`GET /v1/topics/{topic}/records/{key}`: one record; its version is the ETag."""
         identity, name = await self._identity(request), request.path_params["topic"]
-        rights = self._reading(identity, name)
+        self._reading(identity, name)
         feed = self._gateway.feeds[name]
         engine = await feed.ready(self._gateway.ready_timeout_s)
+        rights = self._reading(identity, name)  # They may have changed meanwhile.
         record = engine.find(request.path_params["key"].encode(errors="surrogatepass"))
         entitlement = rights.read
         value = None if record is None or is_over(record, _wall_ms()) else feed.topic.value(record)
@@ -120,7 +116,7 @@ class Endpoints:
         async def lines() -> AsyncIterator[str]:
             try:
                 while connection.has_waiting:
-                    if rights.text != self._gateway.rights(identity, name).text or identity.is_expired:
+                    if rights.text != self._gateway.rights(identity, name).text or self._gateway.is_over(identity):
                         raise BadRequest("not_entitled", "the rights have changed; ask again")
                     messages = connection.take(_CHUNK_MAX)
                     chunk = "".join(
@@ -163,42 +159,17 @@ class Endpoints:
             raise
 
         async def events() -> AsyncIterator[str]:
-            try:
-                while not gone.is_set():
-                    while (frame := session.take_frame()) is not None:
-                        yield _event(frame)
-                        if session.is_waiting:
-                            break
-                    if session.is_closing and not session.has_waiting:
-                        return
-                    await wakes.wait()
-                    wakes.clear()
-            finally:
-                self._leave(session)
+            while not gone.is_set():
+                while (frame := session.take_frame()) is not None:
+                    yield _event(frame)
+                    if session.is_waiting:
+                        break
+                if session.is_closing and not session.has_waiting:
+                    return
+                await wakes.wait()
+                wakes.clear()
 
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(events(), headers=headers, media_type="text/event-stream")
-
-    async def publish(self, request: Request) -> Response:
-        """`POST /v1/topics/{topic}/{op}`: one record, or lines of JSON; answers with an ack for each."""
-        identity, name = await self._identity(request), request.path_params["topic"]
-        op = request.path_params["op"]
-        if op not in PUBLISHING:
-            raise BadRequest("not_found", "there is no such endpoint")
-        if not is_allowed(request.headers.get("origin"), request.headers.get("host"), self._gateway.settings.origins):
-            raise BadRequest("not_entitled", "this origin may not publish")
-        rows = await self._rows(request, op)
-        token = request.headers.get("idempotency-key")
-        acks = []
-        for number, row in enumerate(rows, 1):
-            if token is not None:
-                row = {**row, "sequence": number}  # noqa: PLW2901
-            acks.append(await self._published(identity, op, name, {"ack": "persisted", **row}, token or "http"))
-        status = 200 if all(ack["status"] == "success" for ack in acks) else 422
-        if len(acks) == 1 and acks[0]["reason"] == "not_entitled":
-            status = 403
-        body = "".join(f"{to_json_line(ack)}\n" for ack in acks)
-        return Response(body, status, media_type="application/x-ndjson")
+        return _EventStream(events(), lambda: self._leave(session))
 
     async def openapi(self, _request: Request) -> Response:
         """`GET /v1/openapi.json`: the description of these endpoints."""
@@ -220,8 +191,7 @@ class Endpoints:
         return Response(self._gateway.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def _identity(self, request: Request) -> Identity:
-        kind, _, token = request.headers.get("authorization", "").partition(" ")
-        return await self._gateway.verify(token.strip() if kind.lower() == "bearer" else None)
+        return await identity_of(self._gateway, request)
 
     def _reading(self, identity: Identity, topic: str) -> Rights:
         rights = self._gateway.rights(identity, topic)
@@ -234,72 +204,31 @@ class Endpoints:
         self._gateway.metrics.messages += session.sent
         session.end()
 
-    async def _rows(self, request: Request, op: str) -> list[dict[str, Any]]:
-        """The commands of a body: the fields of each."""
-        size, parts = 0, []
-        try:
-            async with asyncio.timeout(_BODY_TIMEOUT_S):
-                async for part in request.stream():
-                    size += len(part)
-                    if size > self._gateway.limits.message_bytes:
-                        limit = self._gateway.limits.message_bytes
-                        raise BadRequest("too_large", f"a request has at most {limit} bytes")
-                    parts.append(part)
-        except TimeoutError:
-            raise BadRequest("too_slow", f"the body did not come within {_BODY_TIMEOUT_S:g} s") from None
-        try:
-            lines = [json.loads(line) for line in b"".join(parts).decode().splitlines() if line.strip()]
-        except (ValueError, RecursionError) as error:
-            try:
-                lines = [json.loads(b"".join(parts))]
-            except (ValueError, RecursionError):
-                raise BadRequest("bad_request", f"the body is neither a record nor lines of JSON: {error}") from None
-        query = request.query_params
-        common: dict[str, Any] = {}
-        if "key" in query:
-            common["key"] = query["key"]
-        if "correlation_id" in query:
-            common["correlation_id"] = query["correlation_id"]
-        for name, read in (("expiration", float), ("expect_version", int)):
-            if name in query:
-                try:
-                    common[name] = read(query[name])
-                except ValueError:
-                    raise BadRequest("bad_request", f"{name} is a number") from None
-        if op == "sow_delete" and not lines:
-            lines = [{}]
-        if op == "sow_delete":
-            return [{**common, **({"data": line} if line else {})} for line in lines]
-        return [{**common, "data": line} for line in lines]
 
-    async def _published(
-        self, identity: Identity, op: str, topic: str, fields: dict[str, Any], client: str
-    ) -> dict[str, Any]:
-        """Publish one command, and wait for its ack."""
-        outcome: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+class _EventStream(StreamingResponse):
+    """Server-Sent Events; `leave` is called at their end, also if the client was gone before the first one."""
 
-        def answer(_type: str | None, ack: Ack | None, error: Exception | None) -> None:
-            if outcome.done():
-                return
-            if error is not None:
-                reason, detail = describe(error)
-                outcome.set_result({"status": "failure", "reason": reason, "detail": detail})
-            elif ack is None or ack.status == "success":
-                key = None if ack is None else ack.sow_key
-                outcome.set_result({"status": "success", "reason": None if ack is None else ack.reason, "sow_key": key})
-            else:
-                reason, _, detail = (ack.reason or "").partition(":")
-                outcome.set_result({"status": "failure", "reason": reason, "detail": detail.strip()})
+    def __init__(self, events: AsyncIterator[str], leave: Callable[[], None]) -> None:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(events, headers=headers, media_type="text/event-stream")
+        self._leave = leave
 
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send them."""
         try:
-            await self._gateway.publishing.publish(identity, op, topic, fields, client=client, on_answer=answer)
-            async with asyncio.timeout(_ACK_TIMEOUT_S):
-                return await outcome
-        except TimeoutError:
-            return {"status": "failure", "reason": "AcksMissing", "detail": "no ack came; the outcome is not known"}
-        except Exception as error:  # noqa: BLE001 - Each command has an answer.
-            reason, detail = describe(error)
-            return {"status": "failure", "reason": reason, "detail": detail}
+            await super().__call__(scope, receive, send)
+        finally:
+            self._leave()
+
+
+async def identity_of(gateway: Gateway, request: Request) -> Identity:
+    """The identity that the token of a request proves.
+
+    Raises:
+        AccessDenied: it proves none.
+    """
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    return await gateway.verify(token.strip() if kind.lower() == "bearer" else None)
 
 
 def _options(request: Request, names: tuple[str, ...]) -> dict[str, Any]:

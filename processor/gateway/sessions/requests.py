@@ -88,17 +88,31 @@ def read_requests(text: str) -> list[Value]:
     """The requests of a frame: one object, or an array of them.
 
     Raises:
-        BadRequest: the frame is no JSON, or too deep.
+        BadRequest: as `read_json`.
+    """
+    tree = read_json(text, "the frame")
+    return tree if type(tree) is list else [tree]
+
+
+def read_json(text: str, what: str) -> Value:
+    """The value of a JSON text that a client sent; `what` names the text in errors.
+
+    Raises:
+        BadRequest: it is no JSON, or too deep, or has a text that is none.
     """
     try:
         tree = json.loads(text, parse_constant=_no_constant)
+        if "\\u" in text:
+            json.dumps(tree, ensure_ascii=False).encode()  # Half a surrogate pair could be neither answered nor sent.
     except RecursionError:
-        raise BadRequest("bad_request", "the frame is nested too deep") from None
+        raise BadRequest("bad_request", f"{what} is nested too deep") from None
+    except UnicodeEncodeError:
+        raise BadRequest("bad_request", f"{what} has half a surrogate pair, which is no text") from None
     except ValueError as error:
-        raise BadRequest("bad_request", f"the frame is not JSON: {error}") from None
+        raise BadRequest("bad_request", f"{what} is not JSON: {error}") from None
     if _depth_exceeds(tree, DEPTH_MAX):
-        raise BadRequest("bad_request", f"the frame is nested deeper than {DEPTH_MAX} levels")
-    return tree if type(tree) is list else [tree]
+        raise BadRequest("bad_request", f"{what} is nested deeper than {DEPTH_MAX} levels")
+    return tree
 
 
 def request_of(tree: Value) -> Request:

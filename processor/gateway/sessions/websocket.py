@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import structlog
 
-from processor.errors import FilterError, SowstreamError
+from processor.errors import FilterError, SowstreamError, VersionConflict
 from processor.gateway.access.identity import AccessDenied
 from processor.gateway.access.origins import is_allowed
 from processor.gateway.publishing import describe
@@ -202,10 +202,12 @@ class _Client:
             elif ack is None:
                 session.succeed(request.id)
             elif ack.status == "success":
-                session.succeed(request.id, ack=ack_type, key=ack.sow_key, detail=ack.reason)
+                more = {} if ack.records_deleted is None else {"records_deleted": ack.records_deleted}
+                session.succeed(request.id, ack=ack_type, key=ack.sow_key, detail=ack.reason, **more)
             else:
                 reason, _, detail = (ack.reason or "").partition(":")
-                session.refuse(request.id, reason, detail.strip(), ack=ack_type, key=ack.sow_key)
+                more = {} if ack.version is None else {"version": ack.version}
+                session.refuse(request.id, reason, detail.strip(), ack=ack_type, key=ack.sow_key, **more)
 
         try:
             await self._gateway.publishing.publish(
@@ -217,7 +219,9 @@ class _Client:
                 on_answer=answer,
             )
         except SowstreamError as error:
-            session.refuse(request.id, *describe(error), ack="processed")
+            reason, detail = describe(error)
+            more = {"version": error.version} if isinstance(error, VersionConflict) else {}
+            session.refuse(request.id, reason, detail, ack="processed", **more)
 
     async def _send_frames(self) -> None:
         session, metrics = self._session, self._gateway.metrics

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
     from processor.record import Record, Value
+    from processor.subscriptions.entitlement import Entitlement
     from processor.subscriptions.focus import FocusChange
     from processor.subscriptions.message import Message
     from processor.subscriptions.message_builder import MessageBuilder
@@ -54,7 +55,12 @@ class GroupBuffer:
     """
 
     def __init__(
-        self, topic: Topic, builder: MessageBuilder, paths: tuple[str, ...], find: Callable[[bytes], Record | None]
+        self,
+        topic: Topic,
+        builder: MessageBuilder,
+        paths: tuple[str, ...],
+        find: Callable[[bytes], Record | None],
+        entitlement: Entitlement | None = None,
     ) -> None:
         """Begin without records.
 
@@ -63,9 +69,11 @@ class GroupBuffer:
             builder: builds the messages of the subscription.
             paths: the paths whose values make a group; a record that has none of them is a group by itself.
             find: returns the record of a key as it is now.
+            entitlement: the fields that the subscriber may see: others make no group; None: all.
         """
         self._topic = topic
         self._builder = builder
+        self._entitlement = entitlement
         self._values = [compile_expression(path).value for path in paths]
         self._find = find
         self.released_bytes = 0
@@ -130,7 +138,8 @@ class GroupBuffer:
         return self._builder.full("publish", record, self._topic.value(record))
 
     def _name(self, key: bytes, record: Value) -> Hashable:
-        values = [value(record) for value in self._values]
+        visible = record if self._entitlement is None else self._entitlement.visible(record)
+        values = [value(visible) for value in self._values]
         return repr(values) if any(value is not None for value in values) else key
 
     def _wait(self, name: Hashable, now_ms: int) -> None:
