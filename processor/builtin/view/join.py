@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from processor.api import Context, Input, Output, Processor, Record, Stored
 from processor.builtin.view.join_keys import BEFORE_RIGHT, LEFT, RIGHT
+from processor.builtin.view.row_writer import show_ready
 from processor.config import ViewConfig
 from processor.wire.view_parts import group_of, group_prefix, in_array, member_key, member_of
 
@@ -117,6 +118,7 @@ class ViewJoin(Processor):
         self._forward()
         self._hold()
         self._context.gauge("rounds", len(self._rounds))
+        show_ready(self._context, is_ready=not self._rounds and self._context.stream_time_ms == now_ms)
         return False  # The next answers have their time: it is asked again in each turn.
 
     def _partner(self, group: bytes) -> bytes:

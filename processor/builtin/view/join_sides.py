@@ -8,6 +8,7 @@ from processor.api import Context, Input, Output, Processor, Record, Stored
 from processor.builtin.view.definitions import check_source, fields_of, view_name
 from processor.builtin.view.fingerprint import check_fingerprint
 from processor.builtin.view.join_keys import LEFT, RIGHT, answer_member, join_key, meeting, read_keys, write_keys
+from processor.builtin.view.row_writer import show_ready
 from processor.builtin.view.source import Source, compiled_filter
 from processor.codec import load_codec
 from processor.config import ViewConfig
@@ -38,6 +39,11 @@ class _Side(Processor):
         assert isinstance(settings, ViewConfig)
         check_source(name, settings, codec)
         fields_of(name, settings)
+
+    def punctuate(self, now_ms: int) -> bool:
+        """Set the gauge that shows whether the stage has caught up."""
+        show_ready(self._context, is_ready=self._context.stream_time_ms == now_ms)
+        return False
 
     def _begin(self, context: Context, settings: ViewConfig) -> None:
         self._context = context

@@ -10,6 +10,7 @@ from processor.api import Context, Input, Output, Processor, Record, Stored
 from processor.builtin.view.contributions import Contributions
 from processor.builtin.view.definitions import aggregates_of, check_source, group_key, view_name
 from processor.builtin.view.fingerprint import check_fingerprint
+from processor.builtin.view.row_writer import show_ready
 from processor.builtin.view.source import Source, compiled_filter, metadata_of
 from processor.config import ViewConfig
 from processor.wire.heads import source_header
@@ -93,6 +94,11 @@ class ViewSplit(Processor):
             self._context.state.put_many(changes)
             values = [(key, None if route is None else route.value) for key, route in changes.items()]
             self._context.forward_many("sow", [(key, value, ROUTE_HEADERS) for key, value in values])
+
+    def punctuate(self, now_ms: int) -> bool:
+        """Set the gauge that shows whether the stage has caught up."""
+        show_ready(self._context, is_ready=self._context.stream_time_ms == now_ms)
+        return False
 
     def _leave(
         self,

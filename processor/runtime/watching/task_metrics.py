@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from processor.runtime.task_state import TaskState
 from processor.runtime.watching.backlog import Backlog
+from processor.runtime.watching.catch_up import CatchUp
 from processor.runtime.watching.topic_watch import RetentionHeadroom
 
 if TYPE_CHECKING:
@@ -42,11 +43,14 @@ class TaskMetrics:
         self._headroom = clients.headroom or RetentionHeadroom()
         self._backlog = clients.backlog or Backlog()
         self._report = clients.report
+        self._catch_up = CatchUp(pipeline.name)
         metrics.partitions(pipeline.topic.partitions)
 
     def rebalanced(self, kind: str, tasks: Mapping[int, Task]) -> None:
         """Count a change of the assignment, which has left these tasks."""
         self._metrics.rebalanced(kind, self._states(tasks))
+        if kind == "assigned":
+            self._catch_up.expect()
         if self._report is not None:
             self._report.joined(kind != "lost")
             self._show(tasks, {})
@@ -74,6 +78,9 @@ class TaskMetrics:
         others = set(tasks).difference([task.partition for task in running])
         self._metrics.lag(lags or {}, {number: waiting[number] for number in others if number in waiting})
         self._metrics.dead_letters({number: letters[number] for number in tasks if number in letters})
+        if len(running) < len(tasks):
+            self._catch_up.expect()
+        self._catch_up.update(sum(lags.values()) if lags else 0)
         self._metrics.gauges({task.partition: task.gauges for task in running})
 
     def states(self, running: Sequence[Task], lag: Callable[[int, int], int], now_ms: int) -> None:

@@ -90,6 +90,22 @@ def test_projection_writes_a_row_only_when_it_changed() -> None:
     assert [record.value for record in driver.read_output("sow")] == [b'{"id":1,"double":4}', None]
 
 
+def test_view_is_ready_when_each_stage_has_read_its_input() -> None:
+    """A stage is not ready while it has input to read, so an idle last stage does not hide a first one that is late."""
+    chain = AggregateChain(COUNTS, inputs=1, partitions=1)
+    for number in range(3):
+        chain.put(0, str(number), {"customer": "a"})
+    (split,), (aggregate,) = chain.splits, chain.aggregates
+    split.feed(1)
+    split.advance_time(1)
+    aggregate.advance_time(1)
+    assert (split.gauges["view_ready"], aggregate.gauges["view_ready"]) == (0.0, 1.0)
+    chain.run()
+    split.advance_time(1)
+    aggregate.advance_time(1)
+    assert (split.gauges["view_ready"], aggregate.gauges["view_ready"]) == (1.0, 1.0)
+
+
 def test_stage_is_a_processor_like_any_other() -> None:
     """Views use the contract of plug-ins: the stage declares its table and its own input."""
     assert ViewAggregate.keeps_table
