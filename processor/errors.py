@@ -162,6 +162,12 @@ class FilterError(ConfigurationError):
         self.column = column
         self.said = said
 
+    def of(self, noun: str) -> str:
+        """Return the message of another kind of text than a filter, such as an expression."""
+        return (
+            str(self).replace("filter, line", f"{noun}, line", 1).replace("; the filter ends", f"; the {noun} ends", 1)
+        )
+
 
 class BrokerUnavailable(Stop):
     """Kafka did not answer in time."""

@@ -83,6 +83,8 @@ class Context(Protocol):
     """Settings of the topic's records: key fields, policies, limits. A copy has those of its underlying topic."""
     codec: Codec
     """The message type of the topic."""
+    input_codec: Codec
+    """The message type of the input records: that of the topic, or the underlying's where its records have another."""
     queues: tuple[tuple[str, QueueConfig], ...]
     """The queues over the processor's records, by name; only the built-in merge has any."""
     state: State

@@ -194,16 +194,23 @@ class Config(BaseSettings):
         return self
 
     @model_validator(mode="after")
-    def _joins_are_decided(self) -> Config:
-        """Decide by which way the records of each join meet."""
+    def _views_are_resolved(self) -> Config:
+        """Decide by which way the records of each join meet, and note the members that rows of other views have."""
         for name, view in self.views.items():
-            if view.join:
-                keys = {topic: self.topic(topic).key_fields for topic in view.inputs}
-                try:
-                    self.views[name] = view.with_join_method(keys[view.underlying], keys)
-                except ValueError as error:
-                    raise ValueError(f"views.{name}: {error}") from None
+            origins = {topic: self._copied(topic) for topic in view.inputs}
+            members = {topic: self.views[origin].members for topic, origin in origins.items() if origin in self.views}
+            keys = {topic: self.topic(topic).key_fields for topic in view.inputs}
+            try:
+                self.views[name] = view.with_members(members).with_join_method(keys[view.underlying], keys)
+            except ValueError as error:
+                raise ValueError(f"views.{name}: {error}") from None
         return self
+
+    def _copied(self, name: str) -> str:
+        """The topic of which a conflated topic, or one over another, has the records; another topic itself."""
+        while name in self.conflated:
+            name = self.conflated[name].underlying
+        return name
 
     def _root(self, name: str) -> str:
         """The topic at the bottom of a chain of copies."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, field_validator, model_validator
 
 from processor.config.section import KafkaTopics, Properties, Section, TopicName
 from processor.config.topic import EXPLICIT_KEY, TopicConfig
+from processor.values.pointer import names
 
 SPLIT: Final = "split"
 """The stage of a view that reads the records of one topic and sends the parts that matter to the next stage."""
@@ -78,6 +79,7 @@ class ViewConfig(Section):
     kafka_topics: KafkaTopics = Field(default_factory=dict)
     """Kafka topics of the family that have names of their own, by role, such as `sow: existing.name`; the others
     are `<topic_prefix><name>.<role>`."""
+    _members_of: dict[str, frozenset[str]] = PrivateAttr(default_factory=dict)
 
     @field_validator("group_by")
     @classmethod
@@ -127,6 +129,26 @@ class ViewConfig(Section):
     def inputs(self) -> tuple[str, ...]:
         """The topics whose records it reads, the underlying first."""
         return (self.underlying, *(each.topic for each in self.join))
+
+    @property
+    def members(self) -> frozenset[str]:
+        """The members that a row can have."""
+        pointers = (*(self.group_by or {}).values(), *self.fields)
+        return frozenset(names(pointer)[0] for pointer in pointers)
+
+    def members_of(self, topic: str) -> frozenset[str] | None:
+        """Return the members that the records of an input can have; None: the settings do not say."""
+        return self._members_of.get(topic)
+
+    def with_members(self, members: Mapping[str, frozenset[str]]) -> ViewConfig:
+        """Return the view with the members of its inputs' records.
+
+        Args:
+            members: by topic.
+        """
+        view = self.model_copy()
+        view._members_of = dict(members)  # noqa: SLF001 - of its own class
+        return view
 
     def stages(self, name: str) -> Mapping[str, str]:
         """Return the internal families of the view, and the topic whose record settings each has.

@@ -44,6 +44,7 @@ class TaskContext:
         limits: OutputLimits | None = None,
         table: State | None = None,
         table_until: int = 0,
+        input_codec: Codec | None = None,
     ) -> None:
         self.name = pipeline.name
         self.source_topic = pipeline.source
@@ -51,6 +52,7 @@ class TaskContext:
         self.partitions = partitions
         self.topic: TopicConfig = pipeline.topic
         self.codec = codec
+        self.input_codec = input_codec or codec
         self.queues = pipeline.queues
         self._is_trusted = is_ours(pipeline.processor_type)
         self.state: State = state if pipeline.has_state else _NoState(pipeline.name)

@@ -206,14 +206,14 @@ def check_settings(chosen: Iterable[Pipeline], codec_for: Callable[[str], Codec]
 
     Args:
         chosen: the pipelines that are about to run.
-        codec_for: makes the message type of a topic; None: checks that need it are skipped, as making it may need a
-            schema registry.
+        codec_for: makes the message type of the topic whose records are read; None: checks that need it are skipped,
+            as making it may need a schema registry.
 
     Raises:
         ConfigurationError: a plug-in is unknown, or refuses its settings.
     """
     for pipeline in chosen:
-        codec = None if codec_for is None else codec_for(pipeline.name)
+        codec = None if codec_for is None else codec_for(pipeline.underlying or pipeline.name)
         pipeline.processor_type.check(pipeline.name, pipeline.settings, codec)
         for queue, settings in pipeline.queues:
             pipeline.processor_type.check_queue(queue, settings, codec)

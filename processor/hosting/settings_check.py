@@ -27,7 +27,7 @@ class SettingsReport(NamedTuple):
 
 def check_offline(config: Config) -> SettingsReport:
     """Check all topics of the settings as a worker does before it starts, without a request to Kafka or a registry."""
-    names = [*config.topics, *config.conflated, *config.processors]
+    names = [*config.names]
     report = SettingsReport([], [], names)
     try:
         chosen = pipelines(config, [])
@@ -37,6 +37,8 @@ def check_offline(config: Config) -> SettingsReport:
             report.problems.append(("", str(error)))
     for pipeline in chosen:
         _check(config, pipeline, report)
+    # The stages of a view are checked one by one, and share its definition.
+    report.problems[:] = dict.fromkeys((topic.partition(".")[0], problem) for topic, problem in report.problems)
     return report
 
 
@@ -57,12 +59,13 @@ def _usable(config: Config, report: SettingsReport) -> list[Pipeline]:
 
 def _check(config: Config, pipeline: Pipeline, report: SettingsReport) -> None:
     codec: Codec | None = None
-    name, schema = pipeline.name, pipeline.topic.message_schema
+    name, source = pipeline.name, pipeline.underlying or pipeline.name
+    schema = config.topic(source).message_schema
     if schema is not None and schema.subject is not None:
         report.unchecked.append((name, f"the schema registry has {schema.place}; `sowstream worker` checks it"))
     else:
         try:
-            codec = codec_of(config, name)
+            codec = codec_of(config, source)
         except Stop as error:
             report.problems.append((name, str(error).removeprefix(f"{name}: ")))
             return

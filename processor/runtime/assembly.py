@@ -119,6 +119,9 @@ class Assembly:
             is_copy=pipeline.underlying is not None and pipeline.processor_type.input.role == "sow",
             positions=positions,
         )
+        codec = input_codec = codec_of(config, pipeline.name, registry_wait_s=_REGISTRY_WAIT_S)
+        if pipeline.underlying is not None and config.topic(pipeline.underlying) != pipeline.topic:
+            input_codec = codec_of(config, pipeline.underlying, registry_wait_s=_REGISTRY_WAIT_S)
         limits = OutputLimits(pipeline, batch_bytes_max=runtime.batch_bytes_max, ask=admin.topic_config)
         clients = Clients(
             consumer=partial(self._consumer, pipeline, group, standbys),
@@ -133,8 +136,8 @@ class Assembly:
             backlog=self._backlogs.get(pipeline.name),
             report=None if self._reports is None else self._reports.of(pipeline.name),
             fenced=partial(log_fencing_member, admin, group, pipeline.source, self._slot.name),
+            input_codec=input_codec,
         )
-        codec = codec_of(config, pipeline.name, registry_wait_s=_REGISTRY_WAIT_S)
         spans = spans_of(config.telemetry)
         if spans is None:
             thread = StreamThread(pipeline, clients, runtime, codec)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from processor.api import Codec
     from processor.hosting.output_limits import OutputLimits
     from processor.kafka.producers.staged_producer import StagedProducer
     from processor.kafka.producers.transactional_producer import TransactionalProducer
@@ -47,3 +48,5 @@ class Clients(NamedTuple):
     """What waits in Kafka of partitions that do not run, and of dead letters, for gauges."""
     report: PipelineReport | None = None
     """Shows the tasks to the health pages."""
+    input_codec: Codec | None = None
+    """The message type of the input, if it is not that of the records."""

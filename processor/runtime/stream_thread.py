@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import structlog
 
@@ -89,7 +89,8 @@ class StreamThread:
         self._has_more = False  # Whether a processor has more punctuation work to do at once.
         self._read_max = runtime.batch_records_max  # The most records to read in the next turn.
         self._limits = clients.limits or OutputLimits(pipeline, batch_bytes_max=runtime.batch_bytes_max)
-        self._new_task = partial(Task, pipeline, codec=codec, rejections=self._rejections, limits=self._limits)
+        new_task = partial(Task, pipeline, codec=codec, input_codec=clients.input_codec)
+        self._new_task = partial(new_task, rejections=self._rejections, limits=self._limits)
         self._broken = False  # Whether an error ends the thread: the open transaction may be half done.
 
     def run(self, stop: threading.Event) -> None:
@@ -138,15 +139,13 @@ class StreamThread:
             # The next owner and the group wait for this commit: after the limit it is rolled back.
             with self._transaction():
                 self._commit(limit_s=self._runtime.session_timeout_s / 2)
-        self._release(partitions)
-        self._task_metrics.rebalanced("revoked", self._tasks)
+        self._release(partitions, "revoked")
 
     def on_lost(self, partitions: list[int]) -> None:
         """Roll back the work of partitions that another member owns already, then release them."""
         if not self._broken:
             self._recover(TransactionAborted("partitions lost"))
-        self._release(partitions)
-        self._task_metrics.rebalanced("lost", self._tasks)
+        self._release(partitions, "lost")
 
     def _turn(self) -> None:
         """Run one turn of the loop."""
@@ -384,7 +383,7 @@ class StreamThread:
                 task.rewind()
                 self._held.hold(task, error)
 
-    def _release(self, partitions: list[int]) -> None:
+    def _release(self, partitions: list[int], why: Literal["revoked", "lost"]) -> None:
         """Close the tasks of partitions that have left this thread."""
         for partition in partitions:
             self._restorer.remove(partition)
@@ -395,6 +394,7 @@ class StreamThread:
                 task.release()
         self._task_metrics.gauges(self._tasks, self._restorer.remaining)
         log.info("let go", topic=self._pipeline.source, partitions=partitions)
+        self._task_metrics.rebalanced(why, self._tasks)
 
     def _running(self) -> list[Task]:
         return [task for task in self._tasks.values() if task.task_state is TaskState.RUNNING]

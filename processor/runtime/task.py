@@ -71,6 +71,7 @@ class Task:
         partitions: int | None = None,
         rejections: RejectionLog | None = None,
         limits: OutputLimits | None = None,
+        input_codec: Codec | None = None,
     ) -> None:
         """Create a task that has no state yet.
 
@@ -82,6 +83,7 @@ class Task:
             partitions: the number of partitions that keys are hashed over; None: the topic's.
             rejections: logs rejected records; None: they are not logged.
             limits: the size limits of outputs, and of the bytes that may wait; None: unknown.
+            input_codec: the message type of the input, if it is another one.
         """
         self.pipeline = pipeline
         self.partition = partition
@@ -109,7 +111,7 @@ class Task:
         self._delivered: dict[str, int | None] = {}  # In the open transaction; None: no report yet.
         self._taken: list[tuple[int, int]] = []  # As in `Counts`.
         self._is_at_end = False  # Whether the processor has all records of the partition.
-        self._codec = codec
+        self._codec, self._input_codec = codec, input_codec
         self._clock_ms = clock_ms or _wall_clock_ms
         self._context: TaskContext
         self._partitions = pipeline.topic.partitions if partitions is None else partitions
@@ -144,6 +146,7 @@ class Task:
             self._limits,
             self.table,
             0 if self.table is None else self.table.position,
+            self._input_codec,
         )
         self._context.now_ms = self._clock_ms()
         self.host.begin(self._context, offset)

@@ -56,7 +56,7 @@ class ProcessorTestDriver:
         checks_state: bool = True,
         queues: Mapping[str, QueueConfig] | None = None,
         outlets: Mapping[str, int] | None = None,
-        codec: Codec | None = None,
+        input_codec: Codec | None = None,
     ) -> None:
         """Start with no record in any topic.
 
@@ -78,7 +78,7 @@ class ProcessorTestDriver:
             queues: the queues over the records, by name; the messages of `NAME` are `read_output("NAME.queue")`.
             outlets: the number of partitions of each downstream output. Its records are in `read_output` under the
                 output's name with `@` and the partition, such as `parts@3`.
-            codec: the message type of its input, if it is not that of the topic.
+            input_codec: the message type of its input, if it is not that of the topic.
         """
         _shorten_tracebacks()
         check_declaration(processor_type, processor_type.__name__)
@@ -110,7 +110,8 @@ class ProcessorTestDriver:
         )
         self._partition, self._partitions = partition, partitions
         self._limits = OutputLimits(self._pipeline, batch_bytes_max=batch_bytes_max)
-        self._codec = codec or load_codec(topic.message_type, codec_options(topic, name=name, registry=registry))
+        self._codec = load_codec(topic.message_type, codec_options(topic, name=name, registry=registry))
+        self._input_codec = input_codec or self._codec
         self._logs: dict[str, OutputLog] = {role: OutputLog() for role in self._pipeline.roles}
         for role, outlet in self._pipeline.outlets.items():
             self._logs |= {f"{role}@{number}": OutputLog() for number in range(outlet.partitions)}
@@ -131,7 +132,7 @@ class ProcessorTestDriver:
         """Deliver several records at once: key, value and headers of each."""
         for key, value, headers in records:
             raw_key = key.encode() if isinstance(key, str) else key
-            raw = value if value is None or isinstance(value, bytes) else self._codec.encode(value)
+            raw = value if value is None or isinstance(value, bytes) else self._input_codec.encode(value)
             self.append_input(raw_key, raw, _raw(headers))
         self.feed()
 
@@ -293,6 +294,7 @@ class ProcessorTestDriver:
             lambda: self.now_ms,
             partitions=self._partitions,
             limits=self._limits,
+            input_codec=self._input_codec,
         )
         self._task.committed_note = noted
         self._state = WatchedState(store, cache_bytes=_CACHE_BYTES)

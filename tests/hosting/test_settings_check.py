@@ -40,6 +40,55 @@ def test_a_mistake_is_found_with_its_topic(tmp_path: Path, section: str, topic: 
     assert problem in found.get(topic, "") or problem in found.get("p", ""), found
 
 
+OVER_ORDERS = "topics: {orders: {key: [/id]}, people: {key: [/id]}}\nconflated: {slow: {underlying: a}}\nviews:\n  "
+OF_GROUPS = "a: {underlying: orders, group_by: [/c], fields: {/n: COUNT(*)}}\n  "
+
+
+@pytest.mark.parametrize(
+    ("view", "problem"),
+    [
+        (
+            "v: {underlying: a, fields: {/m: '/n + /nn'}}",
+            "line 1, column 6: the rows of 'a' have no field /nn;",
+        ),
+        ("v: {underlying: slow, filter: '/q = 1', fields: {/m: /n}}", "filter, line 1, column 1: the rows of 'slow'"),
+        (
+            "v: {underlying: a, group_by: [/d], fields: {/m: SUM(/n)}}",
+            "views.v.group_by: the rows of 'a'",
+        ),
+        (
+            "v: {underlying: orders, join: [{topic: a, on: {/c: /x}}], fields: {/m: /id}}",
+            "views.v.join.on: the rows",
+        ),
+        ("v: {underlying: orders, join: [{topic: a, on: {/c: /c}}], fields: {/m: '[a]./q'}}", "there are /c, /n"),
+        (
+            "v: {underlying: orders, group_by: [/c], fields: {/m: MAX(/x)}, having: '/n > 1'}",
+            "its rows have no field",
+        ),
+        ("v: {underlying: orders, group_by: [/c], fields: {/m: SUMM(/x)}}", "there is no function SUMM; the aggregate"),
+        ("v: {underlying: orders, group_by: [/c], fields: {/m: SUM(/x}}", "expression, line 1, column 7: expected )"),
+        ("v: {underlying: orders, fields: {/m: '[people]./x'}}", "expression, line 1, column 1: no topic 'people'"),
+    ],
+)
+def test_a_mistake_in_a_view_is_found_once_with_its_place(tmp_path: Path, view: str, problem: str) -> None:
+    """A field that no input has, or an unknown function, is one problem of the view, whatever its number of stages."""
+    (tmp_path / "s.yaml").write_text(OVER_ORDERS + OF_GROUPS + view)
+    report = check_offline(load(tmp_path / "s.yaml"))
+    assert [topic for topic, _ in report.problems] == ["v"]
+    assert problem in report.problems[0][1]
+    assert {"a", "v"} <= set(report.topics)
+
+
+def test_a_view_over_records_with_a_schema_names_fields_of_the_schema(tmp_path: Path) -> None:
+    """A field that the Avro schema of the underlying does not have is refused, and one that it has is not."""
+    schema = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}
+    (tmp_path / "order.avsc").write_text(json.dumps(schema))
+    text = f"topics: {{orders: {{key: [/id], message_type: avro, schema: {tmp_path}/order.avsc}}}}\nviews:\n  v: "
+    wrong = problems(text + "{underlying: orders, fields: {/id: /id, /x: UPPER(/idd)}}", tmp_path)
+    assert "column 7: the schema of 'orders' has no field /idd" in wrong["v"]
+    assert problems(text + "{underlying: orders, fields: {/id: /id}}", tmp_path) == {}
+
+
 def test_each_topic_is_checked_although_another_is_wrong(tmp_path: Path) -> None:
     """A file with several mistakes has all of them reported at once."""
     text = "topics: {a: {merge_rules: {/x: summ}}, b: {preprocess: [upperr]}, c: {}}\nprocessors: {p: {use: none}}"

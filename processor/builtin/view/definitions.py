@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from processor.builtin.view.known_fields import check_having, check_known_fields
 from processor.builtin.view.source import compiled_filter
 from processor.errors import ConfigurationError
 from processor.filter.aggregate import compile_aggregates, compile_fields, group_text
@@ -27,9 +28,11 @@ def aggregates_of(stage: str, settings: ViewConfig) -> AggregateDefinition:
         ConfigurationError: with the setting, and the place in it.
     """
     try:
-        return compile_aggregates(settings.group_by or {}, settings.fields, settings.having)
+        definition = compile_aggregates(settings.group_by or {}, settings.fields, settings.having)
     except ConfigurationError as error:
         raise ConfigurationError(f"views.{view_name(stage)}: {error}") from None
+    check_having(view_name(stage), settings)
+    return definition
 
 
 def fields_of(stage: str, settings: ViewConfig) -> FieldsDefinition:
@@ -44,8 +47,8 @@ def fields_of(stage: str, settings: ViewConfig) -> FieldsDefinition:
         raise ConfigurationError(f"views.{view_name(stage)}: {error}") from None
 
 
-def check_source(stage: str, settings: ViewConfig, codec: Codec | None) -> None:
-    """Refuse a filter that cannot be used, and records without fields.
+def check_source(stage: str, settings: ViewConfig, topic: str, codec: Codec | None) -> None:
+    """Refuse a filter that cannot be used, records without fields, and fields that the records of an input cannot have.
 
     Raises:
         ConfigurationError: with the setting, and the remedy.
@@ -55,6 +58,7 @@ def check_source(stage: str, settings: ViewConfig, codec: Codec | None) -> None:
         raise ConfigurationError(
             f"views.{view_name(stage)}: the records of its inputs need fields, and this message type has none"
         )
+    check_known_fields(view_name(stage), settings, topic, codec)
 
 
 def group_key(values: tuple[Value, ...]) -> bytes:

@@ -37,13 +37,18 @@ class _Side(Processor):
     def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:
         """Refuse a definition that cannot be used."""
         assert isinstance(settings, ViewConfig)
-        check_source(name, settings, codec)
+        check_source(name, settings, cls._topic_of(name, settings), codec)
         fields_of(name, settings)
 
     def punctuate(self, now_ms: int) -> bool:
         """Set the gauge that shows whether the stage has caught up."""
         show_ready(self._context, is_ready=self._context.stream_time_ms == now_ms)
         return False
+
+    @classmethod
+    def _topic_of(cls, name: str, settings: ViewConfig) -> str:
+        """Return the topic whose records the stage of this name reads."""
+        raise NotImplementedError
 
     def _begin(self, context: Context, settings: ViewConfig) -> None:
         self._context = context
@@ -89,6 +94,10 @@ class ViewLeft(_Side):
         Output("parts", downstream=True),
     )
 
+    @classmethod
+    def _topic_of(cls, name: str, settings: ViewConfig) -> str:  # noqa: ARG003
+        return settings.underlying
+
     def init(self, context: Context, settings: BaseModel) -> None:
         """Compile the definition."""
         assert isinstance(settings, ViewConfig)
@@ -131,11 +140,15 @@ class ViewRight(_Side):
 
     outputs: ClassVar[tuple[Output, ...]] = (Output("sow"), Output("mark"), Output("parts", downstream=True))
 
+    @classmethod
+    def _topic_of(cls, name: str, settings: ViewConfig) -> str:
+        return settings.join[_place_of(name) - 1].topic
+
     def init(self, context: Context, settings: BaseModel) -> None:
-        """Compile the definition; the end of the stage's name is the number of the joined topic."""
+        """Compile the definition."""
         assert isinstance(settings, ViewConfig)
         self._begin(context, settings)
-        self._place = int(context.name.rpartition(f".{SPLIT}")[2])
+        self._place = _place_of(context.name)
         joined = settings.join[self._place - 1]
         self._members = fields_of(context.name, settings).joined_members(joined.topic)
         self._key = join_key(joined.on.values())
@@ -164,3 +177,8 @@ class ViewRight(_Side):
         if join is not None:
             self._send("parts", meeting(self._place, join), RIGHT + key, self._json.encode(fields))
         self._routes[key] = new
+
+
+def _place_of(stage: str) -> int:
+    """Return the number of the joined topic in the view, from 1: it is the end of the stage's name."""
+    return int(stage.rpartition(f".{SPLIT}")[2])

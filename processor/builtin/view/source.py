@@ -129,7 +129,7 @@ class Source:
             return None
         messages = [record.value for record in records if record.value is not None]
         try:
-            values = self._context.codec.decode_own_many(messages)
+            values = self._context.input_codec.decode_own_many(messages)
         except RecordRejected:
             return None
         if any(not isinstance(value, dict) for value in values):
@@ -144,7 +144,7 @@ class Source:
             raise RecordRejected("missing_key", "a SOW record has a key")
         if record.value is None:
             return None
-        value = self._context.codec.decode_own(record.value)
+        value = self._context.input_codec.decode_own(record.value)
         if not isinstance(value, dict):
             raise RecordRejected("not_an_object", "a view needs the fields of a record, which this one has not")
         return value

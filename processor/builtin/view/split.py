@@ -52,7 +52,7 @@ class ViewSplit(Processor):
     def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:
         """Refuse a definition that cannot be used."""
         assert isinstance(settings, ViewConfig)
-        check_source(name, settings, codec)
+        check_source(name, settings, settings.underlying, codec)
         aggregates_of(name, settings)
 
     def init(self, context: Context, settings: BaseModel) -> None:

@@ -304,7 +304,7 @@ def _parsed(pointer: str, text: str) -> Node:
     try:
         return parse(text)
     except FilterError as error:
-        raise ConfigurationError(f"{pointer}: {error}") from None
+        raise ConfigurationError(f"{pointer}: {error.of('expression')}") from None
 
 
 def _compiled(
@@ -314,7 +314,7 @@ def _compiled(
     try:
         evaluate: Callable[[Value, RecordMetadata], Value] = compiler.value(tree)
     except FilterError as error:
-        raise ConfigurationError(f"{pointer}: {error}") from None
+        raise ConfigurationError(f"{pointer}: {error.of('expression')}") from None
     if joined and compiler.uses_metadata:
         raise ConfigurationError(f"{pointer}: {text}: a join has no metadata; compute this in a view under it")
     if compiler.moves_by_itself:

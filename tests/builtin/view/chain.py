@@ -16,6 +16,8 @@ from processor.wire.view_parts import member_key
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from processor.api import Codec
+
 NOW_MS = 1_700_000_000_000
 
 
@@ -92,12 +94,18 @@ class AggregateChain:
                     self.aggregates[int(partition)].append_input(record.key, record.value, record.headers)
 
 
-def projection(view: Mapping[str, Any]) -> ProcessorTestDriver:
-    """A projection over one partition."""
+def projection(view: Mapping[str, Any], input_codec: Codec | None = None) -> ProcessorTestDriver:
+    """A projection over one partition, whose records are JSON unless another message type is passed."""
     settings = ViewConfig.model_validate({"underlying": "orders", **view})
     topic = TopicConfig(partitions=1)
     return ProcessorTestDriver(
-        ViewProjection, settings, name="v", topic=settings.topic(topic), underlying="orders", now_ms=NOW_MS
+        ViewProjection,
+        settings,
+        name="v",
+        topic=settings.topic(topic),
+        underlying="orders",
+        now_ms=NOW_MS,
+        input_codec=input_codec,
     )
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from processor.builtin.view.aggregate import ViewAggregate
 from processor.builtin.view.start_pass import forget_process
+from processor.codec import load_codec
 from processor.errors import ConfigurationError
 from tests.builtin.view.chain import AggregateChain, projection
 
@@ -88,6 +89,15 @@ def test_projection_writes_a_row_only_when_it_changed() -> None:
         driver.pipe_input("1", record, {"version": str(version)})
         driver.commit()
     assert [record.value for record in driver.read_output("sow")] == [b'{"id":1,"double":4}', None]
+
+
+def test_projection_reads_records_of_another_message_type() -> None:
+    """Rows are JSON, and the records of the underlying have the message type of its topic."""
+    driver = projection({"fields": {"/id": "/id", "/double": "/x * 2"}}, input_codec=load_codec("msgpack"))
+    driver.pipe_input("1", {"id": 1, "x": 2})
+    driver.commit()
+    assert [record.value for record in driver.read_output("sow")] == [b'{"id":1,"double":4}']
+    assert not driver.rejections
 
 
 def test_view_is_ready_when_each_stage_has_read_its_input() -> None:

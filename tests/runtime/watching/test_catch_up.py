@@ -16,6 +16,7 @@ class Clock:
         self.now_s = 1_000.0
 
     def __call__(self) -> float:
+        """The time, in seconds."""
         return self.now_s
 
 
