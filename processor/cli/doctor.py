@@ -15,7 +15,7 @@ def doctor(
     bootstrap: Bootstrap = None,
     state_dir: StateDir = None,
     role: Annotated[
-        Literal["worker", "conflater", "publisher", "subscriber", "dlq"] | None,
+        Literal["worker", "conflater", "viewer", "publisher", "subscriber", "dlq"] | None,
         typer.Option("--role", help="Check the rights that this role needs, and nothing that needs more."),
     ] = None,
     as_json: AsJson = False,

@@ -63,6 +63,29 @@ def test_only_its_worker_writes_to_a_conflated_topic():
     }
 
 
+def test_only_its_stages_write_to_a_view():
+    """The stages of a view write to its topics alone, read its inputs, and leave its internal topics to nobody else."""
+    joined = {"underlying": "orders", "join": [{"topic": "people", "on": {"/who": "/id"}}], "fields": {"/id": "/id"}}
+    grouped = {"underlying": "orders", "group_by": ["/who"], "fields": {"/n": "COUNT(*)"}}
+    config = Config(topics={"orders": {}, "people": {}}, views={"by_who": grouped, "named": joined})
+    granted = [grant for grant in grants(config, pipelines(config, [])) if grant.kind == "topic"]
+    writers = {grant.name: set() for grant in granted}
+    readers = {grant.name: set() for grant in granted}
+    for grant in granted:
+        for operation, roles in (("Write", writers), ("Read", readers)):
+            if operation in grant.operations:
+                roles[grant.name].add(grant.who)
+    of_views = {name for name in writers if name.startswith(("by_who.", "named."))}
+    internal = {name for name in of_views if name.endswith(".parts") or ".split" in name}
+    assert {"by_who.parts", "named.parts", "named.join.parts", "by_who.split.sow", "named.split1.sow"} <= internal
+    assert all(writers[name] == {"VIEWER"} for name in of_views if name.endswith((".sow", ".delta", ".mark")))
+    assert all(writers[name] <= {"VIEWER", "DLQ"} for name in of_views), "dead letters go back to the input"
+    assert all(readers[name] <= {"VIEWER", "DLQ", "SETTLER"} for name in internal)
+    assert readers["by_who.sow"] >= {"SUBSCRIBER", "GATEWAY"}
+    assert "VIEWER" in readers["orders.sow"] & readers["people.sow"]
+    assert {name for name, roles in writers.items() if "VIEWER" in roles} <= {*of_views, "_sowstream.control"}
+
+
 def test_roles_that_read_the_settings_of_topics():
     """Workers read the settings of all topics they write, dead-letter readers too, subscribers of their views."""
     readers: dict[str, set[str]] = {}

@@ -93,17 +93,21 @@ def test_a_message_too_large_for_kafka_is_rejected(client: Client, family: Famil
     assert sum(len(records) for records in published(family).values()) == 1
 
 
-def test_publishing_to_a_conflated_topic_is_rejected():
-    """A conflated topic rejects every command without asking Kafka, and the error names the topic to publish to."""
+def test_publishing_to_a_conflated_topic_or_a_view_is_rejected():
+    """Topics that a worker computes reject every command without asking Kafka, and name the topic to publish to."""
     config = Config.model_validate(
         {
             "kafka": {"bootstrap.servers": "127.0.0.1:1"},
             "topics": {"orders": {}},
             "conflated": {"slow": {"underlying": "orders"}, "slower": {"underlying": "slow"}},
+            "views": {
+                "by_who": {"underlying": "slow", "group_by": ["/who"], "fields": {"/n": "COUNT(*)"}},
+                "all": {"underlying": "by_who", "group_by": [], "fields": {"/n": "SUM(/n)"}},
+            },
         }
     )
     with Client("test", config) as client:
-        for name in ("slow", "slower"):
+        for name in ("slow", "slower", "by_who", "all"):
             commands = (
                 lambda name=name: client.publish(name, {"id": 1}),
                 lambda name=name: client.delta_publish(name, {"id": 1}, ack="persisted"),

@@ -187,6 +187,8 @@ def publishable(config: Config, name: str) -> TopicConfig:
     if name not in config.names:
         raise ConfigurationError(config.no_topic(name, [*config.topics, *config.processors]))
     if (origin := config.underlying(name)) is not None:
-        source = origin if name in config.views else config.root(name)
+        source = origin
+        while (below := config.underlying(source)) is not None:
+            source = below
         raise ConfigurationError(f"a worker makes {name!r} of {origin!r}; publish to {source!r} instead")
     return config.topic(name)

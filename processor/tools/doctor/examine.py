@@ -52,7 +52,7 @@ def examine(config: Config, role: Role | None = None) -> list[Finding]:
     findings = [*check_versions(), *_settings(config), *check_kafka(config, role)]
     if role is None:
         findings += check_gateway(config)
-    if role in (None, "worker", "conflater"):
+    if role in (None, "worker", "conflater", "viewer"):
         findings += check_state(config.state_dir)
     return findings
 

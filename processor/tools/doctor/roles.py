@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from processor.config import Config
 
-Role: TypeAlias = Literal["worker", "conflater", "publisher", "subscriber", "dlq"]
+Role: TypeAlias = Literal["worker", "conflater", "viewer", "publisher", "subscriber", "dlq"]
 """A role of `sowstream topics apply --acls`."""
 
 ROLES: Final[tuple[str, ...]] = get_args(Role)
