@@ -80,7 +80,8 @@ class TaskMetrics:
         self._metrics.dead_letters({number: letters[number] for number in tasks if number in letters})
         if len(running) < len(tasks):
             self._catch_up.expect()
-        self._catch_up.update(sum(lags.values()) if lags else 0)
+        if lags is not None:
+            self._catch_up.update(sum(lags.values()))
         self._metrics.gauges({task.partition: task.gauges for task in running})
 
     def states(self, running: Sequence[Task], lag: Callable[[int, int], int], now_ms: int) -> None:
