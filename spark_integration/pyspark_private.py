@@ -82,6 +82,29 @@ def hadoop_files(spark: SparkSession, path: str, purpose: str) -> tuple[Any, Any
     return paths, paths(path).getFileSystem(spark._jsc.hadoopConfiguration())
 
 
+def replace_file(spark: SparkSession, aside: Any, final: Any) -> None:
+    """Rename a file in place of another one at once, as Spark does with those of its checkpoints.
+
+    Args:
+        spark: a classic session.
+        aside: Hadoop's path of the file.
+        final: the path of the file to replace, which may be missing.
+    """
+    hadoop, conf = jvm_of(spark, "replacing a file").org.apache.hadoop.fs, spark._jsc.hadoopConfiguration()
+    files = aside.getFileSystem(conf)
+    try:
+        context = hadoop.FileContext.getFileContext(files.getUri(), conf)
+    except Py4JJavaError:  # A file system of the older interface alone: the file is missing for a moment.
+        files.delete(final, False)
+        files.rename(aside, final)
+        return
+    kind = getattr(hadoop, "Options$Rename")
+    gateway: Any = spark.sparkContext._gateway
+    options = gateway.new_array(kind, 1)
+    options[0] = kind.OVERWRITE
+    context.rename(aside, final, options)
+
+
 def default_file_system(spark: SparkSession, purpose: str) -> str:
     """The address of the file system of paths without a scheme; arguments and errors as in `hadoop_files`."""
     jvm_of(spark, purpose)

@@ -29,13 +29,16 @@ def status(
     transaction markers, which are no records.
     """
     pipeline = pipeline_settings(config)
-    from spark_integration.pipeline.job_status import pipeline_status  # noqa: PLC0415 - slow
+    from processor.kafka.admin.admin import Admin  # noqa: PLC0415 - slow
+    from spark_integration.options import client_properties  # noqa: PLC0415
+    from spark_integration.pipeline.job_status import pipeline_status  # noqa: PLC0415
     from spark_integration.tables.small_files import small_files  # noqa: PLC0415
 
     # Only for checkpoints that are not on a disk of this machine.
     session = None if small_files(pipeline.checkpoints, None) else pipeline_session(pipeline, "sowstream-spark status")
     try:
-        jobs = pipeline_status(pipeline, lambda directory: small_files(directory, session))
+        admin = Admin(client_properties(pipeline.topics.kafka, pipeline.spark_kafka()))
+        jobs = pipeline_status(pipeline, lambda directory: small_files(directory, session), admin)
     finally:
         if session is not None:
             session.stop()

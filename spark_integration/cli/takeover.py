@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from processor.cli.output import data, inform
+from spark_integration.cli.merge import run_moved_merge
 from spark_integration.cli.moving import Timeout, place
 from spark_integration.cli.pipeline_file import PipelineFile, TopicArgument, stop_event
 
@@ -24,8 +25,7 @@ def takeover(
     merge back. Two moves of a topic at a time are refused.
     """
     with place(config, f"takeover {topic}") as here:
-        from spark_integration.cutover.run_merge import run_merge  # noqa: PLC0415 - slow
-        from spark_integration.cutover.takeover import takeover as take_over  # noqa: PLC0415
+        from spark_integration.cutover.takeover import takeover as take_over  # noqa: PLC0415 - slow
 
         fence = take_over(
             here.session,
@@ -40,4 +40,4 @@ def takeover(
         if not merge:
             inform(f"Nothing merges it until `sowstream-spark merge {topic}` runs.")
             return
-        run_merge(here.session, topic, config=here.config, options=here.options, stop=stop_event())
+        run_moved_merge(here.pipeline, topic, here.session, stop_event())

@@ -62,7 +62,7 @@ class MergeQuery(NamedTuple):
             own["startingOffsets"] = json.dumps({source: {str(at): offset for at, offset in fence.offsets.items()}})
         with self._session_settings(is_endless=trigger is not None):
             writer = merge_writer(self.spark, self.settings.family, config=self.config, options=own, is_moved=True)
-            named = writer.queryName(f"merge {self.settings.name}").option("checkpointLocation", fence.checkpoint)
+            named = writer.queryName(merge_name(self.settings.name)).option("checkpointLocation", fence.checkpoint)
             if trigger is None:
                 return named.trigger(availableNow=True).start()
             return named.trigger(processingTime=trigger).start()
@@ -106,6 +106,11 @@ class MergeQuery(NamedTuple):
         finally:
             for name, value in before.items():
                 conf.set(name, value)
+
+
+def merge_name(topic: str) -> str:
+    """The name of the query that merges a topic, by which logs and metrics call it."""
+    return f"merge-{topic}"
 
 
 def refuse_failed(query: StreamingQuery, topic: str) -> None:

@@ -25,6 +25,8 @@ FILE: Final = "sowstream-job.json"
 _PACE: Final = {"every", "kafka"}
 """Settings that change the pace or the connection and not the rows of a batch."""
 
+_REMEDY: Final = "restore the file, or remove the whole directory of the checkpoint: then the job begins again"
+
 _ROOM: Final = Path(__file__).parent.parent
 
 
@@ -39,7 +41,7 @@ def identify(name: str, kind: type[Job[Any]], settings: JobSettings, topics: Any
         files: the files in the directory of its checkpoint.
 
     Raises:
-        ConfigurationError: the file with the identity is damaged, or the checkpoint belongs to another job.
+        ConfigurationError: the file with the identity is damaged or gone, or the checkpoint belongs to another job.
     """
     parts = {
         "settings": _digest(settings.model_dump_json(by_alias=True, exclude=_PACE)),
@@ -48,6 +50,11 @@ def identify(name: str, kind: type[Job[Any]], settings: JobSettings, topics: Any
         "version": version("sowstream"),
     }
     text = files.read(FILE)
+    if text is None and files.names("offsets"):
+        raise ConfigurationError(
+            f"{name}: its checkpoint has micro-batches, and {FILE} in it is gone, by whose id repeated rows are "
+            f"recognised; {_REMEDY}"
+        )
     if text is None:
         identity, changed = JobIdentity(uuid.uuid4().hex[:12], 1), ["new"]
     else:
@@ -68,10 +75,7 @@ def _read(name: str, text: str) -> tuple[JobIdentity, dict[str, str]]:
         content = json.loads(text)
         identity = JobIdentity(str(content["id"]), int(content["epoch"]))
     except (ValueError, KeyError, TypeError) as error:
-        raise ConfigurationError(
-            f"{name}: {FILE} in its checkpoint is damaged: {error!r}; restore the file, or remove the whole directory "
-            "of the checkpoint: then the job begins again"
-        ) from None
+        raise ConfigurationError(f"{name}: {FILE} in its checkpoint is damaged: {error!r}; {_REMEDY}") from None
     if content.get("job") != name:
         raise ConfigurationError(
             f"{name}: its checkpoint belongs to the job {content.get('job')!r}; give each job its own directory"

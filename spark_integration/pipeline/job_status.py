@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from processor.errors import BrokerUnavailable
 from processor.kafka.admin.admin import Admin
+from processor.shared_topics.control import ControlTopic
+from spark_integration.cutover.query import merge_name
 from spark_integration.options import client_properties
 from spark_integration.pipeline import job_identity, micro_batches
 from spark_integration.pipeline.monitor import QUARANTINED
@@ -84,19 +86,40 @@ def job_status(name: str, kind: str, files: SmallFiles, admin: Admin | None) -> 
     )
 
 
-def pipeline_status(pipeline: PipelineSettings, open_files: Any, *, asks_kafka: bool = True) -> list[JobStatus]:
-    """Read the status of all jobs of a file, and of the merges that ran with it.
+def pipeline_status(
+    pipeline: PipelineSettings, open_files: Callable[[str], SmallFiles | None], admin: Admin
+) -> list[JobStatus]:
+    """Read the status of all jobs of a file, and of the merges that ran with it or were moved to Spark.
 
     Args:
         pipeline: the settings.
-        open_files: opens the files at a directory: `small_files` with a session or without.
-        asks_kafka: whether to ask Kafka for the ends of the topics.
+        open_files: opens the files at a directory: `small_files` with a session or without. None: they cannot be read.
+        admin: asks Kafka for the ends of the topics.
     """
-    admin = Admin(client_properties(pipeline.topics.kafka, pipeline.spark_kafka())) if asks_kafka else None
     kinds = {name: job.settings.job for name, job in pipeline.jobs.items()}
-    kinds |= {name: "merge" for name in open_files(pipeline.checkpoints).names("")
-              if name.startswith("merge-") and name.removeprefix("merge-") in pipeline.topics.topics}  # fmt: skip
-    return [job_status(name, kind, open_files(pipeline.checkpoint(name)), admin) for name, kind in kinds.items()]
+    places = {name: pipeline.checkpoint(name) for name in kinds}
+    files = open_files(pipeline.checkpoints)
+    merges = [] if files is None else [
+        name for name in files.names("")
+        if name.startswith("merge-") and name.removeprefix("merge-") in pipeline.topics.topics
+    ]  # fmt: skip
+    places |= {name: pipeline.checkpoint(name) for name in merges} | _moved_merges(pipeline, admin)
+    return [
+        job_status(name, kinds.get(name, "merge"), files, admin)
+        for name, place in places.items()
+        if (files := open_files(place)) is not None
+    ]
+
+
+def _moved_merges(pipeline: PipelineSettings, admin: Admin) -> dict[str, str]:
+    """The checkpoints of the merges that `takeover` has moved to Spark, by the names of their queries."""
+    kafka, topics = client_properties(pipeline.topics.kafka, pipeline.spark_kafka()), pipeline.topics
+    try:
+        entries = ControlTopic(kafka, admin, prefix=topics.kafka_names.prefix).read(topics.application_id)
+    except BrokerUnavailable:
+        return {}
+    fences = {} if entries is None else entries.fences
+    return {merge_name(topic): fence.checkpoint for topic, fence in fences.items() if fence.is_up and fence.checkpoint}
 
 
 def positions(text: str) -> dict[str, dict[int, int]]:

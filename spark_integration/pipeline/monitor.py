@@ -59,11 +59,12 @@ class JobView:
 class Monitor:
     """The figures of all jobs of a process."""
 
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+    def __init__(self, registry: CollectorRegistry | None = None, *listeners: StreamingQueryListener) -> None:
         """Create a monitor.
 
         Args:
             registry: the registry of the metrics; None: none are kept.
+            listeners: more listeners of the jobs' queries.
         """
         self._lock = threading.Lock()
         self._views: dict[str, JobView] = {}
@@ -71,6 +72,7 @@ class Monitor:
         self._listeners: tuple[StreamingQueryListener, ...] = (
             LagListener(self._set_lags, registry=registry),
             _ProgressListener(self),
+            *listeners,
         )
 
     def watch(self, job: str, session: SparkSession) -> None:

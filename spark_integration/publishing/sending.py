@@ -93,10 +93,10 @@ class Sending:
     def send(self, df: DataFrame, rows: ToRecords) -> DataStreamWriter | None:
         """Write a table now, a stream batch by batch."""
         if not df.isStreaming:
-            self._write(df, rows)
+            self.write(df, rows)
             return None
         if not is_remote(df.sparkSession):
-            return df.writeStream.foreachBatch(lambda batch, _: self._write(batch, rows))
+            return df.writeStream.foreachBatch(lambda batch, _: self.write(batch, rows))
         if self.client is None:
             raise ConfigurationError(
                 "on Spark Connect, a stream that is published needs a name of its own for each checkpoint: client='...'"
@@ -109,13 +109,21 @@ class Sending:
         first = batch.select(F.unix_millis(_PLANNED)).first()
         if first is not None:
             refuse_clock_behind(batch.sparkSession, self.settings, f"{self.client}/{self._way}", number, first[0])
-            self._write(batch.drop(_PLANNED), rows, planned_ms=first[0])
+            self.write(batch.drop(_PLANNED), rows, planned_ms=first[0])
 
     @property
     def _way(self) -> str:
         return recipe(self.key, self.order_by, self.writers)
 
-    def _write(self, df: DataFrame, rows: ToRecords, planned_ms: int | None = None) -> None:
+    def write(self, df: DataFrame, rows: ToRecords, planned_ms: int | None = None) -> None:
+        """Write a table or a batch now.
+
+        Args:
+            df: the rows.
+            rows: converts them to records.
+            planned_ms: the time by which a batch with a `client` is numbered, in Unix milliseconds: see
+                `Sender.planned`. None: the number of the caller, of the query, or of this process.
+        """
         records, way = rows(df), self._way
         with row_errors(), sender(df.sparkSession, self.topic, way, self.client, self.batch_id, planned_ms) as by:
             numbered(records, by, self.writers).write.format("kafka").options(**self.settings).save()

@@ -4,14 +4,18 @@ A result is prepared before its changes are published, and becomes the published
 between finds the prepared result, and publishes the same changes under the same number: workers drop the repeats.
 
     <path>/data, <path>/_snapshots      see `Snapshots`: the published results
-    <path>/_sowstream/prepared.json     the directory and the number of a prepared one
+    <path>/_sowstream/prepared.json     the last prepared one: its number, its directory, and its time
+
+The changes are numbered by that time, not by the number: a checkpoint that was set back to a copy gives the same
+numbers to other results, and workers would drop their changes.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -29,6 +33,15 @@ REMOVED: Final = "_removed"
 """The column of changes with the names of the columns that are null."""
 
 
+class Prepared(NamedTuple):
+    """A result that is written, and perhaps not published yet."""
+
+    snapshot: Snapshot
+    """Its rows."""
+    time_ms: int
+    """The time when it was prepared, in Unix milliseconds, later than that of the one before."""
+
+
 class PublishedState:
     """The published rows of one job."""
 
@@ -44,7 +57,7 @@ class PublishedState:
         assert files is not None, "with a session, every file system can be reached"
         self._files, self._snapshots, self._key = files, Snapshots(session, path), list(key)
 
-    def prepare(self, rows: DataFrame) -> Snapshot:
+    def prepare(self, rows: DataFrame) -> Prepared:
         """Write a result aside; if one is prepared already, that one is returned and `rows` are not computed.
 
         Raises:
@@ -52,21 +65,23 @@ class PublishedState:
         """
         latest = self._snapshots.latest()
         number = 1 if latest is None else latest.number + 1
-        text = self._files.read(_FILE)
-        if text is not None and (content := json.loads(text))["number"] == number:
-            return Snapshot(number, content["directory"], {})
+        last = json.loads(self._files.read(_FILE) or "{}")
+        if last.get("number") == number:
+            return Prepared(Snapshot(number, last["directory"], {}), last["time_ms"])
         snapshot = self._snapshots.write(rows, {})
         self._refuse_doubles(self._snapshots.rows(snapshot))
-        self._files.write(_FILE, json.dumps({"number": number, "directory": snapshot.directory}))
-        return snapshot
+        time_ms = max(int(time.time() * 1000), last.get("time_ms", 0) + 1)
+        content = {"number": number, "directory": snapshot.directory, "time_ms": time_ms}
+        self._files.write(_FILE, json.dumps(content))
+        return Prepared(snapshot, time_ms)
 
-    def changes(self, prepared: Snapshot) -> DataFrame:
+    def changes(self, prepared: Prepared) -> DataFrame:
         """The rows that differ from the published ones.
 
         Returns:
             The columns of the result, `_deleted` and `_removed`; a row that is gone has its key alone.
         """
-        after, latest = self._snapshots.rows(prepared), self._snapshots.latest()
+        after, latest = self._snapshots.rows(prepared.snapshot), self._snapshots.latest()
         values = [name for name in after.columns if name not in self._key]
         if latest is None:
             return _with_removed(after.withColumn(DELETED, F.lit(False)), values)
@@ -93,13 +108,13 @@ class PublishedState:
         removed = F.concat(REMOVED, F.array(*map(F.lit, former)).cast("array<string>"))
         return _with_removed(rows, values).withColumn(REMOVED, removed)
 
-    def switch(self, prepared: Snapshot) -> None:
+    def switch(self, prepared: Prepared) -> None:
         """Make a prepared result the published one: all its changes were sent.
 
         Raises:
             Stop: another job has published meanwhile.
         """
-        self._snapshots.switch(prepared)
+        self._snapshots.switch(prepared.snapshot)
         self._snapshots.clean(1)
 
     def _refuse_doubles(self, rows: DataFrame) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from spark_integration.pyspark_private import default_file_system, hadoop_files
+from spark_integration.pyspark_private import default_file_system, hadoop_files, replace_file
 
 
 class SmallFiles(ABC):
@@ -61,7 +61,7 @@ class HadoopFiles(SmallFiles):
 
     def __init__(self, spark: SparkSession, directory: str) -> None:
         """Open the files at a directory."""
-        self._directory = directory
+        self._spark, self._directory = spark, directory
         self._path, self._files = hadoop_files(spark, directory, f"the files at {directory}")
 
     def read(self, name: str) -> str | None:
@@ -76,7 +76,7 @@ class HadoopFiles(SmallFiles):
             stream.close()
 
     def write(self, name: str, text: str) -> None:
-        """See `SmallFiles`; where a file cannot be replaced by a rename, it is missing for a moment."""
+        """See `SmallFiles`."""
         final = self._path(f"{self._directory}/{name}")
         aside = self._path(final.getParent(), f".{final.getName()}.{uuid.uuid4().hex[:8]}")
         stream = self._files.create(aside, True)
@@ -84,8 +84,7 @@ class HadoopFiles(SmallFiles):
             stream.write(bytearray(text.encode()))
         finally:
             stream.close()
-        self._files.delete(final, False)
-        self._files.rename(aside, final)
+        replace_file(self._spark, aside, final)
 
     def names(self, directory: str) -> list[str]:
         """See `SmallFiles`."""

@@ -13,8 +13,8 @@ from processor.config.section import IntervalS
 from processor.errors import ConfigurationError
 from spark_integration.pipeline.job import Job, JobContext, JobSettings
 from spark_integration.pipeline.kafka_source import kafka_records, partition_counts
-from spark_integration.publishing.publish import publish_deltas
-from spark_integration.publishing.sending import WRITERS_MAX
+from spark_integration.publishing.publish import delta_rows
+from spark_integration.publishing.sending import WRITERS_MAX, Sending
 from spark_integration.reading.read import read_sow
 from spark_integration.settings import topic_settings
 from spark_integration.tables.published_state import DELETED, REMOVED, PublishedState
@@ -96,7 +96,7 @@ class Features(Job[FeaturesSettings]):
             try:
                 count = changes.count()
                 if count:
-                    self._publish(changes, prepared.number)
+                    self._publish(changes, prepared.time_ms)
             finally:
                 changes.unpersist()
             state.switch(prepared)
@@ -137,19 +137,11 @@ class Features(Job[FeaturesSettings]):
             return self.settings.schemas[name]
         return _INFER if self._sources[name].topic.message_type == "json" else None
 
-    def _publish(self, changes: DataFrame, number: int) -> None:
-        values = [name for name in changes.columns if name not in (*self.settings.key, DELETED, REMOVED)]
-        publish_deltas(
-            changes,
-            self.settings.topic,
-            self.settings.key,
-            values,
-            options=self.context.kafka,
-            nulls="skip",
-            removed=REMOVED,
-            deleted=DELETED,
-            client=self.context.client,
-            batch_id=number,
-            writers=self.settings.writers,
-            config=self.context.topics,
-        )
+    def _publish(self, changes: DataFrame, time_ms: int) -> None:
+        settings, context = self.settings, self.context
+        values = [name for name in changes.columns if name not in (*settings.key, DELETED, REMOVED)]
+        sending = Sending.of(
+            changes, settings.topic, settings.key, context.kafka, (), context.client, None, settings.writers,
+            context.topics,
+        )  # fmt: skip
+        sending.write(changes, delta_rows(sending, changes, values, None, "skip", REMOVED, DELETED), time_ms)

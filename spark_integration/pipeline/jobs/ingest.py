@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pydantic import Field
@@ -16,11 +16,13 @@ from spark_integration.pipeline.ingesting.row_check import CHECKED_DDL, NullPoli
 from spark_integration.pipeline.ingesting.sources import IngestSource, SourceRows
 from spark_integration.pipeline.job import Job, JobContext, JobSettings
 from spark_integration.pipeline.places import DataPath
+from spark_integration.publishing.batch_sender import recipe, sender
 from spark_integration.publishing.commands import header
 from spark_integration.publishing.publish import WRITERS
 from spark_integration.publishing.sending import WRITERS_MAX
-from spark_integration.publishing.sequence import Sender, numbered
+from spark_integration.publishing.sequence import numbered
 from spark_integration.publishing.sink_options import publish_options
+from spark_integration.pyspark_private import micro_batch
 from spark_integration.settings import topic_settings
 
 if TYPE_CHECKING:
@@ -103,8 +105,7 @@ class Ingest(Job[IngestSettings]):
             try:
                 counts = self._counts(checked)
                 self._set_aside(checked, counts, batch_id)
-                good = checked.where(F.col("reason").isNull())
-                self._commands(good, batch_id, source_id).write.format("kafka").options(**options).save()
+                self._publish(checked.where(F.col("reason").isNull()), source_id, options)
             finally:
                 checked.unpersist()
             return counts
@@ -153,6 +154,8 @@ class Ingest(Job[IngestSettings]):
     def _set_aside(self, checked: DataFrame, counts: Counter[str], batch_id: int) -> None:
         """Write the rows that do not fit to the quarantine; a repeated batch replaces its own files.
 
+        A checkpoint that was set back gives the number of a batch to other rows, but never its time of planning.
+
         Raises:
             Stop: there are such rows, and no quarantine.
         """
@@ -168,8 +171,10 @@ class Ingest(Job[IngestSettings]):
                 for row in rejected.limit(_SHOWN_MAX).collect()
             )
             raise Stop(f"{self.context.name}: rows that do not fit, and no quarantine for them: {shown}")
-        place = f"{self.settings.quarantine}/job={self.context.name}/batch={self.context.identity.id}-{batch_id:010d}"
-        rejected.write.mode("overwrite").json(place)
+        batch = micro_batch(checked.sparkSession)
+        assert batch is not None, "a function of foreachBatch runs in a micro-batch"
+        name = f"{self.context.identity.id}-{batch_id:010d}-{batch.planned_ms()}"
+        rejected.write.mode("overwrite").json(f"{self.settings.quarantine}/job={self.context.name}/batch={name}")
 
     def _source_id(self) -> str | None:
         """The id of the Kafka topic that is read, as a topic of the same name may be created again; None for others."""
@@ -180,16 +185,18 @@ class Ingest(Job[IngestSettings]):
 
         return Admin(self.context.admin_kafka).topic_id(topic)
 
-    def _commands(self, rows: DataFrame, batch_id: int, source_id: str | None) -> DataFrame:
-        """The records to send, with the identity of each row in the headers `client` and `sequence`."""
+    def _publish(self, rows: DataFrame, source_id: str | None, options: Mapping[str, str]) -> None:
+        """Send the rows, each with its identity in the headers `client` and `sequence`."""
         if self.settings.source.place_kind == "partition":
             # A task sends the records of a partition in order, so that the offset itself is the sequence. The epoch is
             # not in the name: a record that was merged is not merged again under other settings.
             prefix = f"{self.context.topics.group_prefix}.{self.context.name}/{source_id}/"
             client = F.concat(F.lit(prefix), F.col("partition").cast("string"))
             identity = F.array(header(names.CLIENT, client), header(names.SEQUENCE, F.col("line")))
-            return rows.select("key", "value", F.concat("headers", identity).alias("headers"))
-        place = F.struct("at", "file", "line").alias("place")
-        return numbered(
-            rows.select("key", "value", "headers", place), Sender(self.context.client, batch_id), self.settings.writers
-        )
+            records = rows.select("key", "value", F.concat("headers", identity).alias("headers"))
+            records.write.format("kafka").options(**options).save()
+            return
+        way = recipe(self._key_fields, ("at", "file", "line"), self.settings.writers)
+        commands = rows.select("key", "value", "headers", F.struct("at", "file", "line").alias("place"))
+        with sender(rows.sparkSession, self.settings.topic, way, self.context.client, None) as by:
+            numbered(commands, by, self.settings.writers).write.format("kafka").options(**options).save()

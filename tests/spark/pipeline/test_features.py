@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -85,3 +86,22 @@ def test_a_run_that_dies_after_publishing_repeats_its_identities(depth, monkeypa
     _sow(depth, {"id": 1, "item": "a", "qty": 7, "note": "x"})
     depth.run()
     assert [json.loads(record.value)["qty"] for record in depth.world.read("publish", depth.topic)] == [5, 5, 6, 7]
+
+
+def test_a_checkpoint_that_was_set_back_publishes_under_new_numbers(depth) -> None:
+    """Results after a return to a copy of the checkpoint have higher numbers, so that workers drop none of them."""
+    checkpoint, copy = depth.home / "checkpoints", depth.home / "copy"
+    _sow(depth, {"id": 1, "item": "a", "qty": 5, "note": "x"})
+    depth.run()
+    shutil.copytree(checkpoint, copy)
+    _sow(depth, {"id": 1, "item": "a", "qty": 6, "note": "x"})
+    depth.run()
+    shutil.rmtree(checkpoint)
+    copy.rename(checkpoint)
+    _sow(depth, {"id": 1, "item": "a", "qty": 7, "note": "x"})
+    depth.run()
+    records = depth.world.read("publish", depth.topic)
+    assert [json.loads(record.value)["qty"] for record in records] == [5, 6, 7]
+    assert len({record.headers["client"] for record in records}) == 1
+    sequences = [int(record.headers["sequence"]) for record in records]
+    assert sequences == sorted(set(sequences))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -85,6 +86,29 @@ def test_a_batch_that_is_repeated_sends_the_same_identities(pipeline) -> None:
     records = pipeline.world.read("publish")
     assert len(records) == 40
     assert {(record.headers["client"], record.headers["sequence"]): record.value for record in records} == first
+
+
+@pytest.mark.long
+def test_a_checkpoint_that_was_set_back_drops_no_row(pipeline) -> None:
+    """After a return to a copy of the checkpoint no identity stands for another row, and the quarantine loses none."""
+    _ingest(pipeline)
+    checkpoint, copy = pipeline.home / "checkpoints", pipeline.home / "copy"
+    pipeline.drop("a.json", {"id": 1, "n": 1})
+    pipeline.run()
+    shutil.copytree(checkpoint, copy)
+    lost = pipeline.drop("b.json", {"id": 1, "n": 2}, "{broken")
+    pipeline.run()
+    lost.unlink()
+    shutil.rmtree(checkpoint)
+    copy.rename(checkpoint)
+    pipeline.drop("c.json", {"id": 1, "n": 3}, "{broken too")
+    pipeline.run()
+    records = pipeline.world.read("publish")
+    assert [json.loads(record.value)["n"] for record in records] == [1, 2, 3]
+    assert len({record.headers["client"] for record in records}) == 1
+    sequences = [int(record.headers["sequence"]) for record in records]
+    assert sequences == sorted(set(sequences))
+    assert [row["row"] for row in pipeline.rejected()] == ["{broken", "{broken too"]
 
 
 def test_without_a_quarantine_a_row_that_does_not_fit_stops_the_job(pipeline) -> None:

@@ -193,6 +193,10 @@ def test_changed_settings_begin_a_new_epoch(load, tmp_path) -> None:
     files.write(FILE, "{")
     with pytest.raises(ConfigurationError, match="is damaged"):
         identity()
+    (tmp_path / "checkpoint" / FILE).unlink()
+    files.write("offsets/0", "v1")
+    with pytest.raises(ConfigurationError, match=r"has micro-batches, and .* is gone"):
+        identity()
 
 
 def test_a_micro_batch_is_counted_once_and_none_begins_after_the_drain(tmp_path) -> None:

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
+
+from processor.kafka.admin.admin import Admin
+from processor.topics.family import control_spec
+from processor.wire.control import SPARK
+from spark_integration.cli import run_command
+from spark_integration.cutover.move import Move
+from spark_integration.pipeline import job_identity, micro_batches
+from spark_integration.settings import topic_settings
+from tests.endtoend.world import World
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+
+@pytest.fixture
+def world(bootstrap, tmp_path, unique):
+    """A family with the control topic."""
+    Admin({"bootstrap.servers": bootstrap}).create([control_spec()])
+    world = World(bootstrap, tmp_path, unique, partitions=2)
+    yield world
+    world.close()
+
+
+def _checkpoint(directory, offsets, **files) -> None:
+    """A checkpoint with a committed micro-batch 4 at Kafka offsets, and a planned one behind it."""
+    for log, number in (("offsets", 4), ("offsets", 5), ("commits", 4)):
+        (directory / log).mkdir(parents=True, exist_ok=True)
+        (directory / log / str(number)).write_text(f"v1\n{{}}\n{json.dumps(offsets)}")
+    for name, content in files.items():
+        (directory / {"identity": job_identity.FILE, "progress": micro_batches.FILE}[name]).write_text(
+            json.dumps(content)
+        )
+
+
+def test_status_shows_jobs_and_merges_without_asking_them(world, capsys) -> None:
+    """Offsets, lag and counts come from the checkpoints and Kafka, also those of a merge that was moved to Spark."""
+    home, name = world.directory, world.name
+    world.publish([(b"1", {"id": 1}, {}), (b"1", {"id": 1}, {}), (b"1", {"id": 1}, {})])
+    ends = Admin(world.config.kafka).end_offsets(f"{name}.publish", range(2))
+    begun = {str(number): max(0, end - 1) for number, end in ends.items()}
+    jobs = {
+        "keep": {"job": "archive", "topics": [name], "to": {"path": "archive"}},
+        "feed": {"job": "ingest", "from": {"path": "incoming"}, "topic": name},
+    }
+    file = home / "pipeline.yaml"
+    file.write_text(yaml.safe_dump({"settings": "sowstream.yaml", "jobs": jobs}))
+    totals = {"written": 7, "quarantined.undecodable": 2}
+    _checkpoint(
+        home / "checkpoints" / "keep", {f"{name}.publish": begun},
+        identity={"job": "keep", "id": "a", "epoch": 3}, progress={"at": 1.0, "took_s": 0.5, "totals": totals},
+    )  # fmt: skip
+    _checkpoint(home / "moved", {f"{name}.publish": dict.fromkeys(begun, 0)})
+    with Move(topic_settings(name, world.file), world.config.kafka, "takeover") as move:
+        move.write(SPARK, checkpoint=str(home / "moved"), number=1)
+    assert run_command(["status", "--json", "-c", str(file)]) == 0
+    shown = {job["name"]: job for job in json.loads(capsys.readouterr().out)["jobs"]}
+    assert set(shown) == {"keep", "feed", f"merge-{name}"}
+    keep, merge = shown["keep"], shown[f"merge-{name}"]
+    assert (keep["kind"], keep["epoch"], keep["planned"], keep["committed"]) == ("archive", 3, 5, 4)
+    assert (keep["lag"], keep["totals"], keep["took_s"]) == (1, totals, 0.5)
+    assert (merge["kind"], merge["committed"], merge["lag"]) == ("merge", 4, 3)
+    assert (shown["feed"]["committed"], shown["feed"]["lag"]) == (None, None)
+    assert run_command(["status", "-c", str(file)]) == 0
+    out, err = capsys.readouterr()
+    assert [line.split()[:2] for line in out.splitlines()] == [
+        ["feed", "ingest"], ["keep", "archive"], [f"merge-{name}", "merge"],
+    ]  # fmt: skip
+    assert "keep: 2 rows in the quarantine: undecodable" in err
