@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: gateway-faults gateway-law gateway-security bench-gateway help demo test test-long test-random test-array test-registry coverage lint bench bench-all bench-growth bench-soak bench-guard bench-features bench-takeover bench-restore bench-memory bench-conflation bench-subscriptions bench-spark fuzz faults conflated subscriptions claims queues engines views pipeline test-spark spark-archive spark-kubernetes notebooks lock clean lint-code lint-format lint-types lint-imports
+.PHONY: test-secured gateway-faults gateway-law gateway-security bench-gateway help demo test test-long test-random test-array test-registry coverage lint bench bench-all bench-growth bench-soak bench-guard bench-features bench-takeover bench-restore bench-memory bench-conflation bench-subscriptions bench-spark fuzz faults conflated subscriptions claims queues engines views pipeline test-spark spark-archive spark-kubernetes notebooks lock clean lint-code lint-format lint-types lint-imports
 
 # How long the demo runs. Only the command line counts: bash has a variable of this name, which a shell may export.
 ifneq ($(origin SECONDS),command line)
@@ -49,6 +49,10 @@ test: $(DEV) ## run the tests, on a real Kafka; ARGS="tests/merge -x"
 test-long: $(DEV) ## run the tests that wait long
 	$(BIN)/python -m processor.tools.broker
 	$(BIN)/pytest -m long $(ARGS)
+
+test-secured: $(DEV) ## run every role on a Kafka with TLS, client certificates, SCRAM, tokens and ACLs
+	$(BIN)/python -m processor.tools.broker
+	$(BIN)/pytest -m "long or not long" tests/secured $(ARGS)
 
 # What it finds becomes a fixed example of its test.
 test-random: $(DEV) ## run the tests of random input on other input than `make test`; SEED=7 repeats a run

@@ -18,7 +18,8 @@ SECURITY: Final = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.", 
 EITHER: Final = ("security.protocol", "sasl.mechanism", "ssl.endpoint.identification.algorithm")
 """Security properties that mean the same in both dialects, and are no credentials."""
 _LIBRDKAFKAS_OWN: Final = re.compile(
-    r"(enable\.(sasl|ssl)|https|openssl)\..*|sasl\.(mechanisms|username|password|kerberos\.(keytab|principal|kinit\.cmd))"
+    r"(enable\.(sasl|ssl)|https|openssl)\..*|sasl\.(callback|mechanisms|username|password)"
+    r"|sasl\.kerberos\.(keytab|principal|kinit\.cmd)"
     r"|sasl\.oauthbearer\.((assertion|client|metadata)\..*|config|extensions|grant\.type|method|scope)"
     r"|ssl\.((ca|certificate|crl|curves|sigalgs)\..*|(engine|key)\.(id|location|pem)|providers)"
 )

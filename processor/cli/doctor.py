@@ -15,7 +15,19 @@ def doctor(
     bootstrap: Bootstrap = None,
     state_dir: StateDir = None,
     role: Annotated[
-        Literal["worker", "conflater", "viewer", "publisher", "subscriber", "dlq"] | None,
+        Literal[
+            "deployer",
+            "worker",
+            "conflater",
+            "viewer",
+            "gateway",
+            "publisher",
+            "subscriber",
+            "consumer",
+            "dlq",
+            "settler",
+        ]
+        | None,
         typer.Option("--role", help="Check the rights that this role needs, and nothing that needs more."),
     ] = None,
     as_json: AsJson = False,

@@ -11,6 +11,7 @@ GROUPS = (
     "sowstream.enrichers",
     "sowstream.merge_rules",
     "sowstream.functions",
+    "sowstream.sasl_callbacks",
 )
 
 

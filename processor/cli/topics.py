@@ -136,9 +136,9 @@ def _print_acls(config: Config) -> None:
     for command in commands(grants(config, pipelines(config, [])), config.kafka.get("bootstrap.servers", "HOST:9092")):
         data(command)
     inform(
-        "Set WORKER, CONFLATER, VIEWER, GATEWAY, PUBLISHER, SUBSCRIBER, CONSUMER, DLQ and SETTLER to the names of the "
-        "principals, and pipe this into a shell; an admin's credentials go with --command-config. Whoever runs `topics "
-        "apply` needs Create, and AlterConfigs of the share groups of queues."
+        "Set DEPLOYER (who runs `topics apply`), WORKER, CONFLATER, VIEWER, GATEWAY, PUBLISHER, SUBSCRIBER, CONSUMER, "
+        "DLQ and SETTLER to the names of the principals, and pipe this into a shell; an admin's credentials go with "
+        "--command-config."
     )
 
 

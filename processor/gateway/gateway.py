@@ -260,7 +260,7 @@ def served_topics(config: Config) -> tuple[str, ...]:
     """
     names = config.gateway.topics
     if names is None:
-        every = (*config.topics, *config.conflated, *config.processors)
+        every = (*config.topics, *config.conflated, *config.views, *config.processors)
         names = tuple(name for name in every if config.topic(name).sow)
     for name in names:
         if not config.topic(name).sow:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from processor.hosting.pipeline import family_of
 from processor.kafka.transactions.transaction_log import GROUP_OFFSETS, TRANSACTION_STATE
 from processor.topics.family import control_topic
 
@@ -17,10 +18,12 @@ if TYPE_CHECKING:
     from processor.config import Config
     from processor.hosting.pipeline import Pipeline
 
-Who = Literal["WORKER", "CONFLATER", "VIEWER", "GATEWAY", "PUBLISHER", "SUBSCRIBER", "CONSUMER", "DLQ", "SETTLER"]
-"""A shell variable with the name of a principal: `sowstream worker`, `sowstream conflate`, `sowstream view`,
-`sowstream gateway`, publishers, subscribers (Spark among them), consumers of queues, `sowstream dlq` with `sowstream
-topics heal`, and `sowstream transactions`."""
+Who = Literal[
+    "DEPLOYER", "WORKER", "CONFLATER", "VIEWER", "GATEWAY", "PUBLISHER", "SUBSCRIBER", "CONSUMER", "DLQ", "SETTLER"
+]
+"""A shell variable with the name of a principal: `sowstream topics apply`, `sowstream worker`, `sowstream conflate`,
+`sowstream view`, `sowstream gateway`, publishers, subscribers (Spark among them), consumers of queues, `sowstream dlq`
+with `sowstream topics heal`, and `sowstream transactions`."""
 
 GATEWAY: Final = "GATEWAY"
 _WORKERS: Final[dict[str, tuple[str, ...]]] = {
@@ -106,6 +109,22 @@ def grants(config: Config, pipelines: Iterable[Pipeline]) -> Iterator[Grant]:
         # Workers write notices of held partitions, and read the orders of `sowstream resume`.
         yield Grant(who, "topic", ("Read", "Write"), control)
         yield Grant(who, "group", ("Describe",), control)
+    yield from _of_deployment(config, pipelines)
+
+
+def _of_deployment(config: Config, pipelines: Iterable[Pipeline]) -> Iterator[Grant]:
+    """The rights of `sowstream topics apply`: to create and look at each topic, and to describe it to readers."""
+    directory = config.kafka_names.directory
+    names = [spec.name for pipeline in pipelines for spec in family_of(pipeline)]
+    for name in (*names, control_topic(config.topic_prefix), directory):
+        if not config.topic_prefix or not name.startswith(config.topic_prefix):
+            yield Grant("DEPLOYER", "topic", ("Create", "Describe", "DescribeConfigs"), name)
+    if config.topic_prefix:
+        yield Grant("DEPLOYER", "topic", ("Create", "Describe", "DescribeConfigs"), config.topic_prefix)
+    yield Grant("DEPLOYER", "topic", ("Read", "Write"), directory)
+    yield Grant("DEPLOYER", "group", ("Describe",), directory)
+    for queue in config.queues:
+        yield Grant("DEPLOYER", "group", ("DescribeConfigs", "AlterConfigs"), config.share_group(queue))
 
 
 def own_roles(pipeline: Pipeline) -> tuple[str, ...]:

@@ -207,11 +207,10 @@ def stop(error: KafkaException | KafkaError, doing: str) -> Stop:
         )
     if code in _MOVED:
         return BrokerUnavailable(f"{doing}: the leader is changing ({kafka_error.str()}); try again in a moment")
+    if code == KafkaError.CLUSTER_AUTHORIZATION_FAILED and "idempotence PID" in kafka_error.str():
+        return _forbidden(doing, "lacks Write on any topic")
     if code in _RIGHTS:
-        return ConfigurationError(
-            f"{doing}: Kafka refuses: this user lacks a right to {_RIGHTS[code]}. `sowstream topics apply --acls` "
-            "prints the ACLs of each role, and `sowstream doctor --role ROLE` finds the missing ones"
-        )
+        return _forbidden(doing, f"lacks a right to {_RIGHTS[code]}")
     if code in _REFUSED:
         return ConfigurationError(
             f"{doing}: Kafka refuses the login: {kafka_error.str().rstrip('.')}. Check kafka.sasl.username, "
@@ -250,6 +249,14 @@ def stop(error: KafkaException | KafkaError, doing: str) -> Stop:
             "group.min.session.timeout.ms (6 s as shipped) and group.max.session.timeout.ms"
         )
     return Stop(f"{doing}: {kafka_error.str()} ({kafka_error.name()})")
+
+
+def _forbidden(doing: str, lack: str) -> ConfigurationError:
+    """The error of a missing ACL."""
+    return ConfigurationError(
+        f"{doing}: Kafka refuses: this user {lack}. `sowstream topics apply --acls` prints the ACLs of each role, and "
+        "`sowstream doctor --role ROLE` finds the missing ones"
+    )
 
 
 def of_partition(

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from processor.kafka.log_filter import RepeatedLines
+from processor.kafka.tokens import with_callback
 from processor.topics.family import BATCH_BYTES_MAX, MESSAGE_MAX_BYTES
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def common(kafka: Mapping[str, str]) -> dict[str, Any]:
         "reconnect.backoff.max.ms": "2000",
         # Packets to a machine that is gone are dropped without notice; the default waits half a minute for an answer.
         "socket.connection.setup.timeout.ms": "2500",
-        **{name: value for name, value in kafka.items() if name not in _MEMBERSHIP | _MEMBER_LIMITS},
+        **{name: value for name, value in with_callback(kafka).items() if name not in _MEMBERSHIP | _MEMBER_LIMITS},
         "logger": log,
     }
 

@@ -10,7 +10,7 @@ from processor.hosting.acls import Grant, commands, grants
 from processor.hosting.configured_pipelines import pipelines
 from tests.cli.conftest import Cli
 
-COLUMNS = ("WORKER", "CONFLATER", "GATEWAY", "PUBLISHER", "SUBSCRIBER", "DLQ", "SETTLER")
+COLUMNS = ("DEPLOYER", "WORKER", "CONFLATER", "GATEWAY", "PUBLISHER", "SUBSCRIBER", "DLQ", "SETTLER")
 TABLE = Path(__file__).parents[2] / "deploy" / "README.md"
 
 
@@ -32,7 +32,7 @@ def test_the_table_has_the_same_rights():
     granted: dict[tuple[str, str], set[str]] = {}
     for grant in wanted():
         if grant.kind == "topic":
-            operations = set(grant.operations) - {"Describe", "DescribeConfigs"}
+            operations = set(grant.operations) & {"Read", "Write"}
             if operations:
                 granted.setdefault((grant.name, grant.who), set()).update(operations)
     assert granted == told
@@ -47,7 +47,7 @@ def test_the_table_of_queues_has_the_same_rights():
             told[topic, who] = set(re.findall(r"Read|Write", cell))
     granted: dict[tuple[str, str], set[str]] = {}
     for grant in grants(config, pipelines(config, [])):
-        if grant.kind == "topic" and grant.name.startswith("to_ship."):
+        if grant.kind == "topic" and grant.name.startswith("to_ship.") and grant.who != "DEPLOYER":
             granted.setdefault((grant.name, grant.who), set()).update({*grant.operations} & {"Read", "Write"})
     assert granted == told
     groups = {grant.operations for grant in grants(config, []) if grant.kind == "group" and grant.who == "CONSUMER"}
@@ -100,6 +100,16 @@ def test_roles_that_read_the_settings_of_topics():
     assert "PUBLISHER" not in readers
 
 
+def test_the_deployer_may_create_each_topic_and_no_other():
+    """The principal of `topics apply` has Create by name, and for the topics of queues and both shared topics too."""
+    config = Config(topics={"orders": {}}, queues={"to_ship": {"underlying": "orders"}})
+    created = {grant.name for grant in grants(config, pipelines(config, [])) if "Create" in grant.operations}
+    assert created == {
+        *("orders.publish", "orders.sow", "orders.delta", "orders.ack", "orders.dlq", "orders.mark"),
+        *("to_ship.queue", "to_ship.dlq", "_sowstream.topics", "_sowstream.control"),
+    }
+
+
 def test_operators_may_look_at_every_group_and_topic_that_status_asks_for():
     """Operators may read the owners, positions and ends of the input and SOW topics."""
     implied = {"Describe", "Read", "Write"}
@@ -132,7 +142,7 @@ def test_they_are_printed_without_a_broker(offline: Cli):
     assert done.returncode == 0, done.stderr
     assert all(line.startswith("kafka-acls --bootstrap-server 127.0.0.1:1 --add ") for line in done.stdout.splitlines())
     roles = "WORKER, CONFLATER, VIEWER, GATEWAY, PUBLISHER, SUBSCRIBER, CONSUMER, DLQ and SETTLER"
-    assert f"Set {roles}" in done.stderr
+    assert f"Set DEPLOYER (who runs `topics apply`), {roles}" in done.stderr
 
 
 def test_a_prefix_is_granted_as_such_and_a_mapped_topic_by_its_name():

@@ -31,6 +31,7 @@ class World:
     """A configured family, `name`, with a conflated copy, `conflated`; `others` are more topics of the same workers.
 
     `sections` are more conflated topics and processors, as the settings have them; `more` are settings at the top.
+    With `creates_topics=False` the test creates the topics.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class World:
         runtime: Mapping[str, Any] | None = None,
         kafka: Mapping[str, str] | None = None,
         more: Mapping[str, Any] | None = None,
+        creates_topics: bool = True,
         **topic: Any,
     ) -> None:
         self.bootstrap = bootstrap
@@ -68,7 +70,8 @@ class World:
             tree[section] = {**tree.get(section, {}), **entries}
         self.file.write_text(yaml.safe_dump(tree | dict(more or {})))
         self.config: Config = load(self.file)
-        Admin(self.config.kafka).create(specs(self.config))
+        if creates_topics:
+            Admin(self.config.kafka).create(specs(self.config))
 
     def publish(
         self,

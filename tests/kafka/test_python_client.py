@@ -40,7 +40,7 @@ def test_a_name_and_a_password_are_passed_on(name):
     assert "ssl_context" not in chosen
 
 
-@pytest.mark.parametrize("mechanism", ["OAUTHBEARER", "GSSAPI", None])
+@pytest.mark.parametrize("mechanism", ["AWS_MSK_IAM", "GSSAPI", None])
 def test_another_way_to_log_in_is_an_error(mechanism):
     """An unsupported login method is an error, and Kerberos, librdkafka's default, too."""
     given = {"security.protocol": "SASL_SSL"} | ({"sasl.mechanisms": mechanism} if mechanism else {})

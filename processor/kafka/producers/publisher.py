@@ -40,6 +40,7 @@ class Publisher:
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         self._producer = Producer(properties.producer(kafka))
+        self._last_topic = ""
         self._failures = 0
         self._first_failure: Stop | None = None
         # Held while a thread that is not sending runs delivery callbacks. A callback may flush.
@@ -91,6 +92,7 @@ class Publisher:
             raise RecordRejected("too_large", f"{len(value)} bytes; Kafka takes at most {MESSAGE_MAX_BYTES}")
         callback = self._note if on_delivery is None else partial(_report, topic, on_delivery)
         produce: Callable[..., None] = self._producer.produce
+        self._last_topic = topic
         try:
             produce(topic, value, key, partition, headers=headers, on_delivery=callback)
         except BufferError:
@@ -122,7 +124,7 @@ class Publisher:
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         # In slices, so that Ctrl-C takes effect.
-        while left := self._producer.flush(_FLUSH_SLICE_S):
+        while left := self._flush_slice():
             if deadline is not None and time.monotonic() >= deadline:
                 raise BrokerUnavailable(
                     f"Kafka has not acknowledged {left} records within {timeout_s:g} s; flush again to wait on, "
@@ -134,6 +136,13 @@ class Publisher:
         self._failures, self._first_failure = 0, None
         if first is not None:
             raise first if count == 1 else type(first)(f"{count} records were not delivered; the first: {first}")
+
+    def _flush_slice(self) -> int:
+        """Wait a moment for acknowledgements; returns how many records have none."""
+        try:
+            return self._producer.flush(_FLUSH_SLICE_S)
+        except KafkaException as error:  # A fatal error, such as a missing right to all topics.
+            raise kafka_errors.stop(error, f"publishing to {self._last_topic}") from error
 
     def _note(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:

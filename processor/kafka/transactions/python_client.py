@@ -1,7 +1,7 @@
 """Converts librdkafka's properties to the settings of kafka-python, a second Kafka client.
 
 librdkafka has no calls to inspect transactions (KIP-664: DescribeProducers, ListTransactions, DescribeTransactions,
-WriteTxnMarkers). kafka-python has; only `sowstream transactions` uses it.
+WriteTxnMarkers), and none for share groups. kafka-python has; queues and `sowstream transactions` use it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from processor.errors import ConfigurationError
+from processor.kafka.tokens import token_source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _NO: Final = ("false", "0", "f")
 
 
@@ -46,14 +47,36 @@ def _login(kafka: Mapping[str, str]) -> dict[str, Any]:
     mechanism = (kafka.get("sasl.mechanisms") or kafka.get("sasl.mechanism") or "GSSAPI").upper()
     if mechanism not in _MECHANISMS:
         raise ConfigurationError(
-            f"`sowstream transactions` logs in to Kafka with {', '.join(_MECHANISMS)} or a certificate, not with "
-            f"{mechanism}; run it with settings (-c FILE) whose `kafka` section has a user of one of these"
+            f"queues and `sowstream transactions` log in to Kafka with {', '.join(_MECHANISMS)} or a certificate, not "
+            f"with {mechanism}; run it with settings (-c FILE) whose `kafka` section has a user of one of these"
         )
+    if mechanism == "OAUTHBEARER":
+        return {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": _token_provider(kafka)}
     return {
         "sasl_mechanism": mechanism,
         "sasl_plain_username": kafka.get("sasl.username"),
         "sasl_plain_password": kafka.get("sasl.password"),
     }
+
+
+def _token_provider(kafka: Mapping[str, str]) -> object:
+    """Issues tokens to kafka-python."""
+    from kafka.net.sasl.oauth import AbstractTokenProvider  # noqa: PLC0415 - an extra
+
+    source = token_source(kafka)
+
+    class Provider(AbstractTokenProvider):  # type: ignore[misc]
+        """Has a token for each new connection."""
+
+        def token(self) -> str:
+            """A valid token."""
+            return source().text
+
+        def extensions(self) -> dict[str, str]:
+            """Its SASL extensions."""
+            return dict(source().extensions)
+
+    return Provider()
 
 
 def _tls(kafka: Mapping[str, str]) -> ssl.SSLContext:
@@ -76,7 +99,7 @@ def _show_certificate(context: ssl.SSLContext, kafka: Mapping[str, str]) -> None
     password = kafka.get("ssl.key.password")
     if "ssl.keystore.location" in kafka:
         raise ConfigurationError(
-            "`sowstream transactions` reads no ssl.keystore.location; name ssl.certificate.location and "
+            "queues and `sowstream transactions` read no ssl.keystore.location; name ssl.certificate.location and "
             "ssl.key.location in its place"
         )
     if "ssl.certificate.location" in kafka:

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
     from processor.config import Config
 
-Role: TypeAlias = Literal["worker", "conflater", "viewer", "publisher", "subscriber", "dlq"]
+Role: TypeAlias = Literal[
+    "deployer", "worker", "conflater", "viewer", "gateway", "publisher", "subscriber", "consumer", "dlq", "settler"
+]
 """A role of `sowstream topics apply --acls`."""
 
 ROLES: Final[tuple[str, ...]] = get_args(Role)
