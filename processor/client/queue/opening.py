@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 BACKLOG_MAX: int = 2_000
 """Most messages of one consumer at a time: Kafka leases so many of a partition to all consumers together."""
-_PATIENCE_LEASES: Final = 1.5
-_PATIENCE_MIN_S: Final = 10.0
+_PATIENCE_LEASES: Final = 1.2
+_PATIENCE_MIN_S: Final = 5.0
 
 
 class QueueOpener:

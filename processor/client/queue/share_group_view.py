@@ -38,7 +38,7 @@ class ShareGroupView:
         waiting = {number: each.start for number, each in positions.items() if each.lag > 0}
         return Sight(int(settings.get(LOCKS, 0)), waiting)
 
-    def raise_to(self, locks: int) -> None:
+    def set_locks(self, locks: int) -> None:
         """Set the limit.
 
         Raises:

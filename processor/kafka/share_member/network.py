@@ -54,6 +54,7 @@ class Network:
         # A topic that was deleted is not to be made again by a question about it.
         self._cluster.config["allow_auto_create_topics"] = False
         self._coordinator: int | None = None
+        self._crash: BaseException | None = None
 
     def start(self, on_leaders: Callable[[], None]) -> None:
         """Start the thread; `on_leaders` is called on it when leaders may have moved."""
@@ -129,6 +130,11 @@ class Network:
         self._cluster.request_update()
 
     @property
+    def crash(self) -> BaseException | None:
+        """The defect that ended the thread; None: it runs."""
+        return self._crash or self._loop._exception
+
+    @property
     def topic_id(self) -> uuid.UUID | None:
         """The id of the topic; None: it is not known yet."""
         found: uuid.UUID | None = self._cluster.topic_id(self._topic)
@@ -141,6 +147,8 @@ class Network:
 
     def close(self) -> None:
         """Close the connections, and end the thread."""
+        # After a defect the loop takes no more work, and would leave the connections open.
+        self._crash, self._loop._exception = self.crash, None
         self._loop.call_soon_threadsafe(self._manager.close)
         self._loop.stop()
         self._loop.close()

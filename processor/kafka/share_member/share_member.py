@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from typing import TYPE_CHECKING, Final
 
 from kafka import errors
@@ -26,6 +27,7 @@ log = logging.getLogger("sowstream.share_member")
 _RETRY_S: Final = 0.2
 _RETRY_MAX_S: Final = 2.0
 _CLOSE_TIMEOUT_S: Final = 5.0
+_CLOSE_LEAST_S: Final = 0.1
 
 
 class ShareMember:
@@ -48,6 +50,22 @@ class ShareMember:
         self._closes = False
         self._network.start(self._place_partitions)
         self._heartbeats = self._network.spawn(self._stay_in_group)
+
+    @property
+    def partitions(self) -> frozenset[int]:
+        """The partitions whose leaders are known."""
+        return frozenset(self._places)
+
+    def check(self) -> None:
+        """Raise the reason why the queue cannot be read on.
+
+        Raises:
+            Stop: there is one.
+        """
+        if self.failure is None and (crash := self._network.crash) is not None:
+            self.failure = Stop(f"reading {self.topic}: the network thread has ended: {type(crash).__name__}: {crash}")
+        if self.failure is not None:
+            raise self.failure
 
     def wake(self) -> None:
         """The caller waits for records; with the lock."""
@@ -86,7 +104,8 @@ class ShareMember:
     def close(self) -> None:
         """Send the outcomes, give back the other leases, and leave the group."""
         try:
-            self._network.run(self._leave)
+            if self._network.crash is None:
+                self._network.run(self._leave)
         finally:
             self._network.close()
 
@@ -106,6 +125,10 @@ class ShareMember:
                     self.fail(Stop(f"joining the share group {self.group}: {text}"))
                     return
                 code = -1
+            except Exception as error:  # A defect must not look like an empty queue.
+                log.exception("the heartbeats of a queue's consumer have failed")
+                self.fail(Stop(f"the share group {self.group}: {type(error).__name__}: {error}"))
+                return
             if code in answers.REJOIN:
                 log.warning("%s: the coordinator has forgotten this member; it joins again", self.group)
             elif code:
@@ -150,16 +173,19 @@ class ShareMember:
             self._network.refresh()
 
     async def _leave(self) -> None:
-        """End the sessions, then the membership; each in limited time."""
+        """End the sessions, then the membership; both in limited time, however many brokers are silent."""
+        until_s = time.monotonic() + _CLOSE_TIMEOUT_S
         self._closes = True
         self._notifier.notify()
         for reader in self._readers.values():
             reader.close()
         for reader in self._readers.values():
-            await self._network.ended(reader.ended, _CLOSE_TIMEOUT_S)
-        await self._network.ended(self._heartbeats, _CLOSE_TIMEOUT_S)
-        if self._membership.epoch > 0:
-            await self._network.ended(self._network.spawn(self._say_farewell), _CLOSE_TIMEOUT_S)
+            await self._network.ended(reader.ended, max(_CLOSE_LEAST_S, until_s - time.monotonic()))
+        if self._membership.epoch <= 0:
+            return  # No coordinator knows us, and there may be none to wait for.
+        await self._network.ended(self._heartbeats, max(_CLOSE_LEAST_S, until_s - time.monotonic()))
+        farewell = self._network.spawn(self._say_farewell)
+        await self._network.ended(farewell, max(_CLOSE_LEAST_S, until_s - time.monotonic()))
 
     async def _say_farewell(self) -> None:
         await self._network.to_coordinator(self.group, self._membership.farewell)

@@ -48,6 +48,11 @@ class ShareReader:
         """Records by fate; see `LeaseBook.counts`."""
         return dict(self._member.book.counts)
 
+    @property
+    def partitions(self) -> frozenset[int]:
+        """The partitions of this member whose leaders are known."""
+        return self._member.partitions
+
     def poll(self, timeout_s: float) -> list[Lease]:
         """Return the next records; outcomes travel with the request for them.
 
@@ -62,7 +67,7 @@ class ShareReader:
         member = self._member
         until_s = time.monotonic() + timeout_s
         with member.lock:
-            self._raise_failure()
+            member.check()
             if not member.book.has_ready:
                 member.demand.wait_for(timeout_s)
                 member.wake()
@@ -71,7 +76,7 @@ class ShareReader:
                     if left_s <= 0:
                         break
                     member.lock.wait(left_s)
-                self._raise_failure()
+                member.check()
             leases = member.book.take(self._leases_max)
             if leases:
                 member.demand.satisfied()
@@ -97,7 +102,7 @@ class ShareReader:
             Stop: the queue cannot be read on.
         """
         with self._member.lock:
-            self._raise_failure()
+            self._member.check()
             if self._member.book.has_outcomes():
                 self._member.send()
         self._report_lost()
@@ -122,7 +127,3 @@ class ShareReader:
                 lost = self._member.book.take_lost()
             for places, reason in lost:
                 self._on_lost(places, reason)
-
-    def _raise_failure(self) -> None:
-        if self._member.failure is not None:
-            raise self._member.failure

@@ -17,6 +17,8 @@ class FakeLeases:
         self.sent: list[dict[int, Verdict]] = []
         """The outcomes of each message to the broker, by offset."""
         self.is_closed = False
+        self.partitions = frozenset((0,))
+        """The partitions that it reads."""
         self._records = [Record(b"k", value, [("version", b"1")], at, 0) for at, value in enumerate(values)]
         self._deliveries = dict.fromkeys(range(len(self._records)), 0)
         self._free = list(self._deliveries)

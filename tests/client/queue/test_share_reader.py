@@ -102,6 +102,7 @@ def test_records_come_in_order_with_their_deliveries(member):
             reader.settle(lease, "accept")
         leases += news
     assert [(lease.record.value, lease.deliveries) for lease in leases] == [(b"1", 1), (b"2", 1), (b"3", 1)]
+    assert reader.partitions == {0}
 
 
 def test_a_released_record_comes_again_and_others_do_not(member):

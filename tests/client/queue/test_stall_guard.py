@@ -6,8 +6,9 @@ import logging
 
 import pytest
 
-from processor.client.queue.stall_guard import LOCKS_MAX, Sight, StallGuard
+from processor.client.queue.stall_guard import FOLLOW_S, LOCKS_MAX, Sight, StallGuard
 from processor.errors import BrokerUnavailable, Stop
+from processor.kafka.share_member.lease import Lease
 from tests.client.queue.fake_leases import FakeLeases
 
 PATIENCE_S = 10.0
@@ -29,7 +30,7 @@ class Group:
             raise self.fault
         return Sight(self.locks, dict(self.waiting))
 
-    def raise_to(self, locks: int) -> None:
+    def set_locks(self, locks: int) -> None:
         """Set the limit."""
         if self.fault is not None:
             raise self.fault
@@ -42,13 +43,24 @@ class Stage:
     def __init__(self) -> None:
         self.now_s = 0.0
         self.source, self.group = FakeLeases(), Group()
-        self.guard = StallGuard(self.source, self.group, patience_s=PATIENCE_S, clock_s=lambda: self.now_s)
+        self.source.partitions = frozenset(range(3))
+        self.guard = StallGuard(
+            self.source, self.group, patience_s=PATIENCE_S, clock_s=lambda: self.now_s, run=lambda look: look()
+        )
+        self.guard.poll(0)
 
     def wait(self, times: int = 1) -> None:
         """Let the patience end, with a poll that brings nothing."""
         for _ in range(times):
             self.now_s += PATIENCE_S
             assert self.guard.poll(0) == []
+
+    def message(self) -> Lease:
+        """Let one message of partition 0 come."""
+        self.source.append(b"{}")
+        [lease] = self.guard.poll(0)
+        self.guard.settle(lease, "accept")
+        return lease
 
 
 @pytest.fixture
@@ -77,6 +89,65 @@ def test_an_empty_or_moving_queue_is_left_alone(stage):
     assert stage.group.locks == 2000
 
 
+def test_the_first_look_is_early_and_takes_place_beside_the_consumer():
+    """After half the patience a look begins, and no second one before it has ended."""
+    stage, looks = Stage(), []
+    guard = StallGuard(stage.source, stage.group, patience_s=PATIENCE_S, clock_s=lambda: stage.now_s, run=looks.append)
+    for now_s, count in ((0.0, 0), (PATIENCE_S * 0.4, 0), (PATIENCE_S * 0.5, 1), (PATIENCE_S * 9, 1)):
+        stage.now_s = now_s
+        guard.poll(0)
+        assert len(looks) == count
+    looks[0]()
+    guard.poll(0)
+    assert len(looks) == 2
+
+
+def test_a_stalled_partition_is_noticed_while_others_have_messages(stage):
+    """Messages of partition 0 come all the time; partition 1 waits at one place, and is freed."""
+    stage.group.waiting = {0: 0, 1: 7}
+    for offset in range(4):
+        stage.now_s += PATIENCE_S / 2
+        stage.group.waiting[0] = offset
+        stage.message()
+    assert stage.group.locks == 4000
+
+
+def test_a_message_between_two_looks_means_that_nothing_is_stalled(stage):
+    """A record that comes again and again keeps its place in the group: the limit stays."""
+    stage.group.waiting = {0: 0}
+    for _ in range(6):
+        stage.now_s += PATIENCE_S * 0.6
+        stage.message()
+        stage.now_s += PATIENCE_S * 0.6
+        stage.guard.poll(0)
+    assert stage.group.looks > 2
+    assert stage.group.locks == 2000
+
+
+def test_the_former_limit_is_set_when_the_partitions_have_moved(stage):
+    """A raised limit stays while a partition stands still, and is the former one a moment after it has moved."""
+    stage.group.waiting = {1: 7, 2: 9}
+    stage.wait(2)
+    for waiting, locks in (({1: 7, 2: 9}, 4000), ({1: 7, 2: 11}, 4000), ({2: 12}, 2000)):
+        stage.group.waiting = waiting
+        stage.now_s += FOLLOW_S
+        stage.message()
+        assert stage.group.locks == locks
+    stage.group.waiting = {1: 3000}
+    stage.wait(1)
+    assert stage.group.locks == 2000, "one look proves nothing, again"
+
+
+def test_a_limit_that_does_not_help_is_raised_further_and_then_set_back(stage):
+    """A partition that stands still for a further patience has a larger window: the limit is doubled again."""
+    stage.group.waiting = {1: 7}
+    stage.wait(3)
+    assert stage.group.locks == 8000
+    stage.group.waiting = {1: 9000}
+    stage.wait(1)
+    assert stage.group.locks == 2000
+
+
 def test_a_limit_that_another_consumer_has_just_raised_is_given_time(stage):
     """Of many consumers that see the same, one raises the limit."""
     stage.group.waiting = {0: 7}
@@ -88,13 +159,12 @@ def test_a_limit_that_another_consumer_has_just_raised_is_given_time(stage):
     assert stage.group.locks == 8000, "it did not help"
 
 
-def test_messages_that_come_need_no_look(stage):
-    """A consumer that is given messages asks nothing."""
+def test_a_consumer_with_messages_of_each_partition_asks_nothing(stage):
+    """While messages of all its partitions come, a consumer asks the brokers nothing."""
+    stage.source.partitions = frozenset((0,))
     for _ in range(5):
         stage.now_s += PATIENCE_S
-        stage.source.append(b"{}")
-        for lease in stage.guard.poll(0):
-            stage.guard.settle(lease, "accept")
+        stage.message()
     assert stage.group.looks == 0
 
 
