@@ -26,7 +26,10 @@ _KEYS = 12
 _ODD = (
     b"", b"{", b"[1]", b'"text"', b"7", b"null", b'{"a":1e999}', b'{"a":%b1}' % (b" " * 400), b'\0\0\0\0\7{"a":1}',
 )  # fmt: skip
-_HEADERS = (("remove", b'["/a"]'), ("expiration", b"9"), ("correlation_id", b"c"), ("own", b"h"))
+_HEADERS = (
+    ("remove", b'["/a"]'), ("expiration", b"9"), ("correlation_id", b"c"), ("own", b"h"),
+    ("expect_version", b"0"), ("expect_version", b"2"),
+)  # fmt: skip
 
 
 class InParts(DeltaMerge):
@@ -77,9 +80,7 @@ def _commands(seed: int, count: int) -> Iterator[Command]:
         elif chance < 0.09:
             headers = [("command", rng.choice([b"publish", b"sow_delete", b"delta_publish", b"what"]))]
         elif chance < 0.12:
-            headers = [
-                rng.choice([("remove", b'["/a"]'), ("expiration", b"9"), ("correlation_id", b"c"), ("own", b"h")])
-            ]
+            headers = [rng.choice(_HEADERS)]
         elif chance < 0.13:
             key = rng.choice([None, b"other"])
         yield key, value, headers
@@ -91,7 +92,8 @@ def _told(processor: type[DeltaMerge], settings: TopicConfig, commands: list[Com
             driver.pipe_batch(commands[begin : begin + 37])
             driver.commit()
             driver.advance_time(2_000, punctuations_max=0)  # What is over is found by who comes next.
-        return {role: driver.read_output(role) for role in ("sow", "delta", "dlq", "publish", "ack")}
+        roles = ("sow", "delta", "dlq", "publish", "ack")
+        return {role: driver.read_output(role) for role in roles} | {"events": dict(driver.events)}
 
 
 @pytest.fixture(params=["compiled", "pure"])
@@ -110,13 +112,14 @@ def way(request, monkeypatch) -> str:
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize("seed", range(2))
 def test_the_fast_path_writes_the_same_as_the_merge_in_parts(way, settings, seed) -> None:
-    """Records, deltas and dead letters of every command are equal, with their headers, in every batch."""
+    """Records, deltas, dead letters and conflicts of every command are equal, with their headers, in every batch."""
     topic = TopicConfig(dlq_max_ratio=1, **settings)
     commands = list(_commands(seed, 3_000))
     found = _told(DeltaMerge, topic, commands)
     assert found == _told(InParts, topic, commands)
     assert found["delta"]
     assert found["dlq"]
+    assert found["events"]["conflict"]
 
 
 def test_most_records_take_the_fast_path(way) -> None:
