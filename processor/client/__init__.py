@@ -20,7 +20,7 @@ from processor.wire.ack import Ack
 
 if TYPE_CHECKING:
     from processor.client.async_client import AsyncClient
-    from processor.client.queue import Queue, QueueMessage
+    from processor.client.queue import Queue, QueueMessage, QueueMetrics
 
 __all__ = [
     "Ack",
@@ -30,6 +30,7 @@ __all__ = [
     "Message",
     "Queue",
     "QueueMessage",
+    "QueueMetrics",
     "Subscription",
     "View",
     "ViewChange",
@@ -40,6 +41,7 @@ _LATE = {
     "AsyncClient": "processor.client.async_client",
     "Queue": "processor.client.queue",
     "QueueMessage": "processor.client.queue",
+    "QueueMetrics": "processor.client.queue",
 }
 
 if not TYPE_CHECKING:

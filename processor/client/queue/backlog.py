@@ -77,12 +77,19 @@ class Backlog:
         self.counts: Counter[str] = Counter()
         """Messages by fate: `delivered`, `delivered_again`, `acknowledged`, `released`, `rejected`, `dead`, `lapsed`:
         their lease ended before their turn or outcome, `lost`: Kafka did not take their outcome."""
-        self._name, self._settings = name, settings
+        self.name = name
+        """The queue."""
+        self._settings = settings
         self._source, self._letters, self._decode, self._clock_s = source, letters, decode, clock_s
         self._waiting: deque[Lease] = deque()
         self._handed_out: list[QueueMessage] = []
         self._unsent = False
         self._sent_s = clock_s()
+
+    @property
+    def leased(self) -> int:
+        """Number of messages that are leased to this consumer and have no outcome."""
+        return len(self._waiting) + sum(message.outcome is None for message in tuple(self._handed_out))
 
     def next(self, wait_s: float) -> QueueMessage | None:
         """The next message; None if none came in time, or while others of the same fetch have no outcome.
@@ -122,7 +129,7 @@ class Backlog:
     def lost(self, places: Sequence[Place], why: str) -> None:
         """Count outcomes that Kafka did not take: these messages are delivered again."""
         self.counts["lost"] += len(places)
-        log.warning("%s: Kafka did not take the outcomes of %d messages: %s", self._name, len(places), why)
+        log.warning("%s: Kafka did not take the outcomes of %d messages: %s", self.name, len(places), why)
 
     def _next_waiting(self) -> QueueMessage | None:
         while self._waiting:
@@ -140,7 +147,7 @@ class Backlog:
                 continue
             self.counts["delivered"] += 1
             self.counts["delivered_again"] += lease.deliveries > 1
-            message = QueueMessage(self._name, self._settings.underlying, lease, data)
+            message = QueueMessage(self.name, self._settings.underlying, lease, data)
             self._handed_out.append(message)
             return message
         return None

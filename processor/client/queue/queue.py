@@ -72,6 +72,16 @@ class Queue:
             self._thread.start()
 
     @property
+    def name(self) -> str:
+        """The name of the queue."""
+        return self._backlog.name
+
+    @property
+    def leased(self) -> int:
+        """Number of messages that are leased to this consumer and have no outcome."""
+        return self._backlog.leased
+
+    @property
     def counts(self) -> Mapping[str, int]:
         """The messages of this consumer by fate; see `Backlog.counts`."""
         return dict(self._backlog.counts)
