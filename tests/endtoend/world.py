@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from processor.config import Config, load
 from processor.hosting.configured_pipelines import specs
@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 PATIENCE_S = float(os.environ.get("SOWSTREAM_TEST_PATIENCE_S", "60"))
+_COORDINATOR_MOVES = {
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+}
+"""Answers of a broker that has just been started again: the next request gets another one."""
 
 
 class World:
@@ -148,7 +154,13 @@ class World:
         partitions = range(self.config.topics[self.name].partitions)
         reader = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group, "enable.auto.commit": False,
                            "isolation.level": "read_committed", "enable.partition.eof": True})  # fmt: skip
-        places = reader.committed([TopicPartition(topic, number) for number in partitions], timeout=10)
+        try:
+            places = reader.committed([TopicPartition(topic, number) for number in partitions], timeout=10)
+        except KafkaException as error:
+            reader.close()
+            if error.args[0].code() not in _COORDINATOR_MOVES:
+                raise
+            return False
         # Only then: what was committed may have moved records to other partitions, and these are behind their ends.
         ends = Admin(self.config.kafka).end_offsets(topic, partitions)
         left = [place for place in places if max(0, place.offset) < ends[place.partition]]
