@@ -37,6 +37,9 @@ def backfill(
     keyless: Annotated[
         Keyless, typer.Option(help="Records that workers forward: skip them where workers have read the history.")
     ] = Keyless.SKIP,
+    allow_partial: Annotated[
+        bool, typer.Option("--allow-partial", help="Also where the first records are in no archive: delete theirs.")
+    ] = False,
     timeout: Timeout = 180.0,
     config: PipelineFile = None,
 ) -> None:
@@ -58,6 +61,7 @@ def backfill(
             as_of=as_of,
             dry_run=dry_run,
             keyless=keyless.value,
+            allow_partial=allow_partial,
             timeout_s=timeout,
         )
         data(str(report))

@@ -39,9 +39,11 @@ def pipeline_session(pipeline: PipelineSettings, app_name: str) -> SparkSession:
         ConfigurationError: Spark cannot start here.
     """
     from spark_integration import spark_session  # noqa: PLC0415
+    from spark_integration.pyspark_private import is_remote  # noqa: PLC0415
 
     session = spark_session(app_name, **dict(pipeline.spark))
-    session.sparkContext.setLogLevel("ERROR")
+    if not is_remote(session):
+        session.sparkContext.setLogLevel("ERROR")
     return session
 
 

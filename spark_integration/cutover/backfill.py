@@ -93,6 +93,7 @@ def backfill(
     as_of: datetime | None = None,
     dry_run: bool = False,
     keyless: Keyless = "skip",
+    allow_partial: bool = False,
     timeout_s: float = DRAIN_TIMEOUT_S,
 ) -> BackfillReport:
     """Make the SOW topic the merge of an archive and the rest of the publish topic; workers wait meanwhile.
@@ -112,10 +113,13 @@ def backfill(
         dry_run: write nothing, and let the workers run.
         keyless: the treatment of records that a worker forwards: see `merge_batch`. `skip` is right where workers have
             read all of the history.
+        allow_partial: accept a history that begins behind the first record of a partition, in a family with records:
+            those that were merged from the records before, and from none since, are deleted.
         timeout_s: longest wait for the workers.
 
     Raises:
-        ConfigurationError: settings or archive cannot be used, or a move is under way; nothing was changed.
+        ConfigurationError: settings or archive cannot be used, the history is partial, or a move is under way; nothing
+            was changed.
         Stop: workers have not left, or Kafka refuses; the message has the next step.
     """
     settings = topic_settings(topic, config, options=options)
@@ -137,15 +141,17 @@ def backfill(
             )
         if move.fence.phase == WORKERS:
             move.write(BACKFILL, offsets={})
-        return _replace(job, move, config, timeout_s)
+        return _replace(job, move, config, timeout_s, allow_partial=allow_partial)
 
 
-def _replace(job: _Backfill, move: Move, config: Settings, timeout_s: float) -> BackfillReport:
+def _replace(job: _Backfill, move: Move, config: Settings, timeout_s: float, *, allow_partial: bool) -> BackfillReport:
     """Write the records while the workers wait."""
     was_replacing = move.fence.phase == REPLACING
     try:
         move.await_workers(timeout_s)
         plan = job.plan(config, move.family, is_repeated=was_replacing)
+        if not (allow_partial or was_replacing):
+            _refuse_partial(plan, job.settings)
     except BaseException:
         if not was_replacing:
             move.write(WORKERS)
@@ -162,6 +168,23 @@ def _replace(job: _Backfill, move: Move, config: Settings, timeout_s: float) -> 
             raise
         move.write(WORKERS, offsets=plan.cut, moves_positions=True)
     return report
+
+
+def _refuse_partial(plan: _Plan, settings: TopicSettings) -> None:
+    """Make sure that the history of a family with records begins with the first record of each partition.
+
+    Raises:
+        ConfigurationError: it does not.
+    """
+    late = {partition: begin for partition, begin in plan.begins.items() if begin > 0}
+    if late and not plan.is_new:
+        partition = min(late)
+        plan.merged.unpersist()
+        raise ConfigurationError(
+            f"the history of {settings.kafka_topic('publish')} begins at offset {late[partition]} in partition "
+            f"{partition}: records that were merged from before would be deleted. Name an archive from the first "
+            "record on. If there was none before, or they are to go: --allow-partial, after a look at --dry-run"
+        )
 
 
 class _Plan(NamedTuple):

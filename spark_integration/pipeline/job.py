@@ -112,6 +112,11 @@ class Job(ABC, Generic[SettingsT]):
         return ()
 
     @classmethod
+    def reads_kafka(cls, settings: Any) -> Sequence[str]:  # noqa: ARG003 - for subclasses
+        """The Kafka topics that the job reads by their own names."""
+        return ()
+
+    @classmethod
     def publishes(cls, settings: Any) -> Sequence[str]:  # noqa: ARG003 - for subclasses
         """The topics to which the job publishes."""
         return ()

@@ -3,25 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple, get_args
 
 from processor.config import Config
+from processor.config.kafka_names import Role
 from processor.errors import ConfigurationError
 
 
-def refuse_loops(topics: Config, jobs: Mapping[str, tuple[Sequence[str], Sequence[str]]]) -> None:
-    """Make sure that no topic is computed from itself, over any number of jobs and copies.
+class Flow(NamedTuple):
+    """The topics between which a job moves records."""
+
+    sources: Sequence[str]
+    """The topics that it reads."""
+    kafka_sources: Sequence[str]
+    """The Kafka topics that it reads by their own names, perhaps of no topic of the settings."""
+    targets: Sequence[str]
+    """The topics to which it publishes."""
+
+
+def refuse_loops(topics: Config, jobs: Mapping[str, Flow]) -> None:
+    """Make sure that no topic is computed from itself, over any number of jobs, copies and views.
 
     Args:
-        topics: the settings of the topics; a copy is computed from its underlying topic.
-        jobs: by name, the topics that a job reads and those to which it publishes.
+        topics: the settings of the topics; a copy is computed from its underlying topic, a view from its inputs.
+        jobs: by name, the topics of a job.
 
     Raises:
         ConfigurationError: a topic is; the message has the way.
     """
     ways: dict[str, list[tuple[str, str]]] = {}
-    for name, (sources, targets) in jobs.items():
-        for source in sources:
-            ways.setdefault(source, []).extend((target, name) for target in targets)
+    owners = {topics.kafka_names.topic(name, role): name for name in topics.names for role in get_args(Role)}
+    for name, flow in jobs.items():
+        for source in (*flow.sources, *(owners[kafka] for kafka in flow.kafka_sources if kafka in owners)):
+            ways.setdefault(source, []).extend((target, name) for target in flow.targets)
+    for name, view in topics.views.items():
+        for source in view.inputs:
+            ways.setdefault(source, []).append((name, ""))
     for copy in (*topics.conflated, *topics.processors):
         underlying = topics.underlying(copy)
         if underlying is not None:

@@ -20,7 +20,7 @@ from processor.errors import ConfigurationError
 from spark_integration.options import with_connection
 from spark_integration.pipeline.find_job import find_job
 from spark_integration.pipeline.job import Job, JobSettings
-from spark_integration.pipeline.loops import refuse_loops
+from spark_integration.pipeline.loops import Flow, refuse_loops
 from spark_integration.pipeline.places import located
 
 DEFAULT_FILE: Final = Path("pipeline.yaml")
@@ -79,6 +79,12 @@ class PipelineJob:
     settings: JobSettings
     """The settings, of the class' `settings_type`."""
 
+    @property
+    def flow(self) -> Flow:
+        """The topics between which it moves records."""
+        kind, settings = self.kind, self.settings
+        return Flow(kind.reads(settings), kind.reads_kafka(settings), kind.publishes(settings))
+
 
 @dataclass(frozen=True, slots=True)
 class PipelineSettings:
@@ -118,8 +124,7 @@ class PipelineSettings:
         home = file.resolve().parent
         jobs = _jobs(file, home, top.jobs, lines)
         topics = load_topics(home / top.settings)
-        refuse_loops(topics, {name: (job.kind.reads(job.settings), job.kind.publishes(job.settings))
-                              for name, job in jobs.items()})  # fmt: skip
+        refuse_loops(topics, {name: job.flow for name, job in jobs.items()})
         return cls(
             file=file,
             topics=topics,

@@ -16,6 +16,7 @@ from spark_integration.pipeline.job import Job, JobContext
 from spark_integration.pipeline.job_identity import identify
 from spark_integration.pipeline.micro_batches import Draining, MicroBatches
 from spark_integration.pipeline.monitor import Monitor
+from spark_integration.pyspark_private import jvm_of
 from spark_integration.tables.small_files import small_files
 
 if TYPE_CHECKING:
@@ -100,9 +101,10 @@ def run_jobs(
         watch: called several times a second.
 
     Raises:
-        ConfigurationError: a job cannot start.
+        ConfigurationError: a job cannot start, or the session is one of Spark Connect.
         Stop: a job has failed; the others have drained.
     """
+    jvm_of(session, "the jobs of a pipeline")
     monitor = monitor or Monitor()
     created = []
     for job in jobs:

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from processor.errors import ConfigurationError
 from processor.kafka.admin.admin import Admin
+from processor.kafka.partitioner import partition_for
 from processor.topics.family import control_spec
 from tests.endtoend.world import World, random_commands
 from tests.spark.test_handover import _expected, _offsets, _sow
@@ -159,6 +160,24 @@ def test_an_archive_with_a_gap_before_the_topic_is_refused(spark, world, tmp_pat
         backfill(spark, world.name, **settings(world), archive=str(tmp_path / "plain"))
     merged_by_worker(world, [(b"2", {"id": 2}, {})])
     assert b"2" in _sow(world)
+
+
+def test_a_history_without_its_first_records_is_refused(spark, world, tmp_path) -> None:
+    """Records whose history is in no archive are not deleted, unless that is allowed; a dry run shows them."""
+    merged_by_worker(world, [(b"1", {"id": 1, "a": 1}, {}), (b"1", {"id": 1, "n": 2}, {})])
+    partition = next(number for number, end in _offsets(world).items() if end)
+    assert _gone(world, partition, 2)
+    later = next(number for number in range(2, 99) if partition_for(b"%d" % number, PARTITIONS) == partition)
+    merged_by_worker(world, [(b"%d" % later, {"id": later}, {})])
+    archive, own = str(tmp_path / "archive"), settings(world)
+    write_archive(spark, world, archive)
+    assert backfill(spark, world.name, **own, archive=archive, dry_run=True).changes == {"delete": 1, "same": 1}
+    with pytest.raises(ConfigurationError, match=rf"begins at offset \d+ in partition {partition}: .*--allow-partial"):
+        backfill(spark, world.name, **own, archive=archive)
+    assert _sow(world).keys() == {b"1", b"%d" % later}
+    merged_by_worker(world, [(b"1", {"id": 1, "n": 3}, {})])
+    report = backfill(spark, world.name, **own, archive=archive, allow_partial=True)
+    assert report.changes == {"update": 1, "same": 1}
 
 
 def _gone(world: World, partition: int, offset: int):

@@ -76,10 +76,10 @@ class Ingest(Job[IngestSettings]):
         self._key_fields, self._null_policy = self._key(), self._nulls()
 
     @classmethod
-    def reads(cls, settings: Any) -> Sequence[str]:
-        """A Kafka topic of a family is read under the family's name."""
+    def reads_kafka(cls, settings: Any) -> Sequence[str]:
+        """The topic of the source, where that is Kafka."""
         topic = settings.source.topic
-        return [] if topic is None else [topic.rpartition(".")[0] or topic]
+        return [] if topic is None else [topic]
 
     @classmethod
     def publishes(cls, settings: Any) -> Sequence[str]:

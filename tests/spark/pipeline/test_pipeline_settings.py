@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from threading import Event
+
 import pytest
 import yaml
 
@@ -15,9 +17,14 @@ from spark_integration.pipeline.job_identity import FILE, identify
 from spark_integration.pipeline.job_status import job_status, positions
 from spark_integration.pipeline.micro_batches import Draining, MicroBatches
 from spark_integration.pipeline.pipeline_settings import PipelineSettings
+from spark_integration.pipeline.runner import run_jobs
 from spark_integration.tables.small_files import LocalFiles
 
-TOPICS = {"topics": {"orders": {}, "depth": {"key": ["/item"]}}, "conflated": {"slow": {"underlying": "orders"}}}
+TOPICS = {
+    "topics": {"orders": {}, "depth": {"key": ["/item"]}},
+    "conflated": {"slow": {"underlying": "orders"}},
+    "views": {"counts": {"underlying": "orders", "group_by": ["/item"], "fields": {"/n": "COUNT(*)"}}},
+}
 
 EXAMPLE = """\
 settings: sowstream.yaml
@@ -151,14 +158,32 @@ def test_the_environment_has_priority(load, monkeypatch) -> None:
         ({"a": ("orders", "orders")}, r"orders → \(a\) → orders"),
         ({"a": ("orders", "depth"), "b": ("depth", "orders")}, r"orders → \(a\) → depth → \(b\) → orders"),
         ({"a": ("slow", "orders")}, r"slow → \(a\) → orders → slow"),
+        ({"a": ("counts", "orders")}, r"counts → \(a\) → orders → counts"),
     ],
 )
 def test_a_loop_of_jobs_is_refused(load, jobs, way) -> None:
-    """A topic that is computed from itself is refused with the way, also over other jobs and copies."""
+    """A topic that is computed from itself is refused with the way, also over other jobs, copies and views."""
     features = {name: {"job": "features", "from": [source], "sql": "SELECT 1", "topic": target, "key": ["id"]}
                 for name, (source, target) in jobs.items()}  # fmt: skip
     with pytest.raises(ConfigurationError, match=f"the jobs go in a circle: {way}"):
         load(yaml.safe_dump({"jobs": features}))
+
+
+def test_a_loop_over_a_kafka_topic_is_refused(load, tmp_path) -> None:
+    """An ingest from a Kafka topic of its own topic is refused; a foreign Kafka topic may have the topic's name."""
+
+    def ingest(source: str) -> PipelineSettings:
+        return load(yaml.safe_dump({"jobs": {"a": {
+            "job": "ingest", "from": {"format": "kafka", "topic": source}, "topic": "orders",
+        }}}))  # fmt: skip
+
+    assert list(ingest("orders").jobs) == ["a"]
+    with pytest.raises(ConfigurationError, match=r"the jobs go in a circle: orders → \(a\) → orders"):
+        ingest("orders.delta")
+    (tmp_path / "sowstream.yaml").write_text(yaml.safe_dump({"topic_prefix": "desk.", **TOPICS}))
+    assert list(ingest("orders.delta").jobs) == ["a"]
+    with pytest.raises(ConfigurationError, match=r"the jobs go in a circle: orders → \(a\) → orders"):
+        ingest("desk.orders.delta")
 
 
 class Own(Job[JobSettings]):
@@ -224,6 +249,13 @@ def test_the_positions_of_a_query_are_those_of_its_last_batch() -> None:
     """The offset log of Spark has a line for each source; only Kafka's has topics with partitions."""
     text = 'v1\n{"batchWatermarkMs":0}\n{"orders.sow":{"0":5,"1":7}}\n-\n{"logOffset":3}'
     assert positions(text) == {"orders.sow": {0: 5, 1: 7}}
+
+
+def test_jobs_need_a_classic_session(load) -> None:
+    """A session without a JVM in this process, as those of Spark Connect, is refused before a job starts."""
+    pipeline = load(EXAMPLE)
+    with pytest.raises(ConfigurationError, match="the jobs of a pipeline: this session has no JVM"):
+        run_jobs(pipeline, pipeline.chosen(None), object(), once=True, stop=Event())
 
 
 def test_the_command_refuses_wrong_names_before_spark_starts(load, capsys, tmp_path) -> None:

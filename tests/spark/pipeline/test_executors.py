@@ -1,0 +1,136 @@
+"""Every job under `spark-submit --master local-cluster[2,1,1024]`: two executors, each a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
+
+import pyspark
+import yaml
+
+from processor.tools.broker.directories import cache_dir
+from spark_integration.tables.upsert import read_snapshot
+from spark_integration.tables.versions import read_versions
+from tests.spark.pipeline.conftest import Pipeline
+from tests.spark.pipeline.test_table import folded, versions_of
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.broker,
+    pytest.mark.long,
+    pytest.mark.timeout(1800),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+
+MASTER = "local-cluster[2,1,1024]"
+ROOT = Path(__file__).parents[3]
+SPARK_HOME = Path(pyspark.__file__).parent
+
+
+class Cluster:
+    """Runs commands of `sowstream-spark` by `spark-submit`, and counts the tasks of each executor."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._home, self._events = pipeline.home / "spark", pipeline.home / "events"
+        self._events.mkdir()
+        self._home.mkdir()
+        for path in SPARK_HOME.iterdir():  # Executors work below Spark's home.
+            if path.name != "work":
+                (self._home / path.name).symlink_to(path)
+
+    def run(self, *command: str) -> None:
+        """Run a command to its end, which must be a good one."""
+        jars = f"{cache_dir() / 'ivy' / 'jars'}/*"
+        conf = {
+            "spark.driver.extraClassPath": jars,
+            "spark.executor.extraClassPath": jars,
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": "768m",
+            "spark.executor.memory": "768m",
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.network.timeout": "900s",
+            "spark.executor.heartbeatInterval": "60s",
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": self._events.as_uri(),
+            "spark.eventLog.compress": "false",
+            "spark.eventLog.rolling.enabled": "false",
+        }
+        words = [word for name, text in conf.items() for word in ("--conf", f"{name}={text}")]
+        submit = [str(self._home / "bin" / "spark-submit"), "--master", MASTER, *words]
+        program = [str(ROOT / "deploy" / "spark" / "sowstream_spark.py"), *command, "-c", str(self._pipeline.file)]
+        own = {"SPARK_HOME": str(self._home), "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+        kept = {name: text for name, text in os.environ.items() if not name.startswith("PYSPARK_")}
+        done = subprocess.run(
+            [*submit, *program], env=kept | own, capture_output=True, text=True, timeout=600, check=False,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+
+    def tasks(self) -> dict[str, Counter[str]]:
+        """The number of completed tasks of each executor, by the name of the application."""
+        tasks: dict[str, Counter[str]] = {}
+        for log in self._events.iterdir():
+            lines = [json.loads(line) for line in log.read_text().splitlines()]
+            (name,) = (line["App Name"] for line in lines if line["Event"] == "SparkListenerApplicationStart")
+            ends = (line for line in lines if line["Event"] == "SparkListenerTaskEnd")
+            tasks.setdefault(name, Counter()).update(end["Task Info"]["Executor ID"] for end in ends)
+        return tasks
+
+
+def test_executors_do_the_tasks_of_every_job(pipeline_of, spark, unique) -> None:
+    """Rows go from files to the archive, both tables and the features, and a merge ends, all by tasks of executors."""
+    merged, depth = f"{unique}_merged", f"{unique}_depth"
+    others = {merged: {"key": ["/id"], "partitions": 2}, depth: {"key": ["/item"], "partitions": 2}}
+    pipeline = pipeline_of(others=others)
+    world, cluster = pipeline.world, Cluster(pipeline)
+    jobs = {
+        "feed": {"job": "ingest", "from": {"path": "incoming"}, "topic": unique, "quarantine": "bad", "writers": 2},
+        "keep": {"job": "archive", "topics": [unique], "to": {"path": "archive"}},
+        "book": {"job": "table", "topic": unique, "to": {"path": "book"}},
+        "history": {"job": "table", "topic": unique, "kind": "scd2", "to": {"path": "history"}},
+        "depth": {
+            "job": "features", "from": [unique], "schemas": {unique: "id LONG, item STRING, qty LONG"}, "topic": depth,
+            "sql": f"SELECT item, sum(qty) AS qty FROM {unique} GROUP BY item", "key": ["item"], "writers": 2,
+        },
+    }  # fmt: skip
+    pipeline.file.write_text(yaml.safe_dump({"settings": "sowstream.yaml", "jobs": jobs}))
+    for number in range(4):
+        rows = ({"id": n % 20, "item": f"i{n % 3}", "qty": 10 * number + n} for n in range(50))
+        pipeline.drop(f"{number}.json", *rows, "{broken")
+    cluster.run("run", "feed", "--once")
+    worker = world.start(name=unique)
+    world.settle()
+    assert worker.stop() == 0
+    cluster.run("run", "keep", "book", "history", "depth", "--once")
+    world.publish([(b"%d" % n, {"id": n}, {}) for n in range(30)], name=merged)
+    cluster.run("merge", merged, "--once")
+    assert len(pipeline.rejected("bad")) == 4
+    archive = spark.read.parquet(str(pipeline.home / "archive"))
+    assert {row["topic"]: row["count"] for row in archive.groupBy("topic").count().collect()} == {
+        f"{unique}.publish": 200, f"{unique}.delta": 200,
+    }  # fmt: skip
+    present = {record.key: json.loads(record.value) for record in world.read("sow")}
+    book = [json.loads(row["value"]) for row in read_snapshot(spark, str(pipeline.home / "book")).collect()]
+    assert sorted(book, key=str) == sorted(present.values(), key=str)
+    assert versions_of(read_versions(spark, str(pipeline.home / "history"))) == folded(world)
+    sums: Counter[str] = Counter()
+    for record in present.values():
+        sums[record["item"]] += record["qty"]
+    features = (json.loads(record.value) for record in world.read("publish", depth))
+    assert {row["item"]: row["qty"] for row in features} == sums
+    assert len(world.read("sow", merged)) == 30
+    tasks = cluster.tasks()
+    print(tasks)
+    assert set(tasks) == {"sowstream-spark run", f"sowstream-spark merge {merged}"}
+    assert all(set(counts) == {"0", "1"} for counts in tasks.values()), tasks
