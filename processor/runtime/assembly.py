@@ -33,6 +33,7 @@ from processor.store.memory import MemoryStore
 from processor.store.rocksdb_memory import RocksMemory
 from processor.telemetry.spans import spans_of
 from processor.topics import rebuild_steps
+from processor.topics.share_group import queue_writer_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -152,10 +153,11 @@ class Assembly:
     ) -> TransactionalProducer | StagedProducer:
         """Create the producer that the guarantee asks for, as far as the processor supports it."""
         runtime = self._config.runtime
+        kafka = queue_writer_properties(self._config.kafka) if pipeline.queues else self._config.kafka
         if self._config.guarantee == "at_least_once":
             if pipeline.processor_type.is_repeatable:
                 return StagedProducer(
-                    self._config.kafka,
+                    kafka,
                     later=[[pipeline.output("sow")], [pipeline.output("mark"), pipeline.output("ack")]],
                     session_timeout_s=runtime.session_timeout_s,
                     is_stopping=is_stopping,
@@ -164,7 +166,7 @@ class Assembly:
                 )
             log.info("exactly once all the same: the processor is not made for less", processor=pipeline.name)
         return TransactionalProducer(
-            self._config.kafka,
+            kafka,
             transactional_id=f"{group}.{self._slot.name}",
             transaction_timeout_s=runtime.transaction_timeout_s,
             is_stopping=is_stopping,

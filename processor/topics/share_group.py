@@ -27,6 +27,11 @@ _SPARE: Final = 5
 """Deliveries beyond `max_deliveries`: the consumer that gets one of them writes the dead letter. After Kafka's own
 limit a message is gone, so consumers that die while they write it must not use up all."""
 
+_BATCH_RECORDS: Final = "batch.num.messages"
+BATCH_RECORDS_MAX: Final = 1_000
+"""Most records of a batch on a queue topic. Kafka 4.3.1 stops at a window that exceeds the limit of leases of a
+partition (2,000) by such a batch, and the highest limit that brokers allow (4,000) must be above it: `stall_guard`."""
+
 APPLY: Final = "sowstream topics apply"
 
 
@@ -38,6 +43,12 @@ def group_settings(queue: QueueConfig) -> dict[str, str]:
         LOCK: str(queue.lease_ms),
         DELIVERIES: str(min(DELIVERIES_MAX, queue.max_deliveries + _SPARE)),
     }
+
+
+def queue_writer_properties(kafka: Mapping[str, str]) -> dict[str, str]:
+    """The librdkafka properties of a worker that fills queues: the user's, with batches of few enough records."""
+    asked = int(kafka.get(_BATCH_RECORDS, BATCH_RECORDS_MAX))
+    return {**kafka, _BATCH_RECORDS: str(min(asked, BATCH_RECORDS_MAX))}
 
 
 def group_problems(group: str, queue: QueueConfig, actual: Mapping[str, str]) -> list[Problem]:

@@ -3,7 +3,7 @@
 import pytest
 
 from processor.config import QueueConfig
-from processor.topics.share_group import group_problems, group_settings
+from processor.topics.share_group import group_problems, group_settings, queue_writer_properties
 
 QUEUE = QueueConfig(underlying="orders", lease=20, max_deliveries=3)
 KAFKAS_OWN = {
@@ -62,3 +62,10 @@ def test_a_kafka_without_share_groups_is_refused_with_the_reason():
     """Brokers before 4.2 have no such settings, and the problem says so."""
     [problem] = group_problems("app.jobs", QUEUE, {"consumer.session.timeout.ms": "45000"})
     assert (problem.severity, "Kafka 4.2" in str(problem)) == ("refuse", True)
+
+
+@pytest.mark.parametrize(("asked", "records"), [(None, "1000"), ("10000", "1000"), ("50", "50")])
+def test_the_batches_of_queues_are_small(asked: str | None, records: str):
+    """A worker that fills queues writes at most 1,000 records a batch, and fewer if the user says so."""
+    kafka = {"client.id": "x"} | ({} if asked is None else {"batch.num.messages": asked})
+    assert queue_writer_properties(kafka) == {"client.id": "x", "batch.num.messages": records}

@@ -4,6 +4,7 @@ Kafka leases at most `share.partition.max.record.locks` offsets of a partition f
 last batch may exceed this limit. When the leader reads this window back from its topic, the oldest offset stays where
 it is until an offset behind the window is leased; with a window beyond the limit none is leased (seen with 4.3.1, by
 `SharePartition` alone). So a limit of twice the size frees the partition, and the former one is set when it has moved.
+Workers keep the batches of queue topics small enough for this: `BATCH_RECORDS_MAX` of `processor.topics.share_group`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOCKS: Final = "share.partition.max.record.locks"
-LOCKS_MAX: Final = 10_000
+LOCKS_MAX: Final = 4_000
 """Brokers allow no more: `group.share.max.partition.max.record.locks`, as it is unless an operator sets it."""
 FOLLOW_S: Final = 2.0
 """Time between two looks while the limit is raised."""

@@ -18,7 +18,7 @@ class Group:
     """A share group whose state a test sets."""
 
     def __init__(self) -> None:
-        self.locks = 2000
+        self.locks = 1000
         self.waiting: dict[int, int] = {}
         self.looks = 0
         self.fault: Stop | None = None
@@ -73,11 +73,11 @@ def test_a_stalled_partition_is_freed_by_a_higher_limit(stage, caplog):
     """Messages wait at one place for two looks, and none came: the limit is doubled, with a line in the log."""
     stage.group.waiting = {1: 5896, 2: 5741}
     stage.wait()
-    assert stage.group.locks == 2000, "one look proves nothing"
+    assert stage.group.locks == 1000, "one look proves nothing"
     stage.wait()
-    assert stage.group.locks == 4000
+    assert stage.group.locks == 2000
     assert "handed out nothing of partitions [1, 2]" in caplog.text
-    assert "from 2000 to 4000" in caplog.text
+    assert "from 1000 to 2000" in caplog.text
 
 
 def test_an_empty_or_moving_queue_is_left_alone(stage):
@@ -86,7 +86,7 @@ def test_an_empty_or_moving_queue_is_left_alone(stage):
     for start in range(5):
         stage.group.waiting = {0: start}
         stage.wait()
-    assert stage.group.locks == 2000
+    assert stage.group.locks == 1000
 
 
 def test_the_first_look_is_early_and_takes_place_beside_the_consumer():
@@ -109,7 +109,7 @@ def test_a_stalled_partition_is_noticed_while_others_have_messages(stage):
         stage.now_s += PATIENCE_S / 2
         stage.group.waiting[0] = offset
         stage.message()
-    assert stage.group.locks == 4000
+    assert stage.group.locks == 2000
 
 
 def test_a_message_between_two_looks_means_that_nothing_is_stalled(stage):
@@ -121,42 +121,42 @@ def test_a_message_between_two_looks_means_that_nothing_is_stalled(stage):
         stage.now_s += PATIENCE_S * 0.6
         stage.guard.poll(0)
     assert stage.group.looks > 2
-    assert stage.group.locks == 2000
+    assert stage.group.locks == 1000
 
 
 def test_the_former_limit_is_set_when_the_partitions_have_moved(stage):
     """A raised limit stays while a partition stands still, and is the former one a moment after it has moved."""
     stage.group.waiting = {1: 7, 2: 9}
     stage.wait(2)
-    for waiting, locks in (({1: 7, 2: 9}, 4000), ({1: 7, 2: 11}, 4000), ({2: 12}, 2000)):
+    for waiting, locks in (({1: 7, 2: 9}, 2000), ({1: 7, 2: 11}, 2000), ({2: 12}, 1000)):
         stage.group.waiting = waiting
         stage.now_s += FOLLOW_S
         stage.message()
         assert stage.group.locks == locks
     stage.group.waiting = {1: 3000}
     stage.wait(1)
-    assert stage.group.locks == 2000, "one look proves nothing, again"
+    assert stage.group.locks == 1000, "one look proves nothing, again"
 
 
 def test_a_limit_that_does_not_help_is_raised_further_and_then_set_back(stage):
     """A partition that stands still for a further patience has a larger window: the limit is doubled again."""
     stage.group.waiting = {1: 7}
     stage.wait(3)
-    assert stage.group.locks == 8000
+    assert stage.group.locks == 4000
     stage.group.waiting = {1: 9000}
     stage.wait(1)
-    assert stage.group.locks == 2000
+    assert stage.group.locks == 1000
 
 
 def test_a_limit_that_another_consumer_has_just_raised_is_given_time(stage):
     """Of many consumers that see the same, one raises the limit."""
     stage.group.waiting = {0: 7}
     stage.wait()
-    stage.group.locks = 4000
+    stage.group.locks = 2000
     stage.wait()
-    assert stage.group.locks == 4000
+    assert stage.group.locks == 2000
     stage.wait()
-    assert stage.group.locks == 8000, "it did not help"
+    assert stage.group.locks == 4000, "it did not help"
 
 
 def test_a_consumer_with_messages_of_each_partition_asks_nothing(stage):
@@ -185,7 +185,7 @@ def test_a_missing_right_and_a_silent_kafka_end_nothing(stage, caplog):
     assert "cannot be looked at: no answer" in caplog.text
     stage.group.fault = Stop("GROUP_AUTHORIZATION_FAILED")
     stage.wait(2)
-    assert "raise share.partition.max.record.locks of the share group above 2000: GROUP_AUTH" in caplog.text
+    assert "raise share.partition.max.record.locks of the share group above 1000: GROUP_AUTH" in caplog.text
     stage.group.fault = None
     stage.wait(1)
-    assert stage.group.locks == 4000
+    assert stage.group.locks == 2000
