@@ -64,7 +64,7 @@ def test_only_its_worker_writes_to_a_conflated_topic():
 
 
 def test_only_its_stages_write_to_a_view():
-    """The stages of a view write to its topics alone, read its inputs, and leave its internal topics to nobody else."""
+    """The stages of a view write to its topics alone, and read its inputs; no other role reads its internal topics."""
     joined = {"underlying": "orders", "join": [{"topic": "people", "on": {"/who": "/id"}}], "fields": {"/id": "/id"}}
     grouped = {"underlying": "orders", "group_by": ["/who"], "fields": {"/n": "COUNT(*)"}}
     config = Config(topics={"orders": {}, "people": {}}, views={"by_who": grouped, "named": joined})

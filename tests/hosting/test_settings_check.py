@@ -71,7 +71,7 @@ OF_GROUPS = "a: {underlying: orders, group_by: [/c], fields: {/n: COUNT(*)}}\n  
     ],
 )
 def test_a_mistake_in_a_view_is_found_once_with_its_place(tmp_path: Path, view: str, problem: str) -> None:
-    """A field that no input has, or an unknown function, is one problem of the view, whatever its number of stages."""
+    """A field that no input has, or an unknown function, is one problem of the view, which has several stages."""
     (tmp_path / "s.yaml").write_text(OVER_ORDERS + OF_GROUPS + view)
     report = check_offline(load(tmp_path / "s.yaml"))
     assert [topic for topic, _ in report.problems] == ["v"]
