@@ -245,6 +245,8 @@ class Gateway:
             for session in list(self.sessions):
                 if session.sending_since_s is not None and now_s - session.sending_since_s > self.limits.idle_timeout_s:
                     self.metrics.closed_slow += 1
+                    user = None if session.identity is None else session.identity.user
+                    log.warning("a client took nothing and is closed", user=user, seconds=self.limits.idle_timeout_s)
                     session.abort(4408, f"nothing was taken for {self.limits.idle_timeout_s:g} s")
             if now_s - beat_s > _HEARTBEAT_S:
                 beat_s = now_s

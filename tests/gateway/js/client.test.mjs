@@ -97,6 +97,19 @@ test('a lost connection restores itself and resumes: deltas and removals, no sna
   other.close();
 });
 
+test('a token is renewed through its function, on the same connection', async () => {
+  let given = 0;
+  const client = await open({ token: async () => `token-${(given += 1)}`, renewAfter: 0.05 });
+  const socket = sockets.at(-1);
+  const view = client.view('orders', { filter: "/id = 'renewed'" });
+  await view.ready;
+  while (given < 3) await new Promise((done) => setTimeout(done, 10));
+  await client.publish('orders', { id: 'renewed' }, { ack: 'persisted' });
+  await until(view, () => view.size === 1);
+  assert.equal(sockets.at(-1), socket);
+  client.close();
+});
+
 test('an async iterator has each change', async () => {
   const client = await open();
   const view = client.view('orders', { filter: "/id = 'i'" });

@@ -9,133 +9,45 @@ over the SOW at that place, which an oracle computes from plain Python functions
 from __future__ import annotations
 
 import argparse
-import copy
-import json
-import random
 import sys
 from typing import Any
 
-from processor.record import Record
-from processor.subscriptions import Engine, MemoryRecords
-from processor.subscriptions.history import UpdateHistory
 from tests.programs.gateway.holder import Holder
-from tests.programs.gateway.queries import FILTERS, KEYS, ORDERS, PARTITIONS, RIGHTS, SELECTS, TOPIC, Body, Query, Right
+from tests.programs.gateway.queries import FILTERS, KEYS, ORDERS, PARTITIONS, RIGHTS, SELECTS, Query, Right
+from tests.programs.gateway.world import World
 
 
-class Composition:
+class Composition(World):
     """A world, clients with subscriptions, and the check of each of them."""
 
     def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-        self.now: dict[str, Body] = {}
-        self.versions: dict[str, int] = {}
-        self.log: list[tuple[int, str, Body | None]] = []
-        self.offsets = [0] * PARTITIONS
-        self.written: list[Record] = []
-        self.time_ms = 0
+        super().__init__(seed)
         self.checks = self.resumes = self.refetches = self.replaces = 0
         self.view_at = [0] * PARTITIONS
-        self.engine = self._engine([0] * PARTITIONS)
         self.clients: list[Any] = []
         self.rights: dict[Any, Right] = {}
         self.holders: dict[str, Holder] = {}
         self.running: dict[str, tuple[Any, Any]] = {}
         self.named = 0
 
-    # The world.
-
-    def write(self) -> None:
-        """A worker writes a record or a tombstone."""
-        key = self.random.choice(KEYS)
-        is_gone = key in self.now and self.random.random() < 0.15
-        version = self.versions[key] = self.versions.get(key, 0) + 1
-        headers = [("version", b"%d" % version)]
-        body = None if is_gone else self._body(key)
-        if is_gone:
-            headers.append(("kind", self.random.choice([b"delete", b"expire"])))
-            self.now.pop(key)
-            del self.versions[key]  # The next life of the key begins with 1.
-        else:
-            assert body is not None
-            self.now[key] = body
-        partition = sum(key.encode()) % PARTITIONS
-        value = None if body is None else json.dumps(body).encode()
-        record = Record(key.encode(), value, headers, self.offsets[partition], 1_700_000_000_000 + len(self.written))
-        self.offsets[partition] += 1
-        self.log.append((partition, key, copy.deepcopy(body)))
-        self.written.append(record)
-        self.engine.take(partition, [record], self.time_ms)
-
-    def _body(self, key: str) -> Body:
-        chance = self.random.random
-        body: Body = {"id": key}
-        if key in self.now and chance() < 0.6:
-            body = copy.deepcopy(self.now[key])  # A small change: most fields stay.
-            for name in self.random.sample(["a", "n", "s", "o"], 1):
-                body.pop(name, None)
-        if "a" not in body and chance() < 0.8:
-            body["a"] = self.random.randrange(4)
-        if "n" not in body and chance() < 0.8:
-            body["n"] = self.random.randrange(4)
-        if "s" not in body and chance() < 0.8:
-            body["s"] = self.random.choice("xyz")
-        if "o" not in body and chance() < 0.5:
-            body["o"] = {name: self.random.randrange(2) for name in "pq" if chance() < 0.7}
-        return body
-
-    def at(self, positions: Any) -> dict[str, Body]:
-        """The world at some positions."""
-        counts, world = [0] * PARTITIONS, {}
-        for partition, key, body in self.log:
-            if counts[partition] < positions[partition]:
-                if body is None:
-                    world.pop(key, None)
-                else:
-                    world[key] = body
-            counts[partition] += 1
-        return world
-
-    def states_between(self, key: str, bookmark: Any) -> list[Body | None]:
-        """The states of a key from the low to the high position of a bookmark."""
-        partition = sum(key.encode()) % PARTITIONS
-        state: Body | None = None
-        states, count = [], 0
-        if bookmark.low[partition] == 0:
-            states.append(None)
-        for its_partition, its_key, body in self.log:
-            if its_partition != partition:
-                continue
-            if count >= bookmark.high[partition]:
-                break
-            if its_key == key:
-                state = body
-            count += 1
-            if count >= bookmark.low[partition]:
-                states.append(state)
-        return states or [state]
-
-    def _engine(self, at: list[int]) -> Engine:
-        """An engine whose view stood at some positions, and that has read on from there, as after a restart."""
-        view = MemoryRecords()
-        engine = Engine(TOPIC, view, history=UpdateHistory(self.random.choice([2_000, 20_000, 10**9])))
-        rest: list[tuple[int, Record]] = []
-        for record in self.written:
-            partition = sum(record.key or b"") % PARTITIONS
-            if record.offset < at[partition]:
-                view.put(partition, [record])
-            else:
-                rest.append((partition, record))
-        for partition in range(PARTITIONS):
-            engine.open(partition, at[partition])
-        for partition, record in rest:
-            engine.take(partition, [record], self.time_ms)
-        return engine
-
-    # Clients.
-
     def query(self, right: Right) -> Query:
         """A random query of a client with some right."""
         chance, choice = self.random.random, self.random.choice
+        if chance() < 0.15:
+            conflation = choice([None, "100ms", "auto"])
+            return Query(
+                choice(list(FILTERS)),
+                None,
+                None,
+                None,
+                0,
+                chance() < 0.7,
+                True,
+                False,
+                conflation,
+                right,
+                has_groups=True,
+            )
         is_window = chance() < 0.4
         is_delta = chance() < 0.7
         return Query(
@@ -210,7 +122,7 @@ class Composition:
             else:
                 assert {key: own.get(key) for key in wanted} == wanted, (name, query, own, wanted)
             return
-        if query.is_window:
+        if query.is_window or query.has_groups:
             return
         for key in KEYS:
             states = [None if body is None else query.shown(body) for body in self.states_between(key, bookmark)]
@@ -238,7 +150,7 @@ class Composition:
         for _ in range(self.random.randrange(6)):
             self.write()
         self.clients.clear()
-        self.engine = self._engine(ahead)
+        self.engine = self.opened(ahead)
         fresh: dict[Any, Any] = {}
         for name, (broken, _) in list(self.running.items()):
             if broken not in fresh:
@@ -266,6 +178,8 @@ class Composition:
         connection, _ = self.running[name]
         self._take_all(connection)
         fresh, old = self.query(self.rights[connection]), self.holders[name].query
+        if fresh.has_groups or old.has_groups:
+            return  # It is refused, as its own test says.
         if self.random.random() < 0.5:  # Scroll, or filter in another way.
             fresh = old._replace(filter=fresh.filter, skip=fresh.skip if old.is_window else 0)
         self._replace_by(name, fresh)
@@ -278,8 +192,23 @@ class Composition:
         self._take_all(connection)
         right = self.rights[connection] = self.random.choice(RIGHTS)
         for name in [name for name, (its, _) in self.running.items() if its is connection]:
-            self._replace_by(name, self.holders[name].query._replace(right=right))
+            if self.holders[name].query.has_groups:
+                self._group_again(name, right)
+            else:
+                self._replace_by(name, self.holders[name].query._replace(right=right))
             self._take_all(connection)
+
+    def _group_again(self, name: str, right: Right) -> None:
+        """As the gateway does it after a change of rights: the rows leave, and the groups are made again."""
+        holder, (connection, running) = self.holders[name], self.running[name]
+        connection.withdraw(running)
+        while connection.has_waiting:
+            for message in connection.take(50):
+                assert message.sub_ids == (name,)
+                holder.hear(message)
+        assert not holder.records
+        holder.query, holder.bookmark = holder.query._replace(right=right), None
+        self.running[name] = (connection, connection.subscribe(holder.query.spec(), name))
 
     def _take_all(self, connection: Any) -> None:
         """Messages for the old query come first; they are taken, as `hear` knows one query at a time."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from processor.codec.contract import CodecOptions
@@ -114,6 +114,7 @@ class Query(NamedTuple):
     no_empties: bool
     conflation: str | None
     right: Right
+    has_groups: bool = False
 
     def spec(self, *, snapshot: bool = True) -> SubscriptionSpec:
         """The request to the engine."""
@@ -128,6 +129,8 @@ class Query(NamedTuple):
             top_n=self.top,
             skip_n=self.skip or None,
             conflation=self.conflation,
+            grouping="[/s]" if self.has_groups else None,
+            projection="[COUNT(*) AS /count, SUM(/a) AS /total]" if self.has_groups else None,
         )
         return SubscriptionSpec(TOPIC, self.filter, options, **form, entitlement=self.right.entitlement)
 
@@ -146,6 +149,8 @@ class Query(NamedTuple):
     def answer(self, world: dict[str, Body]) -> dict[str, Body]:
         """The records that the client is to hold."""
         rows = {key: shown for key, record in world.items() if (shown := self.shown(record)) is not None}
+        if self.has_groups:
+            return _groups(rows.values())
         if not self.is_window:
             return rows
         assert self.order is not None
@@ -153,3 +158,18 @@ class Query(NamedTuple):
         ordered = sorted(rows, key=lambda key: (*place(self.right.visible(world[key])), key.encode()))
         end = None if self.top is None else self.skip + self.top
         return {key: rows[key] for key in ordered[self.skip : end]}
+
+
+def _groups(records: Iterable[Body]) -> dict[str, Body]:
+    """The rows of the groups by `/s`, each with the number of its records and the sum of `/a`."""
+    groups: dict[str, list[Body]] = {}
+    for record in records:
+        groups.setdefault(record.get("s", ""), []).append(record)
+    return {
+        name: {
+            "s": name or None,
+            "count": len(members),
+            "total": sum(known) if (known := [one["a"] for one in members if "a" in one]) else None,
+        }
+        for name, members in groups.items()
+    }

@@ -1,0 +1,106 @@
+"""The life of a session: renewed tokens, bookmarks of others, clients that take nothing, and what is logged."""
+
+import json
+import socket
+
+import pytest
+import structlog
+
+from tests.gateway.memory import MemoryWorld
+from tests.gateway.test_probing import wait_for
+from tests.gateway.test_rights import TOKENS, Guarded
+
+
+@pytest.fixture
+def guarded(tmp_path):
+    """A gateway with rights."""
+    made = Guarded(tmp_path)
+    yield made
+    made.world.close()
+
+
+def test_a_renewed_token_brings_its_roles_and_keeps_the_user(guarded):
+    """A second logon with other roles acts on running subscriptions; the token of another user is refused."""
+    tokens = {**TOKENS, "t-bob-2": {"user": "bob", "roles": []}}
+    guarded.write(guarded.tokens, tokens)
+    guarded.world.gateway.call(guarded.world.gateway.gateway.authenticator.reload)
+    client = guarded.world.connect("t-bob")
+    sub = client.subscribe("sow_and_delta_subscribe", "orders", options={"oof": True})
+    client.until(lambda: sub in client.ready)
+    answer = client.ask("logon", token="t-ann")
+    assert (answer["status"], "cannot change" in answer["detail"]) == ("failure", True)
+    assert set(client.held(sub)) == {"1"}
+    assert client.ask("logon", token="t-bob-2")["status"] == "success"
+    client.until(lambda: any(message.get("op") == "ended" for message in client.messages))
+    assert client.held(sub) == {}
+    assert client.ask("sow", topic="orders")["reason"] == "not_entitled"
+    client.close()
+
+
+def test_the_bookmark_of_another_user_is_not_resumed(guarded):
+    """A bookmark under other rights leads to a refetch: the client gets what its own rights show alone."""
+    ann = guarded.world.connect("t-ann")
+    sub = ann.subscribe("sow_and_delta_subscribe", "orders", options={"oof": True})
+    ann.until(lambda: sub in ann.ready and sub in ann.bookmarks)
+    guarded.world.put(2, desk="y", secret=22, qty=3)
+    guarded.world.put(1, desk="x", secret=11, qty=4)
+    bob = guarded.world.connect("t-bob")
+    name = bob.send("sow_and_delta_subscribe", topic="orders", options={"oof": True}, resume=ann.bookmarks[sub])
+    bob.until(lambda: name in bob.ready)
+    assert [one for one, _ in bob.refetches] == [name]
+    assert bob.held(name) == {"1": {"id": 1, "desk": "x", "qty": 4}}
+    assert {message.get("sow_key") for message in bob.messages} <= {None, "1"}
+    for client in (ann, bob):
+        client.close()
+
+
+def test_neither_tokens_nor_data_are_logged(guarded):
+    """A refused logon, a refused publish and malformed requests are logged without a token and without data."""
+    with structlog.testing.capture_logs() as lines:
+        client = guarded.world.connect("t-bob")
+        assert client.ask("publish", topic="orders", data={"id": 9, "desk": "hush"})["reason"] == "not_entitled"
+        assert client.ask("logon", token="t-hush")["status"] == "failure"
+        for text in ('{"op": "sow", "id": "x", "topic": {"hush": 1}}', '{"op": {"hush": 1}, "id": "y"}', '["hush"]'):
+            client.socket.send(text)
+        client.ask("sow", topic="orders", filter="/desk = 'hush' AND")
+        guarded.world.gateway.get("/v1/topics/orders/sow?filter=hush", {"Authorization": "Bearer t-hush"})
+        client.close()
+    [refused] = [line for line in lines if line["event"] == "a command was refused"]
+    assert (refused["user"], refused["topic"], refused["log_level"]) == ("bob", "orders", "warning")
+    assert "hush" not in json.dumps(lines, default=str)
+
+
+@pytest.fixture
+def impatient():
+    """A gateway that waits for half a second."""
+    made = MemoryWorld(limits={"idle_timeout_s": 0.5})
+    yield made
+    made.close()
+
+
+def test_a_client_that_takes_nothing_is_closed(impatient):
+    """A client that does not read while messages wait for it is closed after the limit, and the others are served."""
+    gateway = impatient.gateway
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect(("127.0.0.1", gateway.port))
+        slow.sendall(
+            f"GET /v1/ws HTTP/1.1\r\nHost: {gateway.address}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+            "Sec-WebSocket-Protocol: sowstream.v1\r\n\r\n".encode()
+        )
+        assert b" 101 " in slow.recv(4096)
+        request = json.dumps({"op": "subscribe", "id": "1", "topic": "orders"}).encode()
+        slow.sendall(b"\x81" + bytes([0x80 | len(request)]) + b"\0\0\0\0" + request)
+        wait_for(lambda: any(session.subscriptions for session in list(gateway.gateway.sessions)))
+        keys = iter(range(1_000_000))
+
+        def is_closed():
+            impatient.put(next(keys) % 50, note="n" * 200_000)
+            return not gateway.gateway.sessions
+
+        wait_for(is_closed)
+    assert gateway.gateway.metrics.closed_slow == 1
+    client = impatient.connect()
+    assert client.ask("ping")["status"] == "success"
+    client.close()
