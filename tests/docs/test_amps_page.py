@@ -16,9 +16,7 @@ from processor.errors import ConfigurationError
 from processor.subscriptions import parse_options
 
 _PAGE = Path(__file__).parents[2] / "processor" / "docs" / "reference" / "amps-and-um.md"
-_ROWS = re.findall(
-    r"^\| (.+?) \| (has|differs|lacks|soon) \| ?(.*?) ?\|$", _PAGE.read_text(encoding="utf-8"), re.MULTILINE
-)
+_ROWS = re.findall(r"^\| (.+?) \| (has|differs|lacks) \| ?(.*?) ?\|$", _PAGE.read_text(encoding="utf-8"), re.MULTILINE)
 _COMMANDS = ("publish", "delta_publish", "sow", "subscribe", "sow_and_subscribe", "delta_subscribe",
              "sow_and_delta_subscribe", "sow_delete", "flush")  # fmt: skip
 _OPTIONS = {
@@ -64,7 +62,9 @@ def test_a_command_exists(name: str) -> None:
         group = group.commands[word]
 
 
-@pytest.mark.parametrize("place", sorted(set(re.findall(r"`((?:topics|conflated|runtime)\.[\w.<>]+)", str(_ROWS)))))
+@pytest.mark.parametrize(
+    "place", sorted(set(re.findall(r"`((?:topics|conflated|views|queues|runtime)\.(?:<name>\.)?\w+)", str(_ROWS))))
+)
 def test_a_setting_exists(place: str) -> None:
     """Each setting is one of the tree."""
     section, *_, name = place.split(".")

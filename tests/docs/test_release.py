@@ -33,6 +33,21 @@ def test_every_link_of_the_page_on_pypi_is_absolute() -> None:
     assert re.findall(r"```.*?```", page, re.DOTALL) == re.findall(r"```.*?```", readme, re.DOTALL)
 
 
+def test_the_project_has_its_addresses_on_pypi() -> None:
+    """Before each build the workflow appends the addresses of the source, the pages, the changes and the issues."""
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    section = subprocess.run(
+        [sys.executable, str(ROOT / ".ci" / "pypi-urls"), "https://example.org/sow/", "v1"],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    urls = tomllib.loads(project + section)["project"]["urls"]
+    assert urls["Source"] == "https://example.org/sow"
+    assert urls["Changelog"] == "https://example.org/sow/blob/v1/CHANGELOG.md"
+    assert {*urls} == {"Source", "Documentation", "Changelog", "Issues"}
+    workflow = (ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")
+    assert workflow.count("pypi-urls") == workflow.count(".ci/pypi-readme") == 2
+
+
 def test_wheels_are_built_for_every_supported_python_and_system() -> None:
     """The workflow has Linux on both processors, macOS and Windows; cibuildwheel has the Pythons of the classifiers."""
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8"))
