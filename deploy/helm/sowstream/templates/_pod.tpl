@@ -1,10 +1,28 @@
+{{/* Labels and annotations of a long-running pod. Takes (dict "root" $ "component" "worker" "values" its values). */}}
+{{- define "sowstream.podMetadata" -}}
+metadata:
+  labels:
+    {{- include "sowstream.labels" . | nindent 4 }}
+    {{- with .values.podLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  annotations:
+    checksum/config: {{ include "sowstream.config" .root | sha256sum }}
+    {{- with .values.podAnnotations }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+{{- end -}}
+
 {{/* What all pods have in common. Takes (dict "root" $ "component" "worker"). */}}
 {{- define "sowstream.podSpec" -}}
 automountServiceAccountToken: false
 # A Service named sowstream would put SOWSTREAM_… into the environment, where the settings are read from.
 enableServiceLinks: false
-{{- with .root.Values.serviceAccountName }}
+{{- /* The topics job runs before the chart's own account exists. */}}
+{{- if not (and .root.Values.serviceAccount.create (eq .component "topics")) }}
+{{- with include "sowstream.serviceAccountName" .root }}
 serviceAccountName: {{ . }}
+{{- end }}
 {{- end }}
 {{- with .root.Values.imagePullSecrets }}
 imagePullSecrets:
@@ -14,46 +32,85 @@ securityContext:
   {{- toYaml .root.Values.podSecurityContext | nindent 2 }}
 {{- end -}}
 
-{{/* Where a long-running pod may be placed. Takes the component's values. */}}
+{{/* The account of the pods; empty: the namespace's default. */}}
+{{- define "sowstream.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "sowstream.fullname" .) .Values.serviceAccountName -}}
+{{- else -}}
+{{- .Values.serviceAccountName -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Where a long-running pod may be placed. Takes (dict "root" $ "component" "worker" "values" its values). */}}
 {{- define "sowstream.placement" -}}
-{{- with .nodeSelector }}
+{{- with .values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .values.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .tolerations }}
+{{- with .values.tolerations }}
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .affinity }}
+{{- with .values.affinity }}
 affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .topologySpreadConstraints }}
+{{- if .values.topologySpreadConstraints }}
 topologySpreadConstraints:
-  {{- toYaml . | nindent 2 }}
+  {{- toYaml .values.topologySpreadConstraints | nindent 2 }}
+{{- else if .root.Values.spreadOverNodes }}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "sowstream.selectorLabels" . | nindent 8 }}
 {{- end }}
 {{- end -}}
 
-{{/* Image, rights, environment and mounts of every container. Takes the root. */}}
+{{/* The Secret with a component's Kafka properties; empty: none. Takes (dict "root" $ "values" its values). */}}
+{{- define "sowstream.kafkaSecretName" -}}
+{{- default .root.Values.kafkaSecret.name .values.kafkaSecretName -}}
+{{- end -}}
+
+{{/* Image, rights, environment and mounts of every container. Takes (dict "root" $ "values" its values). */}}
 {{- define "sowstream.container" -}}
-image: {{ printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) | quote }}
-imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- $secret := include "sowstream.kafkaSecretName" . -}}
+{{- $image := .root.Values.image -}}
+{{- if $image.digest -}}
+image: {{ printf "%s@%s" $image.repository $image.digest | quote }}
+{{- else -}}
+image: {{ printf "%s:%s" $image.repository (default .root.Chart.AppVersion $image.tag) | quote }}
+{{- end }}
+imagePullPolicy: {{ $image.pullPolicy }}
 securityContext:
-  {{- toYaml .Values.containerSecurityContext | nindent 2 }}
-{{- if or .Values.kafkaSecret.name .Values.extraEnv }}
+  {{- toYaml .root.Values.containerSecurityContext | nindent 2 }}
+{{- if or $secret .root.Values.extraEnv }}
 env:
-  {{- if .Values.kafkaSecret.name }}
-  {{- range $property, $key := .Values.kafkaSecret.properties }}
+  {{- if $secret }}
+  {{- range $property, $key := .root.Values.kafkaSecret.properties }}
   - name: {{ printf "SOWSTREAM_KAFKA__%s" (upper $property) }}
     valueFrom:
       secretKeyRef:
-        name: {{ $.Values.kafkaSecret.name }}
+        name: {{ $secret }}
         key: {{ $key }}
   {{- end }}
+  {{- range $property, $key := .root.Values.kafkaSecret.files }}
+  - name: {{ printf "SOWSTREAM_KAFKA__%s" (upper $property) }}
+    value: {{ printf "/etc/sowstream-kafka/%s" $key }}
   {{- end }}
-  {{- with .Values.extraEnv }}
+  {{- end }}
+  {{- with .root.Values.extraEnv }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
+{{- end }}
+{{- with .root.Values.envFrom }}
+envFrom:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 volumeMounts:
   - name: config
@@ -63,25 +120,52 @@ volumeMounts:
     mountPath: /var/lib/sowstream
   - name: tmp
     mountPath: /tmp
-  {{- with .Values.extraVolumeMounts }}
+  {{- if and $secret .root.Values.kafkaSecret.files }}
+  - name: kafka
+    mountPath: /etc/sowstream-kafka
+    readOnly: true
+  {{- end }}
+  {{- with .root.Values.extraVolumeMounts }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- end -}}
 
-{{/* The volumes behind those mounts; `state` only where no claim gives it. Takes (dict "root" $ "config" NAME "state" BOOL). */}}
+{{/* The volumes behind those mounts; `state` only where no claim gives it. Takes
+     (dict "root" $ "values" its values "config" NAME "state" BOOL). */}}
 {{- define "sowstream.volumes" -}}
 - name: config
   configMap:
     name: {{ .config }}
 - name: tmp
-  emptyDir: {}
+  {{- include "sowstream.emptyDir" .root.Values.emptyDirs.tmp | nindent 2 }}
 {{- if .state }}
 - name: state
-  emptyDir: {}
+  {{- include "sowstream.emptyDir" .root.Values.emptyDirs.state | nindent 2 }}
+{{- end }}
+{{- $secret := include "sowstream.kafkaSecretName" . }}
+{{- if and $secret .root.Values.kafkaSecret.files }}
+- name: kafka
+  secret:
+    secretName: {{ $secret }}
+    # The process is not root: it reads the files as a member of the pod's fsGroup.
+    defaultMode: 0440
+    items:
+      {{- range $key := .root.Values.kafkaSecret.files | values | sortAlpha | uniq }}
+      - {key: {{ $key }}, path: {{ $key }}}
+      {{- end }}
 {{- end }}
 {{- with .root.Values.extraVolumes }}
 {{ toYaml . }}
 {{- end }}
+{{- end -}}
+
+{{/* A directory of the pod's own. Takes its greatest size; empty: the node's. */}}
+{{- define "sowstream.emptyDir" -}}
+{{- if . -}}
+emptyDir: {sizeLimit: {{ . }}}
+{{- else -}}
+emptyDir: {}
+{{- end -}}
 {{- end -}}
 
 {{/* Ports and probes of a process that serves metrics and health pages. A restart mends a dead process alone, so Kafka's

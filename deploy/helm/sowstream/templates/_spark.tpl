@@ -42,7 +42,7 @@ spec:
   {{- end }}
   securityContext:
     {{- toYaml .Values.podSecurityContext | nindent 4 }}
-  {{- with include "sowstream.placement" .Values.spark | trim }}
+  {{- with include "sowstream.placement" (dict "root" . "component" "spark-executor" "values" .Values.spark) | trim }}
   {{- . | nindent 2 }}
   {{- end }}
   containers:
