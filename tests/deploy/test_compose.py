@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +44,7 @@ def test_image_has_a_fixed_tag_that_can_be_overridden(name: str) -> None:
     """Each image has a fixed tag, and can be replaced by a variable."""
     image = SERVICES[name]["image"]
     assert image.startswith("${")
-    assert re.fullmatch(r"[\w./-]+:\d+\.\d+\.\d+", default_of(image))
+    assert re.fullmatch(r"[\w./-]+:v?\d+\.\d+\.\d+", default_of(image))
 
 
 @pytest.mark.parametrize("name", SCALABLE)
@@ -126,7 +128,7 @@ def test_the_pipeline_is_optional_and_alone() -> None:
     """The pipeline starts in its profile only, never twice on its checkpoints, and all its paths are in its volume."""
     service = SERVICES["pipeline"]
     assert service["profiles"] == ["spark"]
-    assert [name for name, other in SERVICES.items() if "profiles" in other] == ["pipeline"]
+    assert [name for name, other in SERVICES.items() if other.get("profiles") == ["spark"]] == ["pipeline"]
     assert "pipeline:/var/lib/sowstream" in service["volumes"]
     assert "pipeline" in COMPOSE["volumes"]
     text = (ROOT / "deploy" / "spark" / "pipeline.yaml").read_text(encoding="utf-8")
@@ -157,3 +159,53 @@ def test_state_goes_to_the_images_volume(settings: Config) -> None:
     """The settings put the state into the image's volume, the only place that a container may write to."""
     dockerfile = (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8")
     assert f"\nVOLUME {settings.state_dir}\n" in dockerfile
+
+
+def test_monitoring_is_optional_and_has_least_privilege() -> None:
+    """Prometheus and Grafana start in their profile only, and can gain no right."""
+    for name in ("prometheus", "grafana"):
+        service = SERVICES[name]
+        assert service["profiles"] == ["monitoring"]
+        assert (service["cap_drop"], service["security_opt"]) == (["ALL"], ["no-new-privileges:true"])
+
+
+def test_prometheus_reads_every_service_that_serves_metrics(settings: Config) -> None:
+    """Each service is found by its name at the port that its settings name, and the alert rules are loaded."""
+    scrapes = yaml.safe_load((ROOT / "deploy" / "compose" / "prometheus.yml").read_text(encoding="utf-8"))
+    places = {
+        name: found["port"]
+        for job in scrapes["scrape_configs"]
+        for found in job["dns_sd_configs"]
+        for name in found["names"]
+    }
+    assert places == dict.fromkeys((*SCALABLE, "pipeline"), settings.runtime.metrics_port) | {"gateway": 8080}
+    assert scrapes["rule_files"] == ["/etc/prometheus/rules/*.yaml"]
+
+
+@pytest.mark.parametrize("name", ["prometheus", "grafana"])
+def test_mounted_files_of_monitoring_exist(name: str) -> None:
+    """Docker would make a directory in place of a file that is missing."""
+    mounted = [volume.split(":")[0] for volume in SERVICES[name]["volumes"] if volume.startswith("./")]
+    assert len(mounted) in {2, 3}
+    assert [path for path in mounted if not (ROOT / path).exists()] == []
+
+
+def test_grafana_finds_prometheus_and_the_dashboards() -> None:
+    """The data source is the service, and the directory of dashboards is the mounted one."""
+    folder = ROOT / "deploy" / "compose" / "grafana"
+    [source] = yaml.safe_load((folder / "datasource.yaml").read_text(encoding="utf-8"))["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    [provider] = yaml.safe_load((folder / "dashboards.yaml").read_text(encoding="utf-8"))["providers"]
+    targets = {volume.split(":")[1] for volume in SERVICES["grafana"]["volumes"]}
+    assert provider["options"]["path"] in targets
+    home = SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert (ROOT / "deploy" / "grafana" / Path(home).name).exists()
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian's package prometheus)")
+def test_prometheus_accepts_its_settings() -> None:
+    """Prometheus' own checker reads the file; the rules are checked elsewhere, as they are mounted."""
+    file = ROOT / "deploy" / "compose" / "prometheus.yml"
+    command = ["promtool", "check", "config", "--syntax-only", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
