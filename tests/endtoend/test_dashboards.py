@@ -1,0 +1,94 @@
+"""Prometheus reads a worker and a conflater, and answers the queries of their dashboards."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import urllib.parse
+import urllib.request
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from processor.tools.broker.server import HOST
+from tests.deploy.test_monitoring import panels
+from tests.endtoend.world import World, random_commands
+from tests.programs.faults.broker.scrape import quiet_ports
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.long,
+    pytest.mark.skipif(shutil.which("prometheus") is None, reason="prometheus is not installed (Debian's package)"),
+]
+
+NEEDS_TROUBLE = ("sowstream_transactions_aborted_total", "sowstream_standby_lag_records", '"delivered_early"')
+"""Parts of queries that have no answer where nothing is wrong, or there are no standbys."""
+
+
+@contextmanager
+def prometheus(directory: Path, port: int, targets: list[int]) -> Iterator[None]:
+    """Run a Prometheus that reads these ports each second."""
+    directory.mkdir()
+    static = [{"targets": [f"{HOST}:{target}" for target in targets]}]
+    jobs = [{"job_name": "sowstream", "scrape_interval": "1s", "static_configs": static}]
+    (directory / "prometheus.yml").write_text(yaml.safe_dump({"scrape_configs": jobs}))
+    command = ["prometheus", "--config.file=prometheus.yml", f"--storage.tsdb.path={directory}/data",
+               f"--web.listen-address={HOST}:{port}"]  # fmt: skip
+    with (directory / "log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=directory, stdout=log, stderr=log)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def answer(port: int, query: str) -> list[Any]:
+    """The series that answer a query; none while Prometheus starts."""
+    address = f"http://{HOST}:{port}/api/v1/query?" + urllib.parse.urlencode({"query": query})
+    try:
+        with urllib.request.urlopen(address, timeout=5) as page:
+            return list(json.load(page)["data"]["result"])
+    except OSError:
+        return []
+
+
+def test_every_query_of_the_dashboards_has_an_answer(bootstrap: str, tmp_path: Path, unique: str) -> None:
+    """Each panel of workers and conflation shows something while records, one of them bad, flow."""
+    ports = quiet_ports(3)
+    world = World(bootstrap, tmp_path, unique, runtime={"metrics_port": ports[0]})
+    queries = [
+        target["expr"].replace("$topic", ".*").replace("$__rate_interval", "20s")
+        for name in ("worker", "conflation")
+        for panel in panels(name)
+        for target in panel["targets"]
+        if not any(part in target["expr"] for part in NEEDS_TROUBLE)
+    ]
+    assert len(queries) > 25
+    try:
+        world.start()
+        world.start("conflate", world.conflated)
+        with prometheus(tmp_path / "prometheus", ports[2], ports[:2]):
+            seed = 0
+            unanswered = list(queries)
+
+            def has_answers() -> bool:
+                nonlocal seed
+                seed += 1
+                world.publish([*random_commands(seed, 50, 10), (b'"bad"', b"{", {})])
+                unanswered[:] = [query for query in unanswered if not answer(ports[2], query)]
+                return not unanswered
+
+            try:
+                world.wait(has_answers, "an answer to each query")
+            except AssertionError as error:
+                raise AssertionError(f"no answer to {unanswered}") from error
+    finally:
+        world.close()
