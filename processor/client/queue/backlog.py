@@ -22,6 +22,8 @@ from processor.record import Value
 log = logging.getLogger(__name__)
 
 _SEND_EVERY_S: Final = 0.1
+_ON_THE_WAY_S: Final = 0.2
+"""The time from a decision until Kafka has it: `_SEND_EVERY_S`, and a fetch that is under way."""
 _SHARE_KEPT: Final = 0.05
 """Part of a lease that must be left when a message is handed out."""
 
@@ -134,7 +136,7 @@ class Backlog:
     def _next_waiting(self) -> QueueMessage | None:
         while self._waiting:
             lease = self._waiting.popleft()
-            if self._is_lapsed(lease, _SHARE_KEPT):
+            if self._is_lapsed(lease, _SHARE_KEPT * self._settings.lease):
                 self._give_up(lease)
                 continue
             if lease.deliveries > self._settings.max_deliveries:
@@ -154,7 +156,7 @@ class Backlog:
 
     def _apply(self, message: QueueMessage) -> None:
         lease = message.lease
-        if self._is_lapsed(lease, 0.0):
+        if self._is_lapsed(lease, _ON_THE_WAY_S):
             self._give_up(lease)
         elif message.outcome == "ack":
             self.counts["acknowledged"] += 1
@@ -168,8 +170,9 @@ class Backlog:
             self.counts["released"] += 1
             self._settle(lease, "release")
 
-    def _is_lapsed(self, lease: Lease, share_kept: float) -> bool:
-        return self._clock_s() >= lease.since_s + self._settings.lease * (1 - share_kept)
+    def _is_lapsed(self, lease: Lease, left_s: float) -> bool:
+        """Whether less than this time is left of a lease."""
+        return self._clock_s() >= lease.since_s + self._settings.lease - left_s
 
     def _give_up(self, lease: Lease) -> None:
         """Forget a message whose lease has ended: Kafka would refuse its outcome, and those that travel with it."""

@@ -135,14 +135,15 @@ def test_a_message_whose_lease_is_over_is_not_handed_out():
     assert backlog.counts["lapsed"] == 2
 
 
-def test_an_outcome_after_the_end_of_the_lease_is_not_sent():
-    """Kafka refuses all outcomes of a partition for one of a lease that is over, so that one is left out."""
+@pytest.mark.parametrize("late_s", [LEASE_S - 0.1, LEASE_S + 1])
+def test_an_outcome_at_the_end_of_the_lease_is_not_sent(late_s: float):
+    """Kafka refuses all outcomes of a partition for one that comes after its lease, so it is left out in time."""
     leases = FakeLeases(values(1, 2, 3))
     backlog = backlog_of(leases)
     first, second = backlog.next(0), backlog.next(0)
     first.ack()
     backlog.settle_decided()
-    leases.now_s = LEASE_S + 1
+    leases.now_s = late_s
     second.ack()
     backlog.settle_decided()
     assert leases.sent == [{0: "accept"}]
