@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from confluent_kafka import Producer
 
 from processor.hosting.share_group_check import set_share_groups
+from processor.kafka.admin.share_groups import ShareGroups
 from tests.endtoend.world import World
 from tests.programs.queues.checks import Delivery, Harm, broken_promises, unfair
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _PATIENCE_S = 300.0
 _SLICE_S = 0.1
 _PARTITIONS = 5
+_SESSION = {"share.session.timeout.ms": "6000", "share.heartbeat.interval.ms": "1000"}
 
 
 class Outcome(NamedTuple):
@@ -51,6 +53,8 @@ def run(plan: Plan, broker: Broker, directory: Path, name: str, report: Callable
     # Kafka gives each partition to about as many members: ten share five partitions evenly, and four unevenly.
     world = World(broker.bootstrap, directory, name, sections={"queues": section}, partitions=_PARTITIONS)
     set_share_groups(world.config)
+    # A dead consumer is to be noticed within a run: until then its share of a partition falls to one other consumer.
+    ShareGroups(world.config.kafka).set(world.config.share_group(queue), _SESSION)
     stage = _Stage(plan, broker, world, queue, report)
     try:
         return stage.play()

@@ -48,7 +48,8 @@ def main() -> int:
         world.start(name=name)
         world.publish([(b"%d" % n, {"id": n, "state": "paid", "qty": n % 100}, {}) for n in range(arguments.messages)])
         world.settle()
-        world.close()  # The worker has done its part.
+        for worker in world.workers:
+            worker.kill()
         shares = [share for share in measure(world, f"{name}_jobs", arguments) if share[0]]
     assert shares, "no message came"
     counts, begins_s, ends_s = zip(*shares, strict=True)
