@@ -67,6 +67,8 @@ class StartPass:
     def flushes(self, *, has_changed: bool) -> bool:
         """Return whether the changed rows may be written now; if not, they are due as soon as they may."""
         self._is_waited_for = has_changed and not self.may_write
+        if self._is_waited_for:
+            self.wrote(are_all=False)  # The input position may be committed before the rows: a rollback begins again.
         return has_changed and self.may_write
 
     @property
