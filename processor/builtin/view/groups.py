@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 GROUPS_MAX: Final = 100_000
 """Groups of one partition that are kept in memory; others are built from their members when these change."""
 
+VALUES_MAX: Final = 500_000
+"""Values that the groups of one partition keep in memory, such as different values and the nearest to an extreme:
+about 100 MB. One group alone may have more."""
+
 BUILT_MAX: Final = 5_000
 """Members that are read in one turn to build groups: about 20 ms. A larger group is built in several turns."""
 
@@ -52,6 +56,8 @@ class Groups:
         self._new_group = new_group
         self._contributions = contributions
         self._complete: OrderedDict[bytes, Group] = OrderedDict()
+        self._values: dict[bytes, int] = {}  # Of each complete group, when it was last asked for.
+        self._values_sum = 0
         self._building: dict[bytes, _Building] = {}
         self._left = BUILT_MAX  # Members that may still be read in this turn.
 
@@ -99,7 +105,7 @@ class Groups:
         """Return a complete group, built now if it is small enough; None: it waits for `build_some`."""
         group = self._complete.get(key)
         if group is not None:
-            self._complete.move_to_end(key)
+            self._keep(key, group)
             return group
         if key not in self._building:
             self._building[key] = _Building(self._new_group(), group_prefix(key))
@@ -107,7 +113,7 @@ class Groups:
 
     def build_again(self, key: bytes) -> None:
         """Build a group from its members, as its extreme is not known any more."""
-        del self._complete[key]
+        self._drop(key)
         self.get(key)
 
     def build_some(self) -> bool:
@@ -146,7 +152,7 @@ class Groups:
         for key in keys:
             group = self._complete.get(key)
             if group is not None and not group.members:
-                del self._complete[key]
+                self._drop(key)
 
     def _build(self, key: bytes) -> Group | None:
         """Read further members of a group, up to its share of a turn; returns it once all have been read."""
@@ -171,7 +177,16 @@ class Groups:
             group.add(contribution)
 
     def _keep(self, key: bytes, group: Group) -> None:
-        """Keep a group in memory, in place of the one that was not asked for longest."""
+        """Keep a group in memory, in place of those that were not asked for longest."""
+        values = group.values_kept
+        self._values_sum += values - self._values.get(key, 0)
+        self._values[key] = values
         self._complete[key] = group
-        if len(self._complete) > GROUPS_MAX:
-            self._complete.popitem(last=False)
+        self._complete.move_to_end(key)
+        while len(self._complete) > GROUPS_MAX or (self._values_sum > VALUES_MAX and len(self._complete) > 1):
+            self._drop(next(iter(self._complete)))
+
+    def _drop(self, key: bytes) -> None:
+        """Forget a group: it is built again when it changes."""
+        del self._complete[key]
+        self._values_sum -= self._values.pop(key)

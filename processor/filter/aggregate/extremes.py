@@ -44,6 +44,11 @@ class Extreme:
         """Number of values, forgotten ones included."""
         return self._size
 
+    @property
+    def kept(self) -> int:
+        """Number of values in memory."""
+        return len(self._kept)
+
     def add(self, key: OrderKey) -> None:
         """Add a value."""
         self._size += 1
@@ -96,6 +101,11 @@ class ExtremeOfValues:
         self._numeric = Extreme(is_greatest=is_greatest)  # Numbers, and texts that are numbers.
         self._texts = Extreme(is_greatest=is_greatest)  # All texts.
         self._other_texts = Extreme(is_greatest=is_greatest)  # Texts that are no numbers.
+
+    @property
+    def kept(self) -> int:
+        """Number of values in memory."""
+        return self._numeric.kept + self._texts.kept + self._other_texts.kept
 
     def add(self, value: Scalar) -> None:
         """Add a value that is not NULL."""

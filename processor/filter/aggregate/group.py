@@ -90,6 +90,11 @@ class Group:
         # alike: equal numbers of several types, such as 1 and true, have other texts, and so other groups.
         self._spellings: dict[tuple[Scalar, ...], int] = {}
 
+    @property
+    def values_kept(self) -> int:
+        """Number of values in memory, as a measure of the group's size."""
+        return len(self._spellings) + sum([state.values_kept for _, state in self._states])
+
     def add(self, contribution: Contribution) -> None:
         """Take a member in."""
         self._change(contribution, 1)
@@ -153,6 +158,11 @@ def _spelled(group: tuple[Scalar, ...]) -> str:
 
 class _State(ABC):
     """The state of an aggregate, or of several of the same argument."""
+
+    @property
+    def values_kept(self) -> int:
+        """Number of values in memory."""
+        return 1
 
     @abstractmethod
     def change(self, value: Value, place: tuple[int, int, int], times: int) -> None:
@@ -220,6 +230,10 @@ class _Distinct(_State):
     def __init__(self) -> None:
         self._times: dict[tuple[bool, Scalar], int] = {}
 
+    @property
+    def values_kept(self) -> int:
+        return len(self._times)
+
     def change(self, value: Value, place: tuple[int, int, int], times: int) -> None:  # noqa: ARG002
         key = isinstance(value, str), comparable(value)
         count = self._times.get(key, 0) + times
@@ -238,6 +252,10 @@ class _OfValues(_State):
     def __init__(self, function: Function) -> None:
         self._extreme = ExtremeOfValues(is_greatest=function == "MAX")
 
+    @property
+    def values_kept(self) -> int:
+        return self._extreme.kept
+
     def change(self, value: Value, place: tuple[int, int, int], times: int) -> None:  # noqa: ARG002
         (self._extreme.add if times > 0 else self._extreme.remove)(value)
 
@@ -250,6 +268,10 @@ class _OfPlaces(_State):
 
     def __init__(self, function: Function) -> None:
         self._extreme = Extreme(is_greatest=function == "LAST")
+
+    @property
+    def values_kept(self) -> int:
+        return self._extreme.kept
 
     def replace(self, old: Value, old_place: tuple[int, int, int], new: Value, place: tuple[int, int, int]) -> None:
         self.change(old, old_place, -1)  # Equal values too: their places differ.

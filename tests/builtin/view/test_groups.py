@@ -10,6 +10,7 @@ from processor.builtin.view import groups as groups_module
 from processor.builtin.view import start_pass
 from processor.builtin.view.start_pass import StartPass, forget_process
 from tests.builtin.view.chain import AggregateChain
+from tests.builtin.view.histories import History
 
 VIEW = {"group_by": ["/customer"], "fields": {"/n": "COUNT(*)", "/low": "MIN(/n)"}}
 
@@ -108,3 +109,15 @@ def test_rows_of_a_commit_are_written_once_each() -> None:
     chain.run()
     (aggregate,) = chain.aggregates
     assert [json.loads(record.value or b"")["n"] for record in aggregate.read_output("delta")] == [10]
+
+
+@pytest.mark.parametrize("limit", ["GROUPS_MAX", "VALUES_MAX"])
+def test_groups_that_do_not_fit_in_memory_are_built_again(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are the same where one group stays in memory, as others would be too many or would keep too many values."""
+    monkeypatch.setattr(groups_module, limit, 1)
+    for seed in range(3):
+        history = History(seed)
+        for step in range(6):
+            assert not (wrong := history.step()), f"seed {seed}, step {step}: {wrong}"
+            for aggregate in history.chain.aggregates:
+                assert aggregate.gauges["groups_in_memory"] <= 1
