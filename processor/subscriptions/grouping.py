@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from processor.filter.aggregate import GroupIncomplete, group_text
-from processor.merge import KeyFields
+from processor.filter.aggregate import GroupIncomplete, group_key
 from processor.record import Record
 from processor.subscriptions.current_records import CurrentRecords
 from processor.subscriptions.record_view import MemoryRecords
@@ -101,16 +100,16 @@ class Grouping:
         if entitlement is not None:
             value, metadata = entitlement.visible(value), entitlement.visible_metadata(metadata)
         part = self._spec.definition.contribution(value, place, metadata)
-        group_key = self._key_of(part)
-        group = self._groups.get(group_key)
+        row_key = group_key(part.group)
+        group = self._groups.get(row_key)
         if group is None:
-            group = self._groups[group_key] = self._spec.definition.new_group()
+            group = self._groups[row_key] = self._spec.definition.new_group()
         group.add(part)
-        self._members[key] = group_key, part
+        self._members[key] = row_key, part
 
     def _remove(self, key: bytes) -> None:
-        group_key, part = self._members.pop(key)
-        self._groups[group_key].remove(part)
+        row_key, part = self._members.pop(key)
+        self._groups[row_key].remove(part)
 
     def _write(self, key: bytes, timestamp_ms: int) -> Record | None:
         """Put the row of a group into the view; returns it, a tombstone without members, or None if nothing changed."""
@@ -142,15 +141,7 @@ class Grouping:
     def _built(self, key: bytes) -> Group:
         """Build a group from its members."""
         group = self._spec.definition.new_group()
-        for group_key, part in self._members.values():
-            if group_key == key:
+        for row_key, part in self._members.values():
+            if row_key == key:
                 group.add(part)
         return group
-
-    def _key_of(self, part: Contribution) -> bytes:
-        values = part.group
-        if len(values) == 1:
-            return group_text(values[0]).encode(errors="surrogatepass")
-        row = {f"k{place}": group_text(value) for place, value in enumerate(values)}
-        text = KeyFields(tuple(f"/{name}" for name in row)).text(row) if values else ""
-        return (text or "").encode(errors="surrogatepass")

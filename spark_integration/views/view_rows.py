@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from processor.builtin.view.contributions import Contributions
-from processor.builtin.view.definitions import group_key
 from processor.builtin.view.join_keys import join_key
 from processor.builtin.view.source import metadata_of
 from processor.codec import load_codec
 from processor.errors import RecordRejected
 from processor.filter import compile_filter
-from processor.filter.aggregate import compile_aggregates, compile_fields, plain
+from processor.filter.aggregate import compile_aggregates, compile_fields, group_key, plain
 from processor.filter.syntax_tree import JOINED_MARK
 from spark_integration.merge.arrow_records import records
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from processor.builtin.view.known_fields import check_having, check_known_fields
 from processor.builtin.view.source import compiled_filter
 from processor.errors import ConfigurationError
-from processor.filter.aggregate import compile_aggregates, compile_fields, group_text
+from processor.filter.aggregate import compile_aggregates, compile_fields
 
 if TYPE_CHECKING:
-    from processor.api import Codec, Value
+    from processor.api import Codec
     from processor.config import ViewConfig
     from processor.filter.aggregate import AggregateDefinition, FieldsDefinition
 
@@ -59,13 +58,3 @@ def check_source(stage: str, settings: ViewConfig, topic: str, codec: Codec | No
             f"views.{view_name(stage)}: the records of its inputs need fields, and this message type has none"
         )
     check_known_fields(view_name(stage), settings, topic, codec)
-
-
-def group_key(values: tuple[Value, ...]) -> bytes:
-    """Return the key of a group: the text of its only value, or the compact JSON array of several (merge.md)."""
-    if len(values) == 1:
-        return group_text(values[0]).encode(errors="surrogatepass")
-    if not values:
-        return b""
-    texts = [group_text(value) for value in values]
-    return json.dumps(texts, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from processor.api import Context, Input, Output, Processor, Record, Stored
 from processor.builtin.view.contributions import Contributions
-from processor.builtin.view.definitions import aggregates_of, check_source, group_key, view_name
+from processor.builtin.view.definitions import aggregates_of, check_source, view_name
 from processor.builtin.view.fingerprint import check_fingerprint
 from processor.builtin.view.row_writer import show_ready
 from processor.builtin.view.source import Source, compiled_filter, metadata_of
 from processor.config import ViewConfig
+from processor.filter.aggregate import group_key
 from processor.wire.heads import source_header
 from processor.wire.view_parts import ROUTE_HEADERS, group_of_route, member_key, route_value
 

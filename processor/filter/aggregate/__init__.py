@@ -13,7 +13,7 @@ from processor.filter.aggregate.definition import (
     FieldsDefinition,
     compile_aggregates,
     compile_fields,
-    group_text,
+    group_key,
 )
 from processor.filter.aggregate.group import Contribution, Group, GroupIncomplete
 
@@ -25,6 +25,6 @@ __all__ = [
     "GroupIncomplete",
     "compile_aggregates",
     "compile_fields",
-    "group_text",
+    "group_key",
     "plain",
 ]

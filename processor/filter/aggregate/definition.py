@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields as dataclass_fields
 from dataclasses import replace
@@ -263,9 +264,19 @@ def compile_aggregates(
     return AggregateDefinition(group_by, fields, having)
 
 
-def group_text(value: Scalar) -> str:
+def _group_text(value: Scalar) -> str:
     """Return the text of a grouping value in the key of a row; NULL is the empty text."""
     return "" if value is None else text_of(value)
+
+
+def group_key(values: tuple[Scalar, ...]) -> bytes:
+    """Return the key of a group: the text of its only value, or the compact JSON array of several (merge.md)."""
+    if len(values) == 1:
+        return _group_text(values[0]).encode(errors="surrogatepass")
+    if not values:
+        return b""
+    texts = [_group_text(value) for value in values]
+    return json.dumps(texts, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
 
 
 def _rows(columns: Sequence[Sequence[Scalar]], count: int) -> Iterable[tuple[Scalar, ...]]:
