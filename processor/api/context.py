@@ -206,6 +206,9 @@ class Context(Protocol):
             output: a downstream output, whose topic has partitions of its own; None: the processor's own topics.
         """
 
+    def partitions_of(self, output: str) -> int:
+        """Return the number of partitions of a downstream output's topic, as for a record that all of them get."""
+
     def reject(self, record: Record, reason: str, detail: str) -> None:
         """Send an input record to the dead-letter topic, in the same transaction; it must not be merged.
 

@@ -61,9 +61,10 @@ class ViewConfig(Section):
     their names in the view. An empty list makes one group of all records. None: the view has no groups."""
     join: tuple[JoinConfig, ...] = ()
     """The topics whose records are joined to those of the underlying."""
-    join_method: Literal["auto", "same_key", "repartition"] = "auto"
+    join_method: Literal["auto", "same_key", "broadcast", "repartition"] = "auto"
     """The way in which the records of a join meet. `same_key`: by their keys, where `on` names all key fields of both
-    sides in their order; `repartition`: by any fields, through two more topics. `auto` takes the first where it can."""
+    sides in their order; `repartition`: by any fields, through two more topics; `auto` takes the first where it can.
+    `broadcast`: by any fields, with the joined topics, which are small, in each partition of the view."""
     fields: dict[str, str] = Field(min_length=1)
     """The fields of its rows: an expression of the filter language for each JSON Pointer."""
     having: str | None = None
@@ -110,8 +111,6 @@ class ViewConfig(Section):
             raise ValueError("a projection has the partitions of its underlying; remove `partitions`")
         if self.having is not None and self.group_by is None:
             raise ValueError("having is for views with `group_by`; use `filter`")
-        if self.as_of and self.join:
-            raise ValueError("as_of is for views of one input; a row of a join reflects its partners' topics too")
         if len({each.topic for each in self.join}) < len(self.join):
             raise ValueError("a topic is joined twice; make a view with one join, and another one over it")
         if any(each.topic == self.underlying for each in self.join):
@@ -163,7 +162,7 @@ class ViewConfig(Section):
             return splits
         for place, joined in enumerate(self.join, 1):
             splits[f"{name}.{SPLIT}{place}"] = joined.topic
-        return splits if self.join_method == "same_key" else {**splits, f"{name}.{JOIN}": name}
+        return {**splits, f"{name}.{JOIN}": name} if self.join_method == "repartition" else splits
 
     def with_join_method(self, key: tuple[str, ...], joined_keys: Mapping[str, tuple[str, ...]]) -> ViewConfig:
         """Return the view with the way of its join decided.
@@ -173,9 +172,18 @@ class ViewConfig(Section):
             joined_keys: those of each joined topic.
 
         Raises:
-            ValueError: `same_key` is asked for, and a join is by other fields.
+            ValueError: `same_key` is asked for, and a join is by other fields; or `as_of`, and the way has no prefixes.
         """
-        if not self.join or self.join_method == "repartition":
+        view = self._with_join_method(key, joined_keys)
+        if view.as_of and view.join_method == "repartition":
+            raise ValueError(
+                "as_of: with join_method repartition the records of a row meet in another stage, which does not pass "
+                "their offsets on; use join_method broadcast, or remove as_of"
+            )
+        return view
+
+    def _with_join_method(self, key: tuple[str, ...], joined_keys: Mapping[str, tuple[str, ...]]) -> ViewConfig:
+        if not self.join or self.join_method in {"repartition", "broadcast"}:
             return self
         others = [
             each for each in self.join if (tuple(each.on), tuple(each.on.values())) != (key, joined_keys[each.topic])

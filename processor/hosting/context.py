@@ -158,6 +158,10 @@ class TaskContext:
             return partition_for(key, self._pipeline.outlets[output].partitions)
         return self.partition if self.partitions == 1 else partition_for(key, self.partitions)
 
+    def partitions_of(self, output: str) -> int:
+        """Return the number of partitions of a downstream output's topic."""
+        return self._pipeline.outlets[output].partitions
+
     def hold(self, offset: int | None, note: str = "") -> None:
         """Do not commit input positions above this offset, and commit a note beside the one that is."""
         self.note = checked_note(note)

@@ -25,8 +25,8 @@ def view_pipelines(config: Config, name: str, plugins: Mapping[str, type[Process
         aggregate       underlying.sow ─▶ name.split ─▶ name.parts ─▶ name
         join            underlying.sow ─▶ name.split ──▶ name.join.parts ─▶ name.join ─▶ name.parts ─▶ name
                         joined.sow ─────▶ name.split1 ─┘
-        same_key        underlying.sow ─▶ name.split ──▶ name.parts ─▶ name
-                        joined.sow ─────▶ name.split1 ─┘
+        same_key,       underlying.sow ─▶ name.split ──▶ name.parts ─▶ name
+        broadcast       joined.sow ─────▶ name.split1 ─┘
     """
     view = config.views[name]
     stages: dict[str, tuple[str, str | None, dict[str, str]]] = {}
@@ -37,13 +37,12 @@ def view_pipelines(config: Config, name: str, plugins: Mapping[str, type[Process
         stages[f"{name}.{SPLIT}"] = ("view_split", view.underlying, {"parts": rows})
         stages[name] = ("view_aggregate", None, {})
     else:
-        is_by_key = view.join_method == "same_key"
-        joined = rows if is_by_key else f"{name}.{JOIN}"
-        references = {} if is_by_key else {"references": joined}
+        joined = f"{name}.{JOIN}" if view.join_method == "repartition" else rows
+        references = {} if view.join_method == "same_key" else {"references": joined}
         stages[f"{name}.{SPLIT}"] = ("view_left", view.underlying, references | {"parts": rows})
         for place, each in enumerate(view.join, 1):
             stages[f"{name}.{SPLIT}{place}"] = ("view_right", each.topic, {"parts": joined})
-        if not is_by_key:
+        if joined != rows:
             stages[joined] = ("view_join", None, {"answers": rows})
         stages[name] = ("view_rows", None, {})
     return [

@@ -75,10 +75,12 @@ def test_join_by_the_keys_of_both_sides_takes_the_short_way() -> None:
     fields = {"/id": "/id", "/name": "[people]./name"}
     short = {"underlying": "orders", "join": [{"topic": "people", "on": {"/id": "/id"}}], "fields": fields}
     long = short | {"join": [{"topic": "people", "on": {"/customer": "/id"}}]}
-    tree = config({"short": short, "long": long, "asked": short | {"join_method": "repartition"}})
+    small = long | {"join_method": "broadcast"}
+    tree = config({"short": short, "long": long, "asked": short | {"join_method": "repartition"}, "small": small})
     methods = {name: view.join_method for name, view in tree.views.items()}
-    assert methods == {"short": "same_key", "long": "repartition", "asked": "repartition"}
+    assert methods == {"short": "same_key", "long": "repartition", "asked": "repartition", "small": "broadcast"}
     assert {*tree.stages} == {
+        "small.split", "small.split1",
         "short.split", "short.split1", "long.split", "long.split1", "long.join", "asked.split", "asked.split1",
         "asked.join",
     }  # fmt: skip
@@ -89,6 +91,17 @@ def test_join_by_other_fields_refuses_the_short_way() -> None:
     view = {"underlying": "orders", "join": [{"topic": "people", "on": {"/customer": "/id"}}], "fields": {"/id": "/id"}}
     with pytest.raises(ValidationError, match="the join of 'people' is not by the key fields of both sides, which are"):
         config({"v": view | {"join_method": "same_key"}})
+
+
+def test_join_by_repartition_refuses_as_of() -> None:
+    """The header `as_of` needs the records of a row in one stage; the error names the method that has them there."""
+    view = {
+        "underlying": "orders", "join": [{"topic": "people", "on": {"/customer": "/id"}}], "fields": {"/id": "/id"},
+        "as_of": True,
+    }  # fmt: skip
+    with pytest.raises(ValidationError, match="use join_method broadcast, or remove as_of"):
+        config({"v": view})
+    assert config({"v": view | {"join_method": "broadcast"}}).views["v"].as_of
 
 
 def test_join_reads_on_from_yaml() -> None:

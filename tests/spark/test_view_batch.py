@@ -15,7 +15,7 @@ from spark_integration.merge.arrow_records import HEADERS_DDL
 from tests.builtin.view.chain import projection
 from tests.builtin.view.histories import VIEW, History
 from tests.builtin.view.join_chain import VIEW as JOIN
-from tests.builtin.view.join_chain import JoinHistory, SameKeyHistory
+from tests.builtin.view.join_chain import BroadcastHistory, JoinHistory, SameKeyHistory
 
 pytestmark = [
     pytest.mark.spark,
@@ -68,13 +68,14 @@ def test_groups_are_those_of_the_workers(spark) -> None:
     for _ in range(20):
         assert not history.step()
     inputs = {"orders": archive(spark, history.chain.splits)}
-    rows = computed(view_batch(spark, "v", config=config(VIEW), records=inputs))
+    view = history.view
+    rows = computed(view_batch(spark, "v", config=config(view), records=inputs))
     assert rows == written(history.chain.aggregates)
     assert len(rows) > 2
-    assert rows != computed(view_batch(spark, "v", config=config(VIEW | {"filter": "/state = 'paid'"}), records=inputs))
+    assert rows != computed(view_batch(spark, "v", config=config(view | {"filter": "/state = 'paid'"}), records=inputs))
 
 
-@pytest.mark.parametrize("kind", [JoinHistory, SameKeyHistory])
+@pytest.mark.parametrize("kind", [JoinHistory, SameKeyHistory, BroadcastHistory])
 def test_joins_are_those_of_the_workers(spark, kind) -> None:
     """Rows with and without partners, by other fields and by the key of both topics."""
     history = kind(4)

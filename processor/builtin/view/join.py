@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from processor.api import Context, Input, Output, Processor, Record, Stored
 from processor.builtin.view.join_keys import BEFORE_RIGHT, LEFT, RIGHT
+from processor.builtin.view.rounds import Rounds
 from processor.builtin.view.row_writer import show_ready
 from processor.config import ViewConfig
-from processor.wire.view_parts import group_of, group_prefix, in_array, member_key, member_of
+from processor.wire.view_parts import group_of, in_array, member_key, member_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,28 +18,8 @@ if TYPE_CHECKING:
 
     from processor.api import Outgoing
 
-ANSWERS_MAX: Final = 500
-"""References that are answered in one turn when their partner changes: a few milliseconds."""
-
-TURN_MS: Final = 100
-"""Time for which that is enough. Answers go at 5,000 a second at most: more would queue up before the last stage, and
-the changes of other rows behind them."""
-
 NO_PARTNER: Final = b"[]"
 """The answer to a reference without a partner; the answer with one is an array with its fields."""
-
-
-class _Round:
-    """The answers to all references of a key after a change of its partner, as far as they have been given."""
-
-    def __init__(self, after: bytes, offset: int) -> None:
-        self.after = after
-        """The key of the table behind which the next reference is."""
-        self.offset = offset
-        """The offset of the change: no position behind it is committed before the round has ended."""
-        self.again_offset: int | None = None
-        """The offset of a change during the round, after which another round follows; None: there was none. A round is
-        not broken off: a partner that changes all the time would keep the last references waiting for ever."""
 
 
 class ViewJoin(Processor):
@@ -56,9 +37,7 @@ class ViewJoin(Processor):
     def init(self, context: Context, settings: BaseModel) -> None:  # noqa: ARG002
         """Begin with no round."""
         self._context = context
-        self._rounds: dict[bytes, _Round] = {}
-        self._turn = 0  # The part of time to which the next number belongs.
-        self._left = ANSWERS_MAX  # Answers of rounds that may still be given in it.
+        self._rounds = Rounds(context, LEFT)
         self._answers: dict[int, list[Outgoing]] = {}
 
     def process(self, records: Sequence[Record]) -> None:
@@ -78,11 +57,7 @@ class ViewJoin(Processor):
             if member.startswith(LEFT):
                 references[group, member[len(LEFT) :]] = True
             else:
-                current = self._rounds.get(group)
-                if current is None:
-                    self._rounds[group] = _Round(group_prefix(group), record.offset)
-                elif current.again_offset is None:
-                    current.again_offset = record.offset
+                self._rounds.begin(group, record.offset)
         self._context.table.put_many(changes)
         present = self._context.table.get_many([member_key(group, LEFT + key) for group, key in references])
         partners: dict[bytes, bytes] = {}
@@ -90,44 +65,23 @@ class ViewJoin(Processor):
             answer = None
             if present[member_key(group, LEFT + key)] is not None:
                 if group not in partners:
-                    partners[group] = self._partner(group)
+                    partners[group] = partner_of(self._context, group)
                 answer = partners[group]
             self._answer(group, key, answer)
         self._forward()
-        self._hold()
+        self._rounds.hold()
 
     def punctuate(self, now_ms: int) -> bool:
         """Give the next answers of the rounds, the oldest round first."""
-        if self._turn != now_ms // TURN_MS:
-            self._turn, self._left = now_ms // TURN_MS, ANSWERS_MAX
-        while self._rounds and self._left > 0:
-            group, current = next(iter(self._rounds.items()))
-            prefix = group_prefix(group)
-            partner = self._partner(group)
-            piece = self._context.table.scan(current.after, self._left)
-            references = [key for key, _ in piece if key.startswith(prefix) and member_of(key).startswith(LEFT)]
+        for group, references in self._rounds.next_references(now_ms):
+            partner = partner_of(self._context, group)
             for key in references:
-                self._answer(group, member_of(key)[len(LEFT) :], partner)
-            if len(references) < self._left:
-                del self._rounds[group]
-                if current.again_offset is not None:
-                    self._rounds[group] = _Round(prefix, current.again_offset)
-            else:
-                current.after = references[-1]
-            self._left -= max(1, len(references))
+                self._answer(group, key, partner)
         self._forward()
-        self._hold()
+        self._rounds.hold()
         self._context.gauge("rounds", len(self._rounds))
         show_ready(self._context, is_ready=not self._rounds and self._context.stream_time_ms == now_ms)
         return False  # The next answers have their time: it is asked again in each turn.
-
-    def _partner(self, group: bytes) -> bytes:
-        """Return the answer about a key: the fields of its partner, or none."""
-        prefix = member_key(group, b"")
-        for key, stored in self._context.table.scan(prefix + BEFORE_RIGHT, 1):
-            if key.startswith(prefix + RIGHT):
-                return in_array(stored.value)
-        return NO_PARTNER
 
     def _answer(self, group: bytes, key: bytes, answer: bytes | None) -> None:
         partition = self._context.partition_for(key, "answers")
@@ -138,6 +92,11 @@ class ViewJoin(Processor):
             self._context.forward_to("answers", partition, answers)
         self._answers = {}
 
-    def _hold(self) -> None:
-        """Keep the committed position before the change whose round has not ended: a successor begins it again."""
-        self._context.hold(min((current.offset for current in self._rounds.values()), default=None))
+
+def partner_of(context: Context, group: bytes) -> bytes:
+    """Return the answer about a key, by the table: an array with the fields of its partner, or none."""
+    prefix = member_key(group, b"")
+    for key, stored in context.table.scan(prefix + BEFORE_RIGHT, 1):
+        if key.startswith(prefix + RIGHT):
+            return in_array(stored.value)
+    return NO_PARTNER

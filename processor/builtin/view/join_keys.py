@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from processor.builtin.view.definitions import group_key
-from processor.filter.aggregate import plain
+from processor.filter.aggregate import group_key, plain
 from processor.filter.path import compile_path
 from processor.filter.record_metadata import NO_METADATA
 from processor.filter.value import first
@@ -17,6 +16,9 @@ if TYPE_CHECKING:
 
     from processor.api import Value
 
+KEPT: Final = b"k"
+"""Begins the member of a reference that lies where the rows are."""
+
 LEFT: Final = b"l"
 """Begins the member of a record of the underlying, and of a reference to one."""
 
@@ -24,7 +26,7 @@ RIGHT: Final = b"r"
 """Begins the member of a record of a joined topic, and of the answer about one."""
 
 BEFORE_RIGHT: Final = b"q"
-"""Sorts behind all members that begin with `LEFT` and before those that begin with `RIGHT`."""
+"""Sorts behind all members that begin with `KEPT` or `LEFT` and before those that begin with `RIGHT`."""
 
 
 def join_key(pointers: Iterable[str]) -> Callable[[Value], str | None]:

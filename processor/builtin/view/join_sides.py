@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from processor.api import Context, Input, Output, Processor, Record, Stored
 from processor.builtin.view.definitions import check_source, fields_of, view_name
 from processor.builtin.view.fingerprint import check_fingerprint
-from processor.builtin.view.join_keys import LEFT, RIGHT, answer_member, join_key, meeting, read_keys, write_keys
+from processor.builtin.view.join_keys import KEPT, LEFT, RIGHT, answer_member, join_key, meeting, read_keys, write_keys
 from processor.builtin.view.row_writer import show_ready
 from processor.builtin.view.source import Source, compiled_filter
 from processor.codec import load_codec
 from processor.config import ViewConfig
 from processor.config.view import SPLIT
 from processor.filter.aggregate import plain
+from processor.wire.heads import source_header
 from processor.wire.view_parts import ROUTE_HEADERS, group_of_route, member_key, route_value
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from processor.api import Codec, Outgoing, Value
+    from processor.api import Codec, Headers, Outgoing, Value
 
 REFERENCE: Final = b"1"
 """The value of a reference: it only has to be there."""
@@ -55,6 +56,8 @@ class _Side(Processor):
         self._json = load_codec("json")
         self._routes: dict[bytes, bytes | None] = {}
         self._parts: dict[tuple[str, int], list[Outgoing]] = {}
+        self._place = f"{context.source_topic}/{context.partition}/".encode() if settings.as_of else None
+        self._headers: Headers = []
         check_fingerprint(context, settings)
 
     def _run(self, source: Source, records: Sequence[Record]) -> None:
@@ -65,7 +68,7 @@ class _Side(Processor):
             for key, route in self._context.state.get_many(keys).items()
         }
         before = dict(self._routes)
-        source.each(records, self._take)
+        source.each(records, self._take_with_place)
         for (output, partition), parts in self._parts.items():
             self._context.forward_to(output, partition, parts)
         self._parts = {}
@@ -76,12 +79,29 @@ class _Side(Processor):
             self._context.state.put_many(states)
             self._context.forward_many("sow", [(key, value, ROUTE_HEADERS) for key, value in values.items()])
 
+    def _take_with_place(self, record: Record, state: Value | None) -> None:
+        """Take a record, whose parts have its place if the rows are to have the header `as_of`."""
+        if self._place is not None:
+            self._headers = [source_header(self._place, record.offset)]
+        self._take(record, state)
+
     def _take(self, record: Record, state: Value | None) -> None:
         raise NotImplementedError
 
-    def _send(self, output: str, group: bytes, member: bytes, value: bytes | None) -> None:
-        partition = self._context.partition_for(group, output)
-        self._parts.setdefault((output, partition), []).append((member_key(group, member), value, []))
+    def _send(self, group: bytes, member: bytes, value: bytes | None) -> None:
+        """Send a part to the partition of its group."""
+        self._add(
+            "parts", self._context.partition_for(group, "parts"), (member_key(group, member), value, self._headers)
+        )
+
+    def _send_to_all(self, group: bytes, member: bytes, value: bytes | None) -> None:
+        """Send a part to every partition."""
+        part = member_key(group, member), value, self._headers
+        for partition in range(self._context.partitions_of("parts")):
+            self._add("parts", partition, part)
+
+    def _add(self, output: str, partition: int, part: Outgoing) -> None:
+        self._parts.setdefault((output, partition), []).append(part)
 
 
 class ViewLeft(_Side):
@@ -104,7 +124,7 @@ class ViewLeft(_Side):
         self._begin(context, settings)
         self._members = fields_of(context.name, settings).members
         self._keys = [join_key(each.on) for each in settings.join]
-        self._has_references = settings.join_method != "same_key"
+        self._method = settings.join_method
         self._source = Source(context, settings.underlying, compiled_filter(view_name(context.name), settings.filter))
 
     def process(self, records: Sequence[Record]) -> None:
@@ -119,20 +139,24 @@ class ViewLeft(_Side):
         if state is None:
             new: list[str | None] = [None] * len(self._keys)
             if route is not None:
-                self._send("parts", key, LEFT, None)
+                self._send(key, LEFT, None)
             self._routes[key] = None
         else:
             new = [join(state) for join in self._keys]
             fields = {name: plain(state[name]) for name in self._members if name in state}
-            self._send("parts", key, LEFT, self._json.encode([new, fields]))
+            self._send(key, LEFT, self._json.encode([new, fields]))
             self._routes[key] = write_keys(new)
         for place, (before, after) in enumerate(zip(old, new, strict=True), 1):
-            if before == after or not self._has_references:
+            if before == after or self._method == "same_key":
                 continue
-            if before is not None:
-                self._send("references", meeting(place, before), LEFT + key, None)
-            if after is not None:
-                self._send("references", meeting(place, after), LEFT + key, REFERENCE)
+            for join, value in ((before, None), (after, REFERENCE)):
+                if join is None:
+                    continue
+                group = meeting(place, join)
+                # By broadcast the partner comes to where the row is.
+                at, mark = (key, KEPT) if self._method == "broadcast" else (group, LEFT)
+                partition = self._context.partition_for(at, "references")
+                self._add("references", partition, (member_key(group, mark + key), value, []))
 
 
 class ViewRight(_Side):
@@ -148,11 +172,12 @@ class ViewRight(_Side):
         """Compile the definition."""
         assert isinstance(settings, ViewConfig)
         self._begin(context, settings)
-        self._place = _place_of(context.name)
-        joined = settings.join[self._place - 1]
+        self._number = _place_of(context.name)
+        joined = settings.join[self._number - 1]
         self._members = fields_of(context.name, settings).joined_members(joined.topic)
         self._key = join_key(joined.on.values())
         self._is_by_key = settings.join_method == "same_key"
+        self._send_part = self._send_to_all if settings.join_method == "broadcast" else self._send
         self._source = Source(context, joined.topic, None)
 
     def process(self, records: Sequence[Record]) -> None:
@@ -168,14 +193,14 @@ class ViewRight(_Side):
             # Equal key fields are equal keys: the record goes to the row of its own key, as an answer.
             self._routes[key] = None if join is None else b""
             answer = None if join is None else self._json.encode([fields])
-            self._send("parts", key, answer_member(self._place), answer)
+            self._send(key, answer_member(self._number), answer)
             return
         route = self._routes[key]
         new = None if join is None else join.encode(errors="surrogatepass")
         if route is not None and route != new:
-            self._send("parts", meeting(self._place, route.decode(errors="surrogatepass")), RIGHT + key, None)
+            self._send_part(meeting(self._number, route.decode(errors="surrogatepass")), RIGHT + key, None)
         if join is not None:
-            self._send("parts", meeting(self._place, join), RIGHT + key, self._json.encode(fields))
+            self._send_part(meeting(self._number, join), RIGHT + key, self._json.encode(fields))
         self._routes[key] = new
 
 

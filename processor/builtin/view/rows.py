@@ -5,18 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from processor.api import Context, Input, Output, Processor, Record, Stored
+from processor.builtin.view.as_of import InputPrefix
 from processor.builtin.view.definitions import fields_of
 from processor.builtin.view.fingerprint import check_fingerprint
-from processor.builtin.view.join_keys import LEFT, answer_member
+from processor.builtin.view.join import partner_of
+from processor.builtin.view.join_keys import KEPT, LEFT, answer_member, meeting
+from processor.builtin.view.rounds import Rounds
 from processor.builtin.view.row_writer import RowWriter, show_ready
 from processor.builtin.view.start_pass import StartPass
 from processor.codec import load_codec
 from processor.config import ViewConfig
 from processor.filter.syntax_tree import JOINED_MARK
-from processor.wire.view_parts import group_of, member_key
+from processor.wire.view_parts import group_of, member_key, member_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pydantic import BaseModel
 
@@ -49,39 +52,56 @@ class ViewRows(Processor):
         assert isinstance(settings, ViewConfig)
         self._context = context
         self._fields = fields_of(context.name, settings)
-        # Records that meet by their keys are there or not: no answer is waited for.
-        self._has_answers = settings.join_method != "same_key"
+        # Elsewhere partners are there or not, and no answer is waited for.
+        self._has_answers = settings.join_method == "repartition"
+        self._has_partners = settings.join_method == "broadcast"
+        self._rounds = Rounds(context, KEPT)
         self._topics = [each.topic for each in settings.join]
         self._json = load_codec("json")
         self._writer = RowWriter(context)
         self._changed: dict[bytes, None] = {}
         self._start = StartPass(context)
+        self._as_of = InputPrefix(context) if settings.as_of else None
         check_fingerprint(context, settings)
 
     def process(self, records: Sequence[Record]) -> None:
         """Put the parts into the table."""
+        if self._as_of is not None:
+            self._as_of.took(records)
         until = self._context.table_until
         changes: dict[bytes, Stored | None] = {}
         for record in records:
             key = record.key or b""
             try:
-                self._changed[group_of(key)] = None
+                group, member = group_of(key), member_of(key)
             except ValueError as error:
                 self._context.reject(record, "undecodable", f"no part of a view: {error}")
                 continue
+            if not self._has_partners or member == LEFT:
+                self._changed[group] = None
+            elif member.startswith(KEPT):
+                self._changed[member[len(KEPT) :]] = None  # Its record may have come, and its partner changed, before.
+            else:
+                self._rounds.begin(group, record.offset)
             if record.offset >= until:
                 changes[key] = None if record.value is None else Stored(1, record.value)
         self._context.table.put_many(changes)
         self._start.took(records[-1].offset)
+        self._rounds.hold()
         if len(self._changed) >= CHANGED_MAX:
             self.flush()
 
     def punctuate(self, now_ms: int) -> bool:
         """Go through a part of the table and the rows, until all were compared once."""
         self._changed.update(dict.fromkeys(self._start.next_groups(now_ms)))
-        if self._start.is_due:
+        referring = [key for _, keys in self._rounds.next_references(now_ms) for key in keys]
+        self._changed.update(dict.fromkeys(referring))
+        self._rounds.hold()
+        if self._start.is_due or referring:
             self.flush()  # Without input there is no commit that would ask for it.
-        show_ready(self._context, is_ready=self._start.is_done and self._context.stream_time_ms == now_ms)
+        self._context.gauge("rounds", len(self._rounds))
+        is_ready = self._start.is_done and not self._rounds and self._context.stream_time_ms == now_ms
+        show_ready(self._context, is_ready=is_ready)
         return self._start.has_more
 
     def flush(self) -> None:
@@ -95,26 +115,36 @@ class ViewRows(Processor):
         rows: dict[bytes, Value | None] = {key: None for key in changed if key not in records}
         parts = dict(zip(records, self._json.decode_own_many(list(records.values())), strict=True))
         wanted = {key: self._answers_of(key, keys) for key, (keys, _) in parts.items()}
-        answers = table.get_many([member for members in wanted.values() for _, member in members])
+        answers = self._read_answers(dict.fromkeys(member for members in wanted.values() for _, member in members))
         partners: dict[bytes, Value] = {}  # A changed partner has many references, and all get the same answer.
         for key, (_, record) in parts.items():
             found = [(topic, answers[member]) for topic, member in wanted[key]]
-            if self._has_answers and any(stored is None for _, stored in found):
+            if self._has_answers and any(answer is None for _, answer in found):
                 continue  # An answer is on its way, and comes here.
-            for topic, stored in found:
-                if stored is not None:
-                    if stored.value not in partners:
-                        partners[stored.value] = self._json.decode_own(stored.value)
-                    for partner in partners[stored.value]:
+            for topic, answer in found:
+                if answer is not None:
+                    if answer not in partners:
+                        partners[answer] = self._json.decode_own(answer)
+                    for partner in partners[answer]:
                         record[JOINED_MARK + topic] = partner
             rows[key] = self._fields.row(record)
-        self._writer.write(rows)
+        self._writer.write(rows, None if self._as_of is None else self._as_of.headers())
         self._start.wrote(are_all=True)
 
     def _answers_of(self, key: bytes, keys: Sequence[str | None]) -> list[tuple[str, bytes]]:
-        """Return the joined topics of which a record may have a partner, each with the key of its answer."""
+        """Return the joined topics of which a record may have a partner, each with the place of the answer about it."""
+        joins = [(place, *pair) for place, pair in enumerate(zip(self._topics, keys, strict=True), 1)]
+        if self._has_partners:
+            return [(topic, meeting(place, join)) for place, topic, join in joins if join is not None]
         return [
             (topic, member_key(key, answer_member(place, join if self._has_answers else "")))
-            for place, (topic, join) in enumerate(zip(self._topics, keys, strict=True), 1)
+            for place, topic, join in joins
             if join is not None
         ]
+
+    def _read_answers(self, places: Iterable[bytes]) -> Mapping[bytes, bytes | None]:
+        """Return the answers at these places; None: there is none."""
+        if self._has_partners:
+            return {group: partner_of(self._context, group) for group in places}
+        stored = self._context.table.get_many(list(places))
+        return {member: None if answer is None else answer.value for member, answer in stored.items()}

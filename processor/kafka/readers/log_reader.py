@@ -110,7 +110,7 @@ class LogReader:
                 assert offset is not None
                 ends.append(Position(topic, partition, offset))
             elif not kafka_errors.passes(error):
-                trouble = kafka_errors.of_partition(error, topic, partition, offset, self.group)
+                trouble = kafka_errors.of_partition(error, topic, partition, offset)
                 if not self._bears_trouble or topic is None or partition is None:
                     raise (trouble if isinstance(trouble, Stop) else Stop(str(trouble))) from KafkaException(error)
                 self._troubled[topic, partition] = trouble

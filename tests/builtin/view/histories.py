@@ -5,11 +5,19 @@ from __future__ import annotations
 import json
 import random
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.builtin.view.start_pass import forget_process
+from processor.config import TopicConfig
+from processor.testing import ProcessorTestDriver
 from tests.builtin.view.chain import AggregateChain
-from tests.builtin.view.oracle import FIELDS, Duck, Sow, difference, python_rows
+from tests.builtin.view.oracle import FIELDS, HAVING, Duck, Sow, difference, python_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from processor.record import Record
 
 VIEW = {"group_by": ["/customer"], "filter": "/state = 'new'", "fields": FIELDS}
 
@@ -42,10 +50,12 @@ class History:
     """A chain and what it was given; one step appends records, runs stages, and may crash or roll back one."""
 
     def __init__(self, seed: int, duck: Duck | None = None, chain: AggregateChain | None = None) -> None:
-        self.rng = random.Random(seed)
-        self.chain = chain or AggregateChain(VIEW, inputs=2, partitions=self.rng.choice((1, 2, 3)))
+        self.rng = rng = random.Random(seed)
+        self.view = VIEW | rng.choice(({}, {"having": HAVING})) | {"as_of": rng.random() < 0.5}
+        self.chain = chain or AggregateChain(self.view, inputs=2, partitions=rng.choice((1, 2, 3)))
         self.last: dict[str, Sow] = {}
         self.duck = duck
+        self._checked = [0] * len(self.chain.aggregates)
         if duck is not None:
             duck.clear()
 
@@ -54,21 +64,52 @@ class History:
         rng, chain = self.rng, self.chain
         for _ in range(rng.randint(1, 6)):
             number = rng.randrange(12)
-            key, partition = f"k{number}", number % 2
             chain.now_ms += rng.choice((0, 0, 1, 50))
-            record = random_record(rng, key)
-            sow = chain.put(partition, key, record)
-            self.last[key] = Sow(partition, sow.offset, sow.timestamp_ms, record)
-            if self.duck is not None:
-                self.duck.put(key, self.last[key])
+            self._change(f"k{number}", number % 2)
         self._disturb()
         chain.run()
-        rows = parsed(chain)
-        wrong = difference(rows, python_rows(self.last.values()), is_exact=True)
+        rows, has_having = parsed(chain), "having" in self.view
+        wrong = difference(rows, python_rows(self.last.values(), has_having=has_having), is_exact=True)
         if not wrong and self.duck is not None:
-            wrong = difference(rows, self.duck.rows(), is_exact=False)
+            wrong = difference(rows, self.duck.rows(has_having=has_having), is_exact=False)
             wrong = wrong and f"DuckDB: {wrong}"
-        return wrong or _law(chain)
+        return wrong or self._prefixes() or _law(chain)
+
+    def _change(self, key: str, partition: int) -> None:
+        """Append a record of a key, or its tombstone."""
+        record = random_record(self.rng, key)
+        self._note(key, partition, self.chain.put(partition, key, record), record)
+
+    def _note(self, key: str, partition: int, sow: Record, record: Any) -> None:
+        """Remember the last record of a key, for the oracles."""
+        self.last[key] = Sow(partition, sow.offset, sow.timestamp_ms, record)
+        if self.duck is not None:
+            self.duck.put(key, self.last[key])
+
+    def _prefixes(self) -> str:
+        """The first row since the last call that is not that of the prefix in its header `as_of`; empty: none."""
+        if not self.view["as_of"]:
+            return ""
+        for number, aggregate in enumerate(self.chain.aggregates):
+            written = aggregate.read_output("sow")
+            for record in written[self._checked[number] :]:
+                as_of = json.loads(dict(record.headers or ())["as_of"] or b"")
+                expected = self._rows_of(as_of).get((record.key or b"").decode())
+                row = None if record.value is None else json.loads(record.value, parse_float=Decimal)
+                wrong = difference({"": row} if row else {}, {"": expected} if expected else {}, is_exact=True)
+                if wrong:
+                    return f"{record.key!r} as of {as_of}: {wrong}"
+            self._checked[number] = len(written)
+        return ""
+
+    def _rows_of(self, as_of: Mapping[str, int]) -> dict[str, dict[str, Any]]:
+        """The rows by the records before these offsets of each partition."""
+        last: dict[bytes | None, Sow] = {}
+        for partition, split in enumerate(self.chain.splits):
+            for sow in split.input[: as_of.get(f"orders.sow/{partition}", 0)]:
+                record = None if sow.value is None else json.loads(sow.value)
+                last[sow.key] = Sow(partition, sow.offset, sow.timestamp_ms, record)
+        return python_rows(last.values(), has_having="having" in self.view)
 
     def _disturb(self) -> None:
         """Crash or roll back a stage, before or after it has read what waits."""
@@ -78,15 +119,58 @@ class History:
         driver = rng.choice([*chain.splits, *chain.aggregates])
         if rng.random() < 0.5:
             chain.run_splits()
-        if rng.random() < 0.5:
-            driver.feed()
-        if rng.random() < 0.3:
-            driver.write()
-        if rng.random() < 0.7:
-            forget_process()
-            driver.crash(keep_store=rng.random() < 0.5, feed=False)
+        for _ in range(rng.choice((1, 1, 1, 2, 3))):
+            if rng.random() < 0.5:
+                driver.feed(rng.choice((None, 1, 2)))
+            if rng.random() < 0.3:
+                driver.commit()
+            if rng.random() < 0.3:
+                driver.write()
+            if rng.random() < 0.6:
+                forget_process()
+                driver.crash(keep_store=rng.random() < 0.5, feed=False)
+            else:
+                driver.abort(feed=False)
+
+
+class MergedHistory(History):
+    """The same over records that a worker merges: publishes, deltas and deletes, and records that expire."""
+
+    def __init__(self, seed: int, duck: Duck | None = None) -> None:
+        super().__init__(seed, duck)
+        topic = TopicConfig(partitions=1)
+        self._mergers = [ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic) for _ in self.chain.splits]
+        self._taken = [0] * len(self._mergers)
+        self.expired = 0
+
+    def _change(self, key: str, partition: int) -> None:
+        rng, merger = self.rng, self._mergers[partition]
+        body = random_record(rng, key)
+        if body is None:
+            merger.pipe_input(key, None)
         else:
-            driver.abort(feed=False)
+            if command := rng.choice(("", "publish")):
+                body = {"id": key} | {name: body[name] for name in rng.sample([*body], rng.randint(0, len(body)))}
+            headers = {"command": command or "delta_publish"}
+            if rng.random() < 0.4:
+                headers["expiration"] = "0.1"
+            merger.pipe_input(key, body, headers)
+        for number, each in enumerate(self._mergers):
+            if self.chain.now_ms > each.now_ms:
+                each.advance_time(self.chain.now_ms - each.now_ms)
+            each.commit()
+            self._take(number)
+
+    def _take(self, partition: int) -> None:
+        """Append the SOW records that a worker has written."""
+        written = self._mergers[partition].read_output("sow")
+        for sow in written[self._taken[partition] :]:
+            assert sow.key is not None
+            self.expired += ("kind", b"expire") in (sow.headers or ())
+            record = None if sow.value is None else json.loads(sow.value)
+            key = sow.key.decode()
+            self._note(key, partition, self.chain.put(partition, key, record, at_ms=sow.timestamp_ms), record)
+        self._taken[partition] = len(written)
 
 
 def _law(chain: AggregateChain) -> str:

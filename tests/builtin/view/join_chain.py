@@ -30,7 +30,11 @@ VIEW = {
 SAME_KEY_VIEW = VIEW | {
     "join": [{"topic": "customers", "on": {"/id": "/id"}}],
     "join_method": "same_key",
+    "as_of": True,
 }
+
+
+BROADCAST_VIEW = VIEW | {"join_method": "broadcast", "as_of": True}
 
 
 class JoinChain:
@@ -54,11 +58,8 @@ class JoinChain:
         self.right = drivers(ViewRight, "v.split1", underlying="customers", outlets={"parts": 2})
         self.joins = drivers(ViewJoin, "v.join", topic=rows, outlets={"answers": 2})
         self.last = drivers(ViewRows, "v", topic=rows)
-        is_by_key = settings.join_method == "same_key"
-        targets: dict[str, list[ProcessorTestDriver]] = {
-            "references": self.joins, "left": self.last, "answers": self.last,
-            "right": self.last if is_by_key else self.joins,
-        }  # fmt: skip
+        meeting = self.last if settings.join_method in {"same_key", "broadcast"} else self.joins
+        targets = {"references": meeting, "right": meeting, "left": self.last, "answers": self.last}
 
         def route(side: str) -> Any:
             def deliver(sent: Mapping[str, Sequence[Record]]) -> None:
@@ -123,25 +124,38 @@ class JoinHistory:
             for _ in range(rng.randrange(4)):
                 self._disturb(rng.choice(self.chain.drivers))
         self.chain.run()
-        rows, expected = self.chain.rows(), self.expected()
-        return "" if rows == expected else f"{rows}, expected {expected}"
+        rows, expected = self.chain.rows(), self.expected(self.orders, self.customers)
+        return self._prefixes() if rows == expected else f"{rows}, expected {expected}"
 
-    def expected(self) -> dict[str, Any]:
+    def _prefixes(self) -> str:
+        """The first row that is not that of the prefixes in its header `as_of`; empty: none."""
+        if not self.chain.settings.as_of:
+            return ""
+        for record in [record for driver in self.chain.last for record in driver.read_output("sow")[-4:]]:
+            as_of = json.loads(dict(record.headers or ())["as_of"] or b"")
+            orders = last_values("orders", self.chain.left, as_of)
+            customers = last_values("customers", self.chain.right, as_of)
+            row = None if record.value is None else json.loads(record.value)
+            if row != (expected := self.expected(orders, customers).get((record.key or b"").decode())):
+                return f"{record.key!r} as of {as_of}: {row}, expected {expected}"
+        return ""
+
+    def expected(self, orders: Mapping[str, Any], customers: Mapping[str, Any]) -> dict[str, Any]:
         """The rows by the definition, over the last records of both topics."""
         rows = {}
-        for key, order in self.orders.items():
+        for key, order in orders.items():
             if order is None or order["state"] != "new":
                 continue
-            partner = self.partner(order)
+            partner = self.partner(order, customers)
             row = {"id": key, "qty": order["qty"]}
             if partner is not None:
                 row |= {"name": partner["name"], "both": order["qty"] + partner["bonus"]}
             rows[key] = row
         return rows
 
-    def partner(self, order: Any) -> Any:
+    def partner(self, order: Any, customers: Mapping[str, Any]) -> Any:
         """The partner of an order; None without one."""
-        return self.customers.get(str(order["customer"])) if order["customer"] not in (None, "") else None
+        return customers.get(str(order["customer"])) if order["customer"] not in (None, "") else None
 
     def _put(self) -> None:
         rng = self.rng
@@ -165,8 +179,11 @@ class JoinHistory:
         if what < 0.6:
             self.chain.run_one(driver)
         elif what < 0.8:
-            driver.feed()
-            driver.abort(feed=False)
+            for _ in range(self.rng.choice((1, 1, 2))):
+                driver.feed(self.rng.choice((None, 1)))
+                if self.rng.random() < 0.3:
+                    driver.commit()
+                driver.abort(feed=False)
         else:
             driver.write()
             forget_process()
@@ -179,6 +196,21 @@ class SameKeyHistory(JoinHistory):
     view = SAME_KEY_VIEW
     partners = tuple(f"o{number}" for number in range(7))
 
-    def partner(self, order: Any) -> Any:
+    def partner(self, order: Any, customers: Mapping[str, Any]) -> Any:
         """The customer with the key of the order."""
-        return self.customers.get(order["id"])
+        return customers.get(order["id"])
+
+
+class BroadcastHistory(JoinHistory):
+    """The same for a join whose customers are in each partition of the rows."""
+
+    view = BROADCAST_VIEW
+
+
+def last_values(topic: str, drivers: Sequence[ProcessorTestDriver], as_of: Mapping[str, int]) -> dict[str, Any]:
+    """The last record of each key, of those before the offsets of `as_of`."""
+    records = {}
+    for partition, driver in enumerate(drivers):
+        for record in driver.input[: as_of.get(f"{topic}.sow/{partition}", 0)]:
+            records[(record.key or b"").decode()] = None if record.value is None else json.loads(record.value)
+    return records

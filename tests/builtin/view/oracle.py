@@ -25,6 +25,9 @@ FIELDS = {
 }
 """A view with every aggregate; `qty` and `px` are numbers, `name` is a text that is no number."""
 
+HAVING = "/orders > 1 AND (/low < 1 OR /low IS NULL)"
+"""Refuses some rows, by a count and by an extreme."""
+
 
 class Sow(NamedTuple):
     """One record of a SOW topic, as far as a view can see it."""
@@ -35,13 +38,16 @@ class Sow(NamedTuple):
     record: dict[str, Any] | None
 
 
-def python_rows(records: Iterable[Sow]) -> dict[str, dict[str, Any]]:
-    """The rows of the last records of all keys: those whose state is `new`, by customer."""
+def python_rows(records: Iterable[Sow], *, has_having: bool = False) -> dict[str, dict[str, Any]]:
+    """The rows of the last records of all keys: those whose state is `new`, by customer, and if asked by `HAVING`."""
     groups: dict[str, list[Sow]] = {}
     for sow in records:
         if sow.record is not None and sow.record.get("state") == "new":
             groups.setdefault(sow.record.get("customer") or "", []).append(sow)
-    return {key: {"customer": key or None, **_row(members)} for key, members in groups.items()}
+    rows = {key: {"customer": key or None, **_row(members)} for key, members in groups.items()}
+    if not has_having:
+        return rows
+    return {key: row for key, row in rows.items() if row["orders"] > 1 and (row["low"] is None or row["low"] < 1)}
 
 
 def _row(members: list[Sow]) -> dict[str, Any]:
@@ -80,6 +86,7 @@ _SQL = """
            min(name) FILTER (name <> '')
     FROM records WHERE state = 'new' GROUP BY 1
 """
+_SQL_HAVING = " HAVING count(*) > 1 AND (min(px) < 1 OR min(px) IS NULL)"
 
 
 class Duck:
@@ -106,10 +113,10 @@ class Duck:
         values = [key, row.get("state"), row.get("customer"), *numbers, row.get("name"), place]
         self._connection.execute("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?)", values)
 
-    def rows(self) -> dict[str, dict[str, Any]]:
+    def rows(self, *, has_having: bool = False) -> dict[str, dict[str, Any]]:
         """The rows of the view."""
         found = {}
-        for key, *values in self._connection.execute(_SQL).fetchall():
+        for key, *values in self._connection.execute(_SQL + has_having * _SQL_HAVING).fetchall():
             found[key] = {"customer": key or None, **dict(zip((name[1:] for name in FIELDS), values, strict=True))}
         return found
 

@@ -8,18 +8,20 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 
-from tests.builtin.view.histories import History
-from tests.builtin.view.join_chain import JoinHistory, SameKeyHistory
+from tests.builtin.view.histories import History, MergedHistory
+from tests.builtin.view.join_chain import BroadcastHistory, JoinHistory, SameKeyHistory
 from tests.builtin.view.oracle import Duck
 
 _PIECE = 20
 """Histories that a process runs before it reports."""
 _SHOWN_S = 5.0
-_ONE_OF_JOINS = 5
+_ONE_OF_FEW = 5
 
 
 def histories(count: int, steps: int, seed: int, say: Callable[[str], None], processes: int | None = None) -> int:
     """Run so many histories of groups, and a fifth as many of each kind of joins; returns 1 if one found a difference.
+
+    In a fifth of the histories of groups a worker merges the records, of which some expire.
 
     Args:
         count: the number of histories; each has a seed of its own, from `seed` on.
@@ -61,7 +63,9 @@ def _piece(seed: int, steps: int, numbers: range) -> str:
 
 
 def _of(seed: int, number: int, duck: Duck) -> Iterator[History | JoinHistory]:
-    yield History(seed + number, duck)
-    if number % _ONE_OF_JOINS == 0:
+    is_one_of_few = number % _ONE_OF_FEW == 0
+    yield (MergedHistory if is_one_of_few else History)(seed + number, duck)
+    if is_one_of_few:
         yield JoinHistory(seed + number)
         yield SameKeyHistory(seed + number)
+        yield BroadcastHistory(seed + number)
