@@ -47,7 +47,7 @@ def test_views_follow_their_topic_through_a_kill_and_a_wiped_disk(views: ViewsWo
     viewer = views.start("view", list(views.config.views))
     views.settle()
     views.wait(views.settled(), "following the topic")
-    for name in (views.positions, views.totals, views.all_views):
+    for name in views.config.views:
         assert not (violation := views.law(name)), violation
     assert viewer.stop() == 0, viewer.log()
 
@@ -168,7 +168,7 @@ def test_subscriber_of_a_conflated_view_gets_deltas_and_departures(views: ViewsW
         views.publish([(b"2", {**order, "id": "2", "qty": 3}, {})])
         changed = next(messages)
         assert (changed.command, changed.delta) == ("publish", True)
-        assert changed.data == {"customer": "ann", "orders": 2, "qty": 5, "last": 5} or changed.data["qty"] == 5
+        assert changed.data == {"customer": "ann", "orders": 2, "qty": 5}
         views.publish([(b"2", {"qty": 30}, {})])
         left = next(messages)
         assert (left.command, left.reason, left.data["qty"]) == ("oof", "match", 32)

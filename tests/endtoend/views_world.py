@@ -13,6 +13,11 @@ from tests.endtoend.world import World
 if TYPE_CHECKING:
     from pathlib import Path
 
+CUSTOMERS = ("ann", "bob", "cy", "di")
+
+HAVING = "/worst > 3 OR /worst IS NULL"
+"""Refuses the rows whose orders are all cheap."""
+
 FIELDS = {
     "/orders": "COUNT(*)",
     "/qty": "SUM(/qty)",
@@ -23,29 +28,34 @@ FIELDS = {
 
 
 class ViewsWorld(World):
-    """`name` with the view `positions`, and a view and a conflated topic over that."""
+    """`name` with a projection, a join with `people`, and the view `positions` with a view and a copy over it."""
 
     def __init__(self, bootstrap: str, directory: Path, name: str, **more: Any) -> None:
         self.positions, self.totals, self.copy = f"{name}_positions", f"{name}_totals", f"{name}_copy"
-        self.all_views = f"{name}_all"
+        self.all_views, self.named, self.people = f"{name}_all", f"{name}_named", f"{name}_people"
         views = {
             self.positions: {
                 "underlying": name, "filter": "/state = 'new'", "group_by": ["/customer"], "fields": FIELDS,
-                "having": "/orders > 0", "partitions": 3, "as_of": True,
+                "having": HAVING, "partitions": 3, "as_of": True,
             },
             self.totals: {"underlying": name, "fields": {"/id": "/id", "/value": "/qty * /px"}},
             self.all_views: {
                 "underlying": self.positions, "group_by": [], "fields": {"/customers": "COUNT(*)", "/qty": "SUM(/qty)"},
+            },
+            self.named: {
+                "underlying": name, "join": [{"topic": self.people, "on": {"/customer": "/id"}}],
+                "fields": {"/id": "/id", "/qty": "/qty", "/name": f"[{self.people}]./name"},
             },
         }  # fmt: skip
         conflated = {self.copy: {"underlying": self.positions, "interval": "200ms"}}
         sections = {"views": views, "conflated": conflated}
         # A stage that stands still for longer loses its partitions: a machine may be busy with other tests.
         runtime = {"session_timeout_s": 6, "transaction_timeout_s": 20}
-        super().__init__(bootstrap, directory, name, sections=sections, partitions=2, runtime=runtime, **more)
+        more |= {"others": {self.people: {"partitions": 3}}, "sections": sections, "partitions": 2, "runtime": runtime}
+        super().__init__(bootstrap, directory, name, **more)
 
     def orders(self, seed: int, count: int, keys: int = 60) -> None:
-        """Publish random orders: new ones, changes of customer and state, deletes."""
+        """Publish random orders and people: new ones, changes of customer, state and name, deletes."""
         rng = random.Random(seed)
         records: list[tuple[bytes | None, Any, dict[str, str]]] = []
         for _ in range(count):
@@ -54,11 +64,16 @@ class ViewsWorld(World):
                 records.append((key.encode(), None, {}))
                 continue
             order = {
-                "id": key, "customer": rng.choice(("ann", "bob", "cy", "di", None)), "px": rng.randrange(20),
+                "id": key, "customer": rng.choice((*CUSTOMERS, None)), "px": rng.randrange(20),
                 "qty": rng.choice((0.1, 0.2, 0.3, 1, 7)), "state": rng.choice(("new", "new", "paid")),
             }  # fmt: skip
             records.append((key.encode(), order, {"command": "publish"}))
         self.publish(records)
+        people: list[tuple[bytes | None, Any, dict[str, str]]] = [
+            (key.encode(), None if rng.random() < 0.3 else {"id": key, "name": f"{key} {seed}"}, {})
+            for key in rng.sample(CUSTOMERS, 2)
+        ]
+        self.publish(people, name=self.people)
 
     def last(self, name: str) -> dict[str, Any]:
         """The rows of a SOW topic, numbers exact."""
@@ -88,6 +103,7 @@ class ViewsWorld(World):
                 "last": max(members, key=lambda member: member[0])[1]["px"],
             }
             for customer, members in groups.items()
+            if max(order["px"] for _, order in members) > 3
         }
 
     def expected_all(self) -> dict[str, Any]:
@@ -102,12 +118,22 @@ class ViewsWorld(World):
         rows = {order["id"]: {"id": order["id"], "value": order["qty"] * order["px"]} for order in orders}
         return {key: json.loads(json.dumps(row), parse_float=Decimal) for key, row in rows.items()}
 
+    def expected_named(self) -> dict[str, Any]:
+        """The rows of `named`, by the records of both SOW topics."""
+        names = {key: person["name"] for key, person in self.last(self.people).items()}
+        return {
+            key: {"id": key, "qty": order["qty"]}
+            | ({"name": names[order["customer"]]} if order["customer"] in names else {})
+            for key, order in self.last(self.name).items()
+        }
+
     def settled(self) -> Callable[[], bool]:
         """Whether all views have the rows that they should have."""
         return lambda: (
             self.last(self.positions) == self.expected_positions()
             and self.last(self.totals) == self.expected_totals()
             and self.last(self.all_views) == self.expected_all()
+            and self.last(self.named) == self.expected_named()
             and self.last(self.copy) == self.last(self.positions)
         )
 

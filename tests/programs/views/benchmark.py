@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import random
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,8 @@ Say = Callable[[str], None]
 _FIELDS = {"/n": "COUNT(*)", "/qty": "SUM(/qty)"}
 _HEADERS: list[tuple[str, str | bytes | None]] = [("version", b"1")]
 _LIMIT_S = 3_600.0
+_BESIDE_RATE = 1_000  # Updates a second of the topic under a view that is being built.
+_BESIDE_S = 15.0
 _GOALS = {"throughput": 60_000, "ratio": 1.5, "build_s": 120, "latency_ms": 150, "fanout_ms": 200, "turn_ms": 100}
 
 
@@ -58,13 +62,33 @@ class Benchmark:
         self._say(f"ratio: {ours / theirs:.2f} (goal {_GOALS['ratio']})")
 
     def build(self, records: int) -> None:
-        """Seconds for the rows of a view over a topic that has so many records, each under a key of its own."""
+        """Seconds for the rows of a view over a topic that has so many records, each under a key of its own.
+
+        Meanwhile a worker merges updates of the topic: the time that one takes, before the build and during it.
+        """
         with self._world("build") as (world, view):
             totals = self._load(world.name, records, records)
-            seconds, cpu_s = self._rows_written(world, view, totals)
+            world.start("worker", world.name)
+            watch = Watch(self._bootstrap, f"{world.name}.delta", "id")
+            feed = Feed(self._bootstrap, f"{world.name}.publish", 1_000, 100, by="id")
+            feed.warm_up(watch, world)
+            delays_s = {"before": feed.run(watch, _BESIDE_S, _BESIDE_RATE)}
+            is_built = threading.Event()
+            with ThreadPoolExecutor(1) as pool:
+                beside = pool.submit(feed.run, watch, _LIMIT_S, _BESIDE_RATE, is_built.is_set)
+                try:
+                    seconds, cpu_s = self._rows_written(world, view, totals)
+                finally:
+                    is_built.set()
+                delays_s["during"] = beside.result()
         self._say(
             f"build of {records:,} records: {seconds:.1f} s, {cpu_s:.1f} s CPU (goal {_GOALS['build_s']} for 10M)"
         )
+        for when, delays in delays_s.items():
+            p50, p99 = (percentile(delays, part) * 1000 for part in (0.5, 0.99))
+            self._say(
+                f"publish to delta of the topic at {_BESIDE_RATE:,}/s {when} it: p50 {p50:.1f} ms, p99 {p99:.1f} ms"
+            )
 
     def latency(self, seconds: float, rate: int) -> None:
         """Milliseconds from a publish until the view's delta can be read, through the worker of the topic."""
@@ -180,7 +204,7 @@ class Benchmark:
 
         def is_right() -> bool:
             watch.count()
-            rows = {group: (row["n"], row["qty"]) for group, row in watch.rows.items()}
+            rows = {group: (row["n"], row["qty"]) for group, row in watch.rows.items() if group in expected}
             return rows == expected
 
         world.wait(is_right, "the view counting all keys")

@@ -19,7 +19,7 @@ _ACTIONS = ("keep", "wipe", "third", "broker", "both")
 
 
 class Kills:
-    """Two processes with every stage of three views, a worker, a conflater, and orders that keep coming."""
+    """Two processes with every stage of four views, a worker, a conflater, and orders that keep coming."""
 
     def __init__(self, world: ViewsWorld, broker: Broker | None, seed: int, say: Callable[[str], None]) -> None:
         """Create it; `broker` is one that may be killed; None: none may."""
@@ -45,7 +45,7 @@ class Kills:
                 self._settle()
             self._say(f"kill {number + 1} of {count}: {action}")
         self._settle()
-        violations = [(name, world.law(name)) for name in (world.positions, world.totals, world.all_views)]
+        violations = [(name, world.law(name)) for name in world.config.views]
         return [f"{name}: {violation}" for name, violation in violations if violation]
 
     def _kill(self, action: str) -> None:

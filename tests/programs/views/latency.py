@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -87,10 +88,21 @@ class Watch:
 class Feed:
     """Sends numbered records, and measures when their numbers appear in rows."""
 
-    def __init__(self, bootstrap: str, topic: str, keys: int, groups: int, *, is_sow: bool = False) -> None:
-        """Create it; `is_sow`: the records go to a SOW topic and not through a worker."""
+    def __init__(
+        self, bootstrap: str, topic: str, keys: int, groups: int, *, is_sow: bool = False, by: str = "group"
+    ) -> None:
+        """Create it.
+
+        Args:
+            bootstrap: the broker.
+            topic: where the records go.
+            keys: the number of their keys.
+            groups: the number of groups.
+            is_sow: whether that is a SOW topic, and no worker merges them.
+            by: the member by which rows are kept in which the numbers appear: `group`, or `id`.
+        """
         self._producer = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random", "linger.ms": 0})
-        self._topic, self._keys, self._groups = topic, keys, groups
+        self._topic, self._keys, self._groups, self._by = topic, keys, groups, by
         self._headers: list[tuple[str, str | bytes | None]] = [("version", b"1")] if is_sow else []
         self._number = 0
         self._waiting: dict[str, deque[tuple[int, float]]] = {}
@@ -101,11 +113,18 @@ class Feed:
             self._send()
         world.wait(lambda: not self._pending(watch, []), "the first rows")
 
-    def run(self, watch: Watch, seconds: float, rate: int) -> list[float]:
-        """Send records at a rate; return the delay of each, in seconds, until a row with it can be read."""
+    def run(self, watch: Watch, seconds: float, rate: int, is_over: Callable[[], bool] = lambda: False) -> list[float]:
+        """Send records at a rate; return the delay of each, in seconds, until a row with it can be read.
+
+        Args:
+            watch: reads the rows.
+            seconds: the time, at most.
+            rate: records a second.
+            is_over: whether to end now.
+        """
         delays_s: list[float] = []
         began_s, sent = time.monotonic(), 0
-        while (now_s := time.monotonic()) < began_s + seconds:
+        while (now_s := time.monotonic()) < began_s + seconds and not is_over():
             while sent < (now_s - began_s) * rate:
                 self._send(began_s + sent / rate)
                 sent += 1
@@ -122,7 +141,9 @@ class Feed:
         key = number * 7919 % self._keys
         group = f"r{key % self._groups}"
         body = {"id": group if self._headers else key, "group": group, "number": number, "customer": group}
-        name = group if self._headers else str(key)
+        if self._by == "id":
+            body["id"] = group = f"k{key}"  # Beside the records that are there.
+        name = group if self._headers or self._by == "id" else str(key)
         self._producer.produce(self._topic, json.dumps(body).encode(), name.encode(), headers=self._headers)
         self._waiting.setdefault(group, deque()).append((number, due_s))
 
