@@ -79,7 +79,6 @@ class ViewJoin(Processor):
                 self._answer(group, key, partner)
         self._forward()
         self._rounds.hold()
-        self._context.gauge("rounds", len(self._rounds))
         show_ready(self._context, is_ready=not self._rounds and self._context.stream_time_ms == now_ms)
         return False  # The next answers have their time: it is asked again in each turn.
 

@@ -82,5 +82,6 @@ class Rounds:
             self._left -= max(1, len(members))
 
     def hold(self) -> None:
-        """Keep the committed position before the changes whose rounds have not ended."""
+        """Keep the committed position before the changes whose rounds have not ended, and show their number."""
+        self._context.gauge("rounds", len(self._rounds))
         self._context.hold(min((current.offset for current in self._rounds.values()), default=None))

@@ -99,7 +99,6 @@ class ViewRows(Processor):
         self._rounds.hold()
         if self._start.is_due or referring:
             self.flush()  # Without input there is no commit that would ask for it.
-        self._context.gauge("rounds", len(self._rounds))
         is_ready = self._start.is_done and not self._rounds and self._context.stream_time_ms == now_ms
         show_ready(self._context, is_ready=is_ready)
         return self._start.has_more

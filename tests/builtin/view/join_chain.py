@@ -23,6 +23,7 @@ VIEW = {
     "underlying": "orders",
     "filter": "/state = 'new'",
     "join": [{"topic": "customers", "on": {"/customer": "/id"}}],
+    "join_method": "repartition",
     "fields": {"/id": "/id", "/qty": "/qty", "/name": "[customers]./name", "/both": "/qty + [customers]./bonus"},
 }
 
