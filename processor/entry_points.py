@@ -29,11 +29,15 @@ def load_installed(point: EntryPoint, noun: str) -> Any:
     """Load the object of an entry point.
 
     Raises:
-        ConfigurationError: it cannot be imported.
+        ConfigurationError: it cannot be imported, or its module fails.
     """
     try:
         return point.load()
     except (ImportError, AttributeError) as error:
         raise ConfigurationError(
             f"{noun} {point.name!r}: {point.value} cannot be loaded: {error}; install what it needs"
+        ) from error
+    except Exception as error:
+        raise ConfigurationError(
+            f"{noun} {point.name!r}: {point.value} cannot be loaded: its module raised {type(error).__name__}: {error}"
         ) from error

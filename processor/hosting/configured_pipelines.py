@@ -11,7 +11,7 @@ from processor.hosting.plugins import installed, plugin_of
 from processor.hosting.stages import outlets_of, view_pipelines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from pydantic import BaseModel
 
@@ -65,7 +65,7 @@ def specs(config: Config, names: Iterable[str] = ()) -> list[TopicSpec]:
     return [spec for pipeline in chosen for spec in family_of(pipeline)]
 
 
-def _check_own_outputs(config: Config, families: Iterable[str], plugins: dict[str, type[Processor]]) -> None:
+def _check_own_outputs(config: Config, families: Iterable[str], plugins: Mapping[str, type[Processor]]) -> None:
     """Refuse a plug-in's own output whose Kafka topic would be another family's.
 
     Raises:
@@ -91,7 +91,7 @@ def _check_own_outputs(config: Config, families: Iterable[str], plugins: dict[st
         raise ConfigurationError(f"processors: {error}") from None
 
 
-def _pipeline(config: Config, name: str, plugins: dict[str, type[Processor]]) -> Pipeline:
+def _pipeline(config: Config, name: str, plugins: Mapping[str, type[Processor]]) -> Pipeline:
     """Make the pipeline of one name, from the section that has it."""
     section: BaseModel
     underlying: str | None
@@ -117,7 +117,7 @@ def _pipeline(config: Config, name: str, plugins: dict[str, type[Processor]]) ->
 
 
 def _third_party(
-    config: Config, name: str, plugins: dict[str, type[Processor]]
+    config: Config, name: str, plugins: Mapping[str, type[Processor]]
 ) -> tuple[str, str | None, BaseModel, TopicConfig]:
     """Read a `processors` section: the plug-in's name, the underlying family, the validated settings, the topic."""
     from pydantic import ValidationError  # noqa: PLC0415 - only here

@@ -50,8 +50,9 @@ def _usable(config: Config, report: SettingsReport) -> list[Pipeline]:
             chosen += pipelines(config, [name])
         except ConfigurationError as error:
             errors[name] = str(error)
-    if not chosen and len(set(errors.values())) == 1:
-        report.problems.append(("", next(iter(errors.values()))))  # Of all together, such as a broken plug-in.
+    if not chosen and len(errors) > 1 and len(set(errors.values())) == 1:
+        # Of all together, such as one Kafka name for two topics.
+        report.problems.append(("", next(iter(errors.values()))))
     else:
         report.problems.extend((name, error.removeprefix(f"{name}: ")) for name, error in errors.items())
     return chosen

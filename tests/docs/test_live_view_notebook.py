@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from processor.cli.main import run as run_command
 from tests.endtoend.world import World
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def test_it_was_run_as_it_stands() -> None:
 def topic(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[str]:
     """A topic as the notebook expects it, with a worker."""
     world = World(bootstrap, tmp_path, f"{unique}_base", others={unique: {"key": ["/id"], "partitions": 1}})
+    assert run_command(["topics", "apply", "-c", str(world.file)]) == 0  # The notebook has Kafka's address alone.
     world.start()
     yield unique
     world.close()

@@ -150,5 +150,5 @@ def test_without_a_worker_flush_and_close_end(world: World):
     done = publish_by_command(world, "--ack", "persisted", "--timeout", "0.2", given='{"id":1}\n')
     assert done.returncode == 1
     said, error = done.stderr.splitlines()
-    assert said == f"1 records sent to {world.name}, 0 acknowledged."
+    assert said == f"1 record sent to {world.name}, 0 acknowledged."
     assert "time is over: 1." in error

@@ -3,6 +3,7 @@
 import pytest
 
 from processor.api import Input, Output, Processor, RecordProcessor
+from processor.cli.main import run as run_command
 from processor.errors import ConfigurationError
 from processor.hosting.declaration import check_declaration
 from processor.hosting.plugins import installed
@@ -110,8 +111,8 @@ def test_right_ones_pass():
         check_declaration(processor_type, name)
 
 
-def test_an_installed_plugin_with_a_wrong_declaration_is_named(tmp_path, monkeypatch):
-    """The error has the entry point and its target."""
+def test_an_installed_plugin_with_a_wrong_declaration_is_named(tmp_path, monkeypatch, capsys):
+    """The error has the entry point and its target, and `sowstream plugins` shows it."""
     install(tmp_path, "wrong-plugin", {"counting": "wrong_plugin:Wrong"})
     (tmp_path / "wrong_plugin.py").write_text(
         "from processor.api import Input, RecordProcessor\n"
@@ -122,7 +123,9 @@ def test_an_installed_plugin_with_a_wrong_declaration_is_named(tmp_path, monkeyp
     )
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigurationError, match=r"^processor 'counting' \(wrong_plugin:Wrong\): `outputs` is 'sow'"):
-        installed()
+        installed()["counting"]
+    assert run_command(["plugins"]) == 0
+    assert "(wrong_plugin:Wrong): `outputs` is 'sow'" in capsys.readouterr().out
 
 
 def test_the_driver_refuses_a_wrong_declaration_as_well():

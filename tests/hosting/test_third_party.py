@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from processor import builtin
+from processor.cli.main import run as run_command
 from processor.config import Config
 from processor.errors import ConfigurationError
 from processor.hosting.configured_pipelines import pipelines
@@ -146,7 +147,29 @@ def test_an_entry_point_that_leads_nowhere_is_named(example_plugin, target, mess
     """The error has the name of the entry point, its target, and the reason."""
     install(example_plugin, "odd", {"odd": target})
     with pytest.raises(ConfigurationError, match=message):
-        installed()
+        installed()["odd"]
+
+
+@pytest.mark.parametrize("text", ["class Broken(Nowhere): ...", "def broken(:"], ids=["NameError", "SyntaxError"])
+def test_a_module_that_fails_is_an_error_with_its_words(example_plugin, text, capsys):
+    """A plug-in's mistake is one sentence with the exception, from the settings and from `sowstream plugins`."""
+    (example_plugin / "failing.py").write_text(text)
+    install(example_plugin, "odd", {"odd": "failing:Broken"})
+    with pytest.raises(
+        ConfigurationError, match=r"'odd': failing:Broken cannot be loaded: its module raised \w+Error: "
+    ):
+        installed()["odd"]
+    assert run_command(["plugins"]) == 0
+    [line] = [line for line in capsys.readouterr().out.splitlines() if "\todd\t" in line]
+    assert "its module raised" in line
+
+
+def test_a_broken_plug_in_stops_only_the_topics_that_use_it(example_plugin):
+    """Topics of other processors have their pipelines although an installed package cannot be loaded."""
+    install(example_plugin, "odd", {"odd": "example_plugin.small:Small"})
+    assert [pipeline.name for pipeline in pipelines(configured(settings={"at_least": 5}), [])] == ["orders", "big"]
+    with pytest.raises(ConfigurationError, match=r"processor 'odd': .* cannot be loaded"):
+        pipelines(configured(use="odd"), ["big"])
 
 
 @pytest.mark.parametrize("file", [*sorted(PACKAGE.rglob("*.py")), *sorted(BUILTIN.rglob("*.py"))], ids=str)

@@ -16,6 +16,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
+from processor.cli.main import run as apply_topics
 from processor.errors import Stop
 from processor.tools.broker import EmbeddedBroker
 from tests.endtoend.world import World
@@ -105,6 +106,10 @@ def main() -> int:
                        "PYSPARK_PYTHON": sys.executable, "SOURCE_DATE_EPOCH": "0"}  # fmt: skip
         others = {file.stem: {"key": ["/id"], "partitions": 1} for file in own}
         with closing(World(broker.bootstrap, directory, TOPIC, runtime=UNHURRIED, others=others, config=KEPT)) as world:
+            if (
+                apply_topics(["topics", "apply", "-c", str(world.file)]) != 0
+            ):  # Notebooks may have Kafka's address alone.
+                return 1
             world.start()
             if fed:
                 feed(world)
