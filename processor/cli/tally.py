@@ -72,8 +72,9 @@ class Tally:
             rejected = f", {self._rejected} rejected" if self._rejected else ""
             if self._conflicts:
                 rejected += f", {self._conflicts} not applied to another version"
-            refused = f", {self._refused} {'line' if self._refused == 1 else 'lines'} refused" if self._refused else ""
-            return f"{self.sent} {'record' if self.sent == 1 else 'records'} sent to {topic}{acknowledged}{rejected}{refused}."
+            lines, records = ("line" if self._refused == 1 else "lines"), ("record" if self.sent == 1 else "records")
+            refused = f", {self._refused} {lines} refused" if self._refused else ""
+            return f"{self.sent} {records} sent to {topic}{acknowledged}{rejected}{refused}."
 
     def _complain(self, line: str) -> None:
         if self._refused + self._rejected + self._conflicts <= _COMPLAINTS_MAX:

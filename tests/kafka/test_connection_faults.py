@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from processor.errors import BrokerUnavailable, ConfigurationError, Stop
+from processor.kafka import outage
 from processor.kafka.admin.admin import Admin
 from processor.kafka.connection import Fault, addresses_of, fault_in, steps
 from tests.certificates import Authority
@@ -127,11 +128,13 @@ def test_a_port_without_a_listener_has_the_advice_to_start_kafka() -> None:
     assert "sowstream broker start" in str(error)
 
 
-def test_each_of_several_addresses_is_explained() -> None:
-    """With two wrong addresses, the error has the reason of each."""
+def test_each_of_several_addresses_is_explained(caplog: pytest.LogCaptureFixture) -> None:
+    """With two wrong addresses, the error has the reason of each, and so has the line of the log while it waits."""
+    outage.reached()  # During an outage the line is not repeated.
     error, _ = refusal({"bootstrap.servers": "127.0.0.1:1,nosuchhost.invalid:9092"}, 3)
     assert "127.0.0.1:1: nothing listens" in str(error)
     assert "nosuchhost.invalid:9092: no host" in str(error)
+    assert "waiting for Kafka, up to 3 s: 127.0.0.1:1: nothing listens on this port" in caplog.text
 
 
 def test_a_web_server_is_recognised() -> None:

@@ -1,7 +1,7 @@
 """Provokes each connection fault and prints the words of confluent-kafka, kcat and Sowstream next to each other.
 
-`python -m tests.programs.connection_words` takes three minutes and needs kcat. Its output is the last table of
-processor/docs/reference/connection-faults.md.
+`python -m tests.programs.connection_words` takes four minutes and needs kcat. Its output is the last two tables of
+processor/docs/reference/connection-faults.md: the faults of a connection, and the rights that a user may lack.
 """
 
 from __future__ import annotations
@@ -13,10 +13,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import yaml
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from processor.cli.main import run as run_command
 from processor.errors import Stop
 from processor.kafka.admin.admin import Admin
 from processor.tools.broker import EmbeddedBroker, embedded
@@ -138,6 +150,72 @@ def of_sowstream(properties: dict[str, str]) -> str:
     return "no error"
 
 
+def missing_rights(folder: Path, plain: str) -> Iterator[tuple[str, str, str, str]]:
+    """Each missing right with the three words; `plain` is the listener on which every client is an administrator."""
+    file = folder / "sowstream.yaml"
+
+    def settings(kafka: dict[str, str]) -> str:
+        file.write_text(yaml.safe_dump({"kafka": kafka, "topics": {"orders": {"partitions": 1}}}))
+        return str(file)
+
+    assert run_command(["topics", "apply", "-c", settings({"bootstrap.servers": plain})]) == 0
+
+    def of_command(user: str, *words: str) -> str:
+        command = [sys.executable, "-m", "processor.cli.main", *words, "-c", settings(login(user))]
+        done = subprocess.run(command, input='{"id": 1}\n', capture_output=True, text=True, timeout=60, check=False)
+        return cell([line.removeprefix("sowstream: ") for line in done.stderr.splitlines() if not line.startswith("{")])
+
+    def of_kcat_as(user: str, *words: str) -> str:
+        options = [word for name, value in login(user).items() for word in ("-X", f"{name}={value}")]
+        done = subprocess.run(
+            ["timeout", "8", "kcat", *options, *words], input="1\n", capture_output=True, text=True, check=False
+        )
+        return cell(done.stderr.splitlines())
+
+    def consumed(topic: str, *, by_group: bool) -> str:
+        consumer = Consumer(login("worker") | {"group.id": "sowstream.orders", "auto.offset.reset": "earliest"})
+        with closing(consumer):
+            if by_group:
+                consumer.subscribe([topic])
+            else:
+                consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+            message = consumer.poll(10)
+            return "nothing" if message is None else cell([message.error().str()])
+
+    kcat = of_kcat_as("subscriber", "-C", "-e", "-t", "orders.sow")
+    yield (
+        "right to read the topic",
+        consumed("orders.sow", by_group=False),
+        kcat,
+        of_command("subscriber", "sow", "orders"),
+    )
+    sent = refusals_of(Producer(login("publisher")), "orders.publish")
+    kcat = of_kcat_as("publisher", "-P", "-t", "orders.publish")
+    yield "right to write the topic", sent, kcat, of_command("publisher", "publish", "orders")
+    everything = (AclOperation.ALL, AclPermissionType.ALLOW)
+    rights = [
+        AclBinding(kind, "*", ResourcePatternType.LITERAL, "User:worker", "*", *everything)
+        for kind in (ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID)
+    ]
+    for granted in AdminClient({"bootstrap.servers": plain}).create_acls(rights).values():
+        granted.result(30)
+    kcat = of_kcat_as("worker", "-G", "sowstream.orders", "orders.publish")
+    yield (
+        "right to the group",
+        consumed("orders.publish", by_group=True),
+        kcat,
+        of_command("worker", "worker", "orders"),
+    )
+
+
+def refusals_of(producer: Producer, topic: str) -> str:
+    """The error of one record."""
+    lines: list[str] = []
+    producer.produce(topic, b"1", on_delivery=lambda error, _: lines.append(error.str() if error else "no error"))
+    producer.flush(20)
+    return cell(lines)
+
+
 def cell(lines: list[str]) -> str:
     """Lines as a cell of a table: each once, without places and times that differ between runs."""
     plain = []
@@ -167,6 +245,9 @@ def main() -> int:
         for name, properties in faults(stack, Path(folder), broker.bootstrap):
             cells = (of_confluent(properties), of_kcat(properties), of_sowstream(properties))
             print(f"| `{name}` | {' | '.join(cells)} |", flush=True)
+        print("\n| missing | confluent-kafka | kcat | Sowstream |\n|---|---|---|---|")
+        for row in missing_rights(Path(folder), broker.bootstrap):
+            print(f"| {' | '.join(row)} |", flush=True)
     return 0
 
 

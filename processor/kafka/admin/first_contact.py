@@ -80,7 +80,7 @@ def fetch_cluster(client: AdminClient, faults: FaultLog, doing: str, timeout_s: 
 
 
 def _metadata(client: AdminClient, faults: FaultLog, timeout_s: float) -> ClusterMetadata:
-    deadline_s, tries, is_logged = time.monotonic() + timeout_s, iter(_TRIES_S), False
+    deadline_s, tries = time.monotonic() + timeout_s, iter(_TRIES_S)
     while True:
         left_s = deadline_s - time.monotonic()
         try_s = next(tries, _TRY_MAX_S)
@@ -91,12 +91,11 @@ def _metadata(client: AdminClient, faults: FaultLog, timeout_s: float) -> Cluste
             if not kafka_errors.is_unreachable(error) or faults.is_final or time.monotonic() >= deadline_s:
                 raise
             if try_s == _TRIES_S[-1]:
-                faults.look_closer()  # librdkafka reports neither a web server nor a port with TLS.
+                reasons = faults.look_closer()  # librdkafka reports neither a web server nor a port with TLS.
                 if faults.is_final:
                     raise
-        if try_s >= _TRIES_S[-1] and not is_logged and not outage.is_away():
-            is_logged = True  # During an outage the log has a line a minute.
-            properties.log.warning("waiting for Kafka, up to %g s", timeout_s)
+                if not outage.is_away():  # During an outage the log has a line a minute.
+                    properties.log.warning("waiting for Kafka, up to %g s: %s", timeout_s, reasons)
 
 
 def _failure(error: KafkaException, faults: FaultLog, doing: str) -> Stop:

@@ -63,10 +63,12 @@ class FaultLog:
         final = sum(fault.is_final for fault in self._faults.values())
         return final > 0 and final >= len(addresses_of(self._kafka))
 
-    def look_closer(self) -> None:
-        """Look at the addresses, so that a fault that librdkafka's log does not have is known early."""
-        for fault in self.explained(timeout_s=_GLANCE_S):
+    def look_closer(self) -> str:
+        """Look at the addresses, so that faults that librdkafka does not log are known early; return the reasons."""
+        faults = self.explained(timeout_s=_GLANCE_S)
+        for fault in faults:
             self._faults[fault.address] = fault
+        return "; ".join(fault.found for fault in faults)
 
     def explained(self, *, timeout_s: float = STEP_S) -> list[Fault]:
         """The faults, with ambiguous ones resolved by a look at the address; takes up to `timeout_s` for each step."""
