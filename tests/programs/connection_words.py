@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -158,7 +158,8 @@ def missing_rights(folder: Path, plain: str) -> Iterator[tuple[str, str, str, st
         file.write_text(yaml.safe_dump({"kafka": kafka, "topics": {"orders": {"partitions": 1}}}))
         return str(file)
 
-    assert run_command(["topics", "apply", "-c", settings({"bootstrap.servers": plain})]) == 0
+    with redirect_stdout(sys.stderr):
+        assert run_command(["topics", "apply", "-c", settings({"bootstrap.servers": plain})]) == 0
 
     def of_command(user: str, *words: str) -> str:
         command = [sys.executable, "-m", "processor.cli.main", *words, "-c", settings(login(user))]
@@ -179,8 +180,8 @@ def missing_rights(folder: Path, plain: str) -> Iterator[tuple[str, str, str, st
                 consumer.subscribe([topic])
             else:
                 consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-            message = consumer.poll(10)
-            return "nothing" if message is None else cell([message.error().str()])
+            messages = consumer.consume(2, 10)
+            return cell([message.error().str() for message in messages if message.error()])
 
     kcat = of_kcat_as("subscriber", "-C", "-e", "-t", "orders.sow")
     yield (
@@ -197,7 +198,8 @@ def missing_rights(folder: Path, plain: str) -> Iterator[tuple[str, str, str, st
         AclBinding(kind, "*", ResourcePatternType.LITERAL, "User:worker", "*", *everything)
         for kind in (ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID)
     ]
-    for granted in AdminClient({"bootstrap.servers": plain}).create_acls(rights).values():
+    admin = AdminClient({"bootstrap.servers": plain})
+    for granted in admin.create_acls(rights).values():
         granted.result(30)
     kcat = of_kcat_as("worker", "-G", "sowstream.orders", "orders.publish")
     yield (
