@@ -34,15 +34,19 @@ _TYPES: Final = {
     ".svg": "image/svg+xml",
     ".wasm": "application/wasm",
 }
+_POLICY: Final = (
+    "default-src 'self'; connect-src 'self' ws: wss: data: blob:; style-src 'self' 'unsafe-inline'; "
+    "script-src 'self' 'wasm-unsafe-eval'{scripts}; img-src 'self' data:; font-src 'self' data:; "
+    "worker-src 'self' blob:; frame-ancestors 'none'"
+)
 _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    "Content-Security-Policy": "default-src 'self'; connect-src 'self' ws: wss: data: blob:; "
-    "style-src 'self' 'unsafe-inline'; "
-    "script-src 'self' 'wasm-unsafe-eval'; img-src 'self' data:; font-src 'self' data:; worker-src 'self' blob:; "
-    "frame-ancestors 'none'",
+    "Content-Security-Policy": _POLICY.format(scripts=""),
     "Cache-Control": "no-cache",
 }
+_PERSPECTIVE: Final = _HEADERS | {"Content-Security-Policy": _POLICY.format(scripts=" blob:")}
+"""Perspective loads its own modules from addresses that it makes; no other page may."""
 
 
 class Application:
@@ -162,4 +166,5 @@ async def _file(request: Request) -> Response:
     file = (WEB / path).resolve()
     if not file.is_relative_to(WEB.resolve()) or not file.is_file() or file.suffix not in _TYPES:
         return problem(404, "there is no such page")
-    return FileResponse(file, headers=_HEADERS, media_type=_TYPES[file.suffix])
+    headers = _PERSPECTIVE if path == "adapters/perspective.html" else _HEADERS
+    return FileResponse(file, headers=headers, media_type=_TYPES[file.suffix])

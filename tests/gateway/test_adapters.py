@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 import pytest
 
 from processor.gateway.application import WEB
@@ -55,3 +57,27 @@ def test_perspective_follows_a_view(browser, world):  # noqa: F811
     world.delete("b")
     page.wait_for_function(f"{rows}.then((rows) => rows.length === 2 && rows.some((row) => row.qty === 7))")
     page.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "drawn", "package"),
+    [
+        ("#topic=orders", "#body tr", None),
+        ("adapters/ag-grid.html#topic=orders", ".ag-row", "ag-grid-community"),
+        ("adapters/perspective.html#topic=orders", "perspective-viewer-datagrid", "@perspective-dev"),
+    ],
+)
+def test_pages_obey_their_security_policy(browser, world, path, drawn, package):  # noqa: F811
+    """Each page works under the headers that the gateway sends, and asks no other host for anything."""
+    if package is not None and not (MODULES / package).exists():
+        pytest.skip("npm ci in processor/gateway/web/adapters")
+    page = browser.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    faults, hosts = [], set()
+    page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+    page.on("request", lambda request: hosts.add(urlsplit(request.url).netloc))
+    page.goto(f"http://{world.gateway.address}/{path}")
+    page.wait_for_selector(drawn, state="attached")
+    page.close()
+    assert faults == []
+    assert hosts - {""} == {world.gateway.address}

@@ -144,6 +144,38 @@ def test_a_pause_holds_the_picture(page, world):
     page.wait_for_function("document.querySelector('#body tr').textContent.includes('999999')")
 
 
+def test_a_topic_its_fields_and_their_order_are_chosen(page, world):
+    """Another topic is chosen, rows are sorted by a field, and a field that is not wanted is left out."""
+    for key, bid in (("a", 3), ("b", 1), ("c", 2)):
+        world.put(key, "quotes", bid=bid, note="n")
+    page.select_option("#topic", "quotes")
+    page.wait_for_function("document.querySelectorAll('#body tr').length === 3")
+    page.select_option("#sort", "/bid")
+    page.select_option("#direction", " DESC")
+    rows = "[...document.querySelectorAll('#body tr')].map((line) => line.dataset.key).join('')"
+    page.wait_for_function(f"{rows} === 'acb'")
+    page.click("#fields summary")
+    page.uncheck("#choices label:has-text('note') input")
+    page.wait_for_function("!document.querySelector('#head').textContent.includes('note')")
+    assert page.inner_text("#rows") == "3"
+
+
+def test_rates_lag_and_a_lost_connection_are_shown(page, world):
+    """The updates of a second, their lag, and the state of the connection are shown."""
+    page.evaluate("""() => {
+      window.seen = { lag: '', states: [] };
+      new MutationObserver(() => { if (lag.textContent.endsWith(' ms')) window.seen.lag = lag.textContent; })
+        .observe(document.querySelector('#lag'), { childList: true });
+      const { connection } = window.sowstreamPage;
+      connection.addEventListener('state', () => window.seen.states.push(document.querySelector('#state').textContent));
+    }""")
+    world.put("0000", customer="c0", qty=1, state="new")
+    page.wait_for_function("window.seen.lag")
+    world.gateway.call(lambda: [session.abort(1011, "test") for session in list(world.gateway.gateway.sessions)])
+    page.wait_for_function("window.seen.states.at(-1) === 'connected'")
+    assert page.evaluate("window.seen.states[0]") == "connection lost, trying again"
+
+
 def test_it_fits_a_phone(browser, world):
     """At phone width nothing but the grid scrolls sideways."""
     opened = browser.new_page(viewport={"width": 390, "height": 800}, bypass_csp=True)
