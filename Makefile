@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: test-secured gateway-faults gateway-law gateway-security bench-gateway help demo test test-long test-random test-array test-registry coverage lint bench bench-all bench-growth bench-soak bench-guard bench-features bench-takeover bench-restore bench-memory bench-conflation bench-subscriptions bench-spark fuzz faults conflated subscriptions claims queues engines views pipeline test-spark spark-archive spark-kubernetes notebooks lock clean lint-code lint-format lint-types lint-imports
+.PHONY: drills test-secured gateway-faults gateway-law gateway-security bench-gateway help demo test test-long test-random test-array test-registry coverage lint bench bench-all bench-growth bench-soak bench-guard bench-features bench-takeover bench-restore bench-memory bench-conflation bench-subscriptions bench-spark fuzz faults conflated subscriptions claims queues engines views pipeline test-spark spark-archive spark-kubernetes notebooks lock clean lint-code lint-format lint-types lint-imports
 
 # How long the demo runs. Only the command line counts: bash has a variable of this name, which a shell may export.
 ifneq ($(origin SECONDS),command line)
@@ -128,6 +128,10 @@ fuzz: $(DEV) ## feed a worker rubbish and account for every record; ARGS="--reco
 faults: $(DEV) ## kill, pause, damage and cut off, and account for every record; ARGS="--seed 7 --only kill"
 	$(BIN)/python -m processor.tools.broker
 	$(BIN)/python -m tests.programs.faults $(ARGS)
+
+drills: $(DEV) ## break a Kafka and a worker as incidents do, repair both with the commands of deploy/DRILLS.md; ARGS="poison_batch"
+	$(BIN)/python -m processor.tools.broker
+	$(BIN)/python -m tests.programs.drills $(ARGS)
 
 conflated: $(DEV) ## conflate a fast feed, undisturbed and under kill -9, and account for every update; ARGS="--minutes 1"
 	$(BIN)/python -m processor.tools.broker

@@ -124,7 +124,7 @@ def _of_deployment(config: Config, pipelines: Iterable[Pipeline]) -> Iterator[Gr
     yield Grant("DEPLOYER", "topic", ("Read", "Write"), directory)
     yield Grant("DEPLOYER", "group", ("Describe",), directory)
     for queue in config.queues:
-        yield Grant("DEPLOYER", "group", ("DescribeConfigs", "AlterConfigs"), config.share_group(queue))
+        yield Grant("DEPLOYER", "group", ("Describe", "DescribeConfigs", "AlterConfigs"), config.share_group(queue))
 
 
 def own_roles(pipeline: Pipeline) -> tuple[str, ...]:

@@ -1,0 +1,114 @@
+"""The drills: each breaks one thing, waits until the worker names it, and repairs it as deploy/DRILLS.md says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from confluent_kafka import Producer
+
+from tests.endtoend.raw_batch import produce_unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tests.programs.drills.drill import Drill
+
+
+class Plan(NamedTuple):
+    """One drill."""
+
+    calamity: str
+    """What goes wrong."""
+    run: Callable[[Drill], None]
+    """Breaks and repairs it."""
+    settings: Mapping[str, Any]
+    """Settings of the topic, and under `runtime` of the worker."""
+
+
+def sow_deleted(drill: Drill) -> None:
+    """The SOW topic is deleted under a running worker: it is built again from the input, which is kept for 7 days."""
+    drill.publish()
+    worker = drill.start()
+    drill.settle()
+    drill.calamity("the SOW topic is deleted")
+    topic = f"{drill.name}.sow"
+    drill.admin.delete_topics([topic])[topic].result(30)
+    drill.publish()  # Publishers notice nothing.
+    drill.notice(worker, topic, "was deleted")
+    drill.stop(worker)
+    drill.command("topics", "apply")
+    drill.command("offsets", "adopt", drill.name, "--from", "earliest", "--yes")
+    drill.start()
+    drill.recovered()
+
+
+def group_deleted(drill: Drill) -> None:
+    """The consumer group is deleted: workers go on from the position in the mark topic, without a command."""
+    drill.publish()
+    worker = drill.start()
+    drill.settle()
+    drill.stop(worker)
+    drill.calamity("the consumer group is deleted, with all offsets")
+    group = f"{drill.world.config.group_prefix}.{drill.name}"
+    drill.kafka_tool("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--delete", "--group", group)
+    drill.publish()
+    drill.command("offsets", "show", drill.name, code=None)
+    drill.noticed_s = 0.0
+    drill.start()
+    drill.recovered()
+
+
+def poison_batch(drill: Drill) -> None:
+    """A batch cannot be unpacked: its partition is held, the others go on, and the batch is skipped."""
+    drill.publish()
+    worker = drill.start()
+    drill.settle()
+    drill.calamity("a batch with a wrong checksum is in partition 0")
+    offset = produce_unreadable(drill.world.bootstrap, f"{drill.name}.publish", 0, [b'{"id":0}'])
+    drill.publish()
+    drill.notice(worker, "partition held", "unreadable_batch")
+    drill.command("status", code=None)
+    drill.command("resume", drill.name, "--partition", "0", "--skip", str(offset), "--yes")
+    drill.recovered()
+
+
+def hanging_transaction(drill: Drill) -> None:
+    """A foreign producer leaves a transaction open in the SOW topic, and the worker has lost its state."""
+    drill.publish()
+    worker = drill.start()
+    drill.settle()
+    drill.stop(worker)
+    drill.world.forget_state()
+    producer = Producer(
+        {
+            "bootstrap.servers": drill.world.bootstrap,
+            "transactional.id": f"foreign-{drill.name}",
+            "transaction.timeout.ms": 600_000,
+        }
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    offsets: list[int] = []
+    producer.produce(
+        f"{drill.name}.sow", b"{}", b"foreign", 0, on_delivery=lambda _, message: offsets.append(message.offset())
+    )
+    assert producer.flush(30) == 0
+    worker = drill.start()
+    drill.publish()
+    drill.calamity("partition 0 cannot be restored behind an open transaction")
+    drill.notice(worker, "partition held", "open_transaction")
+    drill.command("transactions", "list", drill.name, code=None)
+    tool = "org.apache.kafka.tools.TransactionsCommand"
+    place = ("--topic", f"{drill.name}.sow", "--partition", "0", "--start-offset", str(offsets[0]))
+    drill.kafka_tool(tool, "abort", *place)
+    drill.command("resume", drill.name, "--partition", "0")
+    drill.recovered()
+
+
+_PATIENT: Final = {"runtime": {"restore_stall_timeout_s": 10}}
+DRILLS: Final[dict[str, Plan]] = {
+    "sow_deleted": Plan("the SOW topic is deleted", sow_deleted, {}),
+    "group_deleted": Plan("the consumer group is deleted", group_deleted, {}),
+    "hanging_transaction": Plan("a transaction stays open in the SOW topic", hanging_transaction, _PATIENT),
+    "poison_batch": Plan("a batch cannot be unpacked", poison_batch, {"foreign_partition": "accept"}),
+}
