@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from processor.hosting.pipeline import Pipeline
     from processor.runtime.health.task_reports import TaskReports
     from processor.runtime.process.slot import ProcessSlot
-    from processor.runtime.watching.backlog import Backlog
+    from processor.runtime.watching.backlog import WaitingRecords
     from processor.runtime.watching.topic_watch import RetentionHeadroom
     from processor.shared_topics.control import ControlThread
 
@@ -67,7 +67,7 @@ class Assembly:
         beat: Callable[[], None] = lambda: None,
         headroom: RetentionHeadroom | None = None,
         reports: TaskReports | None = None,
-        backlogs: Mapping[str, Backlog] | None = None,
+        backlogs: Mapping[str, WaitingRecords] | None = None,
     ) -> None:
         """Create the shared objects.
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from processor.runtime.recovery.input_position import InputPositions
     from processor.runtime.recovery.restorer import Restorer
     from processor.runtime.standby.standbys import Standbys
-    from processor.runtime.watching.backlog import Backlog
+    from processor.runtime.watching.backlog import WaitingRecords
     from processor.runtime.watching.topic_watch import RetentionHeadroom
 
 
@@ -44,7 +44,7 @@ class Clients(NamedTuple):
     """The size limits of outputs, and of the bytes that may wait."""
     headroom: RetentionHeadroom | None = None
     """The retention time of the input, for a gauge."""
-    backlog: Backlog | None = None
+    backlog: WaitingRecords | None = None
     """What waits in Kafka of partitions that do not run, and of dead letters, for gauges."""
     report: PipelineReport | None = None
     """Shows the tasks to the health pages."""

@@ -24,7 +24,7 @@ Timeout: TypeAlias = Annotated[
 ]
 
 
-class Place(NamedTuple):
+class CommandContext(NamedTuple):
     """The surroundings of a command."""
 
     pipeline: PipelineSettings
@@ -38,7 +38,7 @@ class Place(NamedTuple):
 
 
 @contextmanager
-def place(file: Path | None, name: str) -> Iterator[Place]:
+def place(file: Path | None, name: str) -> Iterator[CommandContext]:
     """Read the settings and start Spark, which stops with the block; SIGTERM ends the block as Ctrl-C does.
 
     Raises:
@@ -50,7 +50,7 @@ def place(file: Path | None, name: str) -> Iterator[Place]:
     # After Spark's own handlers. A takeover that is interrupted while workers leave lets them go on.
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        yield Place(pipeline, session, pipeline.topics, options)
+        yield CommandContext(pipeline, session, pipeline.topics, options)
     finally:
         session.stop()
 

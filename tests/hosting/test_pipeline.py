@@ -159,11 +159,16 @@ def test_an_output_of_its_own_is_no_other_familys_topic(alerting):
 
 
 def test_an_output_of_its_own_is_written_by_workers_and_read_by_subscribers(alerting):
-    """The worker needs the right to write it, and subscribers the right to read it."""
+    """The deployer needs the right to create it, the worker to write it, and subscribers to read it."""
     config = alerting()
     rights = {
         (grant.who, *grant.operations)
         for grant in grants(config, pipelines(config, []))
         if grant.name == "visits.big_alerts"
     }
-    assert rights == {("WORKER", "Write", "DescribeConfigs"), ("SUBSCRIBER", "Read"), ("SETTLER", "Read")}
+    assert rights == {
+        ("DEPLOYER", "Create", "Describe", "DescribeConfigs"),
+        ("WORKER", "Write", "DescribeConfigs"),
+        ("SUBSCRIBER", "Read"),
+        ("SETTLER", "Read"),
+    }

@@ -16,7 +16,7 @@ _WAIT_HELD_MS: Final = 50
 _PATIENCE_MIN_S: Final = 0.01
 
 
-class Grant(NamedTuple):
+class FetchGrant(NamedTuple):
     """A fetch that one broker may be asked for."""
 
     records_max: int
@@ -51,7 +51,7 @@ class Demand:
         """Whether the caller waits."""
         return self._clock_s() < self._until_s
 
-    def grant(self, node: int, nodes: Collection[int], held: int) -> Grant | None:
+    def grant(self, node: int, nodes: Collection[int], held: int) -> FetchGrant | None:
         """A fetch from a broker; None: it has to wait for its turn, or for the caller.
 
         Args:
@@ -70,7 +70,7 @@ class Demand:
         self._turns.remove(node)
         self._turns.append(node)
         self._granted[node] = max(1, free // len(idle))
-        return Grant(self._granted[node], _WAIT_HELD_MS if held or takes_turns else _WAIT_MS)
+        return FetchGrant(self._granted[node], _WAIT_HELD_MS if held or takes_turns else _WAIT_MS)
 
     def returned(self, node: int) -> None:
         """The broker's fetch has ended; its records are held now."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import threading
     import uuid
 
-    from processor.kafka.share_member.demand import Grant
+    from processor.kafka.share_member.demand import FetchGrant
     from processor.kafka.share_member.lease_book import LeaseBook, Outcomes
     from processor.kafka.share_member.network import Network
 
@@ -39,7 +39,7 @@ class Owner(Protocol):
     book: LeaseBook
     lock: threading.Condition
 
-    def grant(self, node: int) -> Grant | None:
+    def grant(self, node: int) -> FetchGrant | None:
         """A fetch that the broker may be asked for; with the lock."""
 
     def returned(self, node: int, leases: list[Lease]) -> None:
@@ -82,7 +82,7 @@ class LeaderReader:
         self._notifier = network.notifier()
         self._closes = self._sends = False
         self._gaps_due_s: float | None = None
-        self._grant: Grant | None = None
+        self._grant: FetchGrant | None = None
         self._failures = 0
 
     def wake(self) -> None:

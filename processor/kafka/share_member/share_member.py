@@ -11,7 +11,7 @@ from kafka import errors
 
 from processor.errors import Stop
 from processor.kafka.share_member import answers
-from processor.kafka.share_member.demand import Demand, Grant
+from processor.kafka.share_member.demand import Demand, FetchGrant
 from processor.kafka.share_member.leader_reader import LeaderReader
 from processor.kafka.share_member.lease_book import LeaseBook
 from processor.kafka.share_member.membership import Membership
@@ -77,7 +77,7 @@ class ShareMember:
         for reader in list(self._readers.values()):
             reader.send()
 
-    def grant(self, node: int) -> Grant | None:
+    def grant(self, node: int) -> FetchGrant | None:
         """A fetch that the broker may be asked for; with the lock."""
         if self.book.has_ready or self.failure is not None:
             return None

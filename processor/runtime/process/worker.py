@@ -32,7 +32,7 @@ from processor.runtime.process.signals import stop_on_signal
 from processor.runtime.process.slot import ProcessSlot
 from processor.runtime.process.supervision import PipelineState, Supervised
 from processor.runtime.process.watchdog import Watchdog
-from processor.runtime.watching.backlog import Backlog, BacklogWatch, Watched
+from processor.runtime.watching.backlog import BacklogWatch, WaitingRecords, WatchedPipeline
 from processor.runtime.watching.rivals import RivalWatch
 from processor.runtime.watching.topic_watch import RetentionHeadroom, TopicMonitor
 from processor.shared_topics.control import ControlThread
@@ -102,7 +102,7 @@ class _Worker:
         self._control = ControlThread(config.kafka, config.application_id, config.topic_prefix, process=self._slot.name)
         headroom = RetentionHeadroom()
         self._reports = TaskReports()
-        backlogs = {pipeline.name: Backlog() for pipeline in chosen}
+        backlogs = {pipeline.name: WaitingRecords() for pipeline in chosen}
         self._assembly = Assembly(
             config,
             self._slot,
@@ -130,7 +130,9 @@ class _Worker:
         self._backlog_watch = BacklogWatch(
             GroupInspector(config.kafka),
             [
-                Watched(groups[one.name], one.source, one.output("dlq"), self._reports.of(one.name), backlogs[one.name])
+                WatchedPipeline(
+                    groups[one.name], one.source, one.output("dlq"), self._reports.of(one.name), backlogs[one.name]
+                )
                 for one in chosen
             ],
             stop=stop,

@@ -29,7 +29,7 @@ _LETTERS_EVERY: Final = 6
 _ASK_TIMEOUT_S: Final = 5.0
 
 
-class Backlog:
+class WaitingRecords:
     """What waited for one pipeline at the last look. Written by the watch; mappings are replaced as a whole."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Backlog:
         """The dead letters that were not sent back, of all partitions."""
 
 
-class Watched(NamedTuple):
+class WatchedPipeline(NamedTuple):
     """A pipeline whose backlog is wanted."""
 
     group: str
@@ -50,7 +50,7 @@ class Watched(NamedTuple):
     """Its dead-letter topic."""
     report: PipelineReport
     """The states of its partitions in this process."""
-    backlog: Backlog
+    backlog: WaitingRecords
     """Takes the answers."""
 
 
@@ -60,7 +60,7 @@ class BacklogWatch:
     def __init__(
         self,
         groups: GroupInspector,
-        watched: Sequence[Watched],
+        watched: Sequence[WatchedPipeline],
         *,
         stop: threading.Event,
         interval_s: float = INTERVAL_S,
@@ -91,7 +91,7 @@ class BacklogWatch:
             looks += 1
             self._groups.rest()  # A connection a group, to count once a minute.
 
-    def look(self, one: Watched, *, counts_letters: bool) -> None:
+    def look(self, one: WatchedPipeline, *, counts_letters: bool) -> None:
         """Ask for the backlog of a pipeline; what Kafka does not answer, or hides, is left as it was.
 
         Args:

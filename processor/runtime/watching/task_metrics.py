@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from processor.runtime.task_state import TaskState
-from processor.runtime.watching.backlog import Backlog
+from processor.runtime.watching.backlog import WaitingRecords
 from processor.runtime.watching.catch_up import CatchUp
 from processor.runtime.watching.topic_watch import RetentionHeadroom
 
@@ -41,7 +41,7 @@ class TaskMetrics:
         self._metrics = metrics
         self._held = held
         self._headroom = clients.headroom or RetentionHeadroom()
-        self._backlog = clients.backlog or Backlog()
+        self._backlog = clients.backlog or WaitingRecords()
         self._report = clients.report
         self._catch_up = CatchUp(pipeline.name)
         metrics.partitions(pipeline.topic.partitions)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from processor.errors import Stop
-from processor.kafka.share_member.demand import Grant
+from processor.kafka.share_member.demand import FetchGrant
 from processor.kafka.share_member.leader_reader import LeaderReader
 from processor.kafka.share_member.lease import Lease
 from processor.kafka.share_member.lease_book import LeaseBook
@@ -76,12 +76,12 @@ class FakeBroker:
         """The leases that came."""
         return self.book.take(100)
 
-    def grant(self, node: int) -> Grant | None:
+    def grant(self, node: int) -> FetchGrant | None:
         """A fetch, while there are some."""
         if not self.fetches or self.failure is not None:
             return None
         self.fetches -= 1
-        return Grant(10, 250)
+        return FetchGrant(10, 250)
 
     def returned(self, node: int, leases: list[Lease]) -> None:
         """A fetch has ended."""

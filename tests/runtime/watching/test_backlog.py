@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from processor.kafka.admin.groups import GroupInspector
 from processor.runtime.health.task_reports import PipelineReport
 from processor.runtime.task_state import TaskState
-from processor.runtime.watching.backlog import Backlog, BacklogWatch, Watched
+from processor.runtime.watching.backlog import BacklogWatch, WaitingRecords, WatchedPipeline
 from tests.runtime.turned_thread import mock_kafka
 
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ def commit(kafka: dict[str, str], group: str, topic: str, offset: int) -> None:
     consumer.close()
 
 
-def watched(kafka: dict[str, str]) -> tuple[BacklogWatch, Watched, PipelineReport]:
+def watched(kafka: dict[str, str]) -> tuple[BacklogWatch, WatchedPipeline, PipelineReport]:
     """A watch that was not started, its pipeline, and the report of the pipeline's tasks."""
     report = PipelineReport()
-    one = Watched(GROUP, "orders.publish", "orders.dlq", report, Backlog())
+    one = WatchedPipeline(GROUP, "orders.publish", "orders.dlq", report, WaitingRecords())
     return BacklogWatch(GroupInspector(kafka), [one], stop=threading.Event()), one, report
 
 
