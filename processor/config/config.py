@@ -262,6 +262,10 @@ class Config(BaseSettings):
         """The share group of a queue's consumers."""
         return f"{self.group_prefix}.{queue}"
 
+    def letters_group(self, name: str) -> str:
+        """The consumer group whose position divides the sent from the waiting dead letters of a topic or queue."""
+        return f"{self.group_prefix}.{name}.dlq"
+
     def queue(self, name: str) -> QueueConfig:
         """The section of a queue.
 

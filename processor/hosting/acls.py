@@ -135,7 +135,7 @@ def own_roles(pipeline: Pipeline) -> tuple[str, ...]:
 def _of_queue(config: Config, queue: str) -> Iterator[Grant]:
     """The rights of a queue's worker, its consumers, and of those who look at its dead letters."""
     messages, letters = (config.kafka_names.topic(queue, role) for role in ("queue", "dlq"))
-    group, letters_group = config.share_group(queue), f"{config.group_prefix}.{queue}.dlq"
+    group, letters_group = config.share_group(queue), config.letters_group(queue)
     yield Grant("WORKER", "topic", ("Write", "DescribeConfigs"), messages)
     yield Grant("WORKER", "topic", ("Write", "DescribeConfigs"), letters)
     yield Grant("CONSUMER", "topic", ("Read",), messages)

@@ -131,7 +131,7 @@ def test_no_other_place_makes_a_kafka_name():
         "processor/tools/demo",  # Labels of the picture and of findings.
         "processor/hosting/acls.py",  # A group.
         "processor/topics/family.py",  # Outputs of a processor.
-        "processor/tools/dlq/waiting.py",  # A group.
+        "processor/config/config.py",  # A group.
         "spark_integration/options.py",  # The role, in a message.
         "spark_integration/source/source_options.py",  # As well.
     }

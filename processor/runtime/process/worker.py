@@ -131,7 +131,12 @@ class _Worker:
             GroupInspector(config.kafka),
             [
                 WatchedPipeline(
-                    groups[one.name], one.source, one.output("dlq"), self._reports.of(one.name), backlogs[one.name]
+                    groups[one.name],
+                    one.source,
+                    one.output("dlq"),
+                    config.letters_group(one.name),
+                    self._reports.of(one.name),
+                    backlogs[one.name],
                 )
                 for one in chosen
             ],

@@ -48,6 +48,8 @@ class WatchedPipeline(NamedTuple):
     """Its input topic."""
     letters: str
     """Its dead-letter topic."""
+    letters_group: str
+    """The consumer group of those who send dead letters back."""
     report: PipelineReport
     """The states of its partitions in this process."""
     backlog: WaitingRecords
@@ -103,7 +105,7 @@ class BacklogWatch:
             idle = [number for number, task in tasks.items() if task.state is not TaskState.RUNNING]
             one.backlog.input = self._behind(one.group, one.source, idle)
             if counts_letters:
-                one.backlog.letters = self._behind(f"{one.group}.dlq", one.letters, tasks)
+                one.backlog.letters = self._behind(one.letters_group, one.letters, tasks)
         except Stop as error:
             log.debug("backlog unknown", group=one.group, why=str(error))
 

@@ -27,7 +27,7 @@ _PATIENCE_S: Final = 30.0
 
 def group_of(config: Config, topic: str) -> str:
     """The consumer group whose position divides sent from waiting letters; also the replay's transactional id."""
-    return f"{config.group_prefix}.{topic}.dlq"
+    return config.letters_group(topic)
 
 
 class WaitingLetters:

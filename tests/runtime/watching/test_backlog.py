@@ -22,7 +22,7 @@ GROUP = "app.orders"
 
 @pytest.fixture
 def kafka() -> Iterator[dict[str, str]]:
-    """A broker with five input records and three dead letters, of which groups have taken two and one."""
+    """A broker with four input records and three dead letters, of which groups have taken two and one."""
     with mock_kafka() as kafka:
         producer = Producer(kafka)
         for topic, count in (("orders.publish", 4), ("orders.dlq", 3)):
@@ -44,7 +44,7 @@ def commit(kafka: dict[str, str], group: str, topic: str, offset: int) -> None:
 def watched(kafka: dict[str, str]) -> tuple[BacklogWatch, WatchedPipeline, PipelineReport]:
     """A watch that was not started, its pipeline, and the report of the pipeline's tasks."""
     report = PipelineReport()
-    one = WatchedPipeline(GROUP, "orders.publish", "orders.dlq", report, WaitingRecords())
+    one = WatchedPipeline(GROUP, "orders.publish", "orders.dlq", f"{GROUP}.dlq", report, WaitingRecords())
     return BacklogWatch(GroupInspector(kafka), [one], stop=threading.Event()), one, report
 
 
@@ -66,7 +66,7 @@ def test_dead_letters_that_were_not_sent_back_are_counted(kafka: dict[str, str])
     report.update({0: TaskState.RUNNING}, {}, {})
     watch.look(one, counts_letters=True)
     assert one.backlog.letters == {0: 2}
-    other = one._replace(group="app.other")
+    other = one._replace(letters_group="app.other.dlq")
     watch.look(other, counts_letters=True)
     assert other.backlog.letters == {0: 3}
 
