@@ -37,6 +37,8 @@ def load_installed(point: EntryPoint, noun: str) -> Any:
         raise ConfigurationError(
             f"{noun} {point.name!r}: {point.value} cannot be loaded: {error}; install what it needs"
         ) from error
+    except ConfigurationError:
+        raise  # The module knows what it lacks.
     except Exception as error:
         raise ConfigurationError(
             f"{noun} {point.name!r}: {point.value} cannot be loaded: its module raised {type(error).__name__}: {error}"

@@ -89,11 +89,16 @@ def test_every_package_of_the_project_is_copied(file: str) -> None:
 
 
 def test_image_lock_is_the_projects_without_the_embedded_broker() -> None:
-    """The image has the tested versions of the project's packages, and no Java and no Maven client."""
+    """The image has the tested versions of the project's packages, and nothing that only the embedded broker needs."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     image, runtime = locked("image.txt"), locked("runtime.txt")
     needed = {re.split(r"[\[<>=!~]", requirement)[0] for requirement in project["dependencies"]}
-    embedded = {re.split(r"[<>=]", requirement)[0] for requirement in project["optional-dependencies"]["embedded"]}
+    extras = project["optional-dependencies"]
+    embedded, registry = (
+        {re.split(r"[<>=]", requirement)[0] for requirement in extras[extra]}
+        for extra in ("embedded", "schema-registry")
+    )
     assert needed <= set(image)
-    assert not embedded & set(image)
+    assert embedded - registry
+    assert not (embedded - registry) & set(image)
     assert image.items() <= runtime.items()
