@@ -28,7 +28,9 @@ TRIES_MAX = 3
 HTTP_TIMEOUT_S = 15
 """Longest wait for a connection or for the next bytes."""
 
-_CENTRAL: Final = "https://" + ".".join(("repo1", "maven", "org")) + "/maven2"
+_CENTRAL_GROUP: Final = ("org", "maven", "repo1")
+_CENTRAL: Final = f"https://{'.'.join(reversed(_CENTRAL_GROUP))}/maven2"
+"""Maven's central repository, by its reversed name as Maven writes groups; `SOWSTREAM_MAVEN_REPOSITORY` is another."""
 _CHUNK_BYTES: Final = 1 << 16
 
 _WAYS_OUT = """\
