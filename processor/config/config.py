@@ -263,7 +263,7 @@ class Config(BaseSettings):
         return f"{self.group_prefix}.{queue}"
 
     def letters_group(self, name: str) -> str:
-        """The consumer group whose position divides the sent from the waiting dead letters of a topic or queue."""
+        """The consumer group whose position divides sent from waiting letters; also a replay's transactional id."""
         return f"{self.group_prefix}.{name}.dlq"
 
     def queue(self, name: str) -> QueueConfig:

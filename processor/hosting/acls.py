@@ -93,7 +93,7 @@ def grants(config: Config, pipelines: Iterable[Pipeline]) -> Iterator[Grant]:
                 yield Grant("SUBSCRIBER", "topic", ("Read", "DescribeConfigs"), pipeline.output(role))
             elif role == "delta" or role not in _WORKERS:
                 yield Grant("SUBSCRIBER", "topic", ("Read",), pipeline.output(role))
-        yield from _of_dead_letters(pipeline, f"{group}.dlq")
+        yield from _of_dead_letters(pipeline, group, config.letters_group(name))
         yield from _of_settling(pipeline, group)
         if name in config.topics:
             yield from _of_healing(pipeline, group)
@@ -171,12 +171,12 @@ def _of_family(config: Config, pipeline: Pipeline, who: Who) -> Iterator[Grant]:
         yield Grant(who, "topic", (*_WORKERS.get(role, ("Write",)), "DescribeConfigs"), pipeline.output(role))
 
 
-def _of_dead_letters(pipeline: Pipeline, group: str) -> Iterator[Grant]:
+def _of_dead_letters(pipeline: Pipeline, group: str, letters_group: str) -> Iterator[Grant]:
     """The rights to read dead letters, and to send them back to the input."""
     yield Grant("DLQ", "topic", ("Read", "DescribeConfigs"), pipeline.output("dlq"))
-    yield Grant("DLQ", "group", ("Read",), group)
+    yield Grant("DLQ", "group", ("Read",), letters_group)
     # `sowstream status` shows the owner and position of each partition, and open transactions.
-    yield Grant("DLQ", "group", ("Describe",), group.removesuffix(".dlq"))
+    yield Grant("DLQ", "group", ("Describe",), group)
     if pipeline.derived_from:
         yield Grant("DLQ", "topic", ("Describe",), pipeline.source)
     if pipeline.has_state:

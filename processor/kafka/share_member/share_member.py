@@ -31,7 +31,7 @@ _CLOSE_LEAST_S: Final = 0.1
 
 
 class ShareMember:
-    """What a reader of a queue does in the background. `lock` guards the book, the demand and the failure."""
+    """The background work of a queue's reader. `lock` guards the book, the demand and the failure."""
 
     def __init__(self, kafka: Mapping[str, str], *, group: str, topic: str, leases_max: int) -> None:
         """Connect, and join the group, in the background. Arguments and errors as for `ShareReader`."""

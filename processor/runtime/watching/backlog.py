@@ -30,7 +30,7 @@ _ASK_TIMEOUT_S: Final = 5.0
 
 
 class WaitingRecords:
-    """What waited for one pipeline at the last look. Written by the watch; mappings are replaced as a whole."""
+    """The records that waited for one pipeline at the last look. The watch writes; mappings are replaced as a whole."""
 
     def __init__(self) -> None:
         self.input: Mapping[int, int] = {}

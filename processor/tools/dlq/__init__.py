@@ -7,7 +7,7 @@ back, exactly once, with `full_records` for truncated ones.
 from processor.tools.dlq.replay import DeadLetterReplay, replayable
 from processor.tools.dlq.shown import COLUMNS, as_json, as_row
 from processor.tools.dlq.survey import LetterSelection, Survey, survey
-from processor.tools.dlq.waiting import WaitingLetters, group_of
+from processor.tools.dlq.waiting import WaitingLetters
 from processor.wire.dead_letter import DeadLetter, input_record, read_letter
 
 __all__ = [
@@ -19,7 +19,6 @@ __all__ = [
     "WaitingLetters",
     "as_json",
     "as_row",
-    "group_of",
     "input_record",
     "read_letter",
     "replayable",

@@ -22,7 +22,7 @@ from processor.kafka.producers.transactional_producer import TransactionalProduc
 from processor.record import Record
 from processor.tools.dlq.full_records import FullRecordMissing, FullRecords
 from processor.tools.dlq.survey import LetterSelection, Survey
-from processor.tools.dlq.waiting import WaitingLetters, group_of
+from processor.tools.dlq.waiting import WaitingLetters
 from processor.wire.dead_letter import DeadLetter, input_record
 
 _LETTERS_MAX: Final = 1_000  # Limit of one transaction, besides the bytes of the values.
@@ -68,11 +68,11 @@ class DeadLetterReplay:
             # A record that is compressed on the way in must be compressed on the way out, to stay below its topic's
             # limit.
             {"compression.type": "zstd", **config.kafka},
-            transactional_id=group_of(config, topic),
+            transactional_id=config.letters_group(topic),
             transaction_timeout_s=config.runtime.transaction_timeout_s,
             record_bytes_max=_RECORD_BYTES_MAX,
         )
-        self._whole = FullRecords(config.kafka, group=group_of(config, topic), topic=self._input)
+        self._whole = FullRecords(config.kafka, group=config.letters_group(topic), topic=self._input)
         self.sent = 0
         """Dead letters sent back so far."""
         self.kept: list[str] = []

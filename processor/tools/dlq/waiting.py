@@ -25,11 +25,6 @@ _ASK_TIMEOUT_S: Final = 0.5
 _PATIENCE_S: Final = 30.0
 
 
-def group_of(config: Config, topic: str) -> str:
-    """The consumer group whose position divides sent from waiting letters; also the replay's transactional id."""
-    return config.letters_group(topic)
-
-
 class WaitingLetters:
     """The dead letters of one topic that wait to be sent back. One thread only."""
 
@@ -44,7 +39,7 @@ class WaitingLetters:
         if topic not in config.queues:
             config.root(topic)
         self.topic = config.kafka_names.topic(topic, "dlq")
-        group, admin = group_of(config, topic), Admin(config.kafka, config.connect_timeout_s)
+        group, admin = config.letters_group(topic), Admin(config.kafka, config.connect_timeout_s)
         partitions = range(TopicLookup(admin).partitions(self.topic))
         self._reader = LogReader(config.kafka, group=group)
         try:
