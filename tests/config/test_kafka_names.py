@@ -129,7 +129,6 @@ def test_no_other_place_makes_a_kafka_name():
     allowed = {
         "processor/config/kafka_names.py",
         "processor/tools/demo",  # Labels of the picture and of findings.
-        "processor/hosting/acls.py",  # A group.
         "processor/topics/family.py",  # Outputs of a processor.
         "processor/config/config.py",  # A group.
         "spark_integration/options.py",  # The role, in a message.
