@@ -57,6 +57,15 @@ def _loggers_are_not_cached() -> Iterator[None]:
 
 
 @pytest.fixture
+def failed_connections() -> Iterator[None]:
+    """The test makes connections that fail, whose sockets kafka-python leaves to Python: they end with the test."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+@pytest.fixture
 def unique() -> str:
     """A short prefix for the names of topics and applications, since tests share a broker and never a topic."""
     return f"t{uuid.uuid4().hex[:8]}"

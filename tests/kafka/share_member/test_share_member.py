@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import socket
 import threading
 import time
-import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -19,13 +17,10 @@ CLOSE_MAX_S = 4.0
 
 
 @pytest.fixture
-def listener() -> Iterator[socket.socket]:
+def listener(failed_connections: None) -> Iterator[socket.socket]:
     """A port that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()  # kafka-python leaves the sockets of connections that failed to Python.
 
 
 def reader_of(server: socket.socket) -> ShareReader:
