@@ -73,6 +73,8 @@ def grants(config: Config, pipelines: Iterable[Pipeline]) -> Iterator[Grant]:
         if pipeline.derived_from:
             yield Grant(who, "topic", ("Read", "DescribeConfigs"), pipeline.derived_from)
         yield Grant(who, "group", ("Read",), group)
+        # Workers count the dead letters that wait: `sowstream_dlq_waiting_records`.
+        yield Grant(who, "group", ("Describe",), config.letters_group(name))
         yield Grant(who, "transactional-id", ("Write",), f"{group}.")
         for outlet in pipeline.outlets.values():
             yield Grant(who, "topic", ("Write",), outlet.topic)
@@ -184,7 +186,7 @@ def _of_dead_letters(pipeline: Pipeline, group: str, letters_group: str) -> Iter
     if not pipeline.derived_from:
         yield Grant("DLQ", "topic", ("Write",), pipeline.output("dlq"))
         yield Grant("DLQ", "topic", ("Write",), pipeline.source)
-        yield Grant("DLQ", "transactional-id", ("Write",), group)
+        yield Grant("DLQ", "transactional-id", ("Write",), letters_group)
 
 
 def _of_healing(pipeline: Pipeline, group: str) -> Iterator[Grant]:

@@ -120,6 +120,17 @@ def test_operators_may_look_at_every_group_and_topic_that_status_asks_for():
     }
 
 
+def test_a_replay_may_use_its_transactional_id_and_a_worker_may_count_dead_letters():
+    """The id and group of replays are those of `Config.letters_group`: rights to another name are refused by Kafka."""
+    config = Config(topics={"orders": {}})
+    letters = config.letters_group("orders")
+    given = {(grant.who, grant.kind, grant.operations) for grant in wanted() if grant.name == letters}
+    assert {("DLQ", "transactional-id", ("Write",)), ("DLQ", "group", ("Read",))} <= given
+    assert ("WORKER", "group", ("Describe",)) in given
+    names = {grant.name for grant in wanted() if (grant.who, grant.kind) == ("DLQ", "transactional-id")}
+    assert names == {letters, "sowstream.orders.heal"}
+
+
 def test_equal_rights_share_a_command():
     """The role is a shell variable that must be set; a prefix of names is granted as a prefix."""
     grant = Grant("WORKER", "topic", ("Read", "Write"), "a.sow")
