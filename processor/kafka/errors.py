@@ -45,10 +45,23 @@ _FENCED = frozenset((KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.
 _RIGHTS: Final = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "the topic",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "the consumer group",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "the cluster, such as Create for new topics",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "the cluster",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "the transactional id",
 }
 """Refused for lack of an ACL, by the kind of the resource."""
+_OPERATIONS: Final = {
+    "reading the settings": "DescribeConfigs",
+    "setting up": "AlterConfigs",
+    "creating": "Create",
+    "deleting": "Delete",
+    "looking": "Describe, which Read and Write include",
+    "asking": "Describe, which Read and Write include",
+    "reading": "Read",
+    "joining": "Read",
+    "committing": "Read",
+    "setting the offsets": "Read",
+}
+"""The operation that an action needs, by the words that it begins with; all others send records: `Write`."""
 _LOGIN: Final = frozenset(
     (
         KafkaError._SSL,
@@ -210,7 +223,7 @@ def stop(error: KafkaException | KafkaError, doing: str) -> Stop:
     if code == KafkaError.CLUSTER_AUTHORIZATION_FAILED and "idempotence PID" in kafka_error.str():
         return _forbidden(doing, "lacks Write on any topic")
     if code in _RIGHTS:
-        return _forbidden(doing, f"lacks a right to {_RIGHTS[code]}")
+        return _forbidden(doing, f"lacks a right to {_RIGHTS[code]}: {_operation(code, doing)}")
     if code in _REFUSED:
         return ConfigurationError(
             f"{doing}: Kafka refuses the login: {kafka_error.str().rstrip('.')}. Check kafka.sasl.username, "
@@ -251,6 +264,16 @@ def stop(error: KafkaException | KafkaError, doing: str) -> Stop:
     return Stop(f"{doing}: {kafka_error.str()} ({kafka_error.name()})")
 
 
+def _operation(code: int, doing: str) -> str:
+    """The operation, by Kafka's name, for lack of which an action was refused."""
+    if code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        return "Write"
+    for words, operation in _OPERATIONS.items():
+        if doing.startswith(words):
+            return operation
+    return "Read" if code == KafkaError.GROUP_AUTHORIZATION_FAILED else "Write"  # A transaction with input offsets.
+
+
 def _forbidden(doing: str, lack: str) -> ConfigurationError:
     """The error of a missing ACL."""
     return ConfigurationError(
@@ -260,7 +283,7 @@ def _forbidden(doing: str, lack: str) -> ConfigurationError:
 
 
 def of_partition(
-    error: KafkaError, topic: str | None, partition: int | None, offset: int | None
+    error: KafkaError, topic: str | None, partition: int | None, offset: int | None, group: str = ""
 ) -> PartitionHeld | Stop:
     """The error for one partition that cannot be read on while the others can.
 
@@ -273,7 +296,10 @@ def of_partition(
             "Is it damaged, or compressed in a way that this build of librdkafka does not know?",
         )
     # A lookup of the group's coordinator, as of readers that join no group, is about no partition.
-    return stop(error, "reading" if topic is None else f"reading {topic} partition {partition}")
+    return stop(
+        error,
+        f"looking up the group {group or 'of a reader'}" if topic is None else f"reading {topic} partition {partition}",
+    )
 
 
 def of_commit(error: KafkaException, doing: str) -> SowstreamError:

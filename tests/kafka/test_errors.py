@@ -106,7 +106,7 @@ def test_brokers_that_are_away_are_not_a_wrong_setting():
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, "lacks a right to the topic"),
         (KafkaError.GROUP_AUTHORIZATION_FAILED, "lacks a right to the consumer group"),
         (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "lacks a right to the transactional id"),
-        (KafkaError.CLUSTER_AUTHORIZATION_FAILED, "such as Create"),
+        (KafkaError.CLUSTER_AUTHORIZATION_FAILED, "lacks a right to the cluster"),
     ],
 )
 def test_a_missing_right_is_named_by_its_resource(code, said):
@@ -130,3 +130,42 @@ def test_a_lookup_of_a_coordinator_is_about_no_partition():
     """An error without topic and partition names neither."""
     error = kafka_errors.of_partition(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED), None, 0, None)
     assert "None" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("code", "doing", "operation"),
+    [
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "reading a.publish partition 0", "the topic: Read"),
+        (
+            KafkaError.TOPIC_AUTHORIZATION_FAILED,
+            "reading the settings of the topic a.sow",
+            "the topic: DescribeConfigs",
+        ),
+        (
+            KafkaError.TOPIC_AUTHORIZATION_FAILED,
+            "looking at the topic a.sow",
+            "the topic: Describe, which Read and Write include",
+        ),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "sending to a.sow", "the topic: Write"),
+        (
+            KafkaError.GROUP_AUTHORIZATION_FAILED,
+            "looking up the group a.client.x",
+            "the consumer group: Describe, which Read and Write include",
+        ),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, "send offsets (a.0)", "the consumer group: Read"),
+        (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "starting the producer a.0", "transactional id: Write"),
+        (KafkaError.CLUSTER_AUTHORIZATION_FAILED, "creating the topic a.sow", "the cluster: Create"),
+    ],
+)
+def test_a_missing_right_is_named(code, doing, operation):
+    """The message has the operation that the refused action needs, by Kafka's name."""
+    error = kafka_errors.stop(KafkaError(code), doing)
+    assert isinstance(error, ConfigurationError)
+    assert f"lacks a right to {operation}. `sowstream" in str(error).replace("the transactional", "transactional")
+
+
+def test_a_publisher_without_any_right_to_write_lacks_write():
+    """An idempotent producer is refused as a whole where it may write nowhere; the message has the topic's action."""
+    text = "Failed to acquire idempotence PID from broker k:9/1: Broker: Cluster authorization failed"
+    error = kafka_errors.stop(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED, text), "publishing to a.publish")
+    assert "publishing to a.publish: Kafka refuses: this user lacks Write on any topic" in str(error)

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from kafka.errors import KafkaConnectionError
 
 from processor.errors import BrokerUnavailable, ConfigurationError
 from processor.kafka import properties
@@ -97,6 +98,10 @@ def test_an_endpoint_that_is_away_may_come_back(endpoint: TokenEndpoint) -> None
         source()
     endpoint.is_refusing = False
     assert source().text
+    provider = client_settings(oidc(endpoint))["sasl_oauth_token_provider"]
+    endpoint.is_refusing = True
+    with pytest.raises(KafkaConnectionError, match="503"):  # The connection is tried again.
+        provider.token()
     with pytest.raises(BrokerUnavailable, match="refused"):
         token_source(oidc(endpoint, **{"sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:1/token"}))()
 

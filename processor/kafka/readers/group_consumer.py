@@ -67,6 +67,7 @@ class GroupConsumer:
         self._unreadable: dict[int, PartitionHeld] = {}
         self._listener = listener
         self._rebuild_steps = rebuild_steps
+        self._group = group
         self._properties = properties.group_member(
             kafka, group=group, session_timeout_s=session_timeout_s, instance=instance, prefetch_bytes=prefetch_bytes
         )
@@ -177,7 +178,10 @@ class GroupConsumer:
                 self._rejoin(error)
                 return []
             elif not kafka_errors.passes(error):
-                raise kafka_errors.stop(error, f"reading {self.topic}")
+                is_of_group = message.topic() is None
+                raise kafka_errors.stop(
+                    error, f"joining the group {self._group}" if is_of_group else f"reading {self.topic}"
+                )
             else:
                 if error.code() == KafkaError._ALL_BROKERS_DOWN:
                     outage.unreachable(f"reading {self.topic}")

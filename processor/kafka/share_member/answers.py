@@ -32,9 +32,17 @@ FATAL: Final = frozenset((2, 17, 23, 24, 29, 30, 31, 33, 34, 35, 42, 58, 81))
 UNSUPPORTED_SASL_MECHANISM, ILLEGAL_SASL_STATE, UNSUPPORTED_VERSION, INVALID_REQUEST, SASL_AUTHENTICATION_FAILED,
 GROUP_MAX_SIZE_REACHED."""
 
+_RIGHTS: Final = {29: "the topic: Read", 30: "the consumer group: Read"}
+"""TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED: what a member of a share group needs."""
+
 
 def name(code: int, message: str | None = None) -> str:
-    """The name of an error code, and the broker's own words."""
+    """The name of an error code, and the broker's own words; for a missing right the remedy."""
+    if code in _RIGHTS:
+        return (
+            f"Kafka refuses: this user lacks a right to {_RIGHTS[code]}. `sowstream topics apply --acls` prints the "
+            "ACLs of each role, and `sowstream doctor --role consumer` finds the missing ones"
+        )
     known = {SESSION_LIMIT: "ShareSessionLimitReached"}.get(code)
     title = known or errors.for_code(code).__name__.removesuffix("Error")
     return f"{title}: {message}" if message else f"{title} ({code})"
@@ -45,7 +53,7 @@ def refusal(error: Exception) -> str | None:
     if isinstance(error, errors.IncompatibleBrokerVersion):
         return f"this Kafka has no share groups; queues need Kafka 4.2 or newer ({error})"
     if isinstance(error, errors.BrokerResponseError) and error.errno in FATAL:
-        return str(error)
+        return name(error.errno) if error.errno in _RIGHTS else str(error)
     return None
 
 

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from processor.errors import ConfigurationError
+from processor.errors import BrokerUnavailable, ConfigurationError
 from processor.kafka.tokens import token_source
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def _login(kafka: Mapping[str, str]) -> dict[str, Any]:
 
 def _token_provider(kafka: Mapping[str, str]) -> object:
     """Issues tokens to kafka-python."""
+    from kafka.errors import KafkaConnectionError  # noqa: PLC0415 - an extra
     from kafka.net.sasl.oauth import AbstractTokenProvider  # noqa: PLC0415 - an extra
 
     source = token_source(kafka)
@@ -69,8 +70,11 @@ def _token_provider(kafka: Mapping[str, str]) -> object:
         """Has a token for each new connection."""
 
         def token(self) -> str:
-            """A valid token."""
-            return source().text
+            """A valid token; without an endpoint the connection fails, and is tried again."""
+            try:
+                return source().text
+            except BrokerUnavailable as error:
+                raise KafkaConnectionError(str(error)) from error
 
         def extensions(self) -> dict[str, str]:
             """Its SASL extensions."""
