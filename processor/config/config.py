@@ -43,8 +43,8 @@ class Config(BaseSettings):
     kafka: Properties = Field(default_factory=lambda: {"bootstrap.servers": "localhost:9092"})
     """librdkafka properties for every client: addresses, TLS, SASL."""
     connect_timeout_s: Annotated[IntervalS, Field(gt=0)] = 15.0
-    """Longest wait of a command or a client for a first answer of Kafka. A refused login, or a port without Kafka, ends
-    the wait at once.
+    """Longest wait of a command or a client for a first answer of Kafka. A refused login, a host without a name, or a
+    port without Kafka ends the wait at once.
     """
     schema_registry: Properties = Field(default_factory=dict)
     """Settings of the schema registry's client: `url`, credentials, TLS; none: schemas come from files."""
@@ -150,6 +150,9 @@ class Config(BaseSettings):
         """Check that each queue is over a topic that merges records."""
         for name, queue in self.queues.items():
             topic = self.topics.get(queue.underlying)
+            if topic is None and queue.underlying not in self.names:
+                known = unknown_name("topic", queue.underlying, list(self.topics))
+                raise ValueError(f"queues.{name}.underlying: {known}")
             if topic is None:
                 raise ValueError(
                     f"queues.{name}: {queue.underlying!r} is none of `topics`; a queue has the merged records of a "
@@ -374,7 +377,7 @@ class Config(BaseSettings):
             topic = self.topics[root] if root in self.topics else self.processors[root].topic
         return stage_topic(topic) if name in self.stages else topic
 
-    def shown(self) -> dict[str, Any]:
-        """The tree as plain values with secrets hidden, for a log."""
-        shown: dict[str, Any] = hide_secrets(self.model_dump(mode="json"))
+    def shown(self, *, changed_only: bool = False) -> dict[str, Any]:
+        """The tree as plain values with secrets hidden, for a log: all of it, or where it differs from the defaults."""
+        shown: dict[str, Any] = hide_secrets(self.model_dump(mode="json", exclude_defaults=changed_only))
         return shown

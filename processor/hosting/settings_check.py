@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.codec import codec_of
 from processor.errors import ConfigurationError, Stop
@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from processor.api import Codec
     from processor.config import Config
     from processor.hosting.pipeline import Pipeline
+
+
+_BY_SUBJECT: Final = frozenset(("avro", "json-schema"))
+"""The message types that have the schema of their publishers, where the settings name none."""
 
 
 class SettingsReport(NamedTuple):
@@ -42,6 +46,16 @@ def check_offline(config: Config) -> SettingsReport:
     return report
 
 
+def registry_subject(config: Config, name: str) -> str | None:
+    """The subject of the registry that has the schema of a topic's records; None if none has."""
+    topic = config.topic(name)
+    if topic.message_schema is not None:
+        return topic.message_schema.subject
+    if config.schema_registry and topic.message_type in _BY_SUBJECT:
+        return f"{config.kafka_names.topic(name, 'publish')}-value"
+    return None
+
+
 def _usable(config: Config, report: SettingsReport) -> list[Pipeline]:
     """The topics that have a pipeline, made one by one; each of the others is reported."""
     chosen, errors = [], {}
@@ -61,9 +75,9 @@ def _usable(config: Config, report: SettingsReport) -> list[Pipeline]:
 def _check(config: Config, pipeline: Pipeline, report: SettingsReport) -> None:
     codec: Codec | None = None
     name, source = pipeline.name, pipeline.underlying or pipeline.name
-    schema = config.topic(source).message_schema
-    if schema is not None and schema.subject is not None:
-        report.unchecked.append((name, f"the schema registry has {schema.place}; `sowstream worker` checks it"))
+    subject = registry_subject(config, source)
+    if subject is not None:
+        report.unchecked.append((name, f"the schema registry has subject {subject}; `sowstream doctor` checks it"))
     else:
         try:
             codec = codec_of(config, source)
@@ -74,3 +88,8 @@ def _check(config: Config, pipeline: Pipeline, report: SettingsReport) -> None:
         pipeline.processor_type.check(name, pipeline.settings, codec)
     except Stop as error:
         report.problems.append((name, str(error).removeprefix(f"{name}: ")))
+    for queue, settings in pipeline.queues:
+        try:
+            pipeline.processor_type.check_queue(queue, settings, codec)
+        except Stop as error:
+            report.problems.append((queue, str(error)))

@@ -10,7 +10,7 @@ import pytest
 
 from processor.codec import CodecOptions
 from processor.codec.avro import AvroCodec
-from processor.codec.schema_registry import schemas
+from processor.codec.schema_registry import http_client, schemas
 from processor.codec.schema_registry.asking import Asking
 from processor.codec.schema_registry.schemas import Registry
 from processor.errors import PartitionHeld, RecordRejected, Stop
@@ -47,7 +47,7 @@ class Gate:
 
 def test_a_silent_registry_holds_the_partition_and_takes_no_longer_than_it_may(monkeypatch):
     """A silent registry holds the partition after the wait each time, with its address and the remedy."""
-    monkeypatch.setattr(schemas, "REQUEST_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(http_client, "REQUEST_TIMEOUT_S", 0.5)
     monkeypatch.setattr(schemas, "ANSWER_TIMEOUT_S", 0.5)
     with silent() as url:
         registry = Registry({"url": url}, WAIT_S)

@@ -10,6 +10,7 @@ import pytest
 from processor.codec.avro.delta_schema import whole_schema_text
 from processor.codec.avro.schema import Schema
 from processor.codec.schema_registry import schemas
+from processor.codec.schema_registry.narrowing import lost_fields
 from processor.codec.schema_registry.schemas import Registry
 from processor.errors import ConfigurationError, RecordRejected, Stop
 from tests.codec.avro_world import World, plain, record
@@ -214,3 +215,33 @@ def test_a_schema_of_another_type_is_a_schema_mismatch():
     schema_id = world.client.register_schema("other", Schema("{}", "JSON"))
     with pytest.raises(RecordRejected, match="schema_mismatch: the schema is of the type JSON"):
         Registry(world.settings).schema(schema_id)
+
+
+def test_a_version_without_fields_of_the_one_before_is_logged(caplog):
+    """A delta's schema that became the latest version of the records' subject is named, with the fields it lacks."""
+    whole = json.dumps(record(("id", "long"), ("item", "string"), ("px", "double")))
+    part = json.dumps(record(("id", "long"), ("px", "double")))
+    with registry("mock://narrowing") as client:
+        client.register("orders.publish-value", whole)
+        client.latest("orders.publish-value")
+        assert not caplog.messages
+        client.register("orders.publish-value", part)
+        client.latest("orders.publish-value")
+    [line] = caplog.messages
+    assert "subject orders.publish-value: version 2 lacks item of version 1" in line
+    assert "register that one under another subject, and delete this version" in line
+
+
+def test_a_renamed_field_is_not_lost():
+    """A field that stands in the aliases of another one is still read."""
+    former, latest = record(("id", "long"), ("px", "double")), record(("id", "long"), ("price", "double"))
+    assert lost_fields(json.dumps(former), json.dumps(latest)) == ["px"]
+    latest["fields"][1]["aliases"] = ["px"]
+    assert lost_fields(json.dumps(former), json.dumps(latest)) == []
+    assert lost_fields("7", '"long"') == []
+
+
+def test_an_address_without_a_scheme_is_corrected():
+    """The message shows what to write."""
+    with pytest.raises(ConfigurationError, match=r"schema_registry.url has no scheme; write .*http://HOST:8081"):
+        Registry({"url": "registry:8081"})

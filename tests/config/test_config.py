@@ -407,6 +407,15 @@ def test_secrets_are_hidden_wherever_they_stand():
     assert config.kafka["sasl.password"] == secret
 
 
+def test_settings_that_differ_from_the_defaults_are_shown_alone():
+    """A terminal gets the changed settings only, of sections and topics, too."""
+    config = Config(topics={"orders": {"partitions": 8}}, runtime={"metrics_port": 9100})
+    assert config.shown(changed_only=True) == {
+        "topics": {"orders": {"partitions": 8}},
+        "runtime": {"metrics_port": 9100},
+    }
+
+
 def test_secrets_that_are_no_texts_are_hidden_too():
     """Secrets that are numbers, lists, or addresses in lists are hidden too."""
     values = {

@@ -55,7 +55,7 @@ def test_the_kafka_names_of_a_queue_follow_prefix_and_mapping():
     ("settings", "problem"),
     [
         ({"underlying": "slow"}, "'slow' is none of `topics`"),
-        ({"underlying": "order"}, "'order' is none of `topics`"),
+        ({"underlying": "order"}, r"queues.jobs.underlying: there is no topic 'order'; did you mean 'orders'"),
         ({"underlying": "ticks"}, r"merges no records \(sow: false\)"),
         ({"lease": "0.5s"}, "greater than or equal to 1"),
         ({"max_deliveries": 10}, "less than or equal to 9"),

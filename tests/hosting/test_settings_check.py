@@ -32,6 +32,13 @@ def problems(text: str, tmp_path: Path) -> dict[str, str]:
         ("topics: {o: {message_type: jsonn}}", "o", "did you mean 'json'"),
         ("topics: {o: {message_type: avro, schema: nowhere.avsc}}", "o", "nowhere.avsc"),
         ("processors: {p: {use: nowhere}}", "p", "there is no processor 'nowhere'"),
+        ("topics: {o: {}}\nqueues: {q: {underlying: o, filter: '/qty >'}}", "q", "the filter ends"),
+        ("topics: {o: {}}\nqueues: {q: {underlying: o, filter: 'UNIX_TIMESTAMP() > 1'}}", "q", "with the clock"),
+        (
+            "topics: {o: {message_type: binary, key: explicit}}\nqueues: {q: {underlying: o, filter: /x}}",
+            "q",
+            "no fields",
+        ),
     ],
 )
 def test_a_mistake_is_found_with_its_topic(tmp_path: Path, section: str, topic: str, problem: str) -> None:
@@ -87,6 +94,16 @@ def test_a_view_over_records_with_a_schema_names_fields_of_the_schema(tmp_path: 
     wrong = problems(text + "{underlying: orders, fields: {/id: /id, /x: UPPER(/idd)}}", tmp_path)
     assert "column 7: the schema of 'orders' has no field /idd" in wrong["v"]
     assert problems(text + "{underlying: orders, fields: {/id: /id}}", tmp_path) == {}
+
+
+@pytest.mark.parametrize("schema", ["", ", schema: {subject: o.publish-value}"])
+def test_a_schema_of_a_registry_is_not_fetched(tmp_path: Path, schema: str) -> None:
+    """A topic whose schema a registry has is reported as unchecked, named or not, and the registry gets no request."""
+    text = f"schema_registry: {{url: 'http://127.0.0.1:1'}}\ntopics: {{o: {{message_type: avro{schema}}}}}"
+    (tmp_path / "s.yaml").write_text(text)
+    report = check_offline(load(tmp_path / "s.yaml"))
+    assert report.unchecked == [("o", "the schema registry has subject o.publish-value; `sowstream doctor` checks it")]
+    assert report.problems == []
 
 
 def test_each_topic_is_checked_although_another_is_wrong(tmp_path: Path) -> None:

@@ -12,11 +12,12 @@ import base64
 import logging
 import time
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
-from urllib.parse import unquote, urlsplit
 
 from processor.codec.schema_registry.asking import Asking
+from processor.codec.schema_registry.http_client import new_client, without_credentials
+from processor.codec.schema_registry.narrowing import lost_fields
 from processor.errors import ConfigurationError, PartitionHeld, RecordRejected, Stop
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 ANSWER_TIMEOUT_S: Final = 30.0
 """Time for which a registry that does not answer is asked again."""
-REQUEST_TIMEOUT_S: Final = 10.0
-"""Time limit of one request, where the settings name none."""
 MISSING_TTL_S: Final = 5.0
 """Time for which a schema that was not found is taken for missing."""
 MISSING_MAX: Final = 1000
@@ -34,9 +33,6 @@ REFERENCES_MAX: Final = 1000
 """Most schemas that one may refer to."""
 
 _PAUSE_S, _PAUSE_MAX_S = 0.1, 3.0
-_NUMBERS: Final = frozenset(
-    ("timeout", "cache.capacity", "cache.latest.ttl.sec", "max.retries", "retries.wait.ms", "retries.max.wait.ms")
-)
 _REFUSED: Final = frozenset((401, 403))
 
 _Answer = TypeVar("_Answer")
@@ -85,11 +81,11 @@ class Registry:
         Raises:
             ConfigurationError: a setting is wrong, or the client is not installed.
         """
-        self._shown = _without_credentials(settings.get("url", ""))
-        self._client = _client(settings, self._shown)
+        self._shown = without_credentials(settings.get("url", ""))
+        self._client = new_client(settings, self._shown)
         self._type: SchemaType = schema_type
         # Another client, as each keeps its answers whatever their format.
-        self._serialized = _client(settings, self._shown) if schema_type == "PROTOBUF" else None
+        self._serialized = new_client(settings, self._shown) if schema_type == "PROTOBUF" else None
         self._found: dict[int | str, Found] = {}
         self._missing: dict[int | str, float] = {}
         self._refused: dict[int | str, RecordRejected] = {}
@@ -150,6 +146,7 @@ class Registry:
         """
         registered = self._latest(subject)
         try:
+            self._warn_of_lost_fields(subject, registered)
             return self._whole(registered.schema)._replace(schema_id=registered.schema_id)
         except NotFound:
             raise ConfigurationError(
@@ -182,7 +179,7 @@ class Registry:
             ConfigurationError: the registry refuses it.
             Stop: the registry does not answer.
         """
-        from confluent_kafka.schema_registry import Schema  # noqa: PLC0415 - see `_client`
+        from confluent_kafka.schema_registry import Schema  # noqa: PLC0415 - see `new_client`
 
         schema = Schema(text, self._type)
         what = f"registering a schema under {subject}"
@@ -205,6 +202,24 @@ class Registry:
                 f"the schema registry {self._shown} has no subject {subject}; register the schema of the records "
                 "there, or name another one: schema: {subject: NAME}, or schema: FILE"
             ) from None
+
+    def _warn_of_lost_fields(self, subject: str, latest: Any) -> None:
+        """Log fields that the version before the latest has: records are read without them from now on."""
+        if self._type != "AVRO" or (latest.version or 1) < 2:
+            return
+        version = latest.version - 1
+        try:
+            former = self._ask(
+                f"asking for version {version} of {subject}", partial(_version, subject, version, self._client, None)
+            )
+        except NotFound:  # It was deleted.
+            return
+        if lost := lost_fields(former.schema.schema_str, latest.schema.schema_str):
+            _log.warning(
+                "subject %s: version %d lacks %s of version %d, and records are read and merged without; if it is the "
+                "schema of a producer's deltas, register that one under another subject, and delete this version",
+                subject, latest.version, ", ".join(lost), version,
+            )  # fmt: skip
 
     def _whole(self, schema: Any) -> Found:
         """A schema with those it refers to."""
@@ -246,7 +261,7 @@ class Registry:
 
     def _ask(self, what: str, call: Callable[[], _Answer]) -> _Answer:
         """Ask until there is an answer, or time is up."""
-        from confluent_kafka.schema_registry.error import SchemaRegistryError  # noqa: PLC0415 - see `_client`
+        from confluent_kafka.schema_registry.error import SchemaRegistryError  # noqa: PLC0415 - see `new_client`
 
         deadline = time.monotonic() + ANSWER_TIMEOUT_S
         pause_s = _PAUSE_S
@@ -275,7 +290,8 @@ class Registry:
                     f"{what}: the schema registry {self._shown} did not answer for {ANSWER_TIMEOUT_S:g} s ({problem}); "
                     "start it, or correct schema_registry.url, and start this again: nothing is lost"
                 ) from None
-            _log.warning("%s: the schema registry %s does not answer (%s); trying again", what, self._shown, problem)
+            level = logging.WARNING if pause_s == _PAUSE_S else logging.DEBUG
+            _log.log(level, "%s: the schema registry %s does not answer (%s); trying again", what, self._shown, problem)
             time.sleep(pause_s)
             pause_s = min(pause_s * 2, _PAUSE_MAX_S)
 
@@ -304,86 +320,3 @@ def _remember(answers: dict[int | str, _Answer], schema_id: int | str, answer: _
     if len(answers) >= MISSING_MAX:
         answers.clear()
     answers[schema_id] = answer
-
-
-def _client(settings: Mapping[str, str], shown: str) -> SchemaRegistryClient:
-    """Imported late: a topic without a registry needs no HTTP client, and it is slow to import."""
-    url = settings.get("url", "").strip()
-    if not url:
-        raise ConfigurationError("schema_registry has no url; write schema_registry: {url: http://HOST:8081}")
-    try:
-        import confluent_kafka.schema_registry  # noqa: F401, PLC0415
-    except ImportError as error:
-        raise ConfigurationError(
-            f"a schema registry needs a package that is not installed ({error.name}): pip install 'sowstream[avro]', "
-            "'sowstream[json-schema]' or 'sowstream[protobuf]'"
-        ) from None
-    try:
-        if url.startswith("mock://"):
-            return _mock(url)
-        return _made({"timeout": REQUEST_TIMEOUT_S, "max.retries": 0} | _typed(_credentials_apart(settings)))
-    except (ValueError, TypeError, OSError) as error:
-        # What the client says of an address holds it, with its credentials.
-        said = (
-            f": {error}"
-            if str(error).startswith(("Unrecognized properties", "ssl.", "not a number", "credentials twice"))
-            else ""
-        )
-        raise ConfigurationError(f"schema_registry {shown}: its settings cannot be used{said}") from None
-
-
-@cache
-def _mock(url: str) -> SchemaRegistryClient:
-    """Every user of `mock://NAME` in this process means the same registry: of Confluent's, each would be empty."""
-    return _made({"url": url})
-
-
-def _made(settings: Mapping[str, Any]) -> SchemaRegistryClient:
-    from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - see `_client`
-
-    client: SchemaRegistryClient = SchemaRegistryClient.new_client(dict(settings))
-    return client
-
-
-def _typed(settings: Mapping[str, str]) -> dict[str, str | float]:
-    """The client wants numbers where our settings are texts."""
-    typed: dict[str, str | float] = {}
-    for name, value in settings.items():
-        try:
-            typed[name] = float(value) if name in _NUMBERS else value
-        except ValueError:
-            raise ValueError(f"not a number: {name}") from None
-    return typed
-
-
-def _credentials_apart(settings: Mapping[str, str]) -> Mapping[str, str]:
-    """The settings with credentials out of the address: HTTP libraries log addresses.
-
-    Raises:
-        ValueError: there are others already.
-    """
-    urls = settings["url"].split(",")
-    given = urlsplit(urls[0].strip())
-    if given.username is None:
-        return settings
-    if "basic.auth.user.info" in settings:
-        raise ValueError("credentials twice: in url and in basic.auth.user.info")
-    return {
-        **settings,
-        "url": ",".join(_plain(url.strip()) for url in urls),
-        "basic.auth.user.info": f"{unquote(given.username)}:{unquote(given.password or '')}",
-    }
-
-
-def _without_credentials(url: str) -> str:
-    """An address, or several, fit for a message."""
-    return ",".join(_plain(part.strip()) for part in url.split(","))
-
-
-def _plain(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        port = f":{parts.port}" if parts.port else ""
-    except ValueError:
-        return "(its url is none)"
-    return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"

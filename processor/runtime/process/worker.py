@@ -6,6 +6,7 @@ import gc
 import logging
 import multiprocessing
 import os
+import sys
 import threading
 import time
 from functools import partial
@@ -70,7 +71,7 @@ def run_worker(config: Config, names: Sequence[str] = (), *, stop: threading.Eve
         raise ConfigurationError("nothing to run: the settings name no topics (-c FILE, section `topics`)")
     check_settings(chosen)
     if processes > 1:
-        log.info("settings", **config.shown())
+        _log_settings(config)
         return _run_processes(config, names, processes, stop)
     return _run_here(config, chosen, stop)
 
@@ -80,8 +81,13 @@ def _run_here(config: Config, chosen: Sequence[Pipeline], stop: threading.Event)
     allocator.return_large_blocks()
     worker = _Worker(config, chosen, stop)
     log.info("processors", runs=_implementations(chosen), memory_from=allocator.in_use())
-    log.info("settings", **config.shown())  # Logged last: after this line the worker handles signals.
+    _log_settings(config)  # Logged last: after this line the worker handles signals.
     return worker.run()
+
+
+def _log_settings(config: Config) -> None:
+    """Log all settings; on a terminal only those that differ from the defaults, which fill a screen."""
+    log.info("settings", **config.shown(changed_only=sys.stderr.isatty()))
 
 
 def _implementations(chosen: Sequence[Pipeline]) -> dict[str, str]:
@@ -124,7 +130,11 @@ class _Worker:
         ]
         self._health = Health(self._slot.name, self._pipelines, self._reports)
         self._topic_watch = TopicMonitor(
-            Admin(config.kafka), needed(chosen), stop=stop, on_change=self._topics_changed, headroom=headroom
+            Admin(config.kafka, awaits_names=True),
+            needed(chosen),
+            stop=stop,
+            on_change=self._topics_changed,
+            headroom=headroom,
         )
         groups = {pipeline.name: f"{config.group_prefix}.{pipeline.name}" for pipeline in chosen}
         self._backlog_watch = BacklogWatch(
@@ -143,7 +153,7 @@ class _Worker:
             stop=stop,
         )
         self._rival_watch = RivalWatch(
-            Admin(config.kafka),
+            Admin(config.kafka, awaits_names=True),
             [(groups[pipeline.name], pipeline.source) for pipeline in chosen],
             stop=self._stop,
             session_timeout_s=config.runtime.session_timeout_s,

@@ -26,6 +26,7 @@ from processor.shared_topics.directory import report
 from processor.tools.broker.java import JAVA_MAJOR_MIN, installed_java_major
 from processor.tools.doctor.connection import check_connection
 from processor.tools.doctor.finding import Finding
+from processor.tools.doctor.registered_schemas import check_schemas
 from processor.tools.doctor.roles import Role, check_role
 from processor.tools.healing import check_keys, checkable_topics
 from processor.tools.open_transactions import standing
@@ -49,7 +50,7 @@ def examine(config: Config, role: Role | None = None) -> list[Finding]:
         config: the settings.
         role: checks the needs of this role only, with least privilege; None: of an administrator.
     """
-    findings = [*check_versions(), *_settings(config), *check_kafka(config, role)]
+    findings = [*check_versions(), *_settings(config), *check_schemas(config), *check_kafka(config, role)]
     if role is None:
         findings += check_gateway(config)
     if role in (None, "worker", "conflater", "viewer"):
@@ -65,7 +66,8 @@ def _settings(config: Config) -> list[Finding]:
         for name, problem in report.problems
     ]
     if report.topics and not findings:
-        findings.append(Finding("ok", "settings", f"{len(report.topics)} topics can be used"))
+        count = len(report.topics)
+        findings.append(Finding("ok", "settings", f"{count} {'topic' if count == 1 else 'topics'} can be used"))
     return findings
 
 

@@ -1,0 +1,113 @@
+"""Makes Confluent's client of a schema registry from the settings, and keeps credentials out of messages."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
+
+from processor.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
+REQUEST_TIMEOUT_S: Final = 10.0
+"""Time limit of one request, where the settings name none."""
+_NUMBERS: Final = frozenset(
+    ("timeout", "cache.capacity", "cache.latest.ttl.sec", "max.retries", "retries.wait.ms", "retries.max.wait.ms")
+)
+
+
+def new_client(settings: Mapping[str, str], shown: str) -> SchemaRegistryClient:
+    """Confluent's client, imported late: a topic without a registry needs no HTTP client, and it is slow to import.
+
+    Args:
+        settings: those of the section `schema_registry`.
+        shown: the address as messages show it.
+
+    Raises:
+        ConfigurationError: a setting is wrong, or the client is not installed.
+    """
+    url = settings.get("url", "").strip()
+    if not url:
+        raise ConfigurationError("schema_registry has no url; write schema_registry: {url: http://HOST:8081}")
+    if "://" not in url:
+        raise ConfigurationError("schema_registry.url has no scheme; write schema_registry: {url: http://HOST:8081}")
+    try:
+        import confluent_kafka.schema_registry  # noqa: F401, PLC0415
+    except ImportError as error:
+        raise ConfigurationError(
+            f"a schema registry needs a package that is not installed ({error.name}): pip install 'sowstream[avro]', "
+            "'sowstream[json-schema]' or 'sowstream[protobuf]'"
+        ) from None
+    try:
+        if url.startswith("mock://"):
+            return _mock(url)
+        return _made({"timeout": REQUEST_TIMEOUT_S, "max.retries": 0} | _typed(_credentials_apart(settings)))
+    except (ValueError, TypeError, OSError) as error:
+        # What the client says of an address holds it, with its credentials.
+        said = (
+            f": {error}"
+            if str(error).startswith(("Unrecognized properties", "ssl.", "not a number", "credentials twice"))
+            else ""
+        )
+        raise ConfigurationError(f"schema_registry {shown}: its settings cannot be used{said}") from None
+
+
+@cache
+def _mock(url: str) -> SchemaRegistryClient:
+    """Every user of `mock://NAME` in this process means the same registry: of Confluent's, each would be empty."""
+    return _made({"url": url})
+
+
+def _made(settings: Mapping[str, Any]) -> SchemaRegistryClient:
+    from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - see `new_client`
+
+    client: SchemaRegistryClient = SchemaRegistryClient.new_client(dict(settings))
+    return client
+
+
+def _typed(settings: Mapping[str, str]) -> dict[str, str | float]:
+    """The client wants numbers where our settings are texts."""
+    typed: dict[str, str | float] = {}
+    for name, value in settings.items():
+        try:
+            typed[name] = float(value) if name in _NUMBERS else value
+        except ValueError:
+            raise ValueError(f"not a number: {name}") from None
+    return typed
+
+
+def _credentials_apart(settings: Mapping[str, str]) -> Mapping[str, str]:
+    """The settings with credentials out of the address: HTTP libraries log addresses.
+
+    Raises:
+        ValueError: there are others already.
+    """
+    urls = settings["url"].split(",")
+    given = urlsplit(urls[0].strip())
+    if given.username is None:
+        return settings
+    if "basic.auth.user.info" in settings:
+        raise ValueError("credentials twice: in url and in basic.auth.user.info")
+    return {
+        **settings,
+        "url": ",".join(_plain(url.strip()) for url in urls),
+        "basic.auth.user.info": f"{unquote(given.username)}:{unquote(given.password or '')}",
+    }
+
+
+def without_credentials(url: str) -> str:
+    """An address, or several, fit for a message."""
+    return ",".join(_plain(part.strip()) for part in url.split(","))
+
+
+def _plain(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "(its url is none)"
+    return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
