@@ -43,7 +43,7 @@ def check_topics(config: Config, chosen: Sequence[Pipeline]) -> None:
     Raises:
         ConfigurationError: with each problem and its remedy.
     """
-    admin = Admin(config.kafka, config.connect_timeout_s)
+    admin = Admin(config.kafka, config.connect_timeout_s, awaits_names=True)
     cluster = admin.cluster()
     all_problems = problems_of(admin, needed(chosen), cluster)
     all_problems += check_at_start(config, admin, [pipeline.name for pipeline in chosen])

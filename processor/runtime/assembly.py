@@ -103,7 +103,7 @@ class Assembly:
         config, runtime = self._config, self._config.runtime
         group = f"{config.group_prefix}.{pipeline.name}"
         producer = self._producer(pipeline, group, is_stopping)
-        admin = Admin(config.kafka)
+        admin = Admin(config.kafka, awaits_names=True)
         pipeline = _without_missing_mark(pipeline, admin)
         positions = InputPositions(config.application_id, pipeline.name, pipeline.source, _advice(pipeline))
         standbys = self._standbys(pipeline, group, admin, self._open_state(pipeline, admin))

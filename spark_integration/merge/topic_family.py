@@ -50,7 +50,7 @@ class TopicFamily:
         """The workers' consumer group."""
         self.source: Final = settings.kafka_topic("publish")
         """Their input topic."""
-        self.admin: Final = Admin(kafka)
+        self.admin: Final = Admin(kafka, awaits_names=True)
         self._settings, self._kafka_topic = settings, settings.kafka_topic
         self._reader = LogReader(kafka, group=self.group)
 

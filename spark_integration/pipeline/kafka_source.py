@@ -56,7 +56,7 @@ def partition_counts(context: JobContext, topics: Sequence[str]) -> dict[str, in
         ConfigurationError: a topic does not exist.
         BrokerUnavailable: Kafka did not answer.
     """
-    counts = Admin(context.admin_kafka).cluster().topics
+    counts = Admin(context.admin_kafka, awaits_names=True).cluster().topics
     if missing := [name for name in topics if name not in counts]:
         raise ConfigurationError(
             f"{context.name}: there is no Kafka topic {missing[0]!r}; `sowstream topics apply` creates those of the "

@@ -11,8 +11,10 @@ _PAGE = Path(__file__).parents[2] / "processor" / "docs" / "reference" / "connec
 
 def test_the_page_lists_each_fault_and_whether_it_is_waited_for() -> None:
     """The table has exactly the kinds of faults, in their order, with their wait."""
-    rows = re.findall(r"^\| `(\w+)` \| (yes|no) \|", _PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert rows == [(kind, "no" if Fault(kind, "h:1").is_final else "yes") for kind in get_args(Kind)]
+    rows = re.findall(r"^\| `(\w+)` \| (yes|no|services) \|", _PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    faults = [Fault(kind, "h:1") for kind in get_args(Kind)]
+    waits = ["services" if fault.is_wrong_name else "no" if fault.is_final else "yes" for fault in faults]
+    assert rows == [(fault.kind, wait) for fault, wait in zip(faults, waits, strict=True)]
 
 
 def test_the_words_of_each_fault_are_on_the_page() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import logging
 import socket
 import ssl
 import threading
@@ -16,7 +17,7 @@ import pytest
 from processor.errors import BrokerUnavailable, ConfigurationError, Stop
 from processor.kafka import outage
 from processor.kafka.admin.admin import Admin
-from processor.kafka.connection import Fault, addresses_of, fault_in, steps
+from processor.kafka.connection import Fault, FaultLog, addresses_of, fault_in, steps
 from tests.certificates import Authority
 
 _WAIT_S = 12.0
@@ -113,11 +114,39 @@ def refusal(properties: dict[str, str], timeout_s: float = _WAIT_S) -> tuple[Sto
 
 
 def test_an_unknown_host_is_called_one() -> None:
-    """A name that does not resolve is quoted with the resolver's words."""
-    error, _ = refusal({"bootstrap.servers": "nosuchhost.invalid:9092"}, 2)
+    """A name that does not resolve is quoted with the resolver's words, long before the time limit."""
+    error, seconds = refusal({"bootstrap.servers": "nosuchhost.invalid:9092"}, 60)
+    assert seconds < 50
     assert isinstance(error, BrokerUnavailable)
     assert "nosuchhost.invalid:9092: no host has this name (" in str(error)
     assert "To do: correct kafka.bootstrap.servers (or --bootstrap)" in str(error)
+
+
+def test_services_wait_for_a_name_and_commands_for_a_resolver() -> None:
+    """A name of no host ends the wait, unless a service awaits it or Kafka has answered; a dead resolver does not."""
+    line = "[thrd:h:1/bootstrap]: h:1/bootstrap: Failed to resolve 'h:1': {} (after 1ms in state CONNECT)"
+
+    def ends(words: str, *, awaits_names: bool = False, has_answered: bool = False) -> bool:
+        faults = FaultLog({"bootstrap.servers": "h:1"}, logging.getLogger("test"), awaits_names=awaits_names)
+        if has_answered:
+            faults.clear()
+        faults.log(3, "%s %s %s", "FAIL", "client", line.format(words))
+        return faults.ends_the_wait
+
+    unknown = "Name or service not known"
+    assert ends(unknown)
+    assert not ends(unknown, awaits_names=True)
+    assert not ends(unknown, has_answered=True)
+    assert not ends("Temporary failure in name resolution")
+
+
+def test_a_refusal_by_a_router_is_the_reason_although_later_tries_get_no_answer() -> None:
+    """A host that was called unreachable once is not said to be behind a firewall later."""
+    faults = FaultLog({"bootstrap.servers": "h:1"}, logging.getLogger("test"))
+    place = "[thrd:h:1/bootstrap]: h:1/bootstrap: "
+    faults.log(3, "%s %s %s", "FAIL", "client", f"{place}Connect to ipv4#h:1 failed: No route to host (after 1ms)")
+    faults.log(3, "%s %s %s", "FAIL", "client", f"{place}Connection setup timed out in state CONNECT (after 2500ms)")
+    assert [fault.kind for fault in faults.explained(timeout_s=0.1)] == ["unreachable"]
 
 
 def test_a_port_without_a_listener_has_the_advice_to_start_kafka() -> None:

@@ -29,8 +29,8 @@ from confluent_kafka.admin import (
 )
 
 from processor.cli.main import run as run_command
+from processor.client import Client
 from processor.errors import Stop
-from processor.kafka.admin.admin import Admin
 from processor.tools.broker import EmbeddedBroker, embedded
 from tests.certificates import Authority
 from tests.endtoend.test_principals import _SECURE, Secured, login
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _WAIT_S: Final = 5
+_CELL_MAX: Final = 400
+"""Longest line of a cell, in characters."""
 
 _ALWAYS: Final = ("Failed to get metadata: Local", "% ERROR: Failed to acquire metadata: Local")
 """The error of confluent-kafka and that of kcat, the same for all faults."""
@@ -140,14 +142,27 @@ def of_kcat(properties: dict[str, str]) -> str:
     return cell(done.stderr.splitlines())
 
 
-def of_sowstream(properties: dict[str, str]) -> str:
-    """The error of the first request."""
+def of_sowstream(properties: dict[str, str], file: Path) -> str:
+    """The line of `sowstream sow orders` with its exit code and time; then that of a Python client, if it differs."""
+    file.write_text(
+        yaml.safe_dump({"kafka": properties, "connect_timeout_s": _WAIT_S, "topics": {"orders": {"partitions": 1}}})
+    )
     began_s = time.monotonic()
+    code, lines = command_lines("sow", "orders", "-c", str(file))
+    took_s = time.monotonic() - began_s
     try:
-        Admin(properties, _WAIT_S).cluster()
+        Client("words", file).sow("orders")
     except Stop as error:
-        return cell([f"{error} ({time.monotonic() - began_s:.1f} s)"])
-    return "no error"
+        lines += [] if str(error) in lines else [f"from Python: {error}"]
+    return f"{cell(lines)} (exit code {code}, {took_s:.1f} s)"
+
+
+def command_lines(*words: str, given: str = "") -> tuple[int, list[str]]:
+    """Run `sowstream`; returns its exit code and the lines for a user, without those of the log."""
+    command = [sys.executable, "-m", "processor.cli.main", *words]
+    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=60, check=False)
+    lines = [line.removeprefix("sowstream: ") for line in done.stderr.splitlines() if not line.startswith("{")]
+    return done.returncode, lines
 
 
 def missing_rights(folder: Path, plain: str) -> Iterator[tuple[str, str, str, str]]:
@@ -162,9 +177,8 @@ def missing_rights(folder: Path, plain: str) -> Iterator[tuple[str, str, str, st
         assert run_command(["topics", "apply", "-c", settings({"bootstrap.servers": plain})]) == 0
 
     def of_command(user: str, *words: str) -> str:
-        command = [sys.executable, "-m", "processor.cli.main", *words, "-c", settings(login(user))]
-        done = subprocess.run(command, input='{"id": 1}\n', capture_output=True, text=True, timeout=60, check=False)
-        return cell([line.removeprefix("sowstream: ") for line in done.stderr.splitlines() if not line.startswith("{")])
+        code, lines = command_lines(*words, "-c", settings(login(user)), given='{"id": 1}\n')
+        return f"{cell(lines)} (exit code {code})"
 
     def of_kcat_as(user: str, *words: str) -> str:
         options = [word for name, value in login(user).items() for word in ("-X", f"{name}={value}")]
@@ -226,7 +240,7 @@ def cell(lines: list[str]) -> str:
         text = re.sub(r" *\(after \d+ms.*?\)|,? *\d* *(identical error\(s\) )?suppressed\)", "", text)
         text = re.sub(r"looking at the cluster at \S+: ", "", text)
         text = re.sub(r"127\.0\.0\.1[:#]\d+|/tmp/\S+/(?=\w+\.pem)", "…", text).replace("|", "\\|").replace("`", "'")
-        text = text if len(text) <= 230 else f"{text[:230]}…"
+        text = text if len(text) <= _CELL_MAX else f"{text[:_CELL_MAX]}…"
         if text and text not in plain and not text.startswith(_ALWAYS):
             plain.append(text)
     return "<br>".join(plain[:3]) or "nothing"
@@ -238,16 +252,17 @@ def main() -> int:
         print("kcat is not installed: apt-get install kcat", file=sys.stderr)
         return 2
     embedded.Server = Secured  # type: ignore[misc,attr-defined]
-    print("| fault | confluent-kafka | kcat | Sowstream |\n|---|---|---|---|")
+    print("| fault | confluent-kafka | kcat | the line of `sowstream` |\n|---|---|---|---|")
     with (
         EmbeddedBroker(start_timeout_s=300) as broker,
         ExitStack() as stack,
         tempfile.TemporaryDirectory(prefix="sowstream-words-") as folder,
     ):
+        file = Path(folder, "words.yaml")
         for name, properties in faults(stack, Path(folder), broker.bootstrap):
-            cells = (of_confluent(properties), of_kcat(properties), of_sowstream(properties))
+            cells = (of_confluent(properties), of_kcat(properties), of_sowstream(properties, file))
             print(f"| `{name}` | {' | '.join(cells)} |", flush=True)
-        print("\n| missing | confluent-kafka | kcat | Sowstream |\n|---|---|---|---|")
+        print("\n| missing | confluent-kafka | kcat | the line of `sowstream` |\n|---|---|---|---|")
         for row in missing_rights(Path(folder), broker.bootstrap):
             print(f"| {' | '.join(row)} |", flush=True)
     return 0

@@ -184,7 +184,7 @@ class KafkaFeed:
 
     def _follow(self) -> None:
         """Open the topic, read the records that the view lacks, and then all updates."""
-        admin = Admin(self._kafka)
+        admin = Admin(self._kafka, awaits_names=True)
         lookup = TopicLookup(admin)
         partitions = lookup.partitions(self._sow)
         topic_id = admin.topic_id(self._sow)

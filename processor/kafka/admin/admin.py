@@ -66,12 +66,15 @@ def librdkafka_version() -> str:
 class Admin:
     """The administration client of one cluster; it replaces its connection when a request stays unanswered."""
 
-    def __init__(self, kafka: Mapping[str, str], connect_timeout_s: float = CONNECT_TIMEOUT_S) -> None:
+    def __init__(
+        self, kafka: Mapping[str, str], connect_timeout_s: float = CONNECT_TIMEOUT_S, *, awaits_names: bool = False
+    ) -> None:
         """Create the client. Every process does this first, so that wrong properties are reported here.
 
         Args:
             kafka: the user's properties.
             connect_timeout_s: the longest wait of `cluster` for a broker.
+            awaits_names: whether `cluster` waits for a host's name to resolve, too, as services do that start together.
 
         Raises:
             ConfigurationError: librdkafka does not take a property, or a file of theirs does not exist.
@@ -80,7 +83,7 @@ class Admin:
         self._timeout_s = connect_timeout_s
         check_files(kafka)
         common = properties.common(kafka)
-        self._faults = FaultLog(common, properties.log)
+        self._faults = FaultLog(common, properties.log, awaits_names=awaits_names)
         self._properties = self._faults.listening(common)
         try:
             self._client = AdminClient(self._properties)
@@ -118,12 +121,9 @@ class Admin:
     def _renew(self) -> None:
         """Replace the client: the present one may wait for a broker that is dead."""
         properties.log.warning("no answer from Kafka; connecting anew")
-        leave(self._swap(AdminClient(self._properties)))
+        former, self._client = self._client, AdminClient(self._properties)
+        leave(former)
         self._committed.renew()
-
-    def _swap(self, client: AdminClient) -> AdminClient:
-        former, self._client = self._client, client
-        return former
 
     def _ask(
         self, question: str, ask: Callable[[Sequence[str], float], Mapping[str, Future[Any]]], names: Sequence[str],

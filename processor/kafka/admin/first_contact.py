@@ -88,11 +88,11 @@ def _metadata(client: AdminClient, faults: FaultLog, timeout_s: float) -> Cluste
             return client.list_topics(timeout=max(0.01, min(try_s, left_s)))
         except KafkaException as error:
             client.poll(0)  # librdkafka delivers its log lines here only.
-            if not kafka_errors.is_unreachable(error) or faults.is_final or time.monotonic() >= deadline_s:
+            if not kafka_errors.is_unreachable(error) or faults.ends_the_wait or time.monotonic() >= deadline_s:
                 raise
             if try_s == _TRIES_S[-1]:
                 reasons = faults.look_closer()  # librdkafka reports neither a web server nor a port with TLS.
-                if faults.is_final:
+                if faults.ends_the_wait:
                     raise
                 if not outage.is_away():  # During an outage the log has a line a minute.
                     properties.log.warning("waiting for Kafka, up to %g s: %s", timeout_s, reasons)

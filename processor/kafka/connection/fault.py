@@ -172,6 +172,11 @@ class Fault(NamedTuple):
         """True if waiting does not help."""
         return _MEANINGS[self.kind].is_final
 
+    @property
+    def is_wrong_name(self) -> bool:
+        """True if the resolver knows that no host has the name; False if the resolver itself does not answer."""
+        return self.kind == "unknown_host" and not re.search("temporary|try again", self.detail, re.IGNORECASE)
+
 
 def fault_in(text: str) -> Fault | None:
     """The reason in a line of librdkafka's log, or in the text of an error; None if it has none that is known."""

@@ -24,15 +24,17 @@ class FaultLog:
     The lines go on to the log at level DEBUG: the error of the command, or the line of an outage, has the reason.
     """
 
-    def __init__(self, kafka: Mapping[str, Any], log: logging.Logger) -> None:
+    def __init__(self, kafka: Mapping[str, Any], log: logging.Logger, *, awaits_names: bool = False) -> None:
         """Start without faults.
 
         Args:
             kafka: the properties of the client.
             log: receives the lines.
+            awaits_names: whether a host without a name may get one, as when containers start in any order.
         """
         self._kafka = kafka
         self._log = log
+        self._awaits_names = awaits_names
         self._faults: dict[str, Fault] = {}
 
     def listening(self, properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,23 +53,31 @@ class FaultLog:
     def _add(self, text: str) -> None:
         fault = fault_in(text)
         if fault is not None:
+            self._keep(fault)
+
+    def _keep(self, fault: Fault) -> None:
+        before = self._faults.get(fault.address)
+        # A router's refusal may come once only; later tries then get no answer.
+        if fault.kind != "silent" or before is None or before.kind != "unreachable":
             self._faults[fault.address] = fault
 
     def clear(self) -> None:
-        """Forget all faults, as a broker has answered."""
+        """Forget all faults, as a broker has answered. If its name does not resolve later, it will again."""
         self._faults.clear()
+        self._awaits_names = True
 
     @property
-    def is_final(self) -> bool:
-        """True if waiting is of no use: every address of the settings has a fault that stays."""
-        final = sum(fault.is_final for fault in self._faults.values())
+    def ends_the_wait(self) -> bool:
+        """True if waiting is of no use: every address of the settings has a fault that stays, or a wrong name."""
+        gives_up = not self._awaits_names
+        final = sum(fault.is_final or (gives_up and fault.is_wrong_name) for fault in self._faults.values())
         return final > 0 and final >= len(addresses_of(self._kafka))
 
     def look_closer(self) -> str:
         """Look at the addresses, so that faults that librdkafka does not log are known early; return the reasons."""
         faults = self.explained(timeout_s=_GLANCE_S)
         for fault in faults:
-            self._faults[fault.address] = fault
+            self._keep(fault)
         return "; ".join(fault.found for fault in faults)
 
     def explained(self, *, timeout_s: float = STEP_S) -> list[Fault]:

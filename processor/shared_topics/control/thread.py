@@ -287,7 +287,7 @@ class ControlThread:
 
     @cached_property
     def _admin(self) -> Admin:
-        return Admin(self._kafka)
+        return Admin(self._kafka, awaits_names=True)
 
     @cached_property
     def _publisher(self) -> Publisher:
