@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Context, Decimal, DivisionByZero
+from operator import add, mul, sub, truediv
 from typing import Final
 
 from processor.filter.syntax_tree import Operator, Scalar
@@ -94,6 +95,15 @@ _NATURAL: Final[dict[Operator, Callable[[Number, Number], Number]]] = {
     "/": _divided,
     "%": _remainder,
 }
+
+OF_FLOATS: Final[Mapping[Operator, Callable[[float, float], float]]] = {
+    "+": add,
+    "-": sub,
+    "*": mul,
+    "/": truediv,
+    "%": math.fmod,
+}
+"""The operators for two numbers of which one is a float: without limits, in one step."""
 
 _OF_DECIMALS: Final[dict[Operator, Callable[[Decimal, Decimal], Decimal]]] = {
     "+": _CONTEXT.add,

@@ -9,7 +9,7 @@ from typing import Final
 from processor.config.suggestions import unknown_name
 from processor.errors import ConfigurationError
 from processor.filter import logic, predicate
-from processor.filter.arithmetic import negative, operation
+from processor.filter.arithmetic import OF_FLOATS, negative, operation
 from processor.filter.compare import MIRRORED
 from processor.filter.error_message import syntax_error
 from processor.filter.function import Function, find_function, function_names
@@ -42,7 +42,7 @@ from processor.filter.syntax_tree import (
     Or,
     Path,
 )
-from processor.filter.value import first
+from processor.filter.value import NAN, first
 from processor.record import Value
 
 MISSING_MISPLACED: Final = (
@@ -161,11 +161,17 @@ class Compiler:
 
     def _arithmetic(self, node: Arithmetic) -> Evaluate:
         left, right, compute = self.value(node.left), self.value(node.right), operation(node.operator)
+        of_floats = OF_FLOATS[node.operator]
 
         def calculate(record: Value, metadata: RecordMetadata) -> Value:
             one, other = left(record, metadata), right(record, metadata)
             kind, other_kind = type(one), type(other)
             # Numbers, as nearly always, need no conversion.
+            if (kind is float and (other_kind is float or other_kind is int)) or (kind is int and other_kind is float):
+                try:
+                    return of_floats(one, other)
+                except (ArithmeticError, ValueError):
+                    return NAN
             if kind is not int and kind is not float:
                 one = first(one)
             if other_kind is not int and other_kind is not float:
