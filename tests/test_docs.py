@@ -8,7 +8,7 @@ import typer.main
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from processor.cli.main import app
+from processor.cli.main import command_line
 from processor.config import Config
 
 README = Path(__file__).parent.parent / "processor" / "cli" / "README.md"
@@ -75,13 +75,13 @@ def test_every_command_is_in_the_readme_with_its_flags():
         words = usage.strip("`").split()
         name = " ".join(word for word in words[1:] if word.islower())
         documented[name] = set(re.findall(r"--[a-z-]+", text_of_flags))
-    assert documented == {name: flags(command) for name, command in commands(typer.main.get_command(app))}
+    assert documented == {name: flags(command) for name, command in commands(typer.main.get_command(command_line()))}
 
 
 def test_arguments_are_written_as_the_help_does():
     """The usages in the table have the same arguments as the help, in the same order."""
     usages = {usage.strip("`") for usage, _, _ in table("Commands")}
-    for name, command in commands(typer.main.get_command(app)):
+    for name, command in commands(typer.main.get_command(command_line())):
         arguments = [item.metavar for item in command.params if item.param_type_name == "argument"]
         assert " ".join(["sowstream", name, *arguments]) in usages
 

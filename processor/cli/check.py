@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from processor.cli.output import AsJson, data, inform, table
+from processor.cli.output import AsJson, counted, data, inform, table
 
 
 def check(
@@ -41,8 +41,6 @@ def check(
     for topic, reason in report.unchecked:
         inform(f"{topic}: not checked: {reason}")
     if report.problems:
-        count = len(report.problems)
-        inform(f"{count} {'problem' if count == 1 else 'problems'} in {file or 'sowstream.yaml'}.")
+        inform(f"{counted(len(report.problems), 'problem')} in {file or 'sowstream.yaml'}.")
         raise typer.Exit(2)
-    count = len(report.topics)
-    inform(f"{count} {'topic' if count == 1 else 'topics'} can be used.")
+    inform(f"{counted(len(report.topics), 'topic')} can be used.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from processor.cli.output import data, inform, table
+from processor.cli.output import counted, data, inform, table
 from processor.cli.settings import Bootstrap, ConfigFile, settings
 
 if TYPE_CHECKING:
@@ -92,12 +92,13 @@ def replay(
                 running.send(counts, selection, done)
     except KeyboardInterrupt:
         sent = 0 if running is None else running.sent
-        inform(f"Interrupted: {sent} dead letters of {topic} sent back, the rest waits on.")
+        inform(f"Interrupted: {counted(sent, 'dead letter')} of {topic} sent back, the rest waits on.")
         raise
     for why in running.kept:
         inform(f"Not sent: {why}.")
     left = counts.waiting.total() - running.sent
-    inform(f"{running.sent} dead letters of {topic} sent back" + (f", {left} others wait on." if left else "."))
+    others = f", {counted(left, 'other')} {'waits' if left == 1 else 'wait'} on" if left else ""
+    inform(f"{counted(running.sent, 'dead letter')} of {topic} sent back{others}.")
 
 
 def _known(reason: str | None) -> str | None:
@@ -143,7 +144,9 @@ def _report(
     if is_cut:
         inform(f"The first {counts.total()} dead letters of {topic}: {reasons}; there may be more.")
         return
-    inform(f"{counts.total()} dead letters of {topic} {state}: {reasons}.")
+    if counts.total() == 1:
+        state = "is kept" if everything else "waits"
+    inform(f"{counted(counts.total(), 'dead letter')} of {topic} {state}: {reasons}.")
     if drawn is not None and len(drawn) < counts.total():
         inform(f"The first {len(drawn)} are shown; --count shows more, and a pipe gets all.")
 

@@ -5,39 +5,26 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Final
 
 import typer
 
-from processor.cli import broker, dlq, offsets, queue, state, topics, transactions
-from processor.cli.bench import bench
-from processor.cli.check import check
-from processor.cli.delete import delete
-from processor.cli.demo import demo
-from processor.cli.doctor import doctor
-from processor.cli.gateway import gateway
 from processor.cli.output import OutputClosed, inform
-from processor.cli.plugins import plugins
-from processor.cli.publish import publish
-from processor.cli.resume import resume
-from processor.cli.sow import get, sow
-from processor.cli.stats import stats
-from processor.cli.status import status
-from processor.cli.subscribe import subscribe
-from processor.cli.view import view
-from processor.cli.worker import conflate, worker
 from processor.errors import ConfigurationError, SowstreamError
 
-# Slow modules are imported by the command that needs them, so that `--help` answers at once.
-app = typer.Typer(
-    name="sowstream",
-    help="The state of the world of keyed records on Kafka: deltas in, merged records and deltas out.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+_GROUPS: Final = ("topics", "dlq", "queue", "offsets", "transactions", "state", "broker")
+_COMMANDS: Final = {name: name for name in _GROUPS} | {
+    "demo": "demo", "worker": "worker", "conflate": "worker", "view": "view", "gateway": "gateway",
+    "publish": "publish", "delete": "delete", "sow": "sow", "get": "sow", "subscribe": "subscribe",
+    "stats": "stats", "status": "status", "resume": "resume", "check": "check", "doctor": "doctor",
+    "plugins": "plugins", "bench": "bench",
+}  # fmt: skip
+"""The module of each command, in `processor.cli`; a group of commands is its module's `app`."""
 
 
 def _version(asked: bool) -> None:
@@ -48,7 +35,6 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _every(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more, to stderr.")] = False,
     version: Annotated[  # noqa: ARG001 - acted upon by its callback
@@ -57,27 +43,41 @@ def _every(
 ) -> None:
     from processor.runtime.process.logging_setup import set_up_logging  # noqa: PLC0415
 
+    gc.enable()
     set_up_logging(verbose=verbose)
 
 
-app.add_typer(topics.app, name="topics")
-for command in (
-    demo, worker, conflate, view, gateway, publish, delete, sow, get, subscribe, stats, status, resume, check, doctor,
-    plugins, bench,
-):  # fmt: skip
-    app.command()(command)
-app.add_typer(dlq.app, name="dlq")
-app.add_typer(queue.app, name="queue")
-app.add_typer(offsets.app, name="offsets")
-app.add_typer(transactions.app, name="transactions")
-app.add_typer(state.app, name="state")
-app.add_typer(broker.app, name="broker")
+def command_line(words: Sequence[str] = ()) -> typer.Typer:
+    """The command line: with the one command that these words name, or with all of them.
+
+    Building all commands takes longer than Kafka takes to answer one of them. Help, the shell's completion and misspelt
+    names need them all.
+
+    Args:
+        words: the arguments.
+    """
+    named = next((word for word in words if not word.startswith("-")), "")
+    is_one = named in _COMMANDS and "_SOWSTREAM_COMPLETE" not in os.environ
+    app = typer.Typer(
+        name="sowstream",
+        help="The state of the world of keyed records on Kafka: deltas in, merged records and deltas out.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_every)
+    for name in [named] if is_one else _COMMANDS:
+        module = import_module(f"processor.cli.{_COMMANDS[name]}")
+        if name in _GROUPS:
+            app.add_typer(module.app, name=name)
+        else:
+            app.command()(getattr(module, name))
+    return app
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     try:
-        app(arguments, prog_name="sowstream")
+        command_line(sys.argv[1:] if arguments is None else arguments)(arguments, prog_name="sowstream")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except OutputClosed:
@@ -95,7 +95,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def main() -> None:
     """Run as the console script."""
-    sys.exit(run())
+    gc.disable()  # Until the command line is parsed: what imports make is not garbage.
+    code = run()
+    # At exit, Python would search all objects for cycles. After so many imports that takes a tenth of a second.
+    gc.freeze()
+    sys.exit(code)
 
 
 if __name__ == "__main__":

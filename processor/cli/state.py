@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from processor.cli.output import AsJson, data, inform, table
+from processor.cli.output import AsJson, counted, data, inform, table
 from processor.cli.progress import records_read
 from processor.cli.settings import Bootstrap, ConfigFile, StateDir, settings, topic_names
 
@@ -114,8 +114,8 @@ def verify(
             "everything: delete the directory of a faulty state, and the next worker restores it."
         )
     elif done:
-        against = "themselves and their topics" if sow else "themselves"
-        inform(f"{len(done)} states with {sum(one.records for one in done):,} records agree with {against}.")
+        records = counted(sum(one.records for one in done), "record")
+        inform(f"{counted(len(done), 'state')} with {records}: no fault{', also against Kafka' if sow else ''}.")
     refuse_locked(locked)
     if faults:
         raise typer.Exit(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 
-from processor.cli.output import AsJson, data, inform, table
+from processor.cli.output import AsJson, counted, data, inform, table
 from processor.cli.progress import records_read
 from processor.cli.settings import ConfigFile, ReaderBootstrap, ReaderTopic, reader_settings
 
@@ -22,15 +22,19 @@ def stats(
 
     tree = reader_settings(config, bootstrap)
     with records_read(f"reading {topic}") as on_read:
-        counted = topic_stats(tree, topic, on_read=on_read)
+        of_partitions = topic_stats(tree, topic, on_read=on_read)
     if as_json:
-        for one in counted:
+        for one in of_partitions:
             data(json.dumps(one._asdict()))
         return
     columns = ("partition", "records", "bytes", "largest", "offsets", "updated")
-    table(columns, [[*map(str, one[:-1]), _time(one.updated_ms)] for one in counted])
-    records, record_bytes = sum(one.records for one in counted), sum(one.record_bytes for one in counted)
-    inform(f"{topic}: {records:,} records, {record_bytes:,} bytes, {sum(one.offsets for one in counted):,} offsets.")
+    table(columns, [[*map(str, one[:-1]), _time(one.updated_ms)] for one in of_partitions])
+    totals = (
+        counted(sum(one.records for one in of_partitions), "record"),
+        counted(sum(one.record_bytes for one in of_partitions), "byte"),
+        counted(sum(one.offsets for one in of_partitions), "offset"),
+    )
+    inform(f"{topic}: {', '.join(totals)}.")
 
 
 def _time(ms: int | None) -> str:

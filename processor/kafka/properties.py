@@ -131,9 +131,16 @@ def prefetch(limit_bytes: int, record_bytes_max: int = 0) -> dict[str, str]:
     }
 
 
-def log_reader(kafka: Mapping[str, str], *, group: str) -> dict[str, Any]:
-    """Settings of a reader that assigns itself partitions and is notified of their ends."""
-    return consumer(kafka, group=group) | {"enable.partition.eof": "true"}
+def log_reader(kafka: Mapping[str, str], *, group: str, fetch_wait_ms: int | None = None) -> dict[str, Any]:
+    """Settings of a reader that assigns itself partitions and is notified of their ends.
+
+    Args:
+        kafka: the user's properties.
+        group: the consumer group.
+        fetch_wait_ms: how long a broker may wait for a further record before it reports an end; None: as every reader.
+    """
+    quick = {} if fetch_wait_ms is None else {"fetch.wait.max.ms": str(fetch_wait_ms)}
+    return consumer(quick | dict(kafka), group=group) | {"enable.partition.eof": "true"}
 
 
 def producer(

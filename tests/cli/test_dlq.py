@@ -85,7 +85,7 @@ def _from_rejection_to_rejection(world: World, cli: Cli) -> None:
     place = ("--partition", str(first[1]["partition"]), "--offset", str(first[1]["offset"]))
     sent = cli("dlq", "replay", name, *place)
     assert (sent.returncode, sent.stdout) == (0, "")
-    assert sent.stderr == f"1 dead letters of {name} sent back, 2 others wait on.\n"
+    assert sent.stderr == f"1 dead letter of {name} sent back, 2 others wait on.\n"
     with pytest.raises(Stop, match=f"no such dead letter of {name} waits at partition"):
         replay(name, partition=first[1]["partition"], offset=first[1]["offset"], config=cli.settings)
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from processor.cli.main import command_line
+
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
 
@@ -22,11 +24,12 @@ SLOW = (
     "structlog", "rich.console", "lark", "jgo", "pyarrow", "pandas", "fastavro", "jinja2", "starlette", "rocksdict",
     "processor.client.async_client", "processor.client.queue", "processor.client.publish.command_sender",
 )  # fmt: skip
+OTHER_COMMANDS = ("processor.cli.publish", "processor.cli.topics", "processor.cli.broker")
 
 
 def imported_by(*arguments: str) -> tuple[int, list[str]]:
     """Run a command in a process of its own, and return its exit code and the slow modules that it imported."""
-    code = CODE.format(arguments=list(arguments), slow=SLOW)
+    code = CODE.format(arguments=list(arguments), slow=SLOW + OTHER_COMMANDS)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     exit_code, names = json.loads(done.stdout.splitlines()[-1])
     return exit_code, names
@@ -35,16 +38,30 @@ def imported_by(*arguments: str) -> tuple[int, list[str]]:
 @pytest.mark.parametrize("arguments", [("--version",), ("check", "--schema")])
 def test_commands_without_kafka_import_no_slow_module(arguments: tuple[str, ...]):
     """The command line itself imports neither the embedded broker nor the libraries of logs and tables."""
-    assert imported_by(*arguments) == (0, [])
+    code, names = imported_by(*arguments)
+    assert (code, set(names) & set(SLOW)) == (0, set())
 
 
 @pytest.mark.broker
 def test_readers_import_no_slow_module(cli: Cli, unique: str):
-    """`get` and `sow` import no library of logs, tables, filters or stores, and no publisher, unless needed."""
+    """`get` and `sow` import neither libraries of logs, tables, filters or stores nor publishers and other commands."""
     assert cli("topics", "apply").returncode == 0
     settings = str(cli.settings)
     assert imported_by("get", unique, "7", "-c", settings) == (1, [])
     assert imported_by("sow", unique, "-c", settings) == (0, [])
+
+
+@pytest.mark.parametrize("word", ["get", "dlq", "nosuch"])
+def test_only_the_command_asked_for_is_built(word: str):
+    """A command is built alone; a name that no command has is answered from the names of all of them."""
+    app = command_line(["-v", word])
+    names = {command.callback.__name__ for command in app.registered_commands if command.callback}
+    groups = {group.name for group in app.registered_groups}
+    if word == "nosuch":
+        assert {"get", "worker"} <= names
+        assert "dlq" in groups
+    else:
+        assert names | groups == {word}
 
 
 def test_structlog_is_configured_when_it_is_imported_later():

@@ -12,16 +12,16 @@ import pytest
 import typer
 import yaml
 
-from processor.cli.main import app
+from processor.cli.main import command_line
 from processor.topics.family import Role
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "helm" / "sowstream"
 
 
-def accepted(words: list[str], program: typer.Typer = app) -> dict[str, Any]:
+def accepted(words: list[str], program: typer.Typer | None = None) -> dict[str, Any]:
     """The parameters that the command line parses from these words, without running the command."""
-    command: Any = typer.main.get_command(program)
+    command: Any = typer.main.get_command(program or command_line())
     rest = list(words)
     while rest and hasattr(command, "commands"):
         command = command.commands[rest.pop(0)]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from processor.cli.main import app
+from processor.cli.main import command_line
 from processor.client import Client
 from processor.config import Config
 from processor.errors import ConfigurationError
@@ -57,7 +57,7 @@ def test_a_call_of_the_client_exists(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"`sowstream ([a-z ]+)`", str(_ROWS)))))
 def test_a_command_exists(name: str) -> None:
     """Each `sowstream name` is a command."""
-    group: Any = typer.main.get_command(app)
+    group: Any = typer.main.get_command(command_line())
     for word in name.split():
         group = group.commands[word]
 

@@ -74,3 +74,11 @@ def test_a_transactions_records_wait_for_company():
     shared = {"transactional_id": "t", "transaction_timeout_s": 10.0}
     assert int(properties.transactional(KAFKA, **shared)["linger.ms"]) > int(properties.producer(KAFKA)["linger.ms"])
     assert properties.transactional(KAFKA | {"linger.ms": "1"}, **shared)["linger.ms"] == "1"
+
+
+def test_a_reader_up_to_a_boundary_learns_of_the_end_soon():
+    """A reader can ask brokers to wait for 5 ms only, instead of 100; the user's own wait has priority."""
+    name, own = "fetch.wait.max.ms", KAFKA | {"fetch.wait.max.ms": "7"}
+    assert properties.log_reader(KAFKA, group="g")[name] == "100"
+    assert properties.log_reader(KAFKA, group="g", fetch_wait_ms=5)[name] == "5"
+    assert properties.log_reader(own, group="g", fetch_wait_ms=5)[name] == "7"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from processor.cli.main import app
+from processor.cli.main import command_line
 from processor.errors import ConfigurationError, Stop, TopicFenced
 from processor.kafka.admin.admin import Admin
 from processor.shared_topics.control import ControlTopic
@@ -160,10 +160,10 @@ def test_the_status_shows_who_merges(world, phase, owner, line) -> None:
     with move(world) as moving:
         moving.write(phase, checkpoint="/a", number=1)
         runner, command = CliRunner(), ["status", world.name, "-c", str(world.file)]
-        shown = runner.invoke(app, command)
-        parsed = json.loads(runner.invoke(app, [*command, "--json"]).stdout)
+        shown = runner.invoke(command_line(), command)
+        parsed = json.loads(runner.invoke(command_line(), [*command, "--json"]).stdout)
         moving.write("workers")
-        after = runner.invoke(app, command)
+        after = runner.invoke(command_line(), command)
     assert owner in shown.output
     assert f"{world.name}: {line}" in " ".join(shown.output.split())
     assert "no worker" not in shown.output

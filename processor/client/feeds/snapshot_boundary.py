@@ -11,7 +11,7 @@ from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost
 from processor.kafka import errors as kafka_errors
 from processor.kafka.admin.admin import Admin
 from processor.kafka.message import Message, by_partition, records
-from processor.kafka.readers.log_reader import LogReader, Position, ReadResult
+from processor.kafka.readers.log_reader import BOUNDED_FETCH_WAIT_MS, LogReader, Position, ReadResult
 from processor.record import Record
 from processor.topics.family import DAY_MS
 
@@ -48,6 +48,7 @@ class SnapshotBoundary:
         group: str,
         topic_id: str | None = None,
         make: Callable[[Sequence[Message]], list[Record]] = records,
+        follows: bool = True,
     ) -> None:
         """Fix the boundary at the current ends.
 
@@ -59,6 +60,7 @@ class SnapshotBoundary:
             group: the reader's name for the brokers; the group is never joined.
             topic_id: the topic's id: following stops with an error when the topic is recreated. None: not checked.
             make: converts Kafka's messages to records.
+            follows: whether records after the boundary are read, too. Without, reaching the boundary is quicker.
 
         Raises:
             BrokerUnavailable: no answer in time.
@@ -69,7 +71,7 @@ class SnapshotBoundary:
         self._admin = admin
         self._make = make
         self._watch = None if topic_id is None else IdentityWatch(admin, topic, topic_id, len(self.ends))
-        self._reader = LogReader(kafka, group=group)
+        self._reader = LogReader(kafka, group=group, fetch_wait_ms=None if follows else BOUNDED_FETCH_WAIT_MS)
 
     def before(self) -> Iterator[list[Record]]:
         """Every committed record before the boundary, in order per partition; each batch is of one partition.

@@ -168,7 +168,7 @@ class SubscriptionOpener:
         is_anywhere = self._config.topic(name).foreign_partition == "accept"
         partitions = partitions_of(key_bytes, self._lookup.partitions(sow), is_anywhere=is_anywhere)
         boundary = SnapshotBoundary(
-            self._config.kafka, self._admin, topic=sow, partitions=partitions, group=self._group
+            self._config.kafka, self._admin, topic=sow, partitions=partitions, group=self._group, follows=False
         )
         try:
             last = _latest(boundary.between({}, boundary.ends), key_bytes)
@@ -237,7 +237,7 @@ class SubscriptionOpener:
         if request.options.bookmark is not None:
             open_topic = partial(self._open_replay, topic, request.options.bookmark, keeps=keeps)
         elif keeps:
-            open_topic = partial(self._open_state, topic, delivers_meanwhile=delivers_meanwhile)
+            open_topic = partial(self._open_state, topic, delivers_meanwhile=delivers_meanwhile, follows=form.live)
         else:
             open_topic = partial(self._open_updates, topic)
         return EngineFeed(topic, open_topic, request, sub_id, keeps=keeps)
@@ -262,14 +262,15 @@ class SubscriptionOpener:
             else self.skipped.setdefault(topic.name, SkippedRecords()).readable(topic, make)
         )
 
-    def _open_state(self, topic: Topic, again: bool, *, delivers_meanwhile: bool) -> OpenedTopic:
+    def _open_state(self, topic: Topic, again: bool, *, delivers_meanwhile: bool, follows: bool) -> OpenedTopic:
         """Open a topic for its state of the world and its updates."""
         sow = self._kafka_topic(topic.name, "sow")
         if again:
             self._lookup.forget(sow)
         partitions = self._lookup.partitions(sow)
         with ExitStack() as undo:
-            boundary, topic_id = self._followed(sow, self._making(topic, CompactRecords().records))
+            make = self._making(topic, CompactRecords().records)
+            boundary, topic_id = self._followed(sow, make, follows=follows)
             undo.callback(boundary.close)
             view = self._view(sow, topic_id, topic.name, partitions)
             undo.callback(view.close)
@@ -315,7 +316,7 @@ class SubscriptionOpener:
             release()
             raise
 
-    def _followed(self, kafka_topic: str, make: _Make) -> tuple[SnapshotBoundary, str]:
+    def _followed(self, kafka_topic: str, make: _Make, *, follows: bool = True) -> tuple[SnapshotBoundary, str]:
         """The boundary of a topic that is checked for recreation, and the topic's id."""
         partitions = self._lookup.partitions(kafka_topic)
         topic_id = self._admin.topic_id(kafka_topic)  # Before the boundary: a topic recreated in between is noticed.
@@ -327,6 +328,7 @@ class SubscriptionOpener:
             group=self._group,
             topic_id=topic_id,
             make=make,
+            follows=follows,
         )
         return boundary, topic_id
 

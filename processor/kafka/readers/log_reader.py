@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 _LOOK_TIMEOUT_S: Final = 1.0
 
+BOUNDED_FETCH_WAIT_MS: Final = 5
+"""For a reader that ends at a boundary: a topic ends in a transaction's marker, and the end is reported only after the
+broker has waited for a record behind it. With an open transaction, the broker is asked so often until it ends.
+"""
 OFFSET_BEGINNING = -2  # librdkafka's RD_KAFKA_OFFSET_BEGINNING: the oldest record kept.
 
 
@@ -48,7 +52,9 @@ class LogReader:
     records, so comparing it with the end may never succeed.
     """
 
-    def __init__(self, kafka: Mapping[str, str], *, group: str, collects_trouble: bool = False) -> None:
+    def __init__(
+        self, kafka: Mapping[str, str], *, group: str, collects_trouble: bool = False, fetch_wait_ms: int | None = None
+    ) -> None:
         """Create a reader.
 
         Args:
@@ -56,10 +62,12 @@ class LogReader:
             group: the consumer group of `committed` and `group_metadata`; it is never joined.
             collects_trouble: whether partitions that cannot be read on are left to `take_troubled`, and `read` goes on
                 with the others instead of raising.
+            fetch_wait_ms: how long a broker may wait for a further record before it reports an end; None: 100 ms.
+                `BOUNDED_FETCH_WAIT_MS` is for a reader that does not follow a topic past its present end.
         """
         self.group = group
         """The consumer group."""
-        self._properties = properties.log_reader(kafka, group=group)
+        self._properties = properties.log_reader(kafka, group=group, fetch_wait_ms=fetch_wait_ms)
         self._bears_trouble = collects_trouble
         self._consumer = Consumer(self._properties)
         self._troubled: dict[tuple[str, int], PartitionHeld | Stop] = {}
@@ -110,7 +118,7 @@ class LogReader:
                 assert offset is not None
                 ends.append(Position(topic, partition, offset))
             elif not kafka_errors.passes(error):
-                trouble = kafka_errors.of_partition(error, topic, partition, offset)
+                trouble = kafka_errors.of_partition(error, topic, partition, offset, self.group)
                 if not self._bears_trouble or topic is None or partition is None:
                     raise (trouble if isinstance(trouble, Stop) else Stop(str(trouble))) from KafkaException(error)
                 self._troubled[topic, partition] = trouble

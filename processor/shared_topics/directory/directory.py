@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.kafka.producers.publisher import Publisher
-from processor.kafka.readers.log_reader import LogReader
+from processor.kafka.readers.log_reader import BOUNDED_FETCH_WAIT_MS, LogReader
 from processor.kafka.readers.range_reader import read_up_to
 from processor.topics.family import directory_spec
 from processor.wire.topic_description import Description, NewerFormat, Unreadable
@@ -95,7 +95,7 @@ class TopicDirectory:
         """Every committed record, up to the present ends of the partitions."""
         ends = self._admin.end_offsets(self.topic, partitions, timeout_s)
         # The group is never joined; it has the topic's name, so that one ACL grants both.
-        reader = LogReader(self._kafka, group=self.topic)
+        reader = LogReader(self._kafka, group=self.topic, fetch_wait_ms=BOUNDED_FETCH_WAIT_MS)
         return read_up_to(reader, self.topic, ends, stall_timeout_s=timeout_s)
 
 
