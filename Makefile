@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: drills test-secured gateway-faults gateway-law gateway-security bench-gateway help demo test test-long test-random test-array test-registry coverage lint bench bench-all bench-growth bench-soak bench-guard bench-features bench-takeover bench-restore bench-memory bench-conflation bench-subscriptions bench-spark fuzz faults conflated subscriptions claims queues engines views pipeline test-spark spark-archive spark-kubernetes notebooks lock clean lint-code lint-format lint-types lint-imports
+.PHONY: drills test-kubernetes test-secured gateway-faults gateway-law gateway-security bench-gateway help demo test test-long test-random test-array test-registry coverage lint bench bench-all bench-growth bench-soak bench-guard bench-features bench-takeover bench-restore bench-memory bench-conflation bench-subscriptions bench-spark fuzz faults conflated subscriptions claims queues engines views pipeline test-spark spark-archive spark-kubernetes notebooks lock clean lint-code lint-format lint-types lint-imports
 
 # How long the demo runs. Only the command line counts: bash has a variable of this name, which a shell may export.
 ifneq ($(origin SECONDS),command line)
@@ -13,6 +13,10 @@ endif
 ifneq ($(origin SPARK),command line)
 SPARK :=
 endif
+# The size of `make test-kubernetes`: keys, records a second, and how long Kafka is gone.
+KEYS := 200000
+RATE := 2000
+OUTAGE_S := 120
 # Another PySpark than the locked one for `make test-spark`.
 ifneq ($(origin PYSPARK),command line)
 PYSPARK :=
@@ -53,6 +57,10 @@ test-long: $(DEV) ## run the tests that wait long
 test-secured: $(DEV) ## run every role on a Kafka with TLS, client certificates, SCRAM, tokens and ACLs
 	$(BIN)/python -m processor.tools.broker
 	$(BIN)/pytest -m "long or not long" tests/secured $(ARGS)
+
+# The cluster has the images already; deploy/KUBERNETES-TESTS.md has the commands that build them.
+test-kubernetes: $(DEV) ## run the chart in the Kubernetes of K8S_DIR (bin, kubeconfig) or KUBECONFIG; KEYS=200000 RATE=2000 OUTAGE_S=120 ARGS="-k drain"
+	SOWSTREAM_TEST_KUBERNETES=1 KEYS=$(KEYS) RATE=$(RATE) OUTAGE_S=$(OUTAGE_S) $(BIN)/pytest -s -m "long or not long" tests/kubernetes $(ARGS)
 
 # What it finds becomes a fixed example of its test.
 test-random: $(DEV) ## run the tests of random input on other input than `make test`; SEED=7 repeats a run

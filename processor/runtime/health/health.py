@@ -109,7 +109,9 @@ class Health:
         if pipeline.state is not PipelineState.RUNNING:
             return str(pipeline.state.value)
         report = self._reports.of(pipeline.pipeline.name)
-        return self._unsettled(report) if report.is_member else "joining its group"
+        if not report.is_member:
+            return "joining its group"
+        return "waiting for its first partitions" if report.is_settling else self._unsettled(report)
 
     def _unsettled(self, report: PipelineReport) -> str | None:
         """Describe the tasks that do not run, apart from those held for long; None: there are none."""

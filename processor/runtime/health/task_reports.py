@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.runtime.task_state import TaskState
 
@@ -11,6 +11,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from processor.shared_topics.control.hold import Hold
+
+
+SETTLING_S: Final = 5.0
+"""How long a new member without partitions waits for its first ones.
+
+A cooperative rebalance takes two rounds: in the first one the other members give partitions up, and a new member gets
+none. They notice the second round by a heartbeat, each second.
+"""
 
 
 class RestoreReport(NamedTuple):
@@ -59,6 +67,7 @@ class PipelineReport:
         """Whether the group has assigned partitions, or none of them, to this thread."""
         self.tasks: Mapping[int, TaskReport] = {}
         """The report of each assigned partition."""
+        self._joined_s = 0.0
         self._restores: dict[int, tuple[float, int]] = {}  # Start time and total of each restore.
 
     def clear(self) -> None:
@@ -67,7 +76,14 @@ class PipelineReport:
 
     def joined(self, is_member: bool) -> None:
         """Note whether the thread is a member of its group."""
+        if is_member and not self.is_member:
+            self._joined_s = self._clock_s()
         self.is_member = is_member
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether this is a new member that may get its first partitions yet."""
+        return self.is_member and not self.tasks and self._clock_s() - self._joined_s < SETTLING_S
 
     def update(
         self,
@@ -110,9 +126,15 @@ class PipelineReport:
 class TaskReports:
     """The reports of all pipelines of a process, by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        """Start without reports.
+
+        Args:
+            clock_s: a clock that does not jump, in seconds.
+        """
+        self._clock_s = clock_s
         self._reports: dict[str, PipelineReport] = {}
 
     def of(self, pipeline: str) -> PipelineReport:
         """The report of a pipeline, an empty one at first."""
-        return self._reports.setdefault(pipeline, PipelineReport())
+        return self._reports.setdefault(pipeline, PipelineReport(self._clock_s))

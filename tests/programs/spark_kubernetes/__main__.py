@@ -12,8 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-from tests.programs.spark_kubernetes.checks import Published, Run
-from tests.programs.spark_kubernetes.cluster import Cluster
+from tests.kubernetes.cluster import Cluster
+from tests.programs.spark_kubernetes.checks import HERE, Published, Run
 from tests.programs.spark_kubernetes.submitted import merge_trades, submit_examples
 
 
@@ -34,7 +34,7 @@ def main() -> int:
     if directory := os.environ.get("K8S_DIR"):
         os.environ["PATH"] = f"{directory}/bin:{os.environ['PATH']}"
         os.environ["KUBECONFIG"] = str(Path(directory) / "kubeconfig")
-    cluster = Cluster(arguments.namespace)
+    cluster = Cluster(arguments.namespace, HERE / "values.yaml")
     images = {
         "image.repository": arguments.image,
         "image.tag": arguments.tag,

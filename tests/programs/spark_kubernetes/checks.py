@@ -7,10 +7,12 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from tests.programs.spark_kubernetes.cluster import HERE, ROOT, Cluster
+from tests.kubernetes.cluster import ROOT, Cluster
 
+HERE = Path(__file__).parent
 RELEASE = "desk"
 DRIVER = f"{RELEASE}-sowstream-spark-0"
 WORKER = f"{RELEASE}-sowstream-worker-0"

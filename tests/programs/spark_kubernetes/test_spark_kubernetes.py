@@ -12,8 +12,7 @@ import yaml
 from tests.deploy.test_chart import needs_helm, one, render
 from tests.deploy.test_chart_spark import violations
 from tests.programs.spark_kubernetes import counted
-from tests.programs.spark_kubernetes.checks import DRIVER, WORKER, Published
-from tests.programs.spark_kubernetes.cluster import HERE
+from tests.programs.spark_kubernetes.checks import DRIVER, HERE, WORKER, Published
 
 
 def cores(quantity: str) -> Decimal:

@@ -16,7 +16,7 @@ from processor.errors import BrokerUnavailable, Stop, TopicFenced
 from processor.hosting.pipeline import Pipeline
 from processor.runtime.health.health import ALIVE_S, FAULT_S, Health
 from processor.runtime.health.http_server import serve
-from processor.runtime.health.task_reports import TaskReports
+from processor.runtime.health.task_reports import SETTLING_S, TaskReports
 from processor.runtime.process.supervision import PipelineState, Supervised
 from processor.runtime.task_state import TaskState
 from processor.shared_topics.control.hold import Hold
@@ -38,14 +38,15 @@ class Process:
     """A process with two pipelines, whose clocks and facts the test sets."""
 
     def __init__(self) -> None:
-        self.now_s, self.away_s = 50.0, 0.0
-        self.reports = TaskReports()
+        self.now_s, self.away_s = 50.0 - SETTLING_S, 0.0
+        self.reports = TaskReports(lambda: self.now_s)
         self.orders, self.trades = (
             Supervised(Pipeline.of(DeltaMerge, TOPIC, name=name, topic=TOPIC), idle) for name in ("orders", "trades")
         )
         for pipeline in (self.orders, self.trades):
             pipeline.state = PipelineState.RUNNING
             self.reports.of(pipeline.pipeline.name).joined(True)
+        self.now_s = 50.0
         self.health = Health(
             "worker-0",
             [self.orders, self.trades],
@@ -90,6 +91,23 @@ def test_a_process_is_unready_until_its_group_has_answered(process: Process) -> 
     """A process without partitions may be one that waits for its assignment."""
     process.reports.of("trades").clear()
     assert process.health.unready() == ["trades: joining its group"]
+
+
+def test_a_new_member_is_unready_until_the_group_has_given_it_partitions(process: Process) -> None:
+    """The first round of a cooperative rebalance assigns nothing to a new member; one that stays without is ready."""
+    process.reports.of("orders").clear()
+    process.reports.of("orders").joined(True)
+    assert process.health.unready() == ["orders: waiting for its first partitions"]
+    process.now_s += SETTLING_S
+    assert process.health.unready() == []
+
+
+def test_a_new_member_with_running_partitions_is_ready_at_once(process: Process) -> None:
+    """Only a member without partitions waits for more."""
+    process.reports.of("orders").clear()
+    process.reports.of("orders").joined(True)
+    process.show(RUNNING)
+    assert process.health.unready() == []
 
 
 @pytest.mark.parametrize("state", [TaskState.HELD, RESTORING])

@@ -87,6 +87,8 @@ image: {{ printf "%s@%s" $image.repository $image.digest | quote }}
 image: {{ printf "%s:%s" $image.repository (default .root.Chart.AppVersion $image.tag) | quote }}
 {{- end }}
 imagePullPolicy: {{ $image.pullPolicy }}
+# Commands other than workers write their reason to the log alone: `kubectl describe pod` shows its end.
+terminationMessagePolicy: FallbackToLogsOnError
 securityContext:
   {{- toYaml .root.Values.containerSecurityContext | nindent 2 }}
 {{- if or $secret .root.Values.extraEnv }}

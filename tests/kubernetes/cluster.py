@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "helm" / "sowstream"
-HERE = Path(__file__).parent
 
 Result = TypeVar("Result")
 
@@ -22,6 +21,8 @@ class Cluster:
     """A namespace of the cluster that `KUBECONFIG` names."""
 
     namespace: str
+    values: Path
+    """The values of its releases."""
     patience_s: float = 300
     """Longest wait for one event."""
 
@@ -45,9 +46,16 @@ class Cluster:
         _output(["kubectl", "delete", "namespace", self.namespace, "--timeout=3m"])
 
     def upgrade(self, release: str, *arguments: str) -> None:
-        """Install or upgrade the release with `values.yaml`, without a wait for its pods."""
-        values = ["-f", str(HERE / "values.yaml"), *arguments]
-        _output(["helm", "upgrade", "--install", release, str(CHART), "-n", self.namespace, "--timeout", "5m", *values])
+        """Install or upgrade the release with `values`, without a wait for its pods unless `--wait` is an argument."""
+        self.helm("upgrade", "--install", release, str(CHART), "--timeout", "5m", "-f", str(self.values), *arguments)
+
+    def helm(self, *arguments: str) -> str:
+        """The output of a command of Helm in the namespace.
+
+        Raises:
+            RuntimeError: the command has failed.
+        """
+        return _output(["helm", *arguments, "-n", self.namespace])
 
     def pods(self, selector: str) -> dict[str, str]:
         """The phase of each pod of a label selector, by name; pods that are being removed are left out."""

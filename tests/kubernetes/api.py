@@ -1,0 +1,71 @@
+"""Asks the API server through `kubectl proxy`, and the pods' ports through the API server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import Any, Self
+
+
+class Api:
+    """The API server, for one namespace."""
+
+    def __init__(self, namespace: str) -> None:
+        """Start the proxy on a free port of the loopback address."""
+        self._namespace = namespace
+        self._proxy = subprocess.Popen(["kubectl", "proxy", "--port=0"], stdout=subprocess.PIPE, text=True)
+        assert self._proxy.stdout is not None
+        line = self._proxy.stdout.readline()  # Starting to serve on 127.0.0.1:PORT
+        self._url = f"http://{line.split()[-1]}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._proxy.terminate()
+        self._proxy.communicate()
+
+    def pods(self, selector: str = "") -> list[dict[str, Any]]:
+        """The pods of a label selector, as Kubernetes has them."""
+        query = urllib.parse.urlencode({"labelSelector": selector})
+        return list(json.loads(self._get(f"pods?{query}", 10))["items"])
+
+    def pod(self, name: str) -> dict[str, Any]:
+        """One pod."""
+        return dict(json.loads(self._get(f"pods/{name}", 10)))
+
+    def page(self, pod: str, port: int, path: str, *, timeout_s: float = 2, **query: Any) -> str:
+        """A page that a pod serves.
+
+        Raises:
+            OSError: it does not, or with an error, which is an `HTTPError`.
+        """
+        return self._get(f"pods/{pod}:{port}/proxy/{path}?{urllib.parse.urlencode(query)}", timeout_s)
+
+    def evict(self, pod: str) -> int:
+        """Ask for the eviction of a pod, as a drain does; returns the HTTP status: 429 means not now."""
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
+        request = urllib.request.Request(
+            self._address(f"pods/{pod}/eviction"), json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code
+
+    def _address(self, path: str) -> str:
+        return f"{self._url}/api/v1/namespaces/{self._namespace}/{path}"
+
+    def _get(self, path: str, timeout_s: float) -> str:
+        try:
+            with urllib.request.urlopen(self._address(path), timeout=timeout_s) as answer:
+                return str(answer.read().decode())
+        except urllib.error.HTTPError as error:
+            error.msg = f"{error.msg}: {error.read().decode(errors='replace')[-2000:]}"
+            error.close()
+            raise
