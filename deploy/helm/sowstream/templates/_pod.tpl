@@ -186,6 +186,8 @@ livenessProbe:
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 6
+  # After a minute without an answer an orderly stop is unlikely.
+  terminationGracePeriodSeconds: 10
 readinessProbe:
   httpGet: {path: /readyz, port: metrics}
   periodSeconds: 2
