@@ -126,7 +126,9 @@ class Config(BaseSettings):
         names = list(self.names)
         if not names:
             return self  # They come from the topic directory.
-        for section, its_names in (("topics", self.gateway.topics or ()), ("indexes", self.gateway.indexes)):
+        gateway = self.gateway
+        sections = {"topics": gateway.topics or (), "indexes": gateway.indexes, "orders": gateway.orders}
+        for section, its_names in sections.items():
             for name in its_names:
                 if name not in names:
                     raise ValueError(f"gateway.{section}: {unknown_name('topic', name, names)}")

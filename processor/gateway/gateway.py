@@ -178,6 +178,7 @@ class Gateway:
             directory=Path(config.state_dir) / config.application_id / process / name,
             history_bytes=self.limits.history_bytes,
             indexes=self.settings.indexes.get(name, ()),
+            orders=self.settings.orders.get(name, ()),
         )
 
     @staticmethod

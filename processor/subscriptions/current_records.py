@@ -5,12 +5,10 @@ from __future__ import annotations
 import time
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
-from weakref import WeakValueDictionary
 
 from processor.filter.record_metadata import NO_METADATA, RecordMetadata
 from processor.subscriptions.indexes.memo_index import MemoIndex
-from processor.subscriptions.order_build import OrderBuild
-from processor.subscriptions.places import Places
+from processor.subscriptions.shared_orders import SharedOrders
 from processor.subscriptions.topic import PAUSE
 from processor.wire.metadata import is_over
 
@@ -33,7 +31,12 @@ class CurrentRecords:
     """The view of a topic's records, with the updates of the batch that an engine is working on laid over it."""
 
     def __init__(
-        self, topic: Topic, view: RecordView, wall_ms: Callable[[], int], indexes: Iterable[tuple[str, ...]] = ()
+        self,
+        topic: Topic,
+        view: RecordView,
+        wall_ms: Callable[[], int],
+        indexes: Iterable[tuple[str, ...]] = (),
+        orders: Iterable[str] = (),
     ) -> None:
         """Begin with the records of the view.
 
@@ -42,6 +45,10 @@ class CurrentRecords:
             view: the records before the first update.
             wall_ms: the wall clock, milliseconds since the epoch, by which records expire.
             indexes: the declared indexes.
+            orders: the declared orders.
+
+        Raises:
+            FilterError: a declared order cannot be meant.
         """
         self.topic: Final = topic
         """The topic."""
@@ -53,10 +60,9 @@ class CurrentRecords:
         """Finds records by values at a path."""
         self._view = view
         self._batch: dict[bytes, Record | None] = {}
-        self._places: WeakValueDictionary[tuple[str | None, str | None], Places] = WeakValueDictionary()
         self._frozen_positions: Mapping[int, int] | None = None
-        self.builds: Final[dict[tuple[str | None, str | None], OrderBuild]] = {}
-        """The orders that are being built in slices, or were built and are not used by a window yet."""
+        self.orders: Final = SharedOrders(topic, self._including, wall_ms, orders)
+        """The orders of windows."""
 
     @property
     def positions_now(self) -> Mapping[int, int]:
@@ -70,46 +76,9 @@ class CurrentRecords:
         self.positions[partition] = offset
         self._frozen_positions = None
 
-    def places_of(self, spec: SubscriptionSpec) -> Places:
-        """The places of the records in focus in their order, shared with live windows of the same filter and order."""
-        name = spec.order_name
-        places = self._places.get(name)
-        if places is None or not places.windows:
-            build = self.builds.get(name)
-            if build is not None:
-                build.finish()
-            places = Places() if build is None else build.places
-            if spec.live:  # Others are not kept up to date.
-                self._places[name] = places
-        return places
-
-    def prepare(self, spec: SubscriptionSpec) -> OrderBuild | None:
-        """Begin to build the order of a window, or join who does; None: there is no window, or its order is there."""
-        if not spec.options.is_window or spec.grouping is not None:
-            return None
-        name = spec.order_name
-        places = self._places.get(name)
-        if places is not None and places.windows:
-            return None
-        build = self.builds.get(name)
-        if build is None:
-            records = self.memo_index.records(spec.filter)
-            records = self._view.scan() if records is None else records
-            build = self.builds[name] = OrderBuild(self.topic, spec, Places(), records, self.wall_ms())
-        build.users += 1
-        return build
-
-    def release(self, build: OrderBuild) -> None:
-        """Let a build go; without a user it is dropped, and its order stays with the windows that use it."""
-        build.users -= 1
-        if not build.users:
-            for name in [name for name, one in self.builds.items() if one is build]:
-                del self.builds[name]
-
     def in_focus(self, spec: SubscriptionSpec) -> Iterator[ParsedRecord]:
         """The records that match the filter of a subscription now."""
-        records = self.memo_index.records(spec.filter)
-        return self._filtered(spec.filter, self._view.scan() if records is None else records)
+        return self._filtered(spec.filter, self._including(spec.filter))
 
     def store(self, partition: int, records: Sequence[Record]) -> None:
         """Take the next records of a partition, which no subscription needs to see one by one."""
@@ -150,9 +119,12 @@ class CurrentRecords:
         """
         if not spec.reads_all:
             return ()
+        if spec.options.is_window:
+            # The focus of a window orders them itself, and asks for none if the order is there.
+            return self._selected_when_asked(spec.filter, over_ms)
         matching = self.selected(spec.filter, over_ms, scan_max if spec.is_read_as_taken else None)
         order = spec.order
-        if order is None or spec.options.is_window:  # The focus of a window orders them itself.
+        if order is None:
             return matching
         metadata_of = self.topic.metadata_of if order.uses_metadata else _no_metadata
         places = [(order.key(record.key or b"", value, metadata_of(record)), record) for record, value in matching]
@@ -169,12 +141,19 @@ class CurrentRecords:
             over_ms: records that had expired by this time are left out; None: none is.
             scan_max: after so many records without a match comes `PAUSE`; None: never.
         """
-        records = self.memo_index.records(selection)
-        if records is None:
-            records = self._view.scan()
+        records = self._including(selection)
         if over_ms is not None:
             records = (record for record in records if not is_over(record, over_ms))
         return self._filtered(selection, records, scan_max)
+
+    def _selected_when_asked(self, selection: Filter | None, over_ms: int | None) -> Iterator[ParsedRecord]:
+        """The records that a filter selects when the first of them is asked for."""
+        yield from self.selected(selection, over_ms)
+
+    def _including(self, selection: Filter | None) -> Iterable[Record]:
+        """Records of now that include all matches of a filter."""
+        records = self.memo_index.records(selection)
+        return self._view.scan() if records is None else records
 
     def _filtered(
         self, selection: Filter | None, records: Iterable[Record], scan_max: int | None = None

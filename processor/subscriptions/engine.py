@@ -43,6 +43,7 @@ class Engine:
         *,
         history: UpdateHistory | None = None,
         indexes: Iterable[tuple[str, ...]] = (),
+        orders: Iterable[str] = (),
     ) -> None:
         """Begin without subscribers.
 
@@ -52,11 +53,16 @@ class Engine:
             wall_ms: the wall clock, milliseconds since the epoch, by which records expire.
             history: keeps the last updates, so that subscriptions can be resumed; None: none are kept.
             indexes: the declared indexes: lists of paths by whose values records are found without a scan.
+            orders: the declared orders of all records: their windows find them ready.
+
+        Raises:
+            FilterError: a declared order cannot be meant.
         """
         self.topic: Final = topic
         """The topic."""
-        self._records = CurrentRecords(topic, view, wall_ms, indexes)
+        self._records = CurrentRecords(topic, view, wall_ms, indexes, orders)
         self._memo_index = self._records.memo_index
+        self._orders = self._records.orders
         self._routes: Routes[Connection] = Routes()
         self._deadlines: Deadlines[EngineSubscription] = Deadlines()  # Of subscriptions that hold updates until a time.
         self._sharing: Final = Sharing()
@@ -118,7 +124,7 @@ class Engine:
         if history is not None:
             history.mark(now_ms, current.positions_now)
         current.move(partition, records[-1].offset + 1)
-        if not self._routes and history is None and not current.builds:
+        if not self._routes and history is None and not self._orders:
             current.store(partition, records)
             return
         keyed = [(record.key, record) for record in records if record.key is not None]
@@ -157,8 +163,9 @@ class Engine:
             self._records.move(partition, offset)
 
     def index(self) -> None:
-        """Build the declared indexes; call it when the records of the past are loaded."""
+        """Build the declared indexes and orders; call it when the records of the past are loaded."""
         self._memo_index.build_declared()
+        self._orders.build_declared()
 
     def prepare(self, spec: SubscriptionSpec) -> OrderBuild | None:
         """Begin to build the order of a window in slices, so that `subscribe` finds it ready.
@@ -166,11 +173,11 @@ class Engine:
         Returns:
             The build, which is to be given to `release` after `subscribe`; None: there is nothing to build.
         """
-        return self._records.prepare(spec)
+        return self._orders.prepare(spec)
 
     def release(self, build: OrderBuild) -> None:
         """Let go of a build of `prepare`."""
-        self._records.release(build)
+        self._orders.release(build)
 
     def find(self, key: bytes) -> Record | None:
         """The record of a key; None if there is none."""
@@ -179,15 +186,14 @@ class Engine:
     def _deliver(self, update: Update, now_ms: int) -> None:
         """Deliver an update to every subscription that it concerns."""
         self._memo_index.changed(update)
-        for build in self._records.builds.values():
-            build.changed(update)
+        self._orders.changed(update)
         if not self._routes:
             return
         try:
             groups = self._routes.candidates(update)
         except SowstreamError as error:  # It may concern any of them.
             for subscription, connection in list(self._routes):
-                connection.fail(subscription, error)
+                self._fail(subscription, connection, error)
             return
         unshared: list[Connection] = []
         for group in groups:
@@ -195,7 +201,7 @@ class Engine:
                 was, now = update.matches(group.filter)
             except SowstreamError as error:
                 for subscription, connection in list(group.members.items()):
-                    connection.fail(subscription, error)
+                    self._fail(subscription, connection, error)
                 continue
             if not was and not now and not group.moves_by_itself:
                 continue
@@ -218,4 +224,10 @@ class Engine:
                 places = focus.window.places
                 for member, connection in list(group.members.items()):
                     if member.window is not None and member.window.places is places:
-                        connection.fail(member, error)
+                        self._fail(member, connection, error)
+
+    def _fail(self, subscription: EngineSubscription, connection: Connection, error: SowstreamError) -> None:
+        """End a subscription with an error; the order of its window missed an update."""
+        if subscription.window is not None:
+            self._orders.fail(subscription.window.places, error)
+        connection.fail(subscription, error)

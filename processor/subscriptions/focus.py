@@ -66,7 +66,7 @@ def focus_of(
     """
     if spec.options.is_window:
         assert spec.order is not None
-        window = TopN(spec.options.top_n, spec.options.skip_n, records.places_of(spec))
+        window = TopN(spec.options.top_n, spec.options.skip_n, records.orders.places_of(spec))
         return TopNFocus(records.topic, spec.order, window, records.find)
     if spec.filter is not None and spec.filter.moves_by_itself:
         return RememberedFocus(records.topic)

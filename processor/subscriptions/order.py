@@ -55,7 +55,7 @@ class SortOrder:
     __slots__ = ("_parts", "text", "uses_metadata")
 
     text: str | None
-    """The compiled order; None: by SOW key alone."""
+    """The compiled order, equal for orders that are written alike but for spaces and ASC; None: by SOW key alone."""
     uses_metadata: bool
     """True if it asks for `RecordMetadata`; if not, none need be made."""
 
@@ -75,8 +75,7 @@ class SortOrder:
         if len(text) > CHARACTERS_MAX:
             problem = f"it has {len(text)} characters, an order at most {CHARACTERS_MAX}; make it shorter"
             raise _syntax_error(text, CHARACTERS_MAX, problem)
-        for item in split(text):
-            self._compile(item, text)
+        self.text = ", ".join([self._compile(item, text) for item in split(text)])
 
     def __repr__(self) -> str:
         return f"SortOrder({self.text!r})"
@@ -93,8 +92,8 @@ class SortOrder:
         parts.append(sow_key)
         return tuple(parts)
 
-    def _compile(self, item: Item, text: str) -> None:
-        """One expression with its direction."""
+    def _compile(self, item: Item, text: str) -> str:
+        """Compile one expression with its direction; returns its text."""
         direction = _DIRECTION.search(item.text)
         bare = item.text[: direction.start()].rstrip() if direction else item.text
         if not bare:
@@ -117,6 +116,7 @@ class SortOrder:
         self.uses_metadata |= expression.uses_metadata
         is_falling = direction is not None and direction[1].lower() == "desc"
         self._parts.append((expression.value, _falling if is_falling else _rising))
+        return f"{bare} DESC" if is_falling else bare
 
 
 def _misspelt_direction(text: str) -> re.Match[str] | None:

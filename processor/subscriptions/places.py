@@ -45,11 +45,6 @@ class Places:
         self.order.update(self.sort_keys.values())
         self.is_loaded = True
 
-    def append(self, key: bytes, sort_key: SortKey) -> None:
-        """Take a key that is not there yet, while no window looks at the order."""
-        self.sort_keys[key] = sort_key
-        self.order.add(sort_key)
-
     def put(self, key: bytes, sort_key: SortKey) -> PlaceChange | None:
         """Put a key at its place; None: it was there.
 

@@ -46,6 +46,6 @@ def test_another_address_is_accepted_with_a_decision(settings):
 
 def test_a_topic_that_is_not_configured_is_refused():
     """The gateway serves and indexes configured topics only."""
-    for section in ({"topics": ["ordres"]}, {"indexes": {"ordres": [["/a"]]}}):
+    for section in ({"topics": ["ordres"]}, {"indexes": {"ordres": [["/a"]]}}, {"orders": {"ordres": ["/a"]}}):
         with pytest.raises(ValidationError, match="orders"):
             Config(topics={"orders": {}}, gateway=section)

@@ -24,12 +24,12 @@ PARTITIONS = 3
 class MemoryFeed:
     """The feed of a topic that a test writes; `restart` gives it a new engine, `wipe` another topic too."""
 
-    def __init__(self, name, *, key="/id", history_bytes=HISTORY_BYTES, indexes=()):
+    def __init__(self, name, *, key="/id", history_bytes=HISTORY_BYTES, indexes=(), orders=()):
         self.topic = Topic(name, JsonCodec(CodecOptions()), KeyFields((key,)))
         self.topic_id = "AAAA"
         self.generation = 0
         self.updates = self.lag_records = self.last_update_ms = 0
-        self.history_bytes, self.indexes = history_bytes, indexes
+        self.history_bytes, self.indexes, self.orders = history_bytes, indexes, orders
         self.on_begin = lambda feed: None
         self.records = {}
         self.versions = {}
@@ -42,7 +42,8 @@ class MemoryFeed:
     def begin(self):
         """A new engine with the records of now."""
         view = MemoryRecords()
-        self.engine = Engine(self.topic, view, history=UpdateHistory(self.history_bytes), indexes=self.indexes)
+        history = UpdateHistory(self.history_bytes)
+        self.engine = Engine(self.topic, view, history=history, indexes=self.indexes, orders=self.orders)
         for partition, offset in self.offsets.items():
             view.put(partition, [record for record in self.records.values() if self.partition(record.key) == partition])
             self.engine.open(partition, offset)
@@ -107,9 +108,14 @@ class MemoryWorld:
     def __init__(self, *topics, history_bytes=HISTORY_BYTES, **settings):
         names = topics or ("orders",)
         self.config = Config(topics={name: {"key": ["/id"], "partitions": PARTITIONS} for name in names})
-        indexes = settings.get("indexes", {})
+        declared = {name: settings.get(name, {}) for name in ("indexes", "orders")}
         self.feeds = {
-            name: MemoryFeed(name, history_bytes=history_bytes, indexes=indexes.get(name, ())) for name in names
+            name: MemoryFeed(
+                name,
+                history_bytes=history_bytes,
+                **{kind: of_topics.get(name, ()) for kind, of_topics in declared.items()},
+            )
+            for name in names
         }
         self.gateway = RunningGateway(self.config, feeds=self.feeds, publishing=self._publish, **settings)
         self.connect = self.gateway.connect

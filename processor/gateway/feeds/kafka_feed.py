@@ -37,6 +37,7 @@ from processor.kafka.admin.admin import Admin
 from processor.record import Record
 from processor.subscriptions import Engine, Topic
 from processor.subscriptions.history import UpdateHistory
+from processor.subscriptions.order import SortOrder
 from processor.topics.family import SNAPSHOT_MS_MAX
 
 log = structlog.stdlib.get_logger("sowstream.gateway")
@@ -67,6 +68,7 @@ class KafkaFeed:
         directory: Path,
         history_bytes: int,
         indexes: Iterable[tuple[str, ...]] = (),
+        orders: Iterable[str] = (),
     ) -> None:
         """Begin without records; `start` reads them.
 
@@ -78,6 +80,10 @@ class KafkaFeed:
             directory: keeps the view.
             history_bytes: the limit of past updates for clients that resume.
             indexes: the declared indexes: lists of paths.
+            orders: the declared orders.
+
+        Raises:
+            FilterError: a declared order cannot be meant.
         """
         self.topic: Final = topic
         """Parses the records."""
@@ -101,6 +107,9 @@ class KafkaFeed:
         self._directory = directory
         self._history_bytes = history_bytes
         self._indexes = tuple(indexes)
+        self._orders = tuple(orders)
+        for order in self._orders:
+            SortOrder(order)  # A wrong one is refused at the start, and not on the thread.
         self._ready = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = threading.Event()
@@ -230,6 +239,7 @@ class KafkaFeed:
             view,
             history=UpdateHistory(self._history_bytes) if self._history_bytes else None,
             indexes=self._indexes,
+            orders=self._orders,
         )
         for partition, at in begins.items():
             engine.open(partition, at)

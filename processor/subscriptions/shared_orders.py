@@ -1,0 +1,143 @@
+"""The orders of an engine's windows: shared by those that run, built in slices for the next one, declared, or kept.
+
+An order of a million records takes many seconds to build. Settings declare the orders that must be there at once.
+Others are kept for a while when their last window ends: a page that is loaded again asks for the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeAlias
+from weakref import WeakValueDictionary
+
+from processor.errors import SowstreamError
+from processor.subscriptions.order import SortOrder
+from processor.subscriptions.order_build import OrderBuild
+from processor.subscriptions.places import Places
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from processor.filter import Filter
+    from processor.record import Record
+    from processor.subscriptions.spec import SubscriptionSpec
+    from processor.subscriptions.topic import Topic
+    from processor.subscriptions.update import Update
+
+ORDERS_MAX: Final = 4
+"""Orders without a user that are kept up to date; another one replaces the least recently used one."""
+ROWS_MAX: Final = 2_000_000
+"""The rows of all these together: about 250 bytes each."""
+
+_Name: TypeAlias = "tuple[str | None, str | None]"
+
+
+class SharedOrders:
+    """The places of records in each order that a window asks for."""
+
+    def __init__(
+        self,
+        topic: Topic,
+        records: Callable[[Filter | None], Iterable[Record]],
+        wall_ms: Callable[[], int],
+        declared: Iterable[str] = (),
+    ) -> None:
+        """Begin without an order.
+
+        Args:
+            topic: the topic.
+            records: returns records of now that include all matches of a filter.
+            wall_ms: the wall clock, milliseconds since the epoch, by which records expire.
+            declared: orders of all records that are always kept; `build_declared` does it.
+
+        Raises:
+            FilterError: a declared order cannot be meant.
+        """
+        self._topic = topic
+        self._records = records
+        self._wall_ms = wall_ms
+        self._declared: dict[_Name, SortOrder] = {(None, order.text): order for order in map(SortOrder, declared)}
+        self._running: WeakValueDictionary[_Name, Places] = WeakValueDictionary()
+        self._builds: dict[_Name, OrderBuild] = {}  # The one asked for last comes last.
+
+    def __bool__(self) -> bool:
+        """Return whether an order must follow the updates."""
+        return bool(self._builds)
+
+    def places_of(self, spec: SubscriptionSpec) -> Places:
+        """The places of the records in focus in their order, shared with live windows of the same filter and order.
+
+        Raises:
+            SowstreamError: the order was being built, and a record cannot be parsed.
+        """
+        name = spec.order_name
+        places = self._running.get(name)
+        if places is None or not places.windows:
+            build = self._builds.get(name)
+            if build is None or build.has_failed:
+                places = Places()
+            else:
+                build.finish()
+                places = build.places
+            if spec.live:  # Others are not kept up to date.
+                self._running[name] = places
+        return places
+
+    def prepare(self, spec: SubscriptionSpec) -> OrderBuild | None:
+        """Begin to build the order of a window, or join who does; None: there is no window, or its order is there."""
+        if not spec.options.is_window or spec.grouping is not None:
+            return None
+        name = spec.order_name
+        build = self._builds.pop(name, None)
+        if build is not None:
+            self._builds[name] = build
+        places = self._running.get(name)
+        if places is not None and places.windows:
+            return None
+        if build is None or build.has_failed:
+            assert spec.order is not None
+            build = self._build(name, spec.filter, spec.order)
+        build.users += 1
+        return build
+
+    def release(self, build: OrderBuild) -> None:
+        """Let a build go; without a user it is kept for a while if it is complete, and else dropped."""
+        build.users -= 1
+        if build.users:
+            return
+        name = next((name for name, one in self._builds.items() if one is build), None)
+        if name is not None and (build.has_failed or not build.is_done):
+            del self._builds[name]
+        self._drop_kept()
+
+    def build_declared(self) -> None:
+        """Build the declared orders that are not there; an unreadable record leaves one out, and a window raises it."""
+        for name, order in self._declared.items():
+            if name not in self._builds:
+                build = self._build(name, None, order)
+                try:
+                    build.finish()
+                except SowstreamError:
+                    del self._builds[name]
+
+    def changed(self, update: Update) -> None:
+        """Take an update, into the orders that no window keeps up to date."""
+        for build in self._builds.values():
+            build.changed(update)
+
+    def fail(self, places: Places, error: SowstreamError) -> None:
+        """Note that an order missed an update of its windows: it is not used again when they have ended."""
+        for build in self._builds.values():
+            if build.places is places:
+                build.fail(error)
+
+    def _build(self, name: _Name, selection: Filter | None, order: SortOrder) -> OrderBuild:
+        build = OrderBuild(self._topic, selection, order, self._records(selection), self._wall_ms())
+        self._builds[name] = build
+        return build
+
+    def _drop_kept(self) -> None:
+        """Drop the least recently used orders without a user that are too many, or too large together."""
+        kept = [name for name, build in self._builds.items() if not build.users and name not in self._declared]
+        rows = sum(len(self._builds[name].places.order) for name in kept)
+        while kept and (len(kept) > ORDERS_MAX or rows > ROWS_MAX):
+            rows -= len(self._builds.pop(kept.pop(0)).places.order)
