@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from processor.subscriptions.indexes.filter_index import FilterIndex
@@ -97,12 +96,7 @@ class Routes(Generic[Receiver]):
         new_value = update.new_value
         if not self._index.asks_records:
             return list(self._groups.values())
-        candidates = self._index.candidates
-        after = list(candidates(new_value))
-        if update.old is None:
-            return after
-        before = list(candidates(update.old_value))
-        return after if before == after else list(dict.fromkeys(chain(before, after)))
+        return self._index.candidates(new_value, update.old_value)
 
 
 def _text(subscription: EngineSubscription) -> str | None:

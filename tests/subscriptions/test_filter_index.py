@@ -1,5 +1,6 @@
 """The filter index omits only filters that do not match, and does not evaluate the others one by one."""
 
+import random
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -368,3 +369,21 @@ class Indexes(RuleBasedStateMachine):
 
 Indexes.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None, print_blob=True)
 TestIndexes = Indexes.TestCase
+
+
+def test_an_update_finds_the_candidates_of_both_records(random_seed):
+    """The candidates of an update are those of the record now and of the one before, each once."""
+    rng = random.Random(random_seed)
+    texts = ["/a = 1", "/a = 'x'", "/a/b = 2", "/a IN (2, 3) AND /c = 1", "/c > 1", "/c BETWEEN 2 AND 3", None]
+    index = index_of(*texts)
+
+    def value():
+        return rng.choice([None, 1, 1.0, 2, 3, True, "x", "1", [1, "x"], {"b": 2}, {"b": 3}])
+
+    for _ in range(500):
+        now, before = ({name: value() for name in "abc" if rng.random() < 0.7} for _ in range(2))
+        if rng.random() < 0.5:
+            before = {**now, **({"b": 1} if rng.random() < 0.5 else {})}
+        both = list(index.candidates(now, before))
+        assert len(both) == len(set(both))
+        assert set(both) == {*index.candidates(now), *index.candidates(before)}

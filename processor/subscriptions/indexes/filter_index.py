@@ -37,6 +37,8 @@ _NUMBERS: Final = 1
 """Numbers in filters: an equal value may be a number, or a text that is one."""
 _TEXT_NUMBERS: Final = 2
 """Texts in filters that are numbers or times, by their value: for the numbers and times in records."""
+_SCALARS: Final = frozenset((str, int, bool, type(None), float))
+"""Types of values that have no parts."""
 
 
 class _Entry(NamedTuple):
@@ -116,19 +118,22 @@ class FilterIndex(Generic[Item]):
                 if not places:
                     del self._places[first]
 
-    def candidates(self, record: Value) -> Iterable[Item]:
-        """The items with a filter that the record may match: all whose filter it does match, and few others.
+    def candidates(self, record: Value, before: Value = None) -> Iterable[Item]:
+        """The items with a filter that a record may match, now or before: all whose filter does match, and few others.
 
         Each comes once, in the order of adding. The index may change while they are gone through.
+
+        Args:
+            record: the record now; None: there is none.
+            before: the record before an update; None: there was none.
         """
         found: list[_Bucket[Item]] = [self._always] if self._always else []
         if type(record) is dict:
-            places = self._places
-            # Through the fewer of the two.
-            for name in places if len(places) <= len(record) else record:
-                if name in places and name in record:
-                    for place in places[name].values():
-                        place.find(record, found)
+            self._find(record, {}, found)
+            if type(before) is dict:
+                self._find(before, record, found)
+        elif type(before) is dict:
+            self._find(before, {}, found)
         if not found:
             return ()
         if len(found) == 1:
@@ -140,6 +145,19 @@ class FilterIndex(Generic[Item]):
             items = [merged[turn] for turn in sorted(merged)]
         # Only an item with several filters can be there twice.
         return items if len(self._filters_of) == len(self._entries) else dict.fromkeys(items)
+
+    def _find(self, record: dict[str, Value], known: dict[str, Value], found: list[_Bucket[Item]]) -> None:
+        """Append the buckets that match a record, except by members that are the same in one that is known."""
+        places = self._places
+        # Through the fewer of the two.
+        for name in places if len(places) <= len(record) else record:
+            if name in places and name in record:
+                if name in known:
+                    value, other = record[name], known[name]
+                    if type(value) is type(other) and type(value) in _SCALARS and value == other:
+                        continue
+                for place in places[name].values():
+                    place.find(record, found)
 
     def _best(self, required: Mapping[Parts, tuple[Scalar, ...]]) -> tuple[Parts | None, tuple[_Slot, ...]]:
         """The path to keep a filter by: where its values are the rarest among the filters so far."""

@@ -172,8 +172,9 @@ class RangePlace(Generic[Item]):
         kind = type(value)
         if self._ranges:
             if (kind is int or kind is float) and -_EXACT < value < _EXACT:
-                # In the order of adding, as everywhere.
-                found.append(dict(sorted(self._stabbed(value), key=itemgetter(0))))
+                if stabbed := self._stabbed(value):
+                    # In the order of adding, as everywhere.
+                    found.append(dict(sorted(stabbed, key=itemgetter(0))))
             else:
                 found.append({turn: item for turn, (_, item) in self._ranges.items()})
         if self._texts:
