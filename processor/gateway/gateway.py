@@ -19,6 +19,7 @@ from processor.gateway.access.entitlements import Entitlements, Rights
 from processor.gateway.access.identity import ANONYMOUS, Authenticator, Identity
 from processor.gateway.feeds.bookmark_text import places_text
 from processor.gateway.feeds.kafka_feed import KafkaFeed
+from processor.gateway.memory_keeper import MemoryKeeper
 from processor.gateway.metrics import GatewayMetrics
 from processor.gateway.publishing import Publishing
 from processor.gateway.sessions.frames import FrameEncoder
@@ -77,6 +78,8 @@ class Gateway:
         """Counts."""
         self.publishing: Final = Publishing(config, self.feeds, self.rights, self.metrics)
         """Publishes for clients."""
+        self.memory: Final = MemoryKeeper()
+        """Returns the memory of closed connections."""
         self.waiting: list[Waiting] = []
         """Sessions with messages for the next tick."""
         self._places: dict[str, tuple[Mapping[int, int], str]] = {}
@@ -242,6 +245,7 @@ class Gateway:
         beat_s = time.monotonic()
         while True:
             await asyncio.sleep(_SLOW_CHECK_S)
+            await self.memory.tend()
             now_s = time.monotonic()
             for session in list(self.sessions):
                 if session.sending_since_s is not None and now_s - session.sending_since_s > self.limits.idle_timeout_s:

@@ -98,6 +98,7 @@ class _Client:
             await self._receive_frames()
         finally:
             gateway.sessions.discard(session)
+            gateway.memory.note_closed()
             gateway.metrics.messages += session.sent
             session.end()
             self._sender.cancel()
