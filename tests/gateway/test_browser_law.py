@@ -139,6 +139,41 @@ def write(rng, world, now):
     world.gateway.call(lambda: world.feeds["orders"].write(key, body))
 
 
+def test_the_quote_story(browser):  # noqa: F811
+    """EURUSD: a full quote, then a delta with the changed field alone, merged for a page that joins late."""
+    world = MemoryWorld("orders", "quotes")
+    quote = {"id": "EURUSD", "bid": 1.085, "offer": 1.0854, "size": {"bid": 5, "offer": 3}}
+    try:
+        desk, publisher, late = (browser.new_page(bypass_csp=True) for _ in range(3))
+        for page in (desk, publisher, late):
+            page.set_default_timeout(PATIENCE_MS)
+            page.goto(f"http://{world.gateway.address}/icon.svg")
+            page.evaluate(BEGIN)
+        desk.evaluate("""async () => {
+          window.view = window.client.view('quotes', { filter: "/id = 'EURUSD'" });
+          await window.view.ready;
+          window.changes = [];
+          window.view.addEventListener('change', ({ changes }) => window.changes.push(...changes));
+        }""")
+        publish = "([quote, options]) => window.client.publish('quotes', quote, { ack: 'persisted', ...options })"
+        publisher.evaluate(publish, [quote, {}])
+        desk.wait_for_function("window.view.get('EURUSD')?.offer === 1.0854")
+        publisher.evaluate(publish, [{"id": "EURUSD", "offer": 1.0852}, {"allowMerge": True}])
+        desk.wait_for_function("window.view.get('EURUSD').offer === 1.0852")
+        assert desk.evaluate("window.view.get('EURUSD')") == {**quote, "offer": 1.0852}
+        assert sorted(desk.evaluate("window.changes.at(-1).changed")) == ["/id", "/offer"]
+        joined = """async () => {
+          const view = window.client.view('quotes');
+          await view.ready;
+          return view.get('EURUSD');
+        }"""
+        assert late.evaluate(joined) == {**quote, "offer": 1.0852}
+        for page in (desk, publisher, late):
+            page.close()
+    finally:
+        world.close()
+
+
 def test_the_order_story_with_a_browser_as_fulfilment(browser):  # noqa: F811
     """A browser that waits for both checks gets the whole order once, ships it, and loses it from its view."""
     world = MemoryWorld()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -135,3 +137,37 @@ def kill_worker(directory: Path) -> None:
     """Kill a random worker without warning, unexpected by the demo."""
     file = next(directory.glob("sowstream-demo-*/state/slots/0"))
     os.kill(int(file.read_text()), signal.SIGKILL)
+
+
+def await_answer(url: str, pattern: bytes = b"") -> None:
+    """Wait until a server is up, and its answer to a request has a pattern."""
+    until_s = time.monotonic() + 100
+    while True:
+        answer = b""
+        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=10) as opened:
+            answer = opened.read()
+            if re.search(pattern, answer):
+                return
+        assert time.monotonic() < until_s, (url, answer)
+        time.sleep(0.1)
+
+
+@pytest.mark.long
+def test_the_demo_serves_its_page(tmp_path: Path, bootstrap: str) -> None:
+    """At the address that the demo prints are the page and the records of its topics; `--no-web` prints none."""
+    with demo(tmp_path, bootstrap) as process:
+        output = await_line(process, "in a browser:")
+        address = re.search(r"in a browser: (http://\S+)/", output)
+        assert address is not None
+        await_answer(f"{address[1]}/", b'<script type="module" src="page.js">')
+        await_answer(f"{address[1]}/page.js", b"sowstream.js")
+        await_answer(f"{address[1]}/readyz")
+        for topic in (b"orders", b"prices"):
+            await_answer(f"{address[1]}/v1/topics", b'"topic": ?"%b"' % topic)
+        await_answer(f"{address[1]}/v1/topics/prices/sow?top_n=1", b'"data"')
+        process.send_signal(signal.SIGINT)
+        output += process.communicate(timeout=100)[0]
+    assert process.returncode == 0, output
+    assert left_behind(tmp_path, bootstrap, output) == []
+    with demo(tmp_path, bootstrap, "--no-web") as process:
+        assert "in a browser" not in await_line(process, r"\bstarting the workers\b")
