@@ -101,7 +101,7 @@ class GatewayConfig(Section):
     """Fields by whose values records are found without a scan, for each topic: lists of one or several paths."""
     orders: dict[TopicName, tuple[str, ...]] = Field(default_factory=dict)
     """Orders that are kept sorted for each topic, such as `/price DESC, /id`: windows of all its records in one of them
-    begin at once. Each takes about 250 bytes a record."""
+    begin at once. An empty one is the order by key, in which the page begins. Each takes about 250 bytes a record."""
     auth: AuthConfig | Literal["none"] | None = None
     """Proof of a client's identity; `none`: it needs none."""
     tls: TlsConfig | None = None

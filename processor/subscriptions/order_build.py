@@ -128,13 +128,14 @@ class OrderBuild:
         """Read the next records."""
         sort_keys, scanned, updated = self.places.sort_keys, self._scanned, self._updated
         value_of, selection, over_ms = self._topic.value, self._filter, self._over_ms
+        needs_value = selection is not None or self._order.text is not None
         count = 0
         for record in islice(self._records, records_max):
             count += 1
             key = record.key or b""
             if key in updated or is_over(record, over_ms):
                 continue
-            value = value_of(record)
+            value = value_of(record) if needs_value else None
             if selection is None or self._matches(selection, value, record):
                 sort_keys[key] = sort_key = self._sort_key(key, value, record)
                 scanned.append(sort_key)

@@ -47,7 +47,7 @@ class SharedOrders:
             topic: the topic.
             records: returns records of now that include all matches of a filter.
             wall_ms: the wall clock, milliseconds since the epoch, by which records expire.
-            declared: orders of all records that are always kept; `build_declared` does it.
+            declared: orders of all records that are always kept, an empty one by SOW key; `build_declared` does it.
 
         Raises:
             FilterError: a declared order cannot be meant.
@@ -55,7 +55,8 @@ class SharedOrders:
         self._topic = topic
         self._records = records
         self._wall_ms = wall_ms
-        self._declared: dict[_Name, SortOrder] = {(None, order.text): order for order in map(SortOrder, declared)}
+        orders = [SortOrder(text or None) for text in declared]
+        self._declared: dict[_Name, SortOrder] = {(None, order.text): order for order in orders}
         self._running: WeakValueDictionary[_Name, Places] = WeakValueDictionary()
         self._builds: dict[_Name, OrderBuild] = {}  # The one asked for last comes last.
 

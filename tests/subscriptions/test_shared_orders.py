@@ -50,10 +50,10 @@ class ScanningWorld(World):
         return [key for _, key in sorted(rows)][asked.options.skip_n :][: asked.options.top_n]
 
 
-@pytest.mark.parametrize("order", ["/px DESC, /id", "/px desc,/id", " /px  DESC , /id ASC"])
+@pytest.mark.parametrize("order", ["/px DESC, /id", "/px desc,/id", " /px  DESC , /id ASC", None])
 def test_a_window_of_a_declared_order_scans_nothing(random_seed, order):
     """A window of all records in a declared order, however it is written, is right at any time without a scan."""
-    world = ScanningWorld(random_seed, orders=["/px DESC, /id"])
+    world = ScanningWorld(random_seed, orders=["/px DESC, /id", ""])
     before = world.view.scans
     asked = spec(order=order, top=7, skip=3)
     for _ in range(30):

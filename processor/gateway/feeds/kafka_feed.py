@@ -109,7 +109,7 @@ class KafkaFeed:
         self._indexes = tuple(indexes)
         self._orders = tuple(orders)
         for order in self._orders:
-            SortOrder(order)  # A wrong one is refused at the start, and not on the thread.
+            SortOrder(order or None)  # A wrong one is refused at the start, and not on the thread.
         self._ready = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = threading.Event()
