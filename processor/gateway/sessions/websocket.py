@@ -48,14 +48,7 @@ class WebSocketEndpoint:
         gateway = self._gateway
         if (await receive())["type"] != "websocket.connect":
             return
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        refused = None
-        if not is_allowed(headers.get("origin"), headers.get("host"), gateway.settings.origins):
-            refused = 403
-        elif PROTOCOL not in scope.get("subprotocols", ()):
-            refused = 400
-        elif len(gateway.sessions) >= gateway.limits.connections:
-            refused = 503
+        refused = self._refusal(scope)
         if refused is not None:
             gateway.metrics.refused_connections += 1
             await _refuse(scope, send, refused)
@@ -63,6 +56,16 @@ class WebSocketEndpoint:
         await send({"type": "websocket.accept", "subprotocol": PROTOCOL})
         extensions = scope.get("extensions", {})
         await _Client(gateway, receive, send, extensions.get(ABORT), extensions.get(WRITE)).run()
+
+    def _refusal(self, scope: Scope) -> int | None:
+        """The HTTP status with which an upgrade is refused; None: it is accepted."""
+        gateway = self._gateway
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        if not is_allowed(headers.get("origin"), headers.get("host"), gateway.settings.origins):
+            return 403
+        if PROTOCOL not in scope.get("subprotocols", ()):
+            return 400
+        return 503 if len(gateway.sessions) >= gateway.limits.connections else None
 
 
 class _Client:
@@ -80,9 +83,9 @@ class _Client:
         self._abort_transport = abort
         self._receive = receive
         self._send = send
-        self._wakes = asyncio.Event()
-        self._sender: asyncio.Task[None] | None = None
-        self._session = Session(gateway, self._wakes.set, self._abort)
+        self._is_woken = False
+        self._sender: asyncio.Task[None] | None = None  # While it has work: few of many clients need one at a time.
+        self._session = Session(gateway, self._wake, self._abort)
         self._write = write
         self._session.flush = self._flush
         self._allowance = float(gateway.limits.publishes_per_s)
@@ -93,7 +96,6 @@ class _Client:
         gateway.sessions.add(session)
         if not gateway.authenticator.is_required:
             session.identity = await gateway.verify(None)
-        self._sender = asyncio.create_task(self._send_frames())
         try:
             await self._receive_frames()
         finally:
@@ -101,8 +103,9 @@ class _Client:
             gateway.memory.note_closed()
             gateway.metrics.messages += session.sent
             session.end()
-            self._sender.cancel()
-            await asyncio.gather(self._sender, return_exceptions=True)
+            if self._sender is not None:
+                self._sender.cancel()
+                await asyncio.gather(self._sender, return_exceptions=True)
 
     async def _receive_frames(self) -> None:
         while True:
@@ -224,32 +227,45 @@ class _Client:
             more = {"version": error.version} if isinstance(error, VersionConflict) else {}
             session.refuse(request.id, reason, detail, ack="processed", **more)
 
+    def _wake(self) -> None:
+        """Let what waits be sent."""
+        self._is_woken = True
+        if self._sender is None:
+            self._sender = asyncio.get_running_loop().create_task(self._send_frames())
+
     async def _send_frames(self) -> None:
+        """Send what waits, and end."""
         session, metrics = self._session, self._gateway.metrics
-        while True:
-            await self._wakes.wait()
-            self._wakes.clear()
-            while (frame := session.take_frame()) is not None:
-                session.sending_since_s = time.monotonic()
-                await self._send({"type": "websocket.send", "text": frame})
-                session.sending_since_s = None
-                metrics.frames += 1
-                metrics.sent_bytes += len(frame)
-                if not session.is_closing and session.is_waiting:
-                    break  # More waits: the next tick takes it, so that others have their turn.
-            if session.is_closing and not session.has_waiting:
-                await self._close()
-                return
+        try:
+            while self._is_woken:
+                self._is_woken = False
+                while (frame := session.take_frame()) is not None:
+                    session.sending_since_s = time.monotonic()
+                    await self._send({"type": "websocket.send", "text": frame})
+                    session.sending_since_s = None
+                    metrics.frames += 1
+                    metrics.sent_bytes += len(frame)
+                    if not session.is_closing and session.is_waiting:
+                        break  # More waits: the next tick takes it, so that others have their turn.
+                if session.is_closing and not session.has_waiting:
+                    await self._close()
+                    return
+        except Exception:
+            if session.sending_since_s is None:  # Otherwise the client is gone.
+                log.exception("a session failed, and ends")
+                session.abort(1011, "internal error")
+        finally:
+            self._sender = None
 
     def _flush(self) -> None:
         """Send a frame at once if nothing is in the way; otherwise the sender does it when it can."""
         session = self._session
-        if self._write is None or session.is_closing or session.sending_since_s is not None or self._wakes.is_set():
-            self._wakes.set()
+        if self._write is None or session.is_closing or self._sender is not None:
+            self._wake()
             return
         try:
             if not self._write(self._next_frame):
-                self._wakes.set()
+                self._wake()
         except Exception:
             log.exception("a session failed, and ends")
             session.abort(1011, "internal error")
@@ -257,7 +273,7 @@ class _Client:
     def _next_frame(self) -> bytes | None:
         frame = self._session.take_frame()
         if self._session.is_closing:
-            self._wakes.set()
+            self._wake()
         if frame is None:
             return None
         metrics = self._gateway.metrics
