@@ -50,11 +50,16 @@ class CommitPolicy:
         open_s = now_s - self._first_s
         if open_s >= self._interval_s or self._records >= self._records_max:
             return True
-        return drained and (self.rest_s(now_s) <= 0 if self._is_urgent else self._worked_s * 2 <= open_s)
+        return drained and self.rest_s(now_s) <= 0
 
     def rest_s(self, now_s: float) -> float:
-        """Compute how long a thread without input may sleep until an urgent commit is due."""
-        return max(0.0, self._urgent_from_s - now_s) if self._is_urgent else math.inf
+        """Compute how long a thread without input may sleep until a commit is due; infinity: nothing is to be done."""
+        if self._first_s is None:
+            return math.inf
+        due_s = self._urgent_from_s
+        if not self._is_urgent:
+            due_s = self._first_s + min(self._interval_s, self._worked_s * 2)
+        return max(0.0, due_s - now_s)
 
     def committed(self, now_s: float) -> None:
         """Begin the next transaction, as one was committed at this time."""

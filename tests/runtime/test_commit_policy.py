@@ -64,7 +64,7 @@ def test_frequent_punctuation_is_committed_once_per_spacing(policy):
 
 
 def test_an_idle_thread_sleeps_until_an_urgent_commit_is_due(policy):
-    """Without urgent work its sleep is not limited."""
+    """Without work its sleep is not limited."""
     assert policy.rest_s(10.0) == math.inf
     policy.worked(10.0, 0.001, 1, is_urgent=True)
     assert policy.rest_s(10.0) == 0
@@ -73,6 +73,15 @@ def test_an_idle_thread_sleeps_until_an_urgent_commit_is_due(policy):
     policy.worked(10.01, 0.001, 1, is_urgent=True)
     assert policy.rest_s(10.01) == pytest.approx(SPACING_S - 0.01)
     assert policy.due(10.01 + policy.rest_s(10.01), drained=True)
+
+
+def test_an_idle_thread_sleeps_until_the_commit_of_its_work_is_due(policy):
+    """After three milliseconds of work it sleeps for three more; after much work, until the end of the interval."""
+    policy.worked(10.003, 0.003, 1)
+    assert policy.rest_s(10.003) == pytest.approx(0.003)
+    assert policy.due(10.003 + policy.rest_s(10.003) + 1e-9, drained=True)
+    policy.worked(10.103, 0.1, 1)
+    assert policy.rest_s(10.103) == pytest.approx(0.097)
 
 
 def test_only_a_commit_begins_the_spacing(policy):
