@@ -39,6 +39,7 @@ def main() -> int:
     speed.add_argument("--groups", type=int, default=1_000)
     speed.add_argument("--build-records", type=int, default=10_000_000)
     speed.add_argument("--references", type=int, default=100_000, help="rows that refer to one lookup record")
+    speed.add_argument("--processes", type=int, default=1, help="of the view, for the throughput and the build")
     speed.add_argument("--seconds", type=float, default=30.0, help="of the latency")
     speed.add_argument("--rate", type=int, default=1_000, help="updates a second for the latency")
     for each in (many, killing, speed):
@@ -55,7 +56,8 @@ def main() -> int:
         if arguments.command == "kills":
             return kills(arguments.bootstrap, directory, arguments.kills, arguments.seed, say)
         bootstrap = arguments.bootstrap or cleanup.enter_context(EmbeddedBroker()).bootstrap
-        bench = Benchmark(bootstrap, directory, say, keys=arguments.keys, groups=arguments.groups)
+        keys, groups, processes = arguments.keys, arguments.groups, arguments.processes
+        bench = Benchmark(bootstrap, directory, say, keys=keys, groups=groups, processes=processes)
         measures = {
             "throughput": lambda: bench.throughput(arguments.records),
             "build": lambda: bench.build(arguments.build_records),

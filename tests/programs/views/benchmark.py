@@ -17,6 +17,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
+from processor.config import RuntimeConfig
 from processor.tools.bench.figures import percentile
 from tests.endtoend import world as world_module
 from tests.endtoend.world import World
@@ -30,19 +31,33 @@ Say = Callable[[str], None]
 
 _FIELDS = {"/n": "COUNT(*)", "/qty": "SUM(/qty)"}
 _HEADERS: list[tuple[str, str | bytes | None]] = [("version", b"1")]
+_RUNTIME = {name: RuntimeConfig().model_dump()[name] for name in ("transaction_timeout_s", "write_back_interval_s")}
+"""The settings as users have them; `World` has shorter times, for tests of takeovers."""
 _LIMIT_S = 3_600.0
 _BESIDE_RATE = 1_000  # Updates a second of the topic under a view that is being built.
 _BESIDE_S = 15.0
+_WARM_UP_S = 30.0  # A broker that has just been started is compiled meanwhile, on the same two cores.
 _GOALS = {"throughput": 60_000, "ratio": 1.5, "build_s": 120, "latency_ms": 150, "fanout_ms": 200, "turn_ms": 100}
 
 
 class Benchmark:
     """The programs of one run, on one broker."""
 
-    def __init__(self, bootstrap: str, directory: Path, say: Say, *, keys: int, groups: int) -> None:
-        """Create it; `keys` and `groups` are the numbers of records' keys and of groups."""
+    def __init__(
+        self, bootstrap: str, directory: Path, say: Say, *, keys: int, groups: int, processes: int = 1
+    ) -> None:
+        """Create it.
+
+        Args:
+            bootstrap: the broker.
+            directory: for settings, states and logs.
+            say: prints a line.
+            keys: the number of records' keys.
+            groups: the number of groups.
+            processes: those of the view, for the throughput and the build.
+        """
         self._bootstrap, self._directory, self._say = bootstrap, directory, say
-        self._keys, self._groups = keys, groups
+        self._keys, self._groups, self._processes = keys, groups, processes
         world_module.PATIENCE_S = _LIMIT_S
 
     def throughput(self, records: int) -> None:
@@ -51,9 +66,8 @@ class Benchmark:
             totals = self._load(world.name, records, self._keys)
             seconds, cpu_s = self._rows_written(world, view, totals)
             ours = records / seconds
-            self._say(
-                f"view: {ours:,.0f} updates/s (goal {_GOALS['throughput']:,}), {cpu_s / records * 1e6:.1f} us CPU"
-            )
+            cost = f"{cpu_s / records * 1e6:.1f} us CPU in {self._processes} process(es)"
+            self._say(f"view: {ours:,.0f} updates/s (goal {_GOALS['throughput']:,}), {cost}")
             both = [sum(column) for column in zip(*totals.values(), strict=True)]
             streams = aggregate_seconds(self._bootstrap, self._directory, world.name, records, (both[0], both[1]))
         if streams is None:
@@ -104,6 +118,7 @@ class Benchmark:
             watch = Watch(self._bootstrap, f"{view}.delta", "group")
             feed = Feed(self._bootstrap, f"{world.name}.publish", self._keys, self._groups)
             feed.warm_up(watch, world)
+            feed.run(watch, _WARM_UP_S, rate)
             delays_s = feed.run(watch, seconds, rate)
         p50, p99 = (percentile(delays_s, part) * 1000 for part in (0.5, 0.99))
         self._say(
@@ -120,7 +135,10 @@ class Benchmark:
             "fields": {"/id": "/id", "/number": "/number", "/name": f"[{lookup}]./name"},
         }
         others = {lookup: {"key": ["/id"], "partitions": 1}}
-        world = World(self._bootstrap, self._directory, name, others=others, sections={"views": {view: section}})
+        views = {view: section}
+        world = World(
+            self._bootstrap, self._directory, name, others=others, sections={"views": views}, runtime=_RUNTIME
+        )
         file = self._directory / "turns.json"
         try:
             self._write(f"{lookup}.sow", iter([("big", {"id": "big", "name": "before"})]))
@@ -159,7 +177,7 @@ class Benchmark:
         name = f"{kind[0]}{secrets.token_hex(3)}"
         view = f"{name}_by_group"
         views = {view: {"underlying": name, "group_by": ["/group"], "fields": dict(fields)}}
-        world = World(self._bootstrap, self._directory, name, sections={"views": views}, partitions=4)
+        world = World(self._bootstrap, self._directory, name, sections={"views": views}, runtime=_RUNTIME, partitions=4)
         try:
             yield world, view
         finally:
@@ -204,7 +222,7 @@ class Benchmark:
 
         Both are times at which the view sent a record: the start of its process does not count.
         """
-        viewer = world.start("view", view)
+        viewer = world.start("view", [view, "--processes", str(self._processes)])
         watch = Watch(self._bootstrap, f"{view}.sow", "group")
 
         def is_right() -> bool:

@@ -101,7 +101,8 @@ class Feed:
             is_sow: whether that is a SOW topic, and no worker merges them.
             by: the member by which rows are kept in which the numbers appear: `group`, or `id`.
         """
-        self._producer = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random", "linger.ms": 0})
+        # The linger time of Sowstream's publishers: a request for each record is half of the broker's work.
+        self._producer = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random", "linger.ms": 5})
         self._topic, self._keys, self._groups, self._by = topic, keys, groups, by
         self._headers: list[tuple[str, str | bytes | None]] = [("version", b"1")] if is_sow else []
         self._number = 0
