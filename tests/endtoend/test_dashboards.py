@@ -60,10 +60,26 @@ def answer(port: int, query: str) -> list[Any]:
         return []
 
 
-def test_every_query_of_the_dashboards_has_an_answer(bootstrap: str, tmp_path: Path, unique: str) -> None:
+@pytest.fixture
+def ports() -> list[int]:
+    """Ports of a worker, a conflater and Prometheus."""
+    return quiet_ports(3)
+
+
+@pytest.fixture
+def world(bootstrap: str, tmp_path: Path, unique: str, ports: list[int]) -> Iterator[World]:
+    """A worker and a conflater, which serve their metrics."""
+    running = World(bootstrap, tmp_path, unique, runtime={"metrics_port": ports[0]})
+    try:
+        running.start()
+        running.start("conflate", running.conflated)
+        yield running
+    finally:
+        running.close()
+
+
+def test_every_query_of_the_dashboards_has_an_answer(world: World, ports: list[int], tmp_path: Path) -> None:
     """Each panel of workers and conflation shows something while records, one of them bad, flow."""
-    ports = quiet_ports(3)
-    world = World(bootstrap, tmp_path, unique, runtime={"metrics_port": ports[0]})
     queries = [
         target["expr"].replace("$topic", ".*").replace("$__rate_interval", "20s")
         for name in ("worker", "conflation")
@@ -72,23 +88,30 @@ def test_every_query_of_the_dashboards_has_an_answer(bootstrap: str, tmp_path: P
         if not any(part in target["expr"] for part in NEEDS_TROUBLE)
     ]
     assert len(queries) > 25
-    try:
-        world.start()
-        world.start("conflate", world.conflated)
-        with prometheus(tmp_path / "prometheus", ports[2], ports[:2]):
-            seed = 0
-            unanswered = list(queries)
+    with prometheus(tmp_path / "prometheus", ports[2], ports[:2]):
+        seed = 0
+        unanswered = list(queries)
 
-            def has_answers() -> bool:
-                nonlocal seed
-                seed += 1
-                world.publish([*random_commands(seed, 50, 10), (b'"bad"', b"{", {})])
-                unanswered[:] = [query for query in unanswered if not answer(ports[2], query)]
-                return not unanswered
+        def has_answers() -> bool:
+            nonlocal seed
+            seed += 1
+            world.publish([*random_commands(seed, 50, 10), (b'"bad"', b"{", {})])
+            unanswered[:] = [query for query in unanswered if not answer(ports[2], query)]
+            return not unanswered
 
-            try:
-                world.wait(has_answers, "an answer to each query")
-            except AssertionError as error:
-                raise AssertionError(f"no answer to {unanswered}") from error
-    finally:
-        world.close()
+        try:
+            world.wait(has_answers, "an answer to each query")
+        except AssertionError as error:
+            raise AssertionError(f"no answer to {unanswered}") from error
+
+
+def test_metrics_pass_prometheus_own_check(world: World, ports: list[int]) -> None:
+    """`promtool check metrics` has nothing to say about names, units and texts of what both processes serve."""
+    world.publish(random_commands(1, 50, 10))
+    world.settle()
+    for port in ports[:2]:
+        with urllib.request.urlopen(f"http://{HOST}:{port}/metrics", timeout=10) as page:
+            done = subprocess.run(
+                ["promtool", "check", "metrics"], input=page.read(), capture_output=True, timeout=60, check=False
+            )
+        assert (done.returncode, done.stdout + done.stderr) == (0, b"")
