@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import subprocess
 import urllib.error
@@ -69,3 +70,5 @@ class Api:
             error.msg = f"{error.msg}: {error.read().decode(errors='replace')[-2000:]}"
             error.close()
             raise
+        except http.client.HTTPException as error:  # The proxy broke off its answer.
+            raise ConnectionError(str(error)) from error

@@ -115,13 +115,22 @@ def test_the_release_of_the_run_is_accepted(tmp_path: Path) -> None:
     assert (config.topics["orders"].partitions, one(release, "StatefulSet", "worker")["spec"]["replicas"]) == (12, 3)
 
 
-def test_the_pods_of_the_run_are_restricted() -> None:
-    """Broker and programs keep the Pod Security Standard that the namespace enforces."""
+def own_pods() -> list[dict[str, Any]]:
+    """The pods of the broker and of the programs."""
     texts = [(HERE / name).read_text(encoding="utf-8") for name in ("kafka.yaml", "in_pods/pod.yaml")]
     manifests = [manifest for text in texts for manifest in yaml.safe_load_all(text)]
-    pods = [
-        m["spec"] if m["kind"] == "Pod" else m["spec"]["template"]["spec"]
-        for m in manifests
-        if m["kind"] in ("Pod", "StatefulSet")
-    ]
-    assert [violations(pod) for pod in pods] == [[], []]
+    pods = [each["spec"] for each in manifests if each["kind"] == "Pod"]
+    return pods + [each["spec"]["template"]["spec"] for each in manifests if each["kind"] == "StatefulSet"]
+
+
+def test_the_pods_of_the_run_are_restricted() -> None:
+    """Broker and programs keep the Pod Security Standard that the namespace enforces."""
+    assert [violations(pod) for pod in own_pods()] == [[], []]
+
+
+def test_six_workers_fit_on_two_cores() -> None:
+    """The largest number of workers in the run can be scheduled beside all other pods on a node of two cores."""
+    values = yaml.safe_load((HERE / "values.yaml").read_text(encoding="utf-8"))
+    parts = [values["worker"]] * 6 + [values["conflate"]] + [each for pod in own_pods() for each in pod["containers"]]
+    requests = [part["resources"]["requests"]["cpu"] for part in parts]
+    assert sum(int(request.removesuffix("m")) for request in requests) < 1900
