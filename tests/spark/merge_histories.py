@@ -87,6 +87,8 @@ def _headers(rng: random.Random, sequences: dict[str, int]) -> list[tuple[str, b
         headers.append(("expiration", rng.choice([b"2", b"0.5", b"0", b"-1"])))
     if rng.random() < 0.1:
         headers.append(("remove", rng.choice([b'["/a"]', b'["/a/x","/note"]', b'["/id"]', b"no"])))
+    if rng.random() < 0.15:
+        headers.append(("expect_version", rng.choice([b"0", b"1", b"2", b"3", b"5", b"-1", b"x"])))
     if rng.random() < 0.1:
         headers += [("correlation_id", rng.choice([b"abc", b"=="])), ("trace", b"t")]
     return headers
