@@ -21,6 +21,7 @@ class SchemaValues:
     text: str | None
     base64: str | None
     subject: str | None
+    version: int | None
     message: str | None
     place: str
 

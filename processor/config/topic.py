@@ -89,6 +89,8 @@ class SchemaConfig(Section):
     """The schema itself, in place of a file: a protobuf descriptor set, in Base64."""
     subject: str | None = None
     """A subject of the registry; its latest version at the start of a worker is the schema its records are kept in."""
+    version: int | None = Field(default=None, ge=1)
+    """The version of the subject that is used in place of the latest; a producer may register others by mistake."""
     message: str | None = None
     """The full name of the message in a protobuf descriptor set."""
 
@@ -97,6 +99,8 @@ class SchemaConfig(Section):
         places = [name for name in ("file", "text", "base64") if getattr(self, name) is not None]
         if len(places) > 1:
             raise ValueError(f"{places[0]} and {places[1]} both say what the schema is; remove one")
+        if places and self.version is not None:
+            raise ValueError(f"version is of a registry's subject, and {places[0]} says what the schema is; remove one")
         if self.base64 is not None:
             try:
                 base64.b64decode(self.base64, validate=True)
@@ -109,7 +113,9 @@ class SchemaConfig(Section):
         """The place of the schema, for a message."""
         if self.file is not None:
             return str(self.file)
-        return "the schema in the settings" if self.subject is None else f"subject {self.subject}"
+        if self.subject is None:
+            return "the schema in the settings"
+        return f"subject {self.subject}" if self.version is None else f"subject {self.subject}, version {self.version}"
 
     def content(self) -> bytes | None:
         """The bytes of the schema, read from the file or taken from the settings; None if neither has it.

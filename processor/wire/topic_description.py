@@ -62,6 +62,8 @@ class SchemaDescription(BaseModel):
     """The schema itself in Base64: a protobuf descriptor set."""
     subject: str | None = None
     """A subject of the schema registry."""
+    version: int | None = None
+    """The version of the subject; None: the latest."""
     message: str | None = None
     """The full name of the message in a descriptor set."""
 
@@ -209,6 +211,7 @@ def _schema(topic: TopicConfig, source: str, root: str, *, has_registry: bool) -
         text=None if content is None else _text(topic, content),
         base64=None if content is None or _text(topic, content) is not None else base64.b64encode(content).decode(),
         subject=subject,
+        version=schema.version,
         message=schema.message,
     )
     return None if described == SchemaDescription() else described

@@ -6,12 +6,16 @@ import threading
 from contextlib import contextmanager
 
 import pytest
+from pydantic import ValidationError
 
 from processor.codec.avro.delta_schema import whole_schema_text
 from processor.codec.avro.schema import Schema
+from processor.codec.contract import CodecOptions
 from processor.codec.schema_registry import schemas
 from processor.codec.schema_registry.narrowing import lost_fields
 from processor.codec.schema_registry.schemas import Registry
+from processor.codec.schema_registry.topic_schema import topic_schema
+from processor.config import SchemaConfig
 from processor.errors import ConfigurationError, RecordRejected, Stop
 from tests.codec.avro_world import World, plain, record
 
@@ -201,10 +205,10 @@ def test_the_latest_schema_of_a_subject_may_be_of_json():
     world = World(record(("id", "long")))
     world.client.register_schema("other", Registered('{"type":"object"}', "JSON"))
     registry = Registry(world.settings)
-    assert registry.latest_json("other") == '{"type":"object"}'
-    assert registry.latest_json("orders.publish-value") is None
+    assert registry.json_of_subject("other") == '{"type":"object"}'
+    assert registry.json_of_subject("orders.publish-value") is None
     with pytest.raises(ConfigurationError, match="has no subject nobodys"):
-        registry.latest_json("nobodys")
+        registry.json_of_subject("nobodys")
 
 
 def test_a_schema_of_another_type_is_a_schema_mismatch():
@@ -223,13 +227,34 @@ def test_a_version_without_fields_of_the_one_before_is_logged(caplog):
     part = json.dumps(record(("id", "long"), ("px", "double")))
     with registry("mock://narrowing") as client:
         client.register("orders.publish-value", whole)
-        client.latest("orders.publish-value")
+        client.of_subject("orders.publish-value")
         assert not caplog.messages
         client.register("orders.publish-value", part)
-        client.latest("orders.publish-value")
+        client.of_subject("orders.publish-value")
     [line] = caplog.messages
     assert "subject orders.publish-value: version 2 lacks item of version 1" in line
     assert "register that one under another subject, and delete this version" in line
+
+
+def test_a_version_is_read_where_the_settings_name_one(caplog):
+    """A version of the settings stays the schema of the records, also when others are registered after it."""
+    whole = json.dumps(record(("id", "long"), ("item", "string")))
+    with registry("mock://pinned") as client:
+        client.register("orders.publish-value", whole)
+        client.register("orders.publish-value", json.dumps(record(("id", "long"))))
+        assert client.of_subject("orders.publish-value", 1).text == whole
+        assert not caplog.messages
+        with pytest.raises(ConfigurationError, match="has no version 7 of subject orders"):
+            client.of_subject("orders.publish-value", 7)
+        options = CodecOptions(topic="orders", schema=SchemaConfig(subject="orders.publish-value", version=1))
+        found, place = topic_schema(options, client, "avro", "an Avro schema (.avsc)")
+    assert (found.text, place) == (whole, "subject orders.publish-value")
+
+
+def test_a_version_without_a_subject_is_refused():
+    """A version says nothing about a file."""
+    with pytest.raises(ValidationError, match="version is of a registry's subject, and file says what the schema is"):
+        SchemaConfig(file="trade.avsc", version=2)
 
 
 def test_a_renamed_field_is_not_lost():

@@ -137,16 +137,17 @@ class Registry:
         except RecordRejected as error:
             _remember(self._refused, schema_id, error)
 
-    def latest(self, subject: str) -> Found:
-        """The latest version of a subject.
+    def of_subject(self, subject: str, version: int | None = None) -> Found:
+        """A version of a subject; None: the latest.
 
         Raises:
             ConfigurationError: there is none, or it is of another type.
             Stop: the registry does not answer.
         """
-        registered = self._latest(subject)
+        registered = self._registered(subject, version)
         try:
-            self._warn_of_lost_fields(subject, registered)
+            if version is None:
+                self._warn_of_lost_fields(subject, registered)
             return self._whole(registered.schema)._replace(schema_id=registered.schema_id)
         except NotFound:
             raise ConfigurationError(
@@ -156,14 +157,14 @@ class Registry:
         except RecordRejected as error:
             raise ConfigurationError(f"subject {subject}: {error.detail}; name one with {_NOUNS[self._type]}") from None
 
-    def latest_json(self, subject: str) -> str | None:
-        """The latest version of a subject, if it is a JSON Schema; None if it is of another type.
+    def json_of_subject(self, subject: str, version: int | None = None) -> str | None:
+        """A version of a subject, if it is a JSON Schema; None if it is of another type. Without a number: the latest.
 
         Raises:
             ConfigurationError: there is no such subject.
             Stop: the registry does not answer.
         """
-        schema = self._latest(subject).schema
+        schema = self._registered(subject, version).schema
         return str(schema.schema_str) if schema.schema_type == "JSON" else None
 
     def close(self) -> None:
@@ -192,7 +193,9 @@ class Registry:
         except NotFound:
             raise ConfigurationError(f"{what}: the schema registry {self._shown} has no way to do it") from None
 
-    def _latest(self, subject: str) -> Any:
+    def _registered(self, subject: str, version: int | None) -> Any:
+        if version is not None:
+            return self._version(subject, version)
         try:
             return self._ask_readable(
                 f"asking for subject {subject}", lambda client, form: client.get_latest_version(subject, form)
@@ -201,6 +204,15 @@ class Registry:
             raise ConfigurationError(
                 f"the schema registry {self._shown} has no subject {subject}; register the schema of the records "
                 "there, or name another one: schema: {subject: NAME}, or schema: FILE"
+            ) from None
+
+    def _version(self, subject: str, version: int) -> Any:
+        try:
+            return self._ask_readable(f"asking for version {version} of {subject}", partial(_version, subject, version))
+        except NotFound:
+            raise ConfigurationError(
+                f"the schema registry {self._shown} has no version {version} of subject {subject}; name another one: "
+                "schema: {subject: NAME, version: NUMBER}"
             ) from None
 
     def _warn_of_lost_fields(self, subject: str, latest: Any) -> None:
@@ -217,7 +229,8 @@ class Registry:
         if lost := lost_fields(former.schema.schema_str, latest.schema.schema_str):
             _log.warning(
                 "subject %s: version %d lacks %s of version %d, and records are read and merged without; if it is the "
-                "schema of a producer's deltas, register that one under another subject, and delete this version",
+                "schema of a producer's deltas, register that one under another subject, and delete this version, or "
+                "name the one before: schema: {subject: NAME, version: NUMBER}",
                 subject, latest.version, ", ".join(lost), version,
             )  # fmt: skip
 

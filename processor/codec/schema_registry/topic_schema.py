@@ -16,7 +16,7 @@ class UnusableSchema(Exception):
 
 
 def topic_schema(options: CodecOptions, registry: Registry | None, message_type: str, noun: str) -> tuple[Found, str]:
-    """Find the schema of a topic's records: that of the settings, or else the latest version of a subject.
+    """Find the schema of a topic's records: that of the settings, or else a version of a subject.
 
     Args:
         options: the topic's settings.
@@ -53,7 +53,8 @@ def topic_schema(options: CodecOptions, registry: Registry | None, message_type:
             "or a registry, schema_registry: {url: http://HOST:8081}"
         )
     subject = (settings.subject if settings is not None else None) or options.subject("publish")
-    return registry.latest(subject), f"subject {subject}"
+    version = settings.version if settings is not None else None
+    return registry.of_subject(subject, version), f"subject {subject}"
 
 
 def message_frame(data: bytes) -> int:

@@ -62,12 +62,12 @@ def registry_schema(topic: str, config: Settings) -> StructType:
         )
     from processor.codec.schema_registry.schemas import Registry  # noqa: PLC0415 - an optional package
 
-    subject = _subject(settings)
+    subject, version = _subject(settings), _version(settings)
     with closing(Registry(settings.registry)) as registry:
-        if (text := registry.latest_json(subject)) is not None:
+        if (text := registry.json_of_subject(subject, version)) is not None:
             return _json_columns(text, f"subject {subject}")
-        latest = registry.latest(subject)
-    return _avro_columns(latest.text, latest.references, f"subject {subject}")
+        found = registry.of_subject(subject, version)
+    return _avro_columns(found.text, found.references, f"subject {subject}")
 
 
 def given_schema(schema: StructType | str) -> StructType:
@@ -129,8 +129,8 @@ def pinned(settings: TopicSettings) -> TopicSettings:
     elif settings.registry:
         where = f"subject {_subject(settings)}"
         with closing(Registry(settings.registry)) as registry:
-            latest = registry.latest(_subject(settings))
-        schema = _avro(latest.text, latest.references, where)
+            found = registry.of_subject(_subject(settings), _version(settings))
+        schema = _avro(found.text, found.references, where)
     else:
         settings.codec(reads_only=True)  # Raises the error for the missing schema.
         raise AssertionError("an Avro codec without a schema")
@@ -145,6 +145,10 @@ def _subject(settings: TopicSettings) -> str:
     return (
         schema_config.subject if schema_config is not None else None
     ) or f"{settings.names.topic(settings.name, 'publish')}-value"
+
+
+def _version(settings: TopicSettings) -> int | None:
+    return settings.topic.message_schema.version if settings.topic.message_schema is not None else None
 
 
 def _avro(text: str, references: tuple[str, ...], where: str) -> Schema:
