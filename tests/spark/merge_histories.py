@@ -57,14 +57,18 @@ def worker(settings: TopicSettings, partition: int, history: list[Record], as_of
     )
 
 
-def random_history(rng: random.Random, count: int, *, keys: int = 6, clients: str = "", rubbish: float = 0.06):
-    """Commands of every kind for a few keys, seconds apart."""
+def random_history(
+    rng: random.Random, count: int, *, keys: int = 6, clients: str = "", rubbish: float = 0.06, conditional: float = 0.0
+):
+    """Commands of every kind for a few keys, seconds apart; the part `conditional` expects a version of the record."""
     time_ms, sequences = NOW_MS, dict.fromkeys(clients, 0)
     history = []
     for offset in range(count):
         time_ms += rng.choice([0, 1, 40, 900, 1000, 3000])
         key = rng.randrange(keys)
         headers = _headers(rng, sequences)
+        if conditional and rng.random() < conditional:
+            headers.append(("expect_version", rng.choice([b"0", b"1", b"2", b"3", b"5", b"-1", b"x"])))
         value = _rubbish(rng, key) if rng.random() < rubbish else _body(rng, key, offset)
         history.append(Record(b"%d" % key, value, headers or None, offset, time_ms))
     return history
@@ -87,8 +91,6 @@ def _headers(rng: random.Random, sequences: dict[str, int]) -> list[tuple[str, b
         headers.append(("expiration", rng.choice([b"2", b"0.5", b"0", b"-1"])))
     if rng.random() < 0.1:
         headers.append(("remove", rng.choice([b'["/a"]', b'["/a/x","/note"]', b'["/id"]', b"no"])))
-    if rng.random() < 0.15:
-        headers.append(("expect_version", rng.choice([b"0", b"1", b"2", b"3", b"5", b"-1", b"x"])))
     if rng.random() < 0.1:
         headers += [("correlation_id", rng.choice([b"abc", b"=="])), ("trace", b"t")]
     return headers

@@ -88,7 +88,7 @@ def test_fold_is_a_worker_per_key(topic, seed, deltas) -> None:
     """The output for each key is a worker's last SOW record, all its deltas in order, and its dead letters."""
     print("seed", seed)
     rng = random.Random(seed)
-    histories = {partition: random_history(rng, 150) for partition in range(3)}
+    histories = {partition: random_history(rng, 150, conditional=0.15) for partition in range(3)}
     as_of_ms = max(history[-1].timestamp_ms for history in histories.values()) + rng.choice([0, 1500])
     given = [(partition, record) for partition, history in histories.items() for record in history]
     out = _fold(given, rng, topic, deltas=deltas, as_of_ms=as_of_ms)
@@ -111,6 +111,7 @@ def test_fold_is_a_worker_per_key(topic, seed, deltas) -> None:
             events[event] += count
     told = {name: count for name, count in counts.items() if "/" not in name and name not in ("records", "sequenced")}
     assert told == {name: count for name, count in events.items() if count}
+    assert events["conflict"], "no command was refused for its version"
     assert counts["records"] == len(given)
     assert len(out["sow"]) == len({(p, key) for p, key, *_ in out["sow"]})
 

@@ -120,8 +120,8 @@ def test_an_unknown_error_of_a_partition_is_tried_again(broker: FakeBroker):
 @pytest.mark.parametrize(
     ("reply", "text"),
     [
-        (answer(error_code=TOPIC_FORBIDDEN), "TopicAuthorizationFailed"),
-        (answer(part(0, error_code=TOPIC_FORBIDDEN)), "reading t, partition 0: TopicAuthorizationFailed"),
+        (answer(error_code=TOPIC_FORBIDDEN), "reading t: Kafka refuses: this user lacks a right to the topic: Read"),
+        (answer(part(0, error_code=TOPIC_FORBIDDEN)), "reading t, partition 0: Kafka refuses: this user lacks a right"),
         (errors.IncompatibleBrokerVersion("api 78"), "queues need Kafka 4.2"),
         (errors.SaslAuthenticationFailedError("password"), "password"),
         (ValueError("a defect"), "ValueError: a defect"),

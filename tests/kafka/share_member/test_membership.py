@@ -71,7 +71,7 @@ def test_a_busy_coordinator_is_asked_again(membership):
 
 def test_a_missing_right_ends_it(membership):
     """GROUP_AUTHORIZATION_FAILED is no matter of time."""
-    with pytest.raises(Stop, match="the share group g: GroupAuthorizationFailed"):
+    with pytest.raises(Stop, match="the share group g: Kafka refuses: this user lacks a right to the consumer group"):
         membership.answered(answer(30))
 
 
