@@ -92,6 +92,7 @@ class PartitionMerge:
         partitions: int = 1,
         clock: Callable[[Record], int] | None = None,
         duplicates: Callable[[Record], bool] | None = None,
+        on_conflict: Callable[[Record], None] | None = None,
         bytes_max: Mapping[str, int] | None = None,
         on_reject: Callable[[Record, str, str], None] | None = None,
     ) -> None:
@@ -108,6 +109,7 @@ class PartitionMerge:
             clock: the time at which a record is merged, milliseconds since the epoch; None: the time of `process`.
             duplicates: whether a record with a sequence repeats an earlier one; None: the marks decide, and without
                 marks no record does.
+            on_conflict: called with each record that expects another version; its sequence raises no mark.
             bytes_max: the largest record that the topic of a role accepts; an input record whose output is larger is
                 rejected as `too_large`. None: no limits.
             on_reject: called with each rejected record, the reason and the detail; a record that is merged again after
@@ -122,6 +124,7 @@ class PartitionMerge:
         self._partitions = partitions
         self._clock = clock
         self._duplicates = _is_never_duplicate if duplicates is None and marks is None else duplicates
+        self._on_conflict = on_conflict
         self._pipeline = Pipeline.of(
             DeltaMerge, settings.topic, name=settings.name, topic=settings.topic, names=settings.names
         )
@@ -187,7 +190,7 @@ class PartitionMerge:
             self._on_reject,
             partitions=self._partitions,
         )
-        self._processor = DeltaMerge(clock=self._clock, duplicates=self._duplicates)
+        self._processor = DeltaMerge(clock=self._clock, duplicates=self._duplicates, on_conflict=self._on_conflict)
         self._processor.init(self._context, self._settings)
 
     def _collect(self) -> None:

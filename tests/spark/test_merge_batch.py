@@ -74,7 +74,7 @@ def test_merge_is_a_worker(spark, seed) -> None:
     print("seed", seed)
     rng = random.Random(seed)
     topic = {"expiration": "20s", "null_policy": "remove", "partitions": 8, "foreign_partition": "accept"}
-    histories = {partition: random_history(rng, 250, clients="abc") for partition in range(8)}
+    histories = {partition: random_history(rng, 250, clients="abc", conditional=0.05) for partition in range(8)}
     given = [(partition, record) for partition, history in histories.items() for record in history]
     duplicates = 0
     with merge_batch(spark, NAME, config=topic, history=_history(spark, given), deltas=True, as_of=AS_OF) as merged:
@@ -116,6 +116,22 @@ def test_number_of_a_rejected_record_may_be_used_again(spark) -> None:
     assert records == {b"1": b'{"id":1,"a":3}', b"2": b'{"id":2,"a":7}'}
     assert merged.counts["duplicate"] == 2
     assert merged.rejected_for == {"key_mismatch": 1, "unknown_command": 1}
+
+
+def test_number_of_a_refused_command_may_be_used_again(spark) -> None:
+    """A command that expects another version raises no mark, as in a worker: its number is free for another one."""
+    history = [
+        _numbered("1", '{"id":1,"a":1}', "ann", 1, 0),
+        _numbered("1", '{"id":1,"a":2}', "ann", 5, 1, expect_version="7"),  # Refused.
+        _numbered("2", '{"id":2,"a":3}', "ann", 5, 2),
+        _numbered("2", '{"id":2,"a":4}', "ann", 5, 3),  # Now it is a repeat.
+        _numbered("1", '{"id":1,"a":5}', "ann", 6, 4, expect_version="1"),
+    ]
+    with merge_batch(spark, NAME, history=_history(spark, [(0, record) for record in history]), as_of=AS_OF) as merged:
+        records = {bytes(row.key): bytes(row.value) for row in merged.records.collect()}
+        assert _marks(merged.marks) == {0: {b"sequence//ann": b"6"}}
+    assert records == {b"1": b'{"id":1,"a":5}', b"2": b'{"id":2,"a":3}'}
+    assert (merged.counts["duplicate"], merged.counts["conflict"]) == (1, 1)
 
 
 @pytest.mark.long

@@ -69,15 +69,20 @@ class DeltaMerge(Processor):
     )
 
     def __init__(
-        self, *, clock: Callable[[Record], int] | None = None, duplicates: Callable[[Record], bool] | None = None
+        self,
+        *,
+        clock: Callable[[Record], int] | None = None,
+        duplicates: Callable[[Record], bool] | None = None,
+        on_conflict: Callable[[Record], None] | None = None,
     ) -> None:
-        """Create a merge, usually without arguments; both hooks are for batch programs, which read a history.
+        """Create a merge, usually without arguments; the hooks are for batch programs, which read a history.
 
         Args:
             clock: the time at which a record is merged, milliseconds since the epoch, instead of the context's.
             duplicates: whether a record repeats an earlier one, instead of comparing sequences with the marks.
+            on_conflict: called with each record that expects another version; its sequence raises no mark.
         """
-        self._clock, self._duplicates = clock, duplicates
+        self._clock, self._duplicates, self._on_conflict = clock, duplicates, on_conflict
 
     @classmethod
     def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:
@@ -260,6 +265,8 @@ class DeltaMerge(Processor):
         if headers and 0 <= request.expect_version != (0 if old is None else old[0]):
             self._context.count("conflict")
             self._acks.refused(request, key, old)
+            if self._on_conflict is not None:
+                self._on_conflict(record)
             return
         deleted = self._apply(record, key, old, request)
         if headers:

@@ -113,6 +113,7 @@ class _Folding:
         topic = fold.settings.topic
         rejects_foreign = fold.partitions is not None and topic.foreign_partition == "reject"
         self._log = SequenceLog(fold.settings.kafka_topic("publish"), is_marked=is_marked)
+        self._conflicts: set[int] = set()  # Offsets of commands that expected another version.
         self._read_headers = CommandReader(topic.default_command, codec.header_names).read
         self._partition_merge = PartitionMerge(
             fold.settings,
@@ -122,6 +123,7 @@ class _Folding:
             codec=codec,
             clock=_published_ms,
             duplicates=self._is_duplicate,
+            on_conflict=lambda record: self._conflicts.add(record.offset),
             partitions=(fold.partitions or 1) if rejects_foreign else 1,
         )
         # With deltas every step is output, so runs save nothing; and runs do not look at partitions.
@@ -231,7 +233,9 @@ class _Folding:
         """Output the finished records, by role."""
         sent = self._partition_merge.take()
         self._last.update({record[0]: record for record in sent.get("sow", ())})  # type: ignore[misc]
-        self._log.settle({_offset_of(letter) for letter in sent.get("dlq", ())} if self._log.pending else ())
+        if self._log.pending:
+            self._log.settle({_offset_of(letter) for letter in sent.get("dlq", ())} | self._conflicts)
+        self._conflicts.clear()
         held = None if open_key is None else self._last.pop(open_key, None)
         if self._last:
             yield outgoing("sow", self.partition, list(self._last.values()))

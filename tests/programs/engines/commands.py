@@ -98,6 +98,8 @@ class Commands:
             headers += [("client", client), ("sequence", b"%d" % self._sequences[client])]
         if rng.random() < 0.05:
             headers.append(("expiration", rng.choice([b"0", b"86400"])))
+        if rng.random() < 0.03:  # Refused unless the record has this version.
+            headers.append(("expect_version", b"%d" % rng.choice([0, 1, 2, 3, 8])))
         if rng.random() < 0.05:
             headers.append(("correlation_id", b"c%d" % rng.randrange(100)))
         if rng.random() < 0.05:
