@@ -43,10 +43,11 @@ def _every(
 ) -> None:
     from processor.runtime.process.logging_setup import set_up_logging  # noqa: PLC0415
 
-    # What imports made stays: neither a collection nor the exit need search it for cycles, which takes a tenth of a
-    # second. What comes after is collected at the exit: a Kafka client in a cycle has to end before Python does.
-    gc.freeze()
-    gc.enable()
+    if not gc.isenabled():  # `main` turned it off; who calls `run` in a process of its own keeps its collector.
+        # The objects of imports stay: neither a collection nor the exit need search them for cycles, which takes a
+        # tenth of a second. Later ones are collected at the exit: a Kafka client in a cycle has to end before Python.
+        gc.freeze()
+        gc.enable()
     set_up_logging(verbose=verbose)
 
 

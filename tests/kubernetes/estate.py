@@ -102,7 +102,7 @@ class KubernetesEstate:
         self.cluster.wait_for("all pods are ready", is_ready)
 
     def is_kafka_ready(self) -> bool:
-        """Whether the broker's port answers."""
+        """Return whether the broker's pod is Ready."""
         return self.cluster.kubectl("get", "statefulset", "kafka", "-o", "jsonpath={.status.readyReplicas}") == "1"
 
     def program(self, name: str, function: str, *, timeout_s: float = 30, **query: Any) -> Any:

@@ -97,7 +97,7 @@ class PodWatch:
 
 
 def is_pod_ready(pod: dict[str, Any]) -> bool:
-    """Whether a pod has the condition Ready."""
+    """Return whether a pod has the condition Ready."""
     conditions = pod["status"].get("conditions", ())
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 

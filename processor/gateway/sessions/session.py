@@ -66,7 +66,7 @@ class Session:
 
     @property
     def identity(self) -> Identity | None:
-        """Who the client is; None before `logon`."""
+        """The client's identity; None before `logon`."""
         return self._subscriptions.identity
 
     @identity.setter

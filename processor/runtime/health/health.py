@@ -126,7 +126,7 @@ class Health:
         return f"of {len(report.tasks)} partitions {states}"
 
     def _is_settled(self, task: TaskReport) -> bool:
-        """Whether a task has been held for too long to wait for it."""
+        """True if a task has been held for too long to wait for it."""
         return task.hold is not None and self._now_ms() - task.hold.since_ms > FAULT_S * 1000
 
     def _pipeline_status(self, pipeline: Supervised) -> dict[str, Any]:

@@ -82,7 +82,7 @@ class PipelineReport:
 
     @property
     def is_settling(self) -> bool:
-        """Whether this is a new member that may get its first partitions yet."""
+        """True for a new member that may get its first partitions yet."""
         return self.is_member and not self.tasks and self._clock_s() - self._joined_s < SETTLING_S
 
     def update(
