@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from processor.codec import codec_of
 from processor.errors import ConfigurationError, Stop
 from processor.hosting.configured_pipelines import pipelines
+from processor.wire.topic_description import registry_subject
 
 if TYPE_CHECKING:
     from processor.api import Codec
     from processor.config import Config
     from processor.hosting.pipeline import Pipeline
-
-
-_BY_SUBJECT: Final = frozenset(("avro", "json-schema"))
-"""The message types that have the schema of their publishers, where the settings name none."""
 
 
 class SettingsReport(NamedTuple):
@@ -46,14 +43,10 @@ def check_offline(config: Config) -> SettingsReport:
     return report
 
 
-def registry_subject(config: Config, name: str) -> str | None:
+def registry_subject_of(config: Config, name: str) -> str | None:
     """The subject of the registry that has the schema of a topic's records; None if none has."""
-    topic = config.topic(name)
-    if topic.message_schema is not None:
-        return topic.message_schema.subject
-    if config.schema_registry and topic.message_type in _BY_SUBJECT:
-        return f"{config.kafka_names.topic(name, 'publish')}-value"
-    return None
+    source = config.kafka_names.topic(name, "publish")
+    return registry_subject(config.topic(name), source, has_registry=bool(config.schema_registry))
 
 
 def _usable(config: Config, report: SettingsReport) -> list[Pipeline]:
@@ -75,7 +68,7 @@ def _usable(config: Config, report: SettingsReport) -> list[Pipeline]:
 def _check(config: Config, pipeline: Pipeline, report: SettingsReport) -> None:
     codec: Codec | None = None
     name, source = pipeline.name, pipeline.underlying or pipeline.name
-    subject = registry_subject(config, source)
+    subject = registry_subject_of(config, source)
     if subject is not None:
         report.unchecked.append((name, f"the schema registry has subject {subject}; `sowstream doctor` checks it"))
     else:

@@ -195,6 +195,21 @@ _WITH_SUBJECT: Final = ("avro", "json-schema")
 """The message types whose schema is a subject of the registry where the settings name none."""
 
 
+def registry_subject(topic: TopicConfig, source: str, *, has_registry: bool) -> str | None:
+    """The subject of the registry that has the schema of a topic's records; None if none has.
+
+    Args:
+        topic: the settings of the topic.
+        source: the Kafka topic of its publishers.
+        has_registry: true if the settings name a registry.
+    """
+    schema = topic.message_schema or SchemaConfig()
+    has_content = any(one is not None for one in (schema.file, schema.text, schema.base64))
+    if schema.subject is None and has_registry and not has_content and topic.message_type in _WITH_SUBJECT:
+        return f"{source}-value"
+    return schema.subject
+
+
 def _schema(topic: TopicConfig, source: str, root: str, *, has_registry: bool) -> SchemaDescription | None:
     """The schema with the content of its file, as a reader has no such file."""
     schema = topic.message_schema or SchemaConfig()
@@ -204,13 +219,10 @@ def _schema(topic: TopicConfig, source: str, root: str, *, has_registry: bool) -
         raise ConfigurationError(
             f"topic {root!r}: the schema {schema.place} cannot be read: {error.strerror}; the topic directory needs it"
         ) from None
-    subject = schema.subject
-    if topic.message_type in _WITH_SUBJECT and has_registry and content is None:
-        subject = subject or f"{source}-value"
     described = SchemaDescription(
         text=None if content is None else _text(topic, content),
         base64=None if content is None or _text(topic, content) is not None else base64.b64encode(content).decode(),
-        subject=subject,
+        subject=registry_subject(topic, source, has_registry=has_registry),
         version=schema.version,
         message=schema.message,
     )

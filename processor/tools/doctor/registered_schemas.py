@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from processor.codec import codec_of
 from processor.errors import ConfigurationError, Stop
-from processor.hosting.settings_check import registry_subject
+from processor.hosting.settings_check import registry_subject_of
 from processor.tools.doctor.finding import Finding
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ def check_schemas(config: Config) -> list[Finding]:
     """Fetch and compile the schemas that a registry has; one that does not answer is asked once."""
     findings = []
     for name in config.topics:
-        subject = registry_subject(config, name)
+        subject = registry_subject_of(config, name)
         if subject is None:
             continue
         try:
