@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from processor.record import Record
+
+log = logging.getLogger("sowstream.client")
 
 CACHE_BYTES: Final = 64 * 1024 * 1024
 """Memory of RocksDB's block cache and write buffers, for one view."""
@@ -189,16 +192,27 @@ class StoredView:
     def _store(self, directory: Path, identity: str) -> RocksStore:
         """The store of a partition; a damaged one is replaced by an empty one."""
         try:
-            try:
-                return RocksStore(directory, identity=identity, memory=self._memory)
-            except StateDamaged:
-                RocksStore.destroy(directory)
-                return RocksStore(directory, identity=identity, memory=self._memory)
+            store = self._opened(directory, identity)
         except StateLocked:
             raise Stop(
                 f"the view in {self._directory} is in use by another client; give each a view_dir of its own, or close "
                 "the other"
             ) from None
+        if store.initial_content in ("format", "identity"):
+            log.warning(
+                "the kept view in %s is of another version or topic (%s), and is filled again",
+                directory,
+                store.initial_content,
+            )
+        return store
+
+    def _opened(self, directory: Path, identity: str) -> RocksStore:
+        try:
+            return RocksStore(directory, identity=identity, memory=self._memory)
+        except StateDamaged as error:
+            log.warning("the kept view in %s is damaged, and is filled again: %s", directory, error)
+            RocksStore.destroy(directory)
+            return RocksStore(directory, identity=identity, memory=self._memory)
 
 
 class KeptView(StoredView):

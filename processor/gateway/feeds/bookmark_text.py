@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from processor.errors import ConfigurationError
+from processor.subscriptions.options import Options
 from processor.subscriptions.resume import Bookmark
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ _TEXT: Final = re.compile(
     r"([0-9a-f]{12})\.([A-Za-z0-9_-]{1,64})\.((?:[0-9]{1,19}(?:-[0-9]{1,19})?)(?:\.[0-9]{1,19}(?:-[0-9]{1,19})?)*)"
 )
 _URL_SAFE: Final = str.maketrans("+/=", "-__")
+_WITHOUT_EFFECT: Final = frozenset(("conflation", "oof", "no_empties", "timestamp", "send_keys"))
+"""Options that change how updates are delivered, and not which records and fields a client holds."""
 TEXT_CHARACTERS_MAX: Final = 65_536
 """Longest bookmark."""
 
@@ -30,10 +33,21 @@ TEXT_CHARACTERS_MAX: Final = 65_536
 def query_hash(spec: SubscriptionSpec) -> str:
     """A name of a query: two subscriptions with the same one hold the same records and fields at the same place."""
     entitlement = "" if spec.entitlement is None else spec.entitlement.text
-    options = spec.options._replace(conflation=None, oof=False, no_empties=False, timestamp=False, send_keys=False)
     filter_text = "" if spec.filter is None else spec.filter.text
-    parts = (filter_text, entitlement, repr(options), spec.builder.builds_deltas)
+    parts = (filter_text, entitlement, _shaping_options(spec.options), spec.builder.builds_deltas)
     return hashlib.blake2b(repr(parts).encode(errors="surrogatepass"), digest_size=6).hexdigest()
+
+
+def _shaping_options(options: Options) -> list[tuple[str, object]]:
+    """The options that decide which records and fields a client holds, where they are not the default.
+
+    An option that a later version adds therefore leaves the hashes of all earlier queries as they are.
+    """
+    return sorted(
+        (name, value)
+        for name, value in options._asdict().items()
+        if name not in _WITHOUT_EFFECT and value != Options._field_defaults[name]
+    )
 
 
 def places_text(topic_id: str, bookmark: Bookmark) -> str:
