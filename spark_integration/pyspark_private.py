@@ -82,6 +82,30 @@ def hadoop_files(spark: SparkSession, path: str, purpose: str) -> tuple[Any, Any
     return paths, paths(path).getFileSystem(spark._jsc.hadoopConfiguration())
 
 
+def move_aside(spark: SparkSession, place: str, root: str, aside: str) -> str:
+    """Move a directory below another one, with its path within that.
+
+    Args:
+        spark: a classic session.
+        place: the address of the directory, as `input_file_name` has it: parts of it may be percent-encoded.
+        root: the path of the directory above.
+        aside: the directory below `root` to move it to.
+
+    Returns:
+        The new path.
+    """
+    purpose = f"moving a directory of {root}"
+    paths, files = hadoop_files(spark, root, purpose)
+    source = paths(jvm_of(spark, purpose).java.net.URI(place))
+    above = str(files.makeQualified(paths(root)).toUri().getPath())
+    within = str(source.toUri().getPath()).removeprefix(above).lstrip("/")
+    target = paths(f"{root}/{aside}/{within}")
+    files.mkdirs(target.getParent())
+    if not files.rename(source, target):
+        raise OSError(f"{place} cannot be moved to {target.toString()}")
+    return str(target.toString())
+
+
 def replace_file(spark: SparkSession, aside: Any, final: Any) -> None:
     """Rename a file in place of another one at once, as Spark does with those of its checkpoints.
 

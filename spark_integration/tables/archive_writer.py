@@ -4,9 +4,12 @@ As Parquet:
 
     <path>/topic=<topic>/date=<date>/batch=<checkpoint>-<number>/…parquet   the rows of one micro-batch
     <path>/_sowstream/<checkpoint>.json                                     the number of the last one
+    <path>/_sowstream/incomplete/…                                          parts of a batch whose writer died
 
 A repeated batch replaces its own directories: they are written aside and renamed, so that readers see complete ones.
-Any reader of Parquet sees each record once; `topic`, `date` and `batch` are columns.
+Any reader of Parquet sees each record once; `topic`, `date` and `batch` are columns. A batch of several dates has
+several directories, and a writer may die between two renames. Its checkpoint repeats the batch; another checkpoint,
+which begins behind the archive, sets the directories of such a batch aside first, as it cannot know what they lack.
 """
 
 from __future__ import annotations
@@ -17,14 +20,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Final
 
+import structlog
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError
+from spark_integration.pyspark_private import move_aside
 from spark_integration.tables.merge_into import create_sql, target
 from spark_integration.tables.small_files import small_files
 
+log = structlog.stdlib.get_logger("sowstream.spark")
+
+_OWN: Final = "_sowstream"
 _PARTS: Final = ("topic", "date")
 _KEY: Final = ("topic", "partition", "offset")
 
@@ -61,12 +69,21 @@ class ArchiveWriter(ABC):
                 "behind the archive"
             )
 
-    def reached(self) -> dict[tuple[str, int], int]:
-        """The last offset in the archive, by topic and partition; costs a scan of these columns."""
+    def reached(self, topics: Sequence[str]) -> dict[tuple[str, int], int]:
+        """The last offset of each topic and partition in the archive; costs a scan of these columns.
+
+        Args:
+            topics: the Kafka topics of this checkpoint: no other one writes them now.
+        """
         rows = self.rows()
         if rows is None:
             return {}
-        ends = rows.groupBy("topic", "partition").agg(F.max("offset").alias("last")).collect()
+        ends = (
+            rows.where(F.col("topic").isin(*topics))
+            .groupBy("topic", "partition")
+            .agg(F.max("offset").alias("last"))
+            .collect()
+        )
         return {(row["topic"], row["partition"]): row["last"] for row in ends}
 
 
@@ -89,7 +106,7 @@ def archive_writer(session: SparkSession, place: str, table_format: str, checkpo
 class _ParquetWriter(ArchiveWriter):
     def __init__(self, session: SparkSession, path: str, checkpoint: str) -> None:
         self._session, self._path, self._checkpoint = session, path, checkpoint
-        files = small_files(f"{path}/_sowstream", session)
+        files = small_files(f"{path}/{_OWN}", session)
         assert files is not None, "with a session, every file system can be reached"
         self._files = files
         # Without a limit of open files each task would sort its rows by topic and date.
@@ -114,8 +131,28 @@ class _ParquetWriter(ArchiveWriter):
         return rows.where(~F.col("batch").startswith(f"{self._checkpoint}-"))
 
     def last(self) -> int | None:
-        text = self._files.read(f"{self._checkpoint}.json")
+        return self._last_of(self._checkpoint)
+
+    def reached(self, topics: Sequence[str]) -> dict[tuple[str, int], int]:
+        self._set_incomplete_aside(topics)
+        return super().reached(topics)
+
+    def _last_of(self, checkpoint: str) -> int | None:
+        text = self._files.read(f"{checkpoint}.json")
         return None if text is None else int(json.loads(text)["batch"])
+
+    def _set_incomplete_aside(self, topics: Sequence[str]) -> None:
+        """Move the directories of micro-batches of other checkpoints that were not completed out of readers' sight."""
+        rows = self.rows()
+        if rows is None:
+            return
+        directory = F.regexp_extract(F.input_file_name(), "^(.*)/[^/]*$", 1)
+        for name, place in rows.where(F.col("topic").isin(*topics)).select("batch", directory).distinct().collect():
+            checkpoint, _, number = name.rpartition("-")
+            last = self._last_of(checkpoint)
+            if last is None or int(number) > last:
+                aside = move_aside(self._session, place, self._path, f"{_OWN}/incomplete")
+                log.warning("incomplete batch of a former checkpoint set aside", directory=aside)
 
 
 class _DeltaWriter(ArchiveWriter):

@@ -45,6 +45,7 @@ class Archive(Job[ArchiveSettings]):
     """Appends the records of Kafka topics to an archive, each offset once."""
 
     settings_type: ClassVar[type[JobSettings]] = ArchiveSettings
+    is_stateless: ClassVar[bool] = True
 
     @classmethod
     def reads(cls, settings: Any) -> Sequence[str]:
@@ -66,7 +67,7 @@ class Archive(Job[ArchiveSettings]):
             writer.refuse_older(context.files.names("offsets"))
         else:
             # A new checkpoint goes on behind the records of an older one.
-            options = {"startingOffsets": starting_offsets(counts, writer.reached()), **options}
+            options = {"startingOffsets": starting_offsets(counts, writer.reached(names)), **options}
         stream = kafka_records(session, names, context.kafka, options).select(
             "key", "value", "headers", "topic", "partition", "offset", "timestamp", "timestampType",
             F.to_date("timestamp").alias("date"),

@@ -86,7 +86,7 @@ def main(table_format: str, directory: str) -> None:
     )
     print(json.dumps([list(place) for place in places]))
     print(json.dumps(sorted(([*row] for row in versions.collect()), key=str)))
-    reached = archive_writer(spark, archive, table_format, "c2").reached()
+    reached = archive_writer(spark, archive, table_format, "c2").reached(["orders.delta"])
     print(json.dumps(sorted([topic, partition, last] for (topic, partition), last in reached.items())))
     spark.stop()
 

@@ -67,6 +67,37 @@ def test_every_offset_is_archived_once(pipeline, spark) -> None:
         pipeline.run()
 
 
+def test_a_batch_of_a_dead_writer_is_not_taken_for_whole(pipeline, spark) -> None:
+    """A writer dies between the renames of two topics' directories, and its checkpoint is lost: nothing is missing."""
+    world = pipeline.world
+    pipeline.write(keep={"job": "archive", "topics": [world.name], "to": {"format": "parquet", "path": "archive"}})
+    _fill(world, 0, 20)
+    pipeline.run()
+    _fill(world, 20, 40)
+    pipeline.run()
+    archive = pipeline.home / "archive"
+    (number,) = (archive / "_sowstream").glob("*.json")
+    batches = sorted(archive.glob(f"topic={world.name}.*/date=*/batch=*-{1:010d}"))
+    assert len(batches) >= 2
+    # The batch is there in part: its number is not yet written, and the lowest offsets of one partition are gone.
+    number.write_text('{"batch": 0}')
+    shutil.rmtree(batches[0])
+    file = min(batches[1].glob("*.parquet"))
+    rows = spark.read.parquet(str(file)).orderBy("offset").collect()
+    spark.createDataFrame(rows[len(rows) // 2 :], spark.read.parquet(str(file)).schema).coalesce(1).write.mode(
+        "overwrite"
+    ).parquet(str(pipeline.home / "half"))
+    file.unlink()
+    shutil.copy(next((pipeline.home / "half").glob("*.parquet")), batches[1])
+    shutil.rmtree(pipeline.home / "checkpoints")
+    assert _places(spark, pipeline) != _written(pipeline)
+
+    pipeline.run()
+    assert _places(spark, pipeline) == _written(pipeline)
+    aside = archive / "_sowstream/incomplete" / batches[1].relative_to(archive)
+    assert list(aside.glob("*.parquet"))
+
+
 def test_the_archive_is_a_history(pipeline, spark) -> None:
     """`merge_batch` makes the same records of the archive as of the topic itself, and the date is in the path."""
     from spark_integration import merge_batch
