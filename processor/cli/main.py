@@ -5,10 +5,12 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Annotated, Final
 
@@ -100,7 +102,20 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def main() -> None:
     """Run as the console script."""
     gc.disable()  # Until the command line is parsed: what imports make is not garbage.
-    sys.exit(run())
+    code = 0
+
+    def leave() -> None:
+        if code:
+            # A failed start may leave a client of librdkafka whose threads are in the midst of a TLS handshake. OpenSSL
+            # takes its locks away when the C library ends the process: then a signal would replace the exit code.
+            with suppress(OSError):  # Nobody may read it any more.
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
+
+    atexit.register(leave)  # Registered first, it is called after those that flush logs and spans.
+    code = run()
+    sys.exit(code)
 
 
 if __name__ == "__main__":
