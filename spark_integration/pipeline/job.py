@@ -88,6 +88,8 @@ class Job(ABC, Generic[SettingsT]):
 
     settings_type: ClassVar[type[JobSettings]] = JobSettings
     """The model of its settings, by which `pipeline.yaml` is checked."""
+    is_stateless: ClassVar[bool] = False
+    """True if the query keeps no state in its checkpoint, so that each start may divide shuffles among other tasks."""
 
     def __init__(self, context: JobContext, settings: SettingsT) -> None:
         """Create the job; nothing is started, and Kafka is not asked."""

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 log = structlog.stdlib.get_logger("sowstream.spark")
 
 _POOL: Final = "spark.scheduler.pool"
+_SHUFFLE_TASKS: Final = "spark.sql.shuffle.partitions"
+_SHUFFLE_TASKS_OF_A_CORE: Final = 4
+_SHUFFLE_TASKS_MIN: Final = 8
+_SHUFFLE_TASKS_MAX: Final = 200
+"""Spark's own default."""
 _LOOK_S: Final = 0.2
 """Time between two looks at the queries."""
 
@@ -109,6 +114,8 @@ def run_jobs(
     created = []
     for job in jobs:
         own = session.newSession()
+        if job.kind.is_stateless:
+            divide_shuffles(own)
         created.append((job.name, own, *create_job(pipeline, job, own, monitor)))
     running: list[RunningJob] = []
     try:
@@ -124,6 +131,18 @@ def run_jobs(
     failures = {job.name: job.failure for job in running if job.failure is not None}
     if failures:
         raise _failed(failures)
+
+
+def divide_shuffles(session: SparkSession) -> None:
+    """Divide the shuffles of a session among a few tasks for each core, unless Spark's settings name their number.
+
+    The plan of a micro-batch is not adaptive, and has Spark's 200 tasks for each shuffle. On two cores these took
+    seconds of each micro-batch, and nearly all of them were empty.
+    """
+    context = session.sparkContext
+    if not context.getConf().contains(_SHUFFLE_TASKS):
+        tasks = _SHUFFLE_TASKS_OF_A_CORE * context.defaultParallelism
+        session.conf.set(_SHUFFLE_TASKS, str(max(_SHUFFLE_TASKS_MIN, min(tasks, _SHUFFLE_TASKS_MAX))))
 
 
 @contextmanager

@@ -60,6 +60,7 @@ class Features(Job[FeaturesSettings]):
     """Publishes the changes of a result."""
 
     settings_type: ClassVar[type[JobSettings]] = FeaturesSettings
+    is_stateless: ClassVar[bool] = True
 
     def __init__(self, context: JobContext, settings: FeaturesSettings) -> None:
         """Check the settings against those of the topics.

@@ -59,6 +59,7 @@ class Ingest(Job[IngestSettings]):
     """Publishes each row of its input once, over any number of restarts."""
 
     settings_type: ClassVar[type[JobSettings]] = IngestSettings
+    is_stateless: ClassVar[bool] = True
 
     def __init__(self, context: JobContext, settings: IngestSettings) -> None:
         """Check the settings against those of the topic.

@@ -67,6 +67,7 @@ class Table(Job[TableSettings]):
     """Keeps a table."""
 
     settings_type: ClassVar[type[JobSettings]] = TableSettings
+    is_stateless: ClassVar[bool] = True
 
     def __init__(self, context: JobContext, settings: TableSettings) -> None:
         """Check the settings against those of the topic.
