@@ -23,7 +23,7 @@ from processor.wire.sow_headers import source_offset
 from spark_integration.merge.arrow_records import headers_of
 
 if TYPE_CHECKING:
-    from processor.record import Headers
+    from processor.record import Headers, Value
     from spark_integration.settings import TopicSettings
 
 _Row: TypeAlias = "tuple[Any, ...]"
@@ -89,6 +89,8 @@ class _Open(NamedTuple):
     gone: _Gone | None
     """The end of the life before."""
     was_open: bool
+    record: Value | None = None
+    """What `text` says; None: not parsed yet. The next delta changes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,8 @@ class _Fold:
         self._topic, self._overlap = settings.name, overlap
         self._json = load_codec("json", CodecOptions(max_depth=settings.topic.max_depth))
         self._codec = settings.codec(reads_only=True)
+        # What JSON was read from can be written again without looking for parts that JSON does not have.
+        self._write = self._json.encode_decoded if type(self._codec) is type(self._json) else self._json.encode
         self._reads_headers = self._codec.uses_headers and self._codec.can_delta
         self._source = settings.kafka_topic("publish")
         self.key: str | None = None
@@ -183,7 +187,7 @@ class _Fold:
                     f"{place}: it applies to version {base}, and the history has {has}. Deltas before it are gone, or "
                     "the job began behind them: begin a new table with `begin: sow`"
                 )
-            text = self._record(None if is_new else before, value, headers, removed)
+            text, record = self._merged(None if is_new else before, value, headers, removed)
         except (RecordRejected, TypeError, UnicodeDecodeError) as error:
             raise Stop(f"{place}: it cannot be read as JSON: {error}") from error
         gone = self.gone
@@ -191,7 +195,7 @@ class _Fold:
             self._put(before, at_us, offset, before.gone, is_state=False)
             gone = before.gone
         self._put_ended(is_state=False)
-        self.open = _Open(text, version, at_us, partition, offset, source, gone, was_open=False)
+        self.open = _Open(text, version, at_us, partition, offset, source, gone, was_open=False, record=record)
         self.gone = None
 
     def _is_repeat(self, version: int, base: int | None, is_new: bool, source: int | None, offset: int) -> bool:
@@ -226,8 +230,10 @@ class _Fold:
             return None
         return source_offset(headers, f"{self._source}/{partition}/".encode())
 
-    def _record(self, before: _Open | None, value: bytes | None, headers: Headers | None, removed: bytes | None) -> str:
-        """The record after a delta, as JSON."""
+    def _merged(
+        self, before: _Open | None, value: bytes | None, headers: Headers | None, removed: bytes | None
+    ) -> tuple[str, Value]:
+        """The record after a delta, as JSON and as a value."""
         if value is None:
             raise RecordRejected("undecodable", "an update without a value")
         delta = (
@@ -237,8 +243,9 @@ class _Fold:
         )
         record = None
         if before is not None and self._codec.can_delta:
-            record = self._json.decode(before.text.encode())
-        return self._json.encode(apply_delta(record, delta, read_removed(removed))).decode()
+            record = self._json.decode_own(before.text.encode()) if before.record is None else before.record
+        record = apply_delta(record, delta, read_removed(removed))
+        return self._write(record).decode(), record
 
     def _put(
         self, begun: _Open, to_us: int | None, end_offset: int | None, gone: _Gone | None, *, is_state: bool

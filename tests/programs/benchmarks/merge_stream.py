@@ -17,6 +17,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+
 from processor.tools.bench.setup import PARTITIONS
 from tests.programs.benchmarks.throughput import broker, print_progress, topic, worker, write_settings
 
@@ -38,6 +40,8 @@ def main() -> None:
             programs = list(checkouts) + ["worker"] * (not arguments.no_worker)
             for program in programs if number % 2 == 0 else reversed(programs):
                 with topic(bootstrap, arguments.records + arguments.offsets, arguments.keys) as name:
+                    if arguments.before:
+                        _allow_large_records(bootstrap, name)
                     if program == "worker":
                         settings = write_settings(directory / name, name, bootstrap)
                         figures = worker(bootstrap, name, settings, arguments.records + arguments.offsets)._asdict()
@@ -48,6 +52,16 @@ def main() -> None:
     _report(rounds)
     if arguments.json:
         arguments.json.write_text(json.dumps(rounds, indent=1) + "\n")
+
+
+def _allow_large_records(bootstrap: str, name: str) -> None:
+    """Let the topics take records of 17 MiB, on which checkouts before 2026-11-24 insist."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    limit = ConfigEntry("max.message.bytes", str(17 * 1024 * 1024), incremental_operation=AlterConfigOpType.SET)
+    topics = [each for each in admin.list_topics(timeout=30).topics if each.startswith(f"{name}.")]
+    resources = [ConfigResource(ConfigResource.Type.TOPIC, each, incremental_configs=[limit]) for each in topics]
+    for done in admin.incremental_alter_configs(resources).values():
+        done.result(30)
 
 
 def _arguments() -> argparse.Namespace:
