@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from processor.errors import ConfigurationError, SowstreamError
 from processor.subscriptions.focus import focus_of
-from processor.subscriptions.grouping import Grouping
 from processor.subscriptions.message import PAUSE_MESSAGE, Message
 from processor.subscriptions.message_queue import MessageQueue, QueuedEnd, QueuedSnapshot
 from processor.subscriptions.replace import focus_keys, owned_records, replaced, withdrawn
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
     from processor.subscriptions.conflation.deadlines import Deadlines
     from processor.subscriptions.current_records import CurrentRecords
+    from processor.subscriptions.grouping import Grouping
     from processor.subscriptions.history import UpdateHistory
     from processor.subscriptions.routes import Routes
     from processor.subscriptions.share import Sharing
@@ -204,10 +204,10 @@ class Connection:
     ) -> tuple[EngineSubscription, Iterable[ParsedRecord]]:
         """Begin to deliver updates to a subscription; arguments as `focus_of`; returns it with the records in focus."""
         current = self._records
-        grouping, rows = None, spec
+        grouping: Grouping | None = None
+        rows = spec
         if spec.grouping is not None:
-            grouping, rows = Grouping(spec.grouping, current.wall_ms), spec.of_rows()
-            grouping.load(current.selected(spec.filter, over_ms))
+            grouping, rows = self._sharing.groupings.grouping_of(spec, current, over_ms), spec.of_rows()
             current, over_ms = grouping.rows, None
         focus = focus_of(rows, current, over_ms, has_records=has_records)
         matching = current.matching(rows, over_ms, self._scan_max)

@@ -18,6 +18,7 @@ from processor.subscriptions.select import Select
 
 if TYPE_CHECKING:
     from processor.record import Value
+    from processor.subscriptions.evaluated_record import EvaluatedRecord
     from processor.subscriptions.order import SortKey
 
 
@@ -78,7 +79,8 @@ class EntitledFilter(Filter):
         allowed = entitlement.filter
         filters = [one for one in (allowed, asked) if one is not None]
         assert filters
-        self.text = f"{asked.text if asked else ''}\0{entitlement.text}"
+        # Without a filter of the subscriber the fields that it may see decide nothing.
+        self.text = f"{asked.text}\0{entitlement.text}" if asked else f"\0{allowed.text if allowed else ''}"
         # Indexes hold full records. Projection takes values away and adds none: what the asked filter requires of the
         # visible part holds for the full record too, unless elements of an array have other places in it.
         trees = [one.tree for one in filters if one is allowed or entitlement.select is None or not _has_places(one)]
@@ -98,6 +100,12 @@ class EntitledFilter(Filter):
         entitlement = self._entitlement
         return self._asked.matches(entitlement.visible(record), entitlement.visible_metadata(metadata))
 
+    def matches_evaluated(self, record: EvaluatedRecord) -> bool:
+        """The same of a record that many subscribers look at: answers for equal rights are shared."""
+        if self._allowed is not None and not record.matches(self._allowed):
+            return False
+        return self._asked is None or record.matches(self._asked, self._entitlement.select)
+
 
 class EntitledOrder(SortOrder):
     """An order of a subscriber, by the visible part of each record."""
@@ -105,7 +113,8 @@ class EntitledOrder(SortOrder):
     __slots__ = ("_asked", "_entitlement")
 
     def __init__(self, entitlement: Entitlement, asked: SortOrder) -> None:
-        self.text = f"{asked.text or ''}\0{entitlement.text}"
+        fields = entitlement.select.canonical_text if entitlement.select else ""
+        self.text = f"{asked.text or ''}\0{fields}"
         self.uses_metadata = asked.uses_metadata
         self._asked = asked
         self._entitlement = entitlement

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from processor.filter.record_metadata import NO_METADATA
 from processor.subscriptions.top_n import TopN
-from processor.subscriptions.update import Update
-from processor.wire.metadata import is_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +15,7 @@ if TYPE_CHECKING:
     from processor.subscriptions.order import SortKey, SortOrder
     from processor.subscriptions.spec import SubscriptionSpec
     from processor.subscriptions.topic import ParsedRecord, Topic
+    from processor.subscriptions.update import Update
 
 
 class FocusChange(NamedTuple):
@@ -110,7 +109,7 @@ class MatchingFocus:
         received = was
         if was:
             assert update.old is not None
-            if self._over_ms is not None and is_over(update.old, self._over_ms):
+            if self._over_ms is not None and update.before.is_over(self._over_ms):
                 # A worker's clock may be behind: an update with a time that is over is delivered all the same.
                 received = was = update.old.offset >= self._began[update.partition]
             elif not self._has_snapshot:
@@ -196,7 +195,7 @@ class TopNFocus:
         """Put an updated record at its place in the shared order."""
         key = update.key
         if now:
-            self.window.places.put(key, self._sort_key(key, update.new_value, update.new))
+            self.window.places.put(key, update.after.sort_key(self.order, key))
         else:
             self.window.places.remove(key)
 
@@ -215,6 +214,28 @@ class TopNFocus:
             (self._received.add if change.now else self._received.discard)(change.update.key)
         return changes
 
+    def row_changes(self, rows: Sequence[tuple[Update, bool]]) -> list[FocusChange]:
+        """The changes of a window of groups, whose order is its own, by one update of a record.
+
+        Args:
+            rows: the updates of the rows that it changed, each with whether there is a row after it.
+        """
+        before = self.window.keys()
+        for update, now in rows:
+            self.place(update, now=now)
+        after = self.window.keys()
+        had, has = frozenset(before), frozenset(after)
+        updates = {update.key: update for update, _ in rows}
+        changes = []
+        for key in (*(key for key in before if key not in has), *after):
+            if key in updates:
+                changes.append(FocusChange(updates[key], key in had, key in has, key in self._received))
+            elif key not in had or key not in has:
+                changes.append(self._moved(key, rows[0][0], was=key in had))
+        for change in changes:
+            (self._received.add if change.now else self._received.discard)(change.update.key)
+        return changes
+
     def _sort_key(self, key: bytes, value: Value, record: Record) -> SortKey:
         metadata = self._topic.metadata_of(record) if self.order.uses_metadata else NO_METADATA
         return self.order.key(key, value, metadata)
@@ -223,5 +244,4 @@ class TopNFocus:
         """The change of a record that an update of another one let in or pushed out."""
         record = self._find(key)
         assert record is not None
-        update = Update(self._topic, cause.partition, key, record, record)
-        return FocusChange(update, was, not was, key in self._received)
+        return FocusChange(cause.standing(record), was, not was, key in self._received)

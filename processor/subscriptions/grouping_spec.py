@@ -13,6 +13,8 @@ from processor.subscriptions.lists import split
 from processor.subscriptions.topic import Topic
 
 if TYPE_CHECKING:
+    from processor.filter.aggregate import Contribution
+    from processor.record import Record, Value
     from processor.subscriptions.entitlement import Entitlement
     from processor.subscriptions.options import Options
 
@@ -52,6 +54,8 @@ class GroupingSpec:
             self.definition: Final = compile_aggregates({path: path for path in options.grouping}, fields)
         except ConfigurationError as error:
             raise ConfigurationError(f"option 'projection': {error}") from None
+        self.text: Final = f"{','.join(options.grouping)}\0{options.projection}"
+        """Equal for the same groups and fields of their rows."""
         self.source: Final = topic
         """The topic of the records."""
         self.filter: Final = filter
@@ -60,3 +64,22 @@ class GroupingSpec:
         """The fields that count; None: all."""
         self.topic: Final = Topic(topic.name, load_codec("json"), KeyFields(tuple(options.grouping)))
         """The topic of the rows, under the name of the records' topic."""
+
+    def contribution(self, record: Record, partition: int, visible: Value) -> Contribution:
+        """The part of a record that its group needs.
+
+        Args:
+            record: the record.
+            partition: its partition.
+            visible: the part of its value that the subscriber may see.
+
+        Raises:
+            RecordRejected: a third party's function raised.
+        """
+        place = record.timestamp_ms, partition, record.offset
+        if not self.definition.uses_metadata:
+            return self.definition.contribution(visible, place)
+        metadata = self.source.metadata_of(record)
+        if self.entitlement is not None:
+            metadata = self.entitlement.visible_metadata(metadata)
+        return self.definition.contribution(visible, place, metadata)

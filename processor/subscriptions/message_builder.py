@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from processor.merge import Touched
     from processor.record import Record, Value
     from processor.subscriptions.entitlement import Entitlement
+    from processor.subscriptions.evaluated_record import EvaluatedRecord
     from processor.subscriptions.message import MessageCommand, OofReason
     from processor.subscriptions.options import Options
     from processor.subscriptions.topic import ParsedRecord, Topic
@@ -32,7 +33,7 @@ class Style(NamedTuple):
     """The fields that messages have; subscriptions of one style share their messages."""
 
     select: frozenset[str] | None
-    """The select lists; a place is sent if one of them includes it. None: the full record is sent."""
+    """The canonical texts of select lists; a place is sent if one of them includes it. None: the full record is."""
     no_sowkey: bool
     """True if the key is left out."""
     timestamp: bool
@@ -59,7 +60,7 @@ class MessageBuilder:
         """The fields that the subscriber selects; None: all that it may see."""
         if entitlement is not None:
             select = entitlement.selected(select)
-        texts = None if select is None else frozenset((select.text,))
+        texts = None if select is None else frozenset((select.canonical_text,))
         self.style = Style(texts, options.no_sowkey, options.timestamp)
         self.builds_deltas = delta and topic.codec.can_delta
         self.no_empties = options.no_empties
@@ -122,8 +123,19 @@ class MessageBuilder:
         """
         return self._message(command, record, self.selected(value), reason, sub_ids=sub_ids)
 
+    def is_hidden(self, record: EvaluatedRecord) -> bool:
+        """Return whether the subscriber may not see a record."""
+        condition = None if self._entitlement is None else self._entitlement.filter
+        return condition is not None and not record.matches(condition)
+
     def out_of_focus(
-        self, record: Record, value: Value | None, before: Value, *, is_conflated: bool = False
+        self,
+        record: Record,
+        value: Value | None,
+        before: Value,
+        *,
+        is_conflated: bool = False,
+        is_hidden: bool | None = None,
     ) -> Message:
         """The `oof` of a record that left the focus.
 
@@ -132,10 +144,14 @@ class MessageBuilder:
             value: its value; None for a tombstone.
             before: the record that the subscriber has.
             is_conflated: whether updates were conflated; then the body is the record received last.
+            is_hidden: whether the subscriber may not see the record after the update; None: it is computed.
         """
         if value is None:
             return self.full("oof", record, before, gone_reason(record))
-        if self._entitlement is not None and not self._entitlement.allows(value, self._topic.metadata_of(record)):
+        if is_hidden is None:
+            entitlement = self._entitlement
+            is_hidden = entitlement is not None and not entitlement.allows(value, self._topic.metadata_of(record))
+        if is_hidden:
             # Neither the new record nor its publisher's headers may be seen.
             version = version_of(record.headers)
             bare = record._replace(headers=None if version is None else headers_of_version(version))

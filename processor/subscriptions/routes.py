@@ -30,13 +30,13 @@ class FilterGroup(Generic[Receiver]):
         self.members: Final[dict[EngineSubscription, Receiver]] = {}
         """The subscriptions, in the order in which they began, with their receivers."""
         self.windows: Final[dict[int, EngineSubscription]] = {}
-        """Of each shared order of windows, one subscription that has it."""
+        """Of each shared order of records, one subscription whose window has it."""
 
     def index_windows(self) -> None:
         """Note one window for each order."""
         self.windows.clear()
         for subscription in self.members:
-            if (window := subscription.window) is not None:
+            if subscription.grouping is None and (window := subscription.window) is not None:
                 self.windows.setdefault(id(window.places), subscription)
 
 
@@ -64,7 +64,9 @@ class Routes(Generic[Receiver]):
             group = self._groups[text] = FilterGroup(selection)
             self._index.add(selection, group)
         group.members[subscription] = receiver
-        if subscription.window is not None:
+        if subscription.grouping is not None:
+            subscription.grouping.subscriptions += 1
+        elif subscription.window is not None:
             subscription.window.places.windows += 1
             group.index_windows()
 
@@ -74,7 +76,9 @@ class Routes(Generic[Receiver]):
         group = self._groups.get(text)
         if group is None or group.members.pop(subscription, _ABSENT) is _ABSENT:
             return False
-        if subscription.window is not None:
+        if subscription.grouping is not None:
+            subscription.grouping.subscriptions -= 1
+        elif subscription.window is not None:
             subscription.window.places.windows -= 1
         if not group.members:
             del self._groups[text]

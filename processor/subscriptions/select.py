@@ -7,6 +7,7 @@ comes through here.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -33,10 +34,12 @@ _SIGN: Final = re.compile(r"[+-]\s*")
 class Select:
     """A select list that was compiled."""
 
-    __slots__ = ("project", "root", "text")
+    __slots__ = ("canonical_text", "project", "root", "text")
 
     text: str
     """The compiled form."""
+    canonical_text: str
+    """Equal for lists that include the same places, and for no others."""
     root: _Node
     """The same as a tree."""
     project: Projection
@@ -63,16 +66,14 @@ class Select:
             node = root.below(names(pointer))
             node.included, node.members = True, {}
         root.settle(above=True)
-        self.root = root
-        self.project = _of_record(root)
+        self.settle(root)
 
     @classmethod
     def union(cls, selects: Sequence[Select]) -> Select:
         """The list that includes each place that at least one of these lists includes."""
         union = copy(selects[0])
         union.text = " or ".join(select.text for select in selects)
-        union.root = reduce(_union, [select.root for select in selects])
-        union.project = _of_record(union.root)
+        union.settle(reduce(_union, [select.root for select in selects]))
         return union
 
     @classmethod
@@ -80,8 +81,7 @@ class Select:
         """The list that includes each place that both lists include."""
         both = copy(one)
         both.text = f"({one.text}) and ({other.text})"
-        both.root = _intersection(one.root, other.root)
-        both.project = _of_record(both.root)
+        both.settle(_intersection(one.root, other.root))
         return both
 
     @property
@@ -91,6 +91,12 @@ class Select:
 
     def __repr__(self) -> str:
         return f"Select({self.text!r})"
+
+    def settle(self, root: _Node) -> None:
+        """Take a tree whose places are decided."""
+        self.root = root
+        self.canonical_text = json.dumps(_rules(root), sort_keys=True)
+        self.project = _of_record(root)
 
 
 class _Node:

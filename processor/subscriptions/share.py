@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from processor.subscriptions.grouping import SharedGroupings
 from processor.subscriptions.message_builder import MessageBuilder
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class Sharing:
     """Builds the messages of updates that several subscriptions share; one for all connections of an engine."""
 
     def __init__(self) -> None:
+        self.groupings: Final = SharedGroupings()
+        """The groupings of running subscriptions."""
         self._unions: dict[frozenset[Style], MessageBuilder] = {}
 
     def messages(self, addressed: Sequence[Addressed]) -> Iterable[Message]:
@@ -54,7 +57,7 @@ class Sharing:
 
     def _shared(self, addressed: Sequence[Addressed]) -> Iterator[Message]:
         """The messages of an update that several subscriptions of a connection share."""
-        # The keys of rows are those of groups: the rows of a subscription are no one else's.
+        # The keys of rows are those of groups: subscriptions with other groups have other rows.
         groups: dict[tuple[Grouping | None, bytes, str], list[Addressed]] = {}
         for one in addressed:
             groups.setdefault((one.subscription.grouping, one.update.key, one.message.command), []).append(one)
@@ -87,7 +90,7 @@ class Sharing:
 def _united(message: Message, update: Update, union: MessageBuilder) -> Message:
     """The same message, built by a union."""
     if message.command == "oof":
-        return union.out_of_focus(update.new, update.new_value, update.old_value)
+        return update.oof_message(union)
     if not message.delta:
         return update.full_message(union)
     delta = update.delta_message(union)

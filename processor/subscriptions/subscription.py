@@ -10,7 +10,7 @@ from processor.subscriptions.conflation.group_buffer import GroupBuffer
 from processor.subscriptions.focus import TopNFocus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from processor.record import Record
     from processor.subscriptions.focus import Focus, FocusChange
@@ -129,7 +129,7 @@ class EngineSubscription:
         """Take the records in focus at the beginning; returns the same records, for the snapshot."""
         return self._buffer.load(records)
 
-    def changes(self, update: Update, *, was: bool, now: bool) -> Iterator[FocusChange]:
+    def changes(self, update: Update, *, was: bool, now: bool) -> Iterable[FocusChange]:
         """The changes that an update makes to the records, or the rows, that the subscriber has.
 
         Args:
@@ -141,10 +141,14 @@ class EngineSubscription:
             SowstreamError: a record cannot be parsed, or a third party's function raised.
         """
         if self.grouping is None:
-            yield from self.focus.changes(update, was=was, now=now)
-            return
-        for row in self.grouping.changes(update, now=now):
-            yield from self.focus.changes(row.update, was=row.was, now=row.now)
+            return self.focus.changes(update, was=was, now=now)
+        rows = self.grouping.changes(update, now=now)
+        if isinstance(self.focus, TopNFocus):
+            return self.focus.row_changes([(row.update, row.now) for row in rows])
+        changes: list[FocusChange] = []
+        for row in rows:
+            changes += self.focus.changes(row.update, was=row.was, now=row.now)
+        return changes
 
     def changed(self, change: FocusChange, now_ms: int, *, is_full: bool) -> Message | None:
         """Take the change that an update made to one record of the focus.
@@ -187,7 +191,7 @@ class EngineSubscription:
             return update.full_message(self.builder)
         if not was or not received or not self._options.oof:
             return None
-        return self.builder.out_of_focus(update.new, update.new_value, update.old_value)
+        return update.oof_message(self.builder)
 
     def _delta(self, update: Update) -> Message | None:
         """The delta of an update, based on the version that the subscriber has; None if nothing changed for it."""

@@ -1,28 +1,46 @@
-"""An update of one key, parsed at most once however many subscriptions use it."""
+"""An update of one key: everything that is computed of it is computed once, however many subscriptions use it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from processor.errors import RecordRejected
+from processor.merge import add_touched, touch
+from processor.subscriptions.entitlement import EntitledFilter
+from processor.subscriptions.evaluated_record import EvaluatedRecord
 from processor.wire.sow_headers import version_of
 from processor.wire.touched import touched_paths
 
 if TYPE_CHECKING:
     from processor.filter import Filter
+    from processor.filter.aggregate import Contribution
     from processor.merge import Touched
     from processor.record import Record, Value
+    from processor.subscriptions.grouping_spec import GroupingSpec
     from processor.subscriptions.message import Message
     from processor.subscriptions.message_builder import MessageBuilder
+    from processor.subscriptions.select import Select
     from processor.subscriptions.topic import Topic
-
-_UNREAD: Final = object()
 
 
 class Update:
-    """The records of a key before and after an update, with the messages that were built of it."""
+    """The records of a key before and after an update, with all that was computed of them for subscriptions."""
 
-    __slots__ = ("_addressed", "_messages", "_new_value", "_old_value", "_topic", "key", "new", "old", "partition")
+    __slots__ = (
+        "_addressed",
+        "_contributions",
+        "_messages",
+        "_others",
+        "_states",
+        "_topic",
+        "_touched",
+        "after",
+        "before",
+        "key",
+        "new",
+        "old",
+        "partition",
+    )
 
     def __init__(self, topic: Topic, partition: int, key: bytes, old: Record | None, new: Record) -> None:
         self.partition = partition
@@ -33,11 +51,18 @@ class Update:
         """The record before; None if there was none, or it is not known."""
         self.new = new
         """The record after; a tombstone has no value."""
+        self.before = EvaluatedRecord(topic, partition, old)
+        """The record before, with the answers of filters."""
+        self.after = EvaluatedRecord(topic, partition, new)
+        """The record after, likewise."""
         self._topic = topic
-        self._old_value: Value = _UNREAD
-        self._new_value: Value = _UNREAD
+        # The objects whose ids are parts of names are kept with their entries, so that each id stays its own.
+        self._states: dict[int, EvaluatedRecord] = {}
+        self._others: dict[int, Update] = {}
+        self._touched: dict[tuple[int, str | None, bool], Touched] = {}
         self._messages: dict[object, Message | None] = {}
         self._addressed: dict[tuple[int, str], tuple[Message, Message]] = {}
+        self._contributions: dict[tuple[str, str | None], Contribution] = {}
 
     @property
     def old_value(self) -> Value | None:
@@ -46,9 +71,7 @@ class Update:
         Raises:
             Stop: no worker wrote it like this.
         """
-        if self._old_value is _UNREAD:
-            self._old_value = None if self.old is None else self._topic.value(self.old, self.partition)
-        return self._old_value
+        return self.before.value
 
     @property
     def old_version(self) -> int | None:
@@ -62,9 +85,16 @@ class Update:
         Raises:
             Stop: as `old_value`.
         """
-        if self._new_value is _UNREAD:
-            self._new_value = None if self.new.value is None else self._topic.value(self.new, self.partition)
-        return self._new_value
+        return self.after.value
+
+    def state(self, record: Record) -> EvaluatedRecord:
+        """Another record of this key, or one of the two, with the answers of filters."""
+        if record is self.old:
+            return self.before
+        state = self._states.get(id(record))
+        if state is None:
+            state = self._states[id(record)] = EvaluatedRecord(self._topic, self.partition, record)
+        return state
 
     def value_of(self, record: Record) -> Value:
         """The parsed value of another record of this key.
@@ -72,7 +102,15 @@ class Update:
         Raises:
             Stop: as `old_value`.
         """
-        return self._topic.value(record, self.partition)
+        return self.state(record).value
+
+    def standing(self, record: Record) -> Update:
+        """The update from another key's record to itself: this update moves it in or out of a window."""
+        update = self._others.get(id(record))
+        if update is None:
+            update = Update(self._topic, self.partition, record.key or b"", record, record)
+            self._others[id(record)] = update
+        return update
 
     @property
     def touched(self) -> Touched | None:
@@ -86,6 +124,27 @@ class Update:
         except RecordRejected as error:
             raise self._topic.unreadable(self.new, error, self.partition) from error
 
+    def touched_since(self, record: Record, select: Select | None, *, now: bool) -> Touched:
+        """The selected paths at which the record after differs from an earlier record; not to be changed.
+
+        Args:
+            record: the earlier record.
+            select: the select list; None: all paths.
+            now: whether the record after counts; if not, all paths of the earlier one are touched.
+
+        Raises:
+            Stop: as `old_value`.
+        """
+        memo = id(record), None if select is None else select.canonical_text, now
+        tree = self._touched.get(memo)
+        if tree is None:
+            tree = {}
+            touch(tree, self.state(record).selected(select), [self.after.selected(select) if now else None])
+            if now and (touched := self.touched) is not None:
+                add_touched(tree, touched)
+            self._touched[memo] = tree
+        return tree
+
     def matches(self, filter: Filter | None) -> tuple[bool, bool]:  # noqa: A002 - AMPS' name
         """True if a filter matches the record before, and whether it matches the record after.
 
@@ -93,19 +152,24 @@ class Update:
             RecordRejected: a third party's function raised.
             Stop: no worker wrote a record like this.
         """
-        old, new = self.old, self.new
         if filter is None:
-            return old is not None, new.value is not None
-        if filter.uses_metadata:
-            topic = self._topic
-            return (
-                old is not None and filter.matches(self.old_value, topic.metadata_of(old)),
-                new.value is not None and filter.matches(self.new_value, topic.metadata_of(new)),
-            )
-        return (
-            old is not None and filter.matches(self.old_value),
-            new.value is not None and filter.matches(self.new_value),
-        )
+            return self.old is not None, self.new.value is not None
+        if type(filter) is EntitledFilter:
+            return filter.matches_evaluated(self.before), filter.matches_evaluated(self.after)
+        return self.before.matches(filter), self.after.matches(filter)
+
+    def contribution(self, spec: GroupingSpec) -> Contribution:
+        """The part of the record after that its group needs; made once for all groupings with the same fields.
+
+        Raises:
+            SowstreamError: as `matches`.
+        """
+        select = None if spec.entitlement is None else spec.entitlement.select
+        memo = spec.text, None if select is None else select.canonical_text
+        part = self._contributions.get(memo)
+        if part is None:
+            part = self._contributions[memo] = spec.contribution(self.new, self.partition, self.after.selected(select))
+        return part
 
     def addressed(self, message: Message, sub_id: str) -> Message:
         """A message of this update for one subscription; the same object for all connections that give it this name."""
@@ -130,3 +194,12 @@ class Update:
                 self.new, self.new_value, self.old_value, self.old_version, self.touched
             )
         return self._messages[memo]
+
+    def oof_message(self, builder: MessageBuilder) -> Message:
+        """The `oof` of a record that left the focus by this update; built once for all of a style."""
+        is_hidden = self.new.value is not None and builder.is_hidden(self.after)
+        memo = (builder.style, "oof", is_hidden)
+        if (message := self._messages.get(memo)) is None:
+            message = builder.out_of_focus(self.new, self.new_value, self.old_value, is_hidden=is_hidden)
+            self._messages[memo] = message
+        return message

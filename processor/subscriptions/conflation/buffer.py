@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from processor.merge import add_touched, touch
+from processor.merge import add_touched
 from processor.wire.sow_headers import version_of
 
 if TYPE_CHECKING:
@@ -115,11 +115,7 @@ class ConflationBuffer:
             held = self._held[update.key] = PendingUpdate(base, base_version, was_received=received, began_ms=now_ms)
         held.last, held.matches = update.new, now
         if held.base is not None and self._builder.builds_deltas:
-            before = update.old_value if held.base is update.old else self._topic.value(held.base)
-            selected = self._builder.selected
-            touch(held.touched, selected(before), [selected(update.new_value) if now else None])
-            if now and (touched := update.touched) is not None:
-                add_touched(held.touched, touched)
+            add_touched(held.touched, update.touched_since(held.base, self._builder.select, now=now))
 
     def release(self) -> Message | None:
         """Release the key that has waited longest; returns its message, or None if there is nothing to send."""

@@ -30,16 +30,24 @@ from tests.programs.gateway import attacks
 TOPIC = Topic("orders", JsonCodec(CodecOptions()), KeyFields(("/id",)))
 DESKS = [f"d{number}" for number in range(20)]
 FIELDS = ["desk", "qty", "px", "note", "secret"]
-QUERIES = [
-    None,
-    "/secret > 5",
-    "/secret IS NULL",
-    "/qty > 3",
-    "/desk = 'd1'",
-    "/px < 50 OR /secret = 1",
-    "SOW_KEY() > '5'",
-]
-ORDERS = ["/secret", "/secret DESC", "/qty", "/desk DESC, /secret"]
+Visible = dict[str, Any]
+"""The part of a record that a user may see."""
+QUERIES: dict[str | None, Callable[[Visible], bool]] = {
+    None: lambda r: True,
+    "/secret > 5": lambda r: r.get("secret", 0) > 5,
+    "/secret IS NULL": lambda r: "secret" not in r,
+    "/qty > 3": lambda r: r.get("qty", 0) > 3,
+    "/desk = 'd1'": lambda r: r.get("desk") == "d1",
+    "/px < 50 OR /secret = 1": lambda r: r.get("px", 50) < 50 or r.get("secret") == 1,
+    "SOW_KEY() > '5'": lambda r: r["id"] > "5",
+}
+ORDERS: dict[str, list[tuple[str, bool]]] = {
+    "/secret": [("secret", False)],
+    "/secret DESC": [("secret", True)],
+    "/qty": [("qty", False)],
+    "/desk DESC, /secret": [("desk", True), ("secret", False)],
+}
+"""Each order with its fields, the first one first, and whether it falls."""
 GROUPS = "COUNT(*) AS /n, MAX(/secret) AS /most, SUM(/qty) AS /qty"
 SELECTS = [None, "-/,+/secret", "+/", "-/,+/qty,+/note", "-/qty"]
 
@@ -80,6 +88,7 @@ class User:
         self.delta = world.rng.random() < 0.7
         self.has_groups = world.rng.random() < 0.2
         self.rows: dict[str, dict[str, Any]] = {}
+        self.queries: list[str | None] = []  # The queries whose messages may wait; the last one is that of now.
         self.running = self.connection.subscribe(self.spec(), name)
         self.bookmark: Any = None
 
@@ -88,6 +97,7 @@ class User:
         rng = self.world.rng
         form = {"snapshot": True, "live": True, "delta": self.delta}
         if self.has_groups:
+            self.queries = [None]
             grouped = parse_options(None, **form, oof=True, grouping="[/desk]", projection=f"[{GROUPS}]")
             return SubscriptionSpec(TOPIC, None, grouped, **form, entitlement=self.right.entitlement)
         is_window = rng.random() < 0.4
@@ -96,11 +106,12 @@ class User:
             **form,
             oof=rng.random() < 0.8,
             select=rng.choice(SELECTS),
-            order_by=rng.choice(ORDERS) if is_window else None,
+            order_by=rng.choice(list(ORDERS)) if is_window else None,
             top_n=rng.randrange(6) if is_window else None,
             conflation=rng.choice([None, None, "100ms", "auto"]),
         )
-        return SubscriptionSpec(TOPIC, rng.choice(QUERIES), options, **form, entitlement=self.right.entitlement)
+        self.queries.append(rng.choice(list(QUERIES)))
+        return SubscriptionSpec(TOPIC, self.queries[-1], options, **form, entitlement=self.right.entitlement)
 
     def take(self) -> None:
         """Take what waits, and check it."""
@@ -110,6 +121,7 @@ class User:
             else:
                 self.check(message)
         if not self.connection.has_waiting:
+            del self.queries[:-1]
             self.check_counts()
         self.bookmark = self.connection.bookmark(self.running)
 
@@ -132,6 +144,8 @@ class User:
         if window is not None and (spec.filter is None or spec.filter.text.startswith("\0")):
             self.world.counted += 1
             assert len(window.places.order) == len(visible), (self.name, len(visible))
+        if window is not None:
+            self.check_window(window, [self.visible(value) for value in visible])
         if not self.has_groups:
             return
         self.world.counted += 1
@@ -144,6 +158,21 @@ class User:
             seen = [value.get("secret") for value in groups[key or None]] if "secret" in self.right.fields else []
             known = [one for one in seen if one is not None]
             assert row.get("most") == max(known, default=None), (self.name, row)
+
+    def visible(self, value: dict[str, Any]) -> Visible:
+        """The part of a record that the user may see."""
+        return {name: member for name, member in value.items() if name in self.right.fields}
+
+    def check_window(self, window: Any, visible: list[Visible]) -> None:
+        """Check that a window has the first records by the visible fields."""
+        rows = sorted((row for row in visible if QUERIES[self.queries[-1]](row)), key=lambda row: row["id"])
+        for name, falls in reversed(ORDERS[self.running.spec.options.order_by or ""]):
+            if name == "desk":
+                rows.sort(key=lambda row: row.get("desk", ""), reverse=falls)
+            else:
+                rows.sort(key=lambda row, name=name: row.get(name, -1), reverse=falls)  # type: ignore[misc]
+        first = [row["id"].encode() for row in rows[: self.running.spec.options.top_n]]
+        assert window.keys() == first, (self.name, window.keys(), rows[:9])
 
     def check(self, message: Any) -> None:
         """Check that a message has nothing that the rights of now do not allow."""
@@ -163,10 +192,13 @@ class User:
             # A delta belongs to a record that may be seen after it, or may have been in an earlier state of its fold.
             states = self.world.states[message.sow_key]
         assert any(self.right.allows(state) for state in states), (self.name, message)
-        if message.command in ("sow", "publish") and not message.delta:
+        if message.command in ("sow", "publish"):
             now = self.world.by_version[message.sow_key, message.version]
             assert now is not None
             assert self.right.allows(now), (self.name, message)
+            # A query sees visible fields only: otherwise the records that it selects would show the others.
+            visible = self.visible(now)
+            assert any(QUERIES[query](visible) for query in self.queries), (self.name, self.queries, now, message)
         if message.command == "oof" and message.reason == "match":
             shown = {name: value for name, value in message.data.items() if name != "id"}
             assert any(
