@@ -16,6 +16,7 @@ from typing import Annotated, Final
 
 import typer
 
+from processor.cli.allocator import restart_with_malloc
 from processor.cli.output import OutputClosed, inform
 from processor.errors import ConfigurationError, SowstreamError
 
@@ -101,6 +102,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def main() -> None:
     """Run as the console script."""
+    if "gateway" in sys.argv[1:2]:
+        restart_with_malloc()
     gc.disable()  # Until the command line is parsed: what imports make is not garbage.
     code = 0
 

@@ -40,6 +40,11 @@ class GuardedHttp(HttpToolsProtocol):
         if self._head_timer is not None and self._head_bytes > HEAD_BYTES_MAX:
             self.transport.abort()
 
+    def handle_websocket_upgrade(self) -> None:
+        """Give the connection to a WebSocket; the parser, which refers to this object, ends."""
+        super().handle_websocket_upgrade()
+        self.parser = None  # type: ignore[assignment]
+
     def on_message_begin(self) -> None:
         """Begin a request; the application can close its connection without waiting for the client."""
         super().on_message_begin()

@@ -41,6 +41,9 @@ _SEND_BUFFER_BYTES: Final = 64 * 1024
 class AbortableWebSocket(WebSocketsSansIOProtocol):
     """uvicorn's WebSocket, which the application can close without waiting for a client that takes nothing."""
 
+    is_served = False
+    """True if the application has ended."""
+
     def handle_connect(self, event: Request) -> None:
         """Begin to serve a WebSocket."""
         super().handle_connect(event)
@@ -58,6 +61,24 @@ class AbortableWebSocket(WebSocketsSansIOProtocol):
         if frame is not None:
             self.transport.write(frame)
         return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        super().connection_lost(exc)
+        self._release()
+
+    def on_task_complete(self, task: asyncio.Task[None]) -> None:
+        """End the application's part."""
+        super().on_task_complete(task)
+        self.is_served = True
+        self._release()
+
+    def _release(self) -> None:
+        """Break the reference cycles of a connection that has ended: the collector, which pauses all, need not run."""
+        if self.disconnected and self.is_served:
+            self.scope["extensions"].clear()
+            self.conn.parser.close()
+            self.conn.parser_exc = None
 
     async def send(self, event: Any) -> None:
         """Send a message of the application; after a refusal the handshake is over, which uvicorn does not note."""

@@ -1,38 +1,79 @@
-"""The memory of many closed connections is returned once, when few more of them close."""
+"""The memory of closed connections returns: nothing waits for the collector, and free memory goes to the system."""
 
 import asyncio
 import gc
+import json
+import time
 import weakref
 
+import pytest
+from websockets.sync.client import connect
+
 from processor.gateway.memory_keeper import CLOSED_MIN, MemoryKeeper
-
-
-class Cycle:
-    """An object that only the collector frees."""
-
-    def __init__(self):
-        self.me = self
+from tests.gateway.memory import MemoryWorld
 
 
 def test_memory_returns_when_a_wave_of_closed_connections_is_over():
-    """The collector runs when many connections have closed and the next second brings few more, and then not again."""
-    gc.disable()
+    """Memory is returned when many connections have closed and the next second brings few more, and then not again."""
+    keeper = MemoryKeeper()
+
+    async def second(closed):
+        for _ in range(closed):
+            keeper.note_closed()
+        await keeper.tend()
+        return keeper.returns
+
+    async def seconds(*closed):
+        return [await second(count) for count in closed]
+
+    assert asyncio.run(seconds(CLOSED_MIN - 1, 0, 0)) == [0, 0, 0]
+    assert asyncio.run(seconds(CLOSED_MIN, CLOSED_MIN)) == [0, 0]
+    assert asyncio.run(seconds(10, 0, 0)) == [1, 1, 1]
+
+
+@pytest.mark.parametrize("is_dropped", [False, True])
+def test_a_closed_connection_is_freed_without_a_run_of_the_collector(is_dropped):
+    """Of a connection that was closed, or dropped without a farewell, no object is left in a reference cycle."""
+    world = MemoryWorld("quotes", auth="none")
     try:
-        keeper, lost = MemoryKeeper(), weakref.ref(Cycle())
+        gateway = world.gateway.gateway
 
-        async def second(closed):
-            for _ in range(closed):
-                keeper.note_closed()
-            await keeper.tend()
-            return keeper.returns
+        def open_one():
+            client = connect(
+                f"ws://127.0.0.1:{world.gateway.port}/v1/ws", subprotocols=["sowstream.v1"], compression=None
+            ).__enter__()
+            request = {"op": "sow_and_subscribe", "id": "1", "topic": "quotes", "filter": "/qty > 3"}
+            client.send(json.dumps(request))
+            while "group_end" not in client.recv(30):
+                pass
+            return client
 
-        async def seconds(*closed):
-            return [await second(count) for count in closed]
+        def close(client):
+            if is_dropped:
+                client.socket.shutdown(2)
+            client.close()
 
-        assert asyncio.run(seconds(CLOSED_MIN - 1, 0, 0)) == [0, 0, 0]
-        assert asyncio.run(seconds(CLOSED_MIN, CLOSED_MIN)) == [0, 0]
-        assert lost() is not None
-        assert asyncio.run(seconds(10, 0, 0)) == [1, 1, 1]
-        assert lost() is None
+        close(open_one())  # All code is loaded.
+        gc.collect()
+        gc.disable()
+        client = open_one()
+        objects = world.gateway.call(lambda: [weakref.ref(one) for one in _of_one(gateway)])
+        close(client)
+        other = open_one()  # The gateway's loops over all sessions keep the last one that they came to.
+        until_s = time.monotonic() + 30
+        while any(one() is not None for one in objects) and time.monotonic() < until_s:
+            time.sleep(0.01)
+        assert [type(one()).__name__ for one in objects if one() is not None] == []
+        close(other)
     finally:
         gc.enable()
+        world.close()
+
+
+def _of_one(gateway):
+    """The session of the only connection, and the objects of it that the session does not own."""
+    [session] = gateway.sessions
+    [server] = [one for one in gc.get_objects() if type(one).__name__ == "AbortableWebSocket" and not one.disconnected]
+    upgraded = [one for one in gc.get_objects() if type(one).__name__ == "GuardedHttp"]
+    client = session.wake.__self__
+    return [session, server, *upgraded, server.conn, client]

@@ -41,7 +41,7 @@ class Session:
             wake: called when a frame is to be sent.
             abort: called when the client is to be closed at once, even while a frame is being sent.
         """
-        self.wake: Final = wake
+        self.wake = wake
         """Called when a frame is to be sent."""
         self.flush: Callable[[], None] = wake
         """Called with each tick when messages wait; it may send a frame at once."""
@@ -117,9 +117,10 @@ class Session:
         self._abort()
 
     def end(self) -> None:
-        """Drop everything: the client is gone."""
+        """Drop everything: the client is gone. No callback is called any more, nor kept: each is a reference cycle."""
         self._subscriptions.close()
         self._control.clear()
+        self.wake = self.flush = self._abort = _ignore
 
     def rights(self, topic: str) -> Rights:
         """The rights of the client on a topic.
@@ -254,3 +255,7 @@ class Session:
             if self._subscriptions.sent_bookmarks.get(sub_id) != (subscription.query, places):
                 self._subscriptions.sent_bookmarks[sub_id] = (subscription.query, places)
                 bookmarks[sub_id] = f"{subscription.query}.{places}"
+
+
+def _ignore() -> None:
+    """Do nothing: the client is gone."""

@@ -64,6 +64,7 @@ class SessionSubscriptions:
             connection.close()
         self.connections.clear()
         self.by_id.clear()
+        self._answer = self._on_waiting = _ignore  # They are of the session, which refers to this object.
 
     def rights(self, topic: str) -> Rights:
         """The rights of the client on a topic.
@@ -298,3 +299,7 @@ def selected(spec: SubscriptionSpec) -> dict[str, Any]:
     """What an ack says of the fields of a subscription: a message that it shares with others may have more of them."""
     asked = spec.builder.asked
     return {} if asked is None else {"select": asked.rules}
+
+
+def _ignore(*_: object) -> None:
+    """Do nothing: the client is gone."""
