@@ -156,7 +156,13 @@ class Update:
             return self.old is not None, self.new.value is not None
         if type(filter) is EntitledFilter:
             return filter.matches_evaluated(self.before), filter.matches_evaluated(self.after)
-        return self.before.matches(filter), self.after.matches(filter)
+        before, after = self.before, self.after
+        if filter.uses_metadata:
+            return before.matches(filter), after.matches(filter)
+        return (  # It is asked once for each filter: there is nothing to keep.
+            before.record is not None and filter.matches(before.value),
+            after.record is not None and filter.matches(after.value),
+        )
 
     def contribution(self, spec: GroupingSpec) -> Contribution:
         """The part of the record after that its group needs; made once for all groupings with the same fields.
