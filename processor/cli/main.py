@@ -54,6 +54,11 @@ def _every(
     set_up_logging(verbose=verbose)
 
 
+def _named(words: Sequence[str]) -> str:
+    """The command that some words name; empty: none."""
+    return next((word for word in words if not word.startswith("-")), "")
+
+
 def command_line(words: Sequence[str] = ()) -> typer.Typer:
     """The command line: with the one command that these words name, or with all of them.
 
@@ -63,7 +68,7 @@ def command_line(words: Sequence[str] = ()) -> typer.Typer:
     Args:
         words: the arguments.
     """
-    named = next((word for word in words if not word.startswith("-")), "")
+    named = _named(words)
     is_one = named in _COMMANDS and "_SOWSTREAM_COMPLETE" not in os.environ
     app = typer.Typer(
         name="sowstream",
@@ -102,7 +107,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def main() -> None:
     """Run as the console script."""
-    if "gateway" in sys.argv[1:2]:
+    if _named(sys.argv[1:]) == "gateway":
         restart_with_malloc()
     gc.disable()  # Until the command line is parsed: what imports make is not garbage.
     code = 0
