@@ -60,9 +60,9 @@ class Processor(ABC):
     """The topics it may forward to. Its state is restored from the one of role `sow`; without one it has no state."""
     keeps_table: ClassVar[bool] = False
     """True if it keeps a table of its input as private state: `Context.table` has the last record of each key. The
-    input is then a compacted topic with a name of its own, whose records have a header `version`. Before the processor
-    begins, the table is restored to the end of the input, so that it may have records that are about to come; the
-    processor puts each later record itself."""
+    input is then a compacted topic whose records have a header `version`: one with a name of its own, or the SOW topic
+    of its underlying. Before the processor begins, the table is restored to the end of the input, so that it may have
+    records that are about to come; the processor puts each later record itself."""
     is_repeatable: ClassVar[bool] = False
     """True if it may run at least once, where the settings ask for that: it makes the same of the same records on the
     same states, whenever it receives them, writes the `source` of each SOW record, and skips the records in

@@ -1,11 +1,11 @@
-"""The fields that a text of the filter language names, with their places."""
+"""The fields and functions that a text of the filter language names."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
 from processor.filter.parse import parse
-from processor.filter.syntax_tree import JOINED_MARK, Node, Path, children
+from processor.filter.syntax_tree import JOINED_MARK, Call, Node, Path, children
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +35,22 @@ def named_fields(text: str) -> list[NamedField]:
         for path in _paths(parse(text))
         for first, *rest in [tuple(map(str, path.parts))]
     ]
+
+
+def called_functions(text: str) -> set[str]:
+    """Return the names of the functions that a filter or an expression calls, in capitals.
+
+    Raises:
+        FilterError: it cannot be parsed.
+    """
+    return set(_called(parse(text)))
+
+
+def _called(node: Node) -> Iterator[str]:
+    if isinstance(node, Call):
+        yield node.name
+    for child in children(node):
+        yield from _called(child)
 
 
 def _paths(node: Node) -> Iterator[Path]:

@@ -68,8 +68,11 @@ def _input_problems(processor_type: type[Processor]) -> Iterator[str]:
         )
     elif declared.role not in _INPUTS and (declared.from_underlying or not processor_type.keeps_table):
         yield f"`input` is {_shown(declared)}: a topic of its own belongs to its family, and needs keeps_table = True"
-    elif declared.role in _INPUTS and processor_type.keeps_table:
-        yield f"`keeps_table` is for an input with a name of its own, and `input` is {_shown(declared)}"
+    elif processor_type.keeps_table and declared.role in _INPUTS and declared != Input("sow", from_underlying=True):
+        yield (
+            "`keeps_table` is for an input with a name of its own, or the SOW of an underlying topic, and `input` is "
+            f"{_shown(declared)}"
+        )
 
 
 def _output_problems(processor_type: type[Processor]) -> Iterator[str]:

@@ -52,6 +52,11 @@ WRONG = {
     "an unknown input": (changed(input=Input("publsh", from_underlying=False)), "its role is one of publish, sow"),
     "an input of deltas": (changed(input=Input("delta", from_underlying=True)), "its role is one of publish, sow"),
     "an input of a text": (changed(input=Input("sow", from_underlying="orders")), "from_underlying True or False"),
+    "a table of messages": (
+        changed(keeps_table=True),
+        "`keeps_table` is for an input with a name of its own, or the SOW of an underlying topic",
+    ),
+    "a table of the own state": (changed(input=Input("sow"), keeps_table=True), "or the SOW of an underlying topic"),
     "outputs that are a text": (changed(outputs="sow"), "`outputs` is 'sow'; declare a tuple"),
     "outputs of texts": (changed(outputs=("sow",)), r"`outputs` is \('sow',\); declare a tuple"),
     "one output alone": (changed(outputs=Output("sow")), "declare a tuple"),

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from processor.builtin.view.known_fields import check_having, check_known_fields
 from processor.builtin.view.source import compiled_filter
 from processor.errors import ConfigurationError
-from processor.filter.aggregate import compile_aggregates, compile_fields
+from processor.filter.aggregate import FUNCTIONS, compile_aggregates, compile_fields
+from processor.filter.functions import BUILT_IN
+from processor.filter.named_fields import called_functions
 
 if TYPE_CHECKING:
     from processor.api import Codec
@@ -32,6 +34,29 @@ def aggregates_of(stage: str, settings: ViewConfig) -> AggregateDefinition:
         raise ConfigurationError(f"views.{view_name(stage)}: {error}") from None
     check_having(view_name(stage), settings)
     return definition
+
+
+def check_partial_aggregation(stage: str, settings: ViewConfig) -> None:
+    """Refuse partial aggregation of a view whose records do not add up, or cannot be computed again.
+
+    A record's former value is computed again from its former state, of which the metadata are not kept.
+
+    Raises:
+        ConfigurationError: with the reason, and the remedy.
+    """
+    definition = aggregates_of(stage, settings)
+    selected = compiled_filter(view_name(stage), settings.filter)
+    texts = [*settings.fields.values(), *([] if settings.filter is None else [settings.filter])]
+    called = {name for text in texts for name in called_functions(text)}
+    problem = None
+    if definition.not_combined:
+        problem = f"{', '.join(definition.not_combined)} of parts of a group are not that of the group"
+    elif definition.uses_metadata or (selected is not None and selected.uses_metadata):
+        problem = "the metadata of a record's former state are not kept"
+    elif foreign := called - FUNCTIONS - BUILT_IN.keys():
+        problem = f"{', '.join(sorted(foreign))} may have another value for the same record later"
+    if problem is not None:
+        raise ConfigurationError(f"views.{view_name(stage)}.partial_aggregation: {problem}; remove this setting")
 
 
 def fields_of(stage: str, settings: ViewConfig) -> FieldsDefinition:

@@ -20,6 +20,8 @@ _PARTS: Final = frozenset(("underlying", "filter", "group_by", "join", "join_met
 def fingerprint(settings: ViewConfig) -> bytes:
     """Return a short text that two equal definitions share, and no others."""
     parts = settings.model_dump(mode="json", include=set(_PARTS))
+    if settings.partial_aggregation:  # Other views keep the fingerprint that they had before there was this setting.
+        parts["partial_aggregation"] = True
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32].encode()
 
 

@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 
     from processor.api import Context, Record, Value
     from processor.filter import Filter
+    from processor.filter.aggregate import AggregateDefinition, Contribution
 
 
 _BAD: Final = cast("Value", object())
 """Stands for the value of a record that was rejected."""
 
 _KEY: Final = itemgetter(0)
+
+_NO_PLACE: Final = (0, 0, 0)
 
 
 def compiled_filter(name: str, text: str | None) -> Filter | None:
@@ -112,6 +115,24 @@ class Source:
             self._context.reject(record, rejected.reason, rejected.detail)
             return otherwise
 
+    def contributions(self, records: Sequence[Record], definition: AggregateDefinition) -> list[Contribution | None]:
+        """Return the contribution of each record, without its place and metadata; None where it does not count.
+
+        Records that cannot be read, or on which a function fails, are rejected, and do not count.
+        """
+        readable, states = self.read(records)
+        try:
+            computed = _computed(definition, states)
+        except Exception:  # noqa: BLE001 - a function failed, in any way: one by one, then
+            computed = [
+                self.attempt(record, partial(_computed, definition, [state]), [None])[0]
+                for record, state in zip(readable, states, strict=True)
+            ]
+        if len(readable) == len(records):
+            return computed
+        by_offset = dict(zip([record.offset for record in readable], computed, strict=True))
+        return [by_offset.get(record.offset) for record in records]
+
     def _counting(self, records: Sequence[Record], states: Sequence[Value | None]) -> list[Value | None]:
         """Return the values with None for each that does not count."""
         assert self._selected is not None
@@ -148,3 +169,26 @@ class Source:
         if not isinstance(value, dict):
             raise RecordRejected("not_an_object", "a view needs the fields of a record, which this one has not")
         return value
+
+
+class FormerSource(Source):
+    """Reads former states of records: those that cannot be read were rejected when they came."""
+
+    def attempt(self, record: Record, call: Callable[[], Value], otherwise: Value = None) -> Value:  # noqa: ARG002
+        """Return the value of a call, or another one if it raises."""
+        try:
+            return call()
+        except (PartitionHeld, Stop):
+            raise
+        except Exception:  # noqa: BLE001 - as when the record came
+            return otherwise
+
+
+def _computed(definition: AggregateDefinition, states: Sequence[Value | None]) -> list[Contribution | None]:
+    """Return the contribution of each state; None for those without one."""
+    present = [state for state in states if state is not None]
+    made = definition.contributions(present, [_NO_PLACE] * len(present))
+    if len(made) == len(states):
+        return [*made]
+    contributions = iter(made)
+    return [None if state is None else next(contributions) for state in states]

@@ -15,10 +15,12 @@ from processor.filter.aggregate.definition import (
     compile_fields,
     group_key,
 )
-from processor.filter.aggregate.group import Contribution, Group, GroupIncomplete
+from processor.filter.aggregate.group import FUNCTIONS, CombinedGroup, Contribution, Group, GroupIncomplete
 
 __all__ = [
+    "FUNCTIONS",
     "AggregateDefinition",
+    "CombinedGroup",
     "Contribution",
     "FieldsDefinition",
     "Group",

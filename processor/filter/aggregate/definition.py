@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from processor.errors import ConfigurationError, FilterError
 from processor.filter.aggregate.columns import Column, column_of, column_of_path, plain
-from processor.filter.aggregate.group import FUNCTIONS, Aggregate, Contribution, Group
+from processor.filter.aggregate.group import COMBINED, FUNCTIONS, Aggregate, CombinedGroup, Contribution, Group
 from processor.filter.compile import Compiler
 from processor.filter.error_message import syntax_error
 from processor.filter.filter import Filter, compile_filter
@@ -105,6 +105,7 @@ class AggregateDefinition:
         self._aggregates: list[Aggregate] = []
         self._arguments: list[tuple[Any, ...]] = []  # The shapes of their trees.
         self._columns: list[Column] = []
+        self._argument_paths: list[tuple[str | int, ...]] = []  # Of arguments that are paths; others have an empty one.
         self.uses_metadata = False
         """True if a contribution needs the metadata of its record; if not, none need be made."""
         self._key_paths = [_names(pointer) for pointer in group_by.values()]
@@ -116,6 +117,27 @@ class AggregateDefinition:
     def new_group(self) -> Group:
         """Return a group without members."""
         return Group(self.aggregates)
+
+    def new_combined_group(self) -> CombinedGroup:
+        """Return a group without partial aggregates."""
+        return CombinedGroup(self.aggregates)
+
+    @property
+    def not_combined(self) -> list[str]:
+        """The aggregate functions whose values over parts of a group do not add up, in order."""
+        return sorted({each.function for each in self.aggregates} - COMBINED)
+
+    @property
+    def simple_members(self) -> list[str] | None:
+        """The only grouping member, and the member that each argument is, where the definition has no deviations.
+
+        None: it groups by several fields or by none, or a field or an argument is no member of the record.
+        """
+        [*paths] = *self._grouped, *self._argument_paths
+        has_squares = any(each.function in {"STDDEV_POP", "STDDEV_SAMP"} for each in self.aggregates)
+        if has_squares or len(self._grouped) != 1 or any(len(path) != 1 for path in paths):
+            return None
+        return [str(path[0]) for path in paths]
 
     def contribution(
         self, record: Value, place: tuple[int, int, int], metadata: RecordMetadata = NO_METADATA
@@ -226,6 +248,7 @@ class AggregateDefinition:
             if shape not in self._arguments:
                 self._arguments.append(shape)
                 self._columns.append(self._column(pointer, text, tree))
+                self._argument_paths.append(tree.parts if isinstance(tree, Path) else ())
             argument = self._arguments.index(shape)
         aggregate = Aggregate(call.name, argument)  # type: ignore[arg-type]
         if aggregate not in self._aggregates:

@@ -24,6 +24,9 @@ _CONTEXT: Final = Context(prec=10_000)
 Scaled: TypeAlias = tuple[int, int]
 """An exact number: an integer, and the number of decimals by which its point is moved to the left, 0 or more."""
 
+PartialMoments: TypeAlias = tuple[int, int, int, int]
+"""The count, the sum, the decimals of the sum, and the sum of squares, which has twice these decimals."""
+
 
 def scaled(number: Number) -> Scaled | None:
     """Return a number exactly; None for infinity, NaN, and a number whose power of ten is beyond `EXPONENT_MAX`."""
@@ -92,6 +95,30 @@ class Moments:
         self._total += times * value
         if self._has_squares:
             self._squares += times * value * value
+
+    @property
+    def partial(self) -> PartialMoments:
+        """The numbers' moments, for `combine`."""
+        return self.count, self._total, self._decimals, self._squares
+
+    def combine(self, partial: PartialMoments, times: int = 1) -> None:
+        """Add the numbers of other moments; `times` -1 removes them."""
+        count, total, decimals, squares = partial
+        if decimals < self._decimals:
+            factor = 10 ** (self._decimals - decimals)
+            total *= factor
+            squares *= factor * factor
+        elif decimals > self._decimals:
+            factor = 10 ** (decimals - self._decimals)
+            self._total *= factor
+            self._squares *= factor * factor
+            self._decimals = decimals
+        self.count += times * count
+        if not self.count:
+            self._total = self._squares = self._decimals = 0
+            return
+        self._total += times * total
+        self._squares += times * squares
 
     def replace(self, old: int, new: int) -> None:
         """Remove a whole number, and add another one."""

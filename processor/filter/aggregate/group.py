@@ -31,6 +31,9 @@ FUNCTIONS: Final[frozenset[str]] = frozenset(
     ("COUNT(*)", "AVG", "COUNT", "COUNT_DISTINCT", "FIRST", "LAST", "MAX", "MIN", "STDDEV_POP", "STDDEV_SAMP", "SUM")
 )
 
+COMBINED: Final[frozenset[str]] = frozenset(("COUNT(*)", "COUNT", "SUM", "AVG", "STDDEV_POP", "STDDEV_SAMP"))
+"""The functions whose values over parts of a group add up to the value over the group."""
+
 _OF_SQUARES: Final = frozenset(("STDDEV_POP", "STDDEV_SAMP"))
 
 _OF_MOMENTS: Final = frozenset(("SUM", "AVG", "STDDEV_POP", "STDDEV_SAMP"))
@@ -135,6 +138,20 @@ class Group:
         except Exhausted:
             raise GroupIncomplete from None
 
+    @property
+    def states(self) -> list[tuple[int, Literal["count", "moments"]]]:
+        """The argument and the kind of each value of `partial` behind the members, for functions that add up."""
+        return [(argument, "count" if isinstance(state, _Count) else "moments") for argument, state in self._states]
+
+    def partial(self, place: tuple[int, int, int]) -> Contribution:
+        """Return the aggregates of these members as one contribution to a `CombinedGroup`.
+
+        Args:
+            place: a place for it.
+        """
+        partials = [state.partial() for _, state in self._states]
+        return Contribution(place, self.group_values(), (self.members, *partials))
+
     def _change(self, contribution: Contribution, times: int) -> None:
         self.members += times
         self._spell(contribution.group, times)
@@ -149,6 +166,24 @@ class Group:
             self._spellings[group] = count
         else:
             del self._spellings[group]
+
+
+class CombinedGroup(Group):
+    """A group whose contributions are the partial aggregates of its parts, as `Group.partial` returns them."""
+
+    __slots__ = ()
+
+    def replace(self, old: Contribution, new: Contribution) -> None:
+        """Take a part's partial aggregate in place of its former one."""
+        self._change(new, 1)
+        self._change(old, -1)
+
+    def _change(self, contribution: Contribution, times: int) -> None:
+        members, *partials = contribution.arguments
+        self.members += times * members
+        self._spell(contribution.group, times)
+        for (_, state), partial in zip(self._states, partials, strict=True):
+            state.combine(partial, times)
 
 
 def _spelled(group: tuple[Scalar, ...]) -> str:
@@ -167,6 +202,14 @@ class _State(ABC):
     @abstractmethod
     def change(self, value: Value, place: tuple[int, int, int], times: int) -> None:
         """Add a value that is not NULL; `times` -1 removes it."""
+
+    def partial(self) -> Value:
+        """Return the state as a value that JSON can write, for `combine`."""
+        raise NotImplementedError(f"{type(self).__name__} has no partial aggregate")
+
+    def combine(self, partial: Value, times: int) -> None:
+        """Add the values of another state, as `partial` returned it; `times` -1 removes them."""
+        raise NotImplementedError(f"{type(self).__name__} has no partial aggregate")
 
     def replace(self, old: Value, old_place: tuple[int, int, int], new: Value, place: tuple[int, int, int]) -> None:
         """Remove a value, and add another one; neither is NULL."""
@@ -201,6 +244,13 @@ class _Moments(_State):
         if exact is not None:
             self._moments.add(exact, times)
 
+    def partial(self) -> Value:
+        return list(self._moments.partial)
+
+    def combine(self, partial: Value, times: int) -> None:
+        count, total, decimals, squares = map(int, partial)  # JSON has long integers as Decimals.
+        self._moments.combine((count, total, decimals, squares), times)
+
     def value(self, function: Function) -> Value:
         match function:
             case "SUM":
@@ -219,6 +269,12 @@ class _Count(_State):
 
     def change(self, value: Value, place: tuple[int, int, int], times: int) -> None:  # noqa: ARG002
         self._count += times
+
+    def partial(self) -> Value:
+        return self._count
+
+    def combine(self, partial: Value, times: int) -> None:
+        self._count += times * partial
 
     def value(self, function: Function) -> Value:  # noqa: ARG002
         return self._count

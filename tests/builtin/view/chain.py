@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from processor.builtin.view.aggregate import ViewAggregate
+from processor.builtin.view.partial_aggregate import ViewPartialAggregate
 from processor.builtin.view.projection import ViewProjection
 from processor.builtin.view.split import ViewSplit
 from processor.config import TopicConfig, ViewConfig
@@ -22,24 +23,29 @@ NOW_MS = 1_700_000_000_000
 
 
 class AggregateChain:
-    """A view with groups: a split for each partition of the topic, and an aggregate for each of the view's."""
+    """A view with groups: a first stage for each partition of the topic, and an aggregate for each of the view's."""
 
-    def __init__(self, view: Mapping[str, Any], *, inputs: int = 2, partitions: int = 2) -> None:
+    def __init__(
+        self, view: Mapping[str, Any], *, inputs: int = 2, partitions: int = 2, checks_state: bool = True
+    ) -> None:
+        self.is_compact = False
+        """True if records are written without spaces, as workers write them."""
         self.settings = ViewConfig.model_validate({"underlying": "orders", **view})
         topic = TopicConfig(partitions=inputs)
         rows = self.settings.topic(topic)
         self.now_ms = NOW_MS
+        first = ViewPartialAggregate if self.settings.partial_aggregation else ViewSplit
         self.splits = [
             ProcessorTestDriver(
-                ViewSplit, self.settings, name="v.split", topic=topic, underlying="orders", partition=number,
-                partitions=inputs, outlets={"parts": partitions}, now_ms=NOW_MS,
+                first, self.settings, name="v.split", topic=topic, underlying="orders", partition=number,
+                partitions=inputs, outlets={"parts": partitions}, now_ms=NOW_MS, checks_state=checks_state,
             )
             for number in range(inputs)
         ]  # fmt: skip
         self.aggregates = [
             ProcessorTestDriver(
                 ViewAggregate, self.settings, name="v", topic=rows, partition=number, partitions=partitions,
-                now_ms=NOW_MS,
+                now_ms=NOW_MS, checks_state=checks_state,
             )
             for number in range(partitions)
         ]  # fmt: skip
@@ -49,7 +55,8 @@ class AggregateChain:
     def put(self, partition: int, key: str, record: Any, *, at_ms: int | None = None) -> Record:
         """Append a SOW record, or a tombstone for None; it is read by the next `run`."""
         split = self.splits[partition]
-        value = None if record is None else json.dumps(record).encode()
+        separators = (",", ":") if self.is_compact else None
+        value = None if record is None else json.dumps(record, separators=separators).encode()
         at = self.now_ms if at_ms is None else at_ms
         sow = Record(key.encode(), value, [("version", b"1")], len(split.input), at)
         split.input.append(sow)
@@ -59,6 +66,7 @@ class AggregateChain:
         """Let the first stage read, and commit it."""
         for split in self.splits:
             split.feed()
+            split.advance_time(1)
             split.commit()
 
     def run_aggregates(self) -> None:

@@ -1,4 +1,4 @@
-"""Checks views at length: `make views ARGS="histories --count 10000"`, `kills`, `bugs` or `benchmark`."""
+"""Checks views at length: `make views ARGS="histories --count 10000"`, `kills`, `bugs`, `stages` or `benchmark`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tests.builtin.view.join_chain import JoinHistory
 from tests.programs.views.benchmark import PARTS, Benchmark
 from tests.programs.views.kills import kills
 from tests.programs.views.many_histories import histories
+from tests.programs.views.stage_cost import stage_costs
 
 
 def main() -> int:
@@ -42,6 +43,13 @@ def main() -> int:
     speed.add_argument("--processes", type=int, default=1, help="of the view, for the throughput and the build")
     speed.add_argument("--seconds", type=float, default=30.0, help="of the latency")
     speed.add_argument("--rate", type=int, default=1_000, help="updates a second for the latency")
+    speed.add_argument("--partial", action="store_true", help="with partial aggregation: the throughput and the build")
+    cost = commands.add_parser("stages", help="processor time of the stages for each update, without a broker")
+    cost.add_argument("--records", type=int, default=300_000)
+    cost.add_argument("--keys", type=int, default=100_000)
+    cost.add_argument("--groups", type=int, default=1_000)
+    cost.add_argument("--commit-records", type=int, default=12_000, help="input records of one transaction")
+    cost.add_argument("--partial", action="store_true", help="with partial aggregation")
     for each in (many, killing, speed):
         each.add_argument("--seed", type=int, default=secrets.randbits(32))
     for each in (killing, speed):
@@ -51,13 +59,19 @@ def main() -> int:
         return histories(arguments.count, arguments.steps, arguments.seed, say, arguments.processes)
     if arguments.command == "bugs":
         return injected(arguments.count)
+    if arguments.command == "stages":
+        counts = {name: getattr(arguments, name) for name in ("records", "keys", "groups", "commit_records")}
+        stage_costs(say, **counts, is_partial=arguments.partial)
+        return 0
     with contextlib.ExitStack() as cleanup:
         directory = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="sowstream-views-")))
         if arguments.command == "kills":
             return kills(arguments.bootstrap, directory, arguments.kills, arguments.seed, say)
         bootstrap = arguments.bootstrap or cleanup.enter_context(EmbeddedBroker()).bootstrap
         keys, groups, processes = arguments.keys, arguments.groups, arguments.processes
-        bench = Benchmark(bootstrap, directory, say, keys=keys, groups=groups, processes=processes)
+        bench = Benchmark(
+            bootstrap, directory, say, keys=keys, groups=groups, processes=processes, is_partial=arguments.partial
+        )
         measures = {
             "throughput": lambda: bench.throughput(arguments.records),
             "build": lambda: bench.build(arguments.build_records),

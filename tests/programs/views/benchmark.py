@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,15 @@ class Benchmark:
     """The programs of one run, on one broker."""
 
     def __init__(
-        self, bootstrap: str, directory: Path, say: Say, *, keys: int, groups: int, processes: int = 1
+        self,
+        bootstrap: str,
+        directory: Path,
+        say: Say,
+        *,
+        keys: int,
+        groups: int,
+        processes: int = 1,
+        is_partial: bool = False,
     ) -> None:
         """Create it.
 
@@ -55,18 +64,34 @@ class Benchmark:
             keys: the number of records' keys.
             groups: the number of groups.
             processes: those of the view, for the throughput and the build.
+            is_partial: whether that view has partial aggregation.
         """
+        self._settings = {"partial_aggregation": True} if is_partial else {}
         self._bootstrap, self._directory, self._say = bootstrap, directory, say
         self._keys, self._groups, self._processes = keys, groups, processes
         world_module.PATIENCE_S = _LIMIT_S
 
     def throughput(self, records: int) -> None:
-        """Updates a second of a view whose input is there, beside Kafka Streams."""
+        """Updates a second of a view that runs, beside Kafka Streams.
+
+        The view has a record of each key. The updates are written in one transaction while it waits: all of them can be
+        read at once, and nothing else takes processor time meanwhile. The time begins with that transaction's commit.
+        """
         with self._world("throughput") as (world, view):
-            totals = self._load(world.name, records, self._keys)
-            seconds, cpu_s = self._rows_written(world, view, totals)
-            ours = records / seconds
-            cost = f"{cpu_s / records * 1e6:.1f} us CPU in {self._processes} process(es)"
+            updates = _Updates(self._groups)
+            self._write(f"{world.name}.sow", updates.of_keys(self._keys))
+            viewer = world.start("view", [view, "--processes", str(self._processes)])
+            watch = Watch(self._bootstrap, f"{view}.sow", "group")
+            world.wait(lambda: updates.are_rows_of(watch), "the view counting all keys")
+            cpu_s = watch.cpu_s(viewer.process.pid)
+            began_s = self._write(f"{world.name}.sow", updates.at_random(records, self._keys), is_at_once=True)
+            world.wait(lambda: updates.are_rows_of(watch), "the view counting all updates")
+            cpu_s = watch.cpu_s(viewer.process.pid) - cpu_s
+            assert viewer.stop() == 0
+            ours = records / (watch.last_ms / 1000 - began_s)
+            totals = updates.totals
+            records += self._keys  # Kafka Streams begins with the first record.
+            cost = f"{cpu_s / (records - self._keys) * 1e6:.1f} us CPU in {self._processes} process(es)"
             self._say(f"view: {ours:,.0f} updates/s (goal {_GOALS['throughput']:,}), {cost}")
             both = [sum(column) for column in zip(*totals.values(), strict=True)]
             streams = aggregate_seconds(self._bootstrap, self._directory, world.name, records, (both[0], both[1]))
@@ -83,7 +108,8 @@ class Benchmark:
         Meanwhile a worker merges updates of the topic: the time that one takes, before the build and during it.
         """
         with self._world("build") as (world, view):
-            totals = self._load(world.name, records, records)
+            updates = _Updates(self._groups)
+            self._write(f"{world.name}.sow", updates.of_keys(records))  # About 200 bytes of memory for each.
             adopt = ["offsets", "adopt", world.name, "--from", "earliest", "--yes", "-c", str(world.file)]
             # A worker holds partitions whose SOW topic has records that no offset accounts for.
             subprocess.run([sys.executable, "-m", "processor.cli.main", *adopt], check=True, capture_output=True)
@@ -96,7 +122,7 @@ class Benchmark:
             with ThreadPoolExecutor(1) as pool:
                 beside = pool.submit(feed.run, watch, _LIMIT_S, _BESIDE_RATE, is_built.is_set)
                 try:
-                    seconds, cpu_s = self._rows_written(world, view, totals)
+                    seconds, cpu_s = self._rows_built(world, view, updates)
                 finally:
                     is_built.set()
                 delays_s["during"] = beside.result()
@@ -176,38 +202,31 @@ class Benchmark:
     def _world(self, kind: str, fields: Mapping[str, str] = _FIELDS) -> Iterator[tuple[World, str]]:
         name = f"{kind[0]}{secrets.token_hex(3)}"
         view = f"{name}_by_group"
-        views = {view: {"underlying": name, "group_by": ["/group"], "fields": dict(fields)}}
+        section = {"underlying": name, "group_by": ["/group"], "fields": dict(fields)}
+        views = {view: section | (self._settings if fields == _FIELDS else {})}
         world = World(self._bootstrap, self._directory, name, sections={"views": views}, runtime=_RUNTIME, partitions=4)
         try:
             yield world, view
         finally:
             world.close()
 
-    def _load(self, name: str, records: int, keys: int) -> dict[str, tuple[int, int]]:
-        """Write SOW records as a worker would; returns the count and the sum of each group."""
-        rng = random.Random(1)
-        totals: dict[int, tuple[int, int]] = {}
-        last: dict[int, tuple[int, int]] = {}
+    def _write(self, topic: str, records: Iterator[tuple[str, Any]], *, is_at_once: bool = False) -> float:
+        """Write SOW records as a worker would; returns the time of the end, seconds since the epoch.
 
-        def bodies() -> Iterator[tuple[str, Any]]:
-            for number in range(records):
-                key = number if keys == records else rng.randrange(keys)
-                group, qty = key % self._groups if rng.random() < 0.9 else rng.randrange(self._groups), number % 1000
-                if (old := last.get(key)) is not None:
-                    _change(totals, old[0], -1, -old[1])
-                if keys < records:
-                    last[key] = group, qty
-                _change(totals, group, 1, qty)
-                yield str(key), {"id": key, "group": f"g{group}", "qty": qty, "note": "-" * 20}
-
-        self._write(f"{name}.sow", bodies())
-        return {f"g{group}": total for group, total in totals.items() if total[0]}
-
-    def _write(self, topic: str, records: Iterator[tuple[str, Any]]) -> None:
+        Args:
+            topic: the SOW topic.
+            records: key and body of each.
+            is_at_once: whether readers of committed records see them together, at that time.
+        """
+        transaction = {"transactional.id": secrets.token_hex(4), "transaction.timeout.ms": 900_000}
         producer = Producer({"bootstrap.servers": self._bootstrap, "partitioner": "murmur2_random", "linger.ms": 20,
-                             "compression.type": "lz4", "queue.buffering.max.kbytes": 100_000})  # fmt: skip
+                             "compression.type": "lz4", "queue.buffering.max.kbytes": 100_000}
+                            | (transaction if is_at_once else {}))  # fmt: skip
+        if is_at_once:
+            producer.init_transactions(60)
+            producer.begin_transaction()
         for key, body in records:
-            value = json.dumps(body).encode()
+            value = json.dumps(body, separators=(",", ":")).encode()
             while True:
                 try:
                     producer.produce(topic, value, key.encode(), headers=_HEADERS)
@@ -216,27 +235,70 @@ class Benchmark:
                     producer.poll(0.1)
             producer.poll(0)
         assert producer.flush(300) == 0
+        ended_s = time.time()
+        if is_at_once:
+            producer.commit_transaction(60)
+        return ended_s
 
-    def _rows_written(self, world: World, view: str, expected: Mapping[str, tuple[int, int]]) -> tuple[float, float]:
-        """Run a view until its rows are right; returns the seconds from the first part to the last row, and CPU time.
+    def _rows_built(self, world: World, view: str, updates: _Updates) -> tuple[float, float]:
+        """Run a view until its rows are right; returns the seconds until the last row, and processor time.
 
-        Both are times at which the view sent a record: the start of its process does not count.
+        The seconds begin when the first stage has its partitions: the start of the process does not count.
         """
         viewer = world.start("view", [view, "--processes", str(self._processes)])
         watch = Watch(self._bootstrap, f"{view}.sow", "group")
-
-        def is_right() -> bool:
-            watch.count()
-            rows = {group: (row["n"], row["qty"]) for group, row in watch.rows.items() if group in expected}
-            return rows == expected
-
-        world.wait(is_right, "the view counting all keys")
+        world.wait(lambda: updates.are_rows_of(watch), "the view counting all keys")
         cpu_s = watch.cpu_s(viewer.process.pid)
         assert viewer.stop() == 0
-        first = Watch(self._bootstrap, f"{view}.parts", None).first_ms()
-        return (watch.last_ms - first) / 1000, cpu_s
+        began_s = _assigned_s(viewer.file.read_text(), f"{world.name}.sow")
+        return watch.last_ms / 1000 - began_s, cpu_s
 
 
-def _change(totals: dict[int, tuple[int, int]], group: int, count: int, qty: int) -> None:
-    before = totals.get(group, (0, 0))
-    totals[group] = before[0] + count, before[1] + qty
+class _Updates:
+    """Makes records, and knows the rows that they lead to."""
+
+    def __init__(self, groups: int) -> None:
+        self._groups = groups
+        self._rng = random.Random(1)
+        self._last: dict[int, tuple[int, int]] = {}
+        self._totals: dict[int, tuple[int, int]] = {}
+
+    @property
+    def totals(self) -> dict[str, tuple[int, int]]:
+        """The count and the sum of each group."""
+        return {f"g{group}": total for group, total in self._totals.items() if total[0]}
+
+    def of_keys(self, keys: int) -> Iterator[tuple[str, Any]]:
+        """Make the first record of each key."""
+        return (self._next(key, key) for key in range(keys))
+
+    def at_random(self, records: int, keys: int) -> Iterator[tuple[str, Any]]:
+        """Make records of any keys."""
+        return (self._next(self._rng.randrange(keys), number) for number in range(records))
+
+    def are_rows_of(self, watch: Watch) -> bool:
+        """Read what is there; return whether these are the rows."""
+        watch.count()
+        expected = self.totals
+        return {group: (row["n"], row["qty"]) for group, row in watch.rows.items() if group in expected} == expected
+
+    def _next(self, key: int, number: int) -> tuple[str, Any]:
+        group = key % self._groups if self._rng.random() < 0.9 else self._rng.randrange(self._groups)
+        qty = number % 1000
+        if (old := self._last.get(key)) is not None:
+            self._change(old[0], -1, -old[1])
+        self._last[key] = group, qty
+        self._change(group, 1, qty)
+        return str(key), {"id": key, "group": f"g{group}", "qty": qty, "note": "-" * 20}
+
+    def _change(self, group: int, count: int, qty: int) -> None:
+        before = self._totals.get(group, (0, 0))
+        self._totals[group] = before[0] + count, before[1] + qty
+
+
+def _assigned_s(text: str, topic: str) -> float:
+    """Return the time at which a log says that partitions of a topic were assigned, seconds since the epoch."""
+    for line in text.splitlines():
+        if '"assigned"' in line and (event := json.loads(line))["topic"] == topic:
+            return datetime.fromisoformat(event["timestamp"]).timestamp()
+    raise AssertionError(f"no partition of {topic} was assigned")

@@ -1,0 +1,269 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, binding=False
+"""Aggregates the plain records of a partition by group, compiled: JSON texts are read in place, without parsing them.
+
+Why: parsing a record and its former state, and making the objects of both contributions, was most of the time of
+`ViewPartialAggregate`. Here a record's text is gone through once, and numbers are added to those of its group.
+
+A record is plain if its text is as orjson writes it and has ASCII characters without escapes alone, its grouping value
+is a text that is not empty, and the arguments of the aggregates are numbers of few digits, null or missing. Whether it
+is plain depends on its text alone, so that a former state is found where it was added. All others are left to the
+caller, which adds up both. Sums are those of `processor.filter.aggregate.exact_sum`: integers and a number of decimals.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t
+from libc.string cimport memcmp
+
+from processor.builtin.delta_merge.json_canonical cimport is_canonical
+from processor.builtin.delta_merge.json_text cimport Member, Seen, is_named, read_member, text
+
+cdef enum:
+    ARGUMENTS_MAX = 8
+    ZERO = 48  # The digit.
+    DECIMALS_MAX = 16  # One more than a canonical number has.
+
+cdef tuple TENS = tuple([10**power for power in range(DECIMALS_MAX + 1)])
+
+cdef struct Number:
+    bint is_there
+    int64_t value    # 18 digits at most
+    int decimals
+
+cdef struct Reading:
+    text group       # within its quotes
+    Py_ssize_t group_size
+    Number numbers[ARGUMENTS_MAX]
+
+
+cdef bint read_number(text at, text end, Number *number) noexcept:
+    """Read a canonical number or null; False for any other value."""
+    cdef bint is_negative = at[0] == b'-'
+    number.is_there = False
+    if at[0] == b'n':
+        return True
+    if is_negative:
+        at += 1
+    if not b'0' <= at[0] <= b'9':
+        return False
+    number.is_there = True
+    number.value = number.decimals = 0
+    while at < end and at[0] != b'.':
+        number.value = number.value * 10 + (at[0] - ZERO)
+        at += 1
+    at += 1
+    while at < end:
+        number.value = number.value * 10 + (at[0] - ZERO)
+        number.decimals += 1
+        at += 1
+    if is_negative:
+        number.value = -number.value
+    return True
+
+
+cdef class Totals:
+    """The numbers of one group."""
+
+    cdef int64_t members
+    cdef int64_t[ARGUMENTS_MAX] counts
+    cdef int[ARGUMENTS_MAX] decimals
+    cdef list sums
+
+    def __cinit__(self, Py_ssize_t arguments):
+        cdef Py_ssize_t place
+        self.members = 0
+        self.sums = [0] * arguments
+        for place in range(ARGUMENTS_MAX):
+            self.counts[place] = 0
+            self.decimals[place] = 0
+
+    cdef int add(self, Py_ssize_t place, const Number *number, int times) except -1:
+        """Add an argument's number, or remove it with `times` -1."""
+        cdef int missing
+        cdef object value
+        if not number.is_there:
+            return 0
+        self.counts[place] += times
+        value = number.value * times
+        missing = self.decimals[place] - number.decimals
+        if missing > 0:
+            value = value * TENS[missing]
+        elif missing < 0:
+            self.sums[place] = self.sums[place] * TENS[-missing]
+            self.decimals[place] = number.decimals
+        self.sums[place] = self.sums[place] + value
+        return 0
+
+    cdef int replace(self, Py_ssize_t place, const Number *old, const Number *new) except -1:
+        """Remove an argument's number, and add the next one."""
+        cdef int decimals = self.decimals[place]
+        if old.is_there and new.is_there and old.decimals == decimals and new.decimals == decimals:
+            if new.value != old.value:
+                self.sums[place] = self.sums[place] + (new.value - old.value)
+            return 0
+        self.add(place, new, 1)
+        self.add(place, old, -1)
+        return 0
+
+
+cdef class PlainRecords:
+    """The plain records of one partition by group, as sums."""
+
+    cdef dict groups
+    cdef bytes group_name
+    cdef list names
+    cdef Py_ssize_t arguments
+    cdef object new, stored
+
+    def __init__(self, *, bytes group_name, list names, stored):
+        """Begin without records.
+
+        Args:
+            group_name: the grouping member's name, as JSON.
+            names: those of the members that are arguments, at most `most_arguments()`.
+            stored: the type of a state.
+        """
+        self.groups = {}
+        self.group_name, self.names, self.arguments = group_name, names, len(names)
+        self.new, self.stored = tuple.__new__, stored
+        if self.arguments > ARGUMENTS_MAX:
+            raise ValueError("too many arguments")
+
+    def __len__(self):
+        """Number of groups."""
+        return len(self.groups)
+
+    def __contains__(self, key):
+        """Return whether a group has plain records."""
+        return key in self.groups
+
+    def keys(self):
+        """Return the groups that have plain records."""
+        return list(self.groups)
+
+    def totals(self, key):
+        """Return the members of a group, and of each argument the count, the sum and its decimals; None: no records."""
+        cdef Totals totals = self.groups.get(key)
+        cdef Py_ssize_t place
+        if totals is None:
+            return None
+        return totals.members, [
+            (totals.counts[place], totals.sums[place], totals.decimals[place]) for place in range(self.arguments)
+        ]
+
+    def add(self, bytes value, dict changed):
+        """Add a record; False, and nothing done, if it is not plain."""
+        cdef Reading reading
+        if not self.read(value, &reading):
+            return False
+        self.change(&reading, 1, changed)
+        return True
+
+    def others(self, records):
+        """Return the records that are not plain; those without a value are."""
+        cdef Reading reading
+        cdef list left = []
+        for record in records:
+            value = record[1]
+            if record[0] is None or (value is not None and not self.read(value, &reading)):
+                left.append(record)
+        return left
+
+    def fold(self, records, dict rows, dict changes, dict changed, list added, list removed, after, bint is_complete):
+        """Replace the former states of records by the next ones, in order.
+
+        Args:
+            records: the records, of which those without a key are left to the caller, in `added`.
+            rows: the state of each key, which is kept up to date.
+            changes: gets the states that changed.
+            changed: gets the groups that changed.
+            added: gets the records that are not plain, and count.
+            removed: gets key and value of former states that are not plain, and counted.
+            after: the key up to which records count; None: none does.
+            is_complete: whether all count.
+        """
+        cdef Reading new, old
+        cdef bint is_new, is_old, has_new, has_old
+        cdef Totals totals
+        cdef Py_ssize_t place
+        for record in records:
+            key, value = record[0], record[1]
+            if key is None:
+                added.append(record)
+                continue
+            stored = rows.get(key)
+            has_new, has_old = value is not None, stored is not None
+            if is_complete or (after is not None and key <= after):
+                is_new, is_old = has_new and self.read(value, &new), has_old and self.read(stored[1], &old)
+                if (
+                    is_new and is_old and new.group_size == old.group_size
+                    and memcmp(new.group, old.group, new.group_size) == 0
+                ):
+                    group = PyBytes_FromStringAndSize(new.group, new.group_size)
+                    totals = self.groups[group]
+                    for place in range(self.arguments):
+                        totals.replace(place, &old.numbers[place], &new.numbers[place])
+                    changed[group] = None
+                else:
+                    if is_new:
+                        self.change(&new, 1, changed)
+                    elif has_new:
+                        added.append(record)
+                    if is_old:
+                        self.change(&old, -1, changed)
+                    elif has_old:
+                        removed.append((key, stored[1]))
+            state = self.new(self.stored, (1, value, 0, -1, b"")) if has_new else None
+            rows[key] = changes[key] = state
+
+    cdef int change(self, const Reading *reading, int times, dict changed) except -1:
+        """Add a record to its group, or remove it with `times` -1."""
+        cdef bytes group = PyBytes_FromStringAndSize(reading.group, reading.group_size)
+        cdef Totals totals = self.groups.get(group)
+        cdef Py_ssize_t place
+        if totals is None:
+            totals = self.groups[group] = Totals(self.arguments)
+        totals.members += times
+        for place in range(self.arguments):
+            totals.add(place, &reading.numbers[place], times)
+        if totals.members == 0:
+            del self.groups[group]
+        changed[group] = None
+        return 0
+
+    cdef bint read(self, value, Reading *reading) except -1:
+        """Read the members that count; False if the record is not plain."""
+        if not PyBytes_CheckExact(value):
+            return False
+        cdef text at = PyBytes_AS_STRING(value)
+        cdef text end = at + PyBytes_GET_SIZE(value)
+        cdef Py_ssize_t place
+        cdef Member member
+        cdef Seen seen
+        cdef bytes name
+        if not is_canonical(at, end):
+            return False
+        reading.group = NULL
+        for place in range(self.arguments):
+            reading.numbers[place].is_there = False
+        if end - at == 2:
+            return False
+        while at[0] != b'}':
+            at = read_member(at + 1, end, &member, &seen)
+            if at == NULL:
+                return False
+            if is_named(&member, PyBytes_AS_STRING(self.group_name), PyBytes_GET_SIZE(self.group_name)):
+                if member.value[0] != b'"' or member.end - member.value == 2:
+                    return False
+                reading.group = member.value + 1
+                reading.group_size = member.end - member.value - 2
+            for place in range(self.arguments):
+                name = <bytes>self.names[place]
+                if is_named(&member, PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name)):
+                    if not read_number(member.value, member.end, &reading.numbers[place]):
+                        return False
+        return reading.group != NULL
+
+
+def most_arguments():
+    """Return the most arguments that `PlainRecords` takes."""
+    return ARGUMENTS_MAX

@@ -1,0 +1,144 @@
+"""Views with partial aggregation: equal to SQL, compiled or not, through crashes, and refused where sums do not do."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from processor.builtin.view import partial_aggregate
+from processor.builtin.view.partial_aggregate import ViewPartialAggregate
+from processor.config import ViewConfig
+from processor.errors import ConfigurationError
+from tests.builtin.view.chain import AggregateChain
+from tests.builtin.view.histories import PartialHistory
+from tests.builtin.view.oracle import Duck
+
+if TYPE_CHECKING:
+    from processor.record import Record
+
+VIEW = {
+    "group_by": ["/customer"],
+    "fields": {"/n": "COUNT(*)", "/qty": "SUM(/qty)", "/mean": "AVG(/qty)", "/priced": "COUNT(/px)"},
+    "partial_aggregation": True,
+}
+
+
+@pytest.fixture(params=["compiled", "python"])
+def is_compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether plain records are read by the compiled function, where there is one."""
+    if request.param == "python":
+        monkeypatch.setattr(partial_aggregate, "has_compiled", False)
+    elif not partial_aggregate.has_compiled:
+        pytest.skip("it was not compiled here")
+    return request.param == "compiled"
+
+
+@pytest.mark.usefixtures("is_compiled")
+def test_rows_equal_sql_at_every_step() -> None:
+    """After every step, through crashes and rollbacks, the rows equal those of DuckDB and of the Python oracle."""
+    duck, simple = Duck(), 0
+    for seed in range(10):
+        history = PartialHistory(seed, duck)
+        for step in range(5):
+            assert not (wrong := history.step()), f"seed {seed}, step {step}: {wrong}"
+        simple += "filter" not in history.view
+    assert 0 < simple < 10, "the seeds leave something out"
+
+
+def test_compiled_and_python_write_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the same records, plain or not, both write the same rows and deltas, with the same headers."""
+    if not partial_aggregate.has_compiled:
+        pytest.skip("it was not compiled here")
+    for seed in range(5):
+        written = []
+        for has_compiled in (True, False):
+            monkeypatch.setattr(partial_aggregate, "has_compiled", has_compiled)
+            written.append(_outputs(seed))
+        assert written[0] == written[1], f"seed {seed}"
+
+
+def test_group_that_has_lost_its_records_unseen_loses_its_row() -> None:
+    """A new process without disks, to which only the tombstones of a group come, deletes the row."""
+    chain = AggregateChain(VIEW, inputs=1, partitions=1)
+    chain.put(0, "k1", {"customer": "ann", "qty": 1})
+    chain.put(0, "k2", {"customer": "bob", "qty": 2})
+    chain.run()
+    assert {*chain.rows()} >= {"ann", "bob"}
+    chain.put(0, "k1", None)
+    (split,) = chain.splits
+    split.crash(feed=False)  # The table is restored to the tombstone: the group is never built.
+    chain.run()
+    assert [key for key, row in chain.rows().items() if row is not None] == ["bob"]
+
+
+@pytest.mark.usefixtures("is_compiled")
+def test_one_part_is_sent_for_a_group_and_transaction() -> None:
+    """However many records of a group change in a transaction, its partition sends one part."""
+    chain = AggregateChain(VIEW, inputs=1, partitions=1)
+    chain.is_compact = True
+    chain.run()
+    for number in range(100):
+        chain.put(0, f"k{number}", {"customer": "ann", "qty": number})
+    chain.run()
+    (split,) = chain.splits
+    assert len(split.read_output("parts@0")) == 1
+    assert chain.rows()["ann"]["qty"] == sum(range(100))
+
+
+@pytest.mark.usefixtures("is_compiled")
+def test_unreadable_record_is_rejected_and_counts_nowhere() -> None:
+    """A record that is no JSON has a dead letter, and its former state leaves its group."""
+    chain = AggregateChain(VIEW, inputs=1, partitions=1)
+    chain.put(0, "k1", {"customer": "ann", "qty": 1})
+    chain.put(0, "k2", {"customer": "ann", "qty": 2})
+    chain.run()
+    (split,) = chain.splits
+    split.append_input(b"k1", b"{", [("version", b"2")])
+    chain.run()
+    assert split.rejections == {"undecodable": 1}
+    assert chain.rows()["ann"]["qty"] == 2
+
+
+def test_fault_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where former states stay in their groups, a history differs from its oracle."""
+    monkeypatch.setattr(partial_aggregate, "has_compiled", False)
+    monkeypatch.setattr(ViewPartialAggregate, "_former_contributions", lambda _self, _states: [])
+    assert any(PartialHistory(seed).step() for seed in range(5) for _ in range(3))
+
+
+@pytest.mark.parametrize(
+    ("view", "message"),
+    [
+        ({"fields": {"/low": "MIN(/px)", "/first": "FIRST(/px)"}}, "FIRST, MIN of parts of a group"),
+        ({"fields": {"/n": "COUNT(*)"}, "filter": "LAST_UPDATED() > 5"}, "the metadata of a record's former state"),
+    ],
+)
+def test_definitions_that_do_not_add_up_are_refused(view: dict[str, Any], message: str) -> None:
+    """Aggregates that need each record, and metadata, are errors before anything starts."""
+    settings = ViewConfig.model_validate(
+        {"underlying": "orders", "group_by": ["/customer"], "partial_aggregation": True} | view
+    )
+    with pytest.raises(ConfigurationError, match=message):
+        ViewPartialAggregate.check("v.split", settings, None)
+
+
+def _outputs(seed: int) -> list[list[Record]]:
+    """The rows and deltas of random records, of which most are plain."""
+    rng = random.Random(seed)
+    chain = AggregateChain(VIEW, inputs=2, partitions=1)
+    values: tuple[Any, ...] = (1, 2, 3.5, -0.25, 10**17, None, "4", "x", True, [5], 0, 2.0, 10**20, 1e300)
+    for _ in range(8):
+        for _ in range(30):
+            chain.is_compact = rng.random() < 0.9
+            number = rng.randrange(20)
+            record: dict[str, Any] = {"id": number, "qty": rng.choice(values), "px": rng.choice(values)}
+            customer = rng.choice(("a", "b", "7", 7, "", None, "ü", 'q"'))
+            record |= {"customer": customer} if rng.random() < 0.95 else {}
+            chain.put(number % 2, f"k{number}", record if rng.random() < 0.9 else None)
+        chain.run()
+        if rng.random() < 0.3:
+            chain.splits[0].crash(feed=False)
+    (aggregate,) = chain.aggregates
+    return [aggregate.read_output("sow"), aggregate.read_output("delta")]
