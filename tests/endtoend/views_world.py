@@ -28,11 +28,12 @@ FIELDS = {
 
 
 class ViewsWorld(World):
-    """`name` with a projection, a join with `people`, and the view `positions` with a view and a copy over it."""
+    """`name` with a projection, a join with `people`, sums, and the view `positions` with a view and a copy over it."""
 
     def __init__(self, bootstrap: str, directory: Path, name: str, **more: Any) -> None:
         self.positions, self.totals, self.copy = f"{name}_positions", f"{name}_totals", f"{name}_copy"
         self.all_views, self.named, self.people = f"{name}_all", f"{name}_named", f"{name}_people"
+        self.sums = f"{name}_sums"
         views = {
             self.positions: {
                 "underlying": name, "filter": "/state = 'new'", "group_by": ["/customer"], "fields": FIELDS,
@@ -45,6 +46,10 @@ class ViewsWorld(World):
             self.named: {
                 "underlying": name, "join": [{"topic": self.people, "on": {"/customer": "/id"}}],
                 "fields": {"/id": "/id", "/qty": "/qty", "/name": f"[{self.people}]./name"},
+            },
+            self.sums: {
+                "underlying": name, "group_by": ["/customer"], "partial_aggregation": True, "partitions": 3,
+                "fields": {"/orders": "COUNT(*)", "/qty": "SUM(/qty)", "/priced": "COUNT(/px)"},
             },
         }  # fmt: skip
         conflated = {self.copy: {"underlying": self.positions, "interval": "200ms"}}
@@ -127,6 +132,21 @@ class ViewsWorld(World):
             for key, order in self.last(self.name).items()
         }
 
+    def expected_sums(self) -> dict[str, Any]:
+        """The rows of `sums`, by the records of the SOW topic."""
+        groups: dict[str | None, list[Any]] = {}
+        for order in self.last(self.name).values():
+            groups.setdefault(order["customer"], []).append(order)
+        return {
+            customer or "": {
+                "customer": customer,
+                "orders": len(orders),
+                "qty": sum(order["qty"] for order in orders),
+                "priced": len(orders),
+            }
+            for customer, orders in groups.items()
+        }
+
     def settled(self) -> Callable[[], bool]:
         """Whether all views have the rows that they should have."""
         return lambda: (
@@ -134,6 +154,7 @@ class ViewsWorld(World):
             and self.last(self.totals) == self.expected_totals()
             and self.last(self.all_views) == self.expected_all()
             and self.last(self.named) == self.expected_named()
+            and self.last(self.sums) == self.expected_sums()
             and self.last(self.copy) == self.last(self.positions)
         )
 

@@ -16,7 +16,7 @@ from tests.builtin.view.histories import PartialHistory
 from tests.builtin.view.oracle import Duck
 
 if TYPE_CHECKING:
-    from processor.record import Record
+    from processor.record import Headers
 
 VIEW = {
     "group_by": ["/customer"],
@@ -124,8 +124,8 @@ def test_definitions_that_do_not_add_up_are_refused(view: dict[str, Any], messag
         ViewPartialAggregate.check("v.split", settings, None)
 
 
-def _outputs(seed: int) -> list[list[Record]]:
-    """The rows and deltas of random records, of which most are plain."""
+def _outputs(seed: int) -> dict[tuple[str, bytes | None], list[tuple[bytes | None, Headers | None]]]:
+    """The rows and deltas of random records, of which most are plain, by topic and key."""
     rng = random.Random(seed)
     chain = AggregateChain(VIEW, inputs=2, partitions=1)
     values: tuple[Any, ...] = (1, 2, 3.5, -0.25, 10**17, None, "4", "x", True, [5], 0, 2.0, 10**20, 1e300)
@@ -141,4 +141,8 @@ def _outputs(seed: int) -> list[list[Record]]:
         if rng.random() < 0.3:
             chain.splits[0].crash(feed=False)
     (aggregate,) = chain.aggregates
-    return [aggregate.read_output("sow"), aggregate.read_output("delta")]
+    outputs: dict[tuple[str, bytes | None], list[tuple[bytes | None, Headers | None]]] = {}
+    for role in ("sow", "delta"):
+        for record in aggregate.read_output(role):
+            outputs.setdefault((role, record.key), []).append((record.value, record.headers))
+    return outputs

@@ -19,7 +19,7 @@ _ACTIONS = ("keep", "wipe", "third", "broker", "both")
 
 
 class Kills:
-    """Two processes with every stage of four views, a worker, a conflater, and orders that keep coming."""
+    """Two processes with every stage of five views, a worker, a conflater, and orders that keep coming."""
 
     def __init__(self, world: ViewsWorld, broker: Broker | None, seed: int, say: Callable[[str], None]) -> None:
         """Create it; `broker` is one that may be killed; None: none may."""
