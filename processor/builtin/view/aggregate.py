@@ -10,7 +10,7 @@ from processor.builtin.view.contributions import Contributions
 from processor.builtin.view.definitions import aggregates_of
 from processor.builtin.view.fingerprint import check_fingerprint
 from processor.builtin.view.groups import Groups
-from processor.builtin.view.row_writer import RowWriter, show_ready
+from processor.builtin.view.row_writer import RowWriter, show_groups, show_ready
 from processor.builtin.view.start_pass import StartPass
 from processor.config import ViewConfig
 from processor.filter.aggregate import GroupIncomplete
@@ -84,7 +84,7 @@ class ViewAggregate(Processor):
             self.flush()  # Without input there is no commit that would ask for it.
         is_ready = self._start.is_done and not self._groups.has_waiting and self._context.stream_time_ms == now_ms
         show_ready(self._context, is_ready=is_ready)
-        self._context.gauge("groups_in_memory", len(self._groups))
+        show_groups(self._context, len(self._groups))
         return self._start.has_more or (self._start.may_write and self._groups.has_waiting)
 
     def flush(self) -> None:

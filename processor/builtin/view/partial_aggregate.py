@@ -11,7 +11,7 @@ from processor.api import Context, Input, Output, Processor, Record, Stored
 from processor.builtin.view.contributions import Contributions
 from processor.builtin.view.definitions import aggregates_of, check_partial_aggregation, check_source, view_name
 from processor.builtin.view.fingerprint import check_fingerprint
-from processor.builtin.view.row_writer import show_ready
+from processor.builtin.view.row_writer import show_groups, show_ready
 from processor.builtin.view.source import FormerSource, Source, compiled_filter
 from processor.config import ViewConfig
 from processor.filter.aggregate import Contribution, group_key
@@ -125,7 +125,7 @@ class ViewPartialAggregate(Processor):
             self.flush()
         has_more = not self._knows_sent or (bool(self._unsent) and self._has_come)
         show_ready(self._context, is_ready=is_at_end and not has_more)
-        self._context.gauge("groups_in_memory", len(self._groups) + (0 if self._plain is None else len(self._plain)))
+        show_groups(self._context, len(self._groups) + (0 if self._plain is None else len(self._plain)))
         return has_more
 
     def flush(self) -> None:

@@ -38,3 +38,8 @@ class RowWriter:
 def show_ready(context: Context, *, is_ready: bool) -> None:
     """Show whether a stage has caught up with its input."""
     context.gauge("view_ready", float(is_ready))
+
+
+def show_groups(context: Context, count: int) -> None:
+    """Show the number of groups that a stage has in memory."""
+    context.gauge("groups_in_memory", count)
