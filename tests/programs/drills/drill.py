@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING, Any, Final, Self
 
+import yaml
 from confluent_kafka.admin import AdminClient
 
 from processor.tools.broker.jars import class_path
@@ -47,22 +49,32 @@ class Drill:
         self.name = name
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
         self.rounds = 0
+        self.folder = folder
+        self._random = random.Random(7)
         self.noticed_s = 0.0
         """From the calamity until the worker has said what is wrong."""
         self.recovered_s = 0.0
         """From the first command until all input is merged."""
         self._began_s = time.monotonic()
 
-    def publish(self, rounds: int = 5) -> None:
-        """Add one to each key, a number of times."""
+    def publish(self, rounds: int = 5, *, more_bytes: int = 0) -> None:
+        """Add one to each key, a number of times, in records of at least `more_bytes` bytes that do not compress."""
         for _ in range(rounds):
-            self.world.publish([(b"%d" % key, {"id": key, "sum": 1}, {}) for key in range(KEYS)])
+            more = {"more": self._random.randbytes(more_bytes // 2).hex()} if more_bytes else {}
+            self.world.publish([(b"%d" % key, {"id": key, "sum": 1, **more}, {}) for key in range(KEYS)])
         self.rounds += rounds
 
-    def start(self) -> Worker:
-        """Start a worker."""
+    def start(self, state_dir: Path | None = None) -> Worker:
+        """Start a worker; `state_dir` is another place for its state than the settings name."""
         self.step("sowstream worker", "started")
-        return self.world.start()
+        return self.world.start(state_dir=state_dir)
+
+    def configure(self, **settings: Any) -> None:
+        """Write other settings of the topic into the settings file."""
+        tree = yaml.safe_load(self.world.file.read_text())
+        tree["topics"][self.name] |= settings
+        self.world.file.write_text(yaml.safe_dump(tree))
+        self.step("sowstream.yaml", f"{', '.join(settings)} changed")
 
     def stop(self, worker: Worker) -> None:
         """Stop a worker, if it has not ended."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confluent_kafka import Producer
 
 from tests.endtoend.raw_batch import produce_unreadable
+from tests.small_disk import small_disks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -105,10 +107,65 @@ def hanging_transaction(drill: Drill) -> None:
     drill.recovered()
 
 
+_SCHEMA: Final = {"type": "object", "properties": {"id": {"type": "integer"}, "sum": {"type": "integer"}}}
+_NARROW_SCHEMA: Final = {"type": "object", "properties": {"id": {"type": "string"}, "sum": {"type": "integer"}}}
+
+
+def _text(schema: Mapping[str, Any]) -> dict[str, str]:
+    return {"text": json.dumps(schema)}
+
+
+def incompatible_schema(drill: Drill) -> None:
+    """A schema that the publishers' records do not fit is rolled out: they are dead letters, and go back afterwards."""
+    drill.publish()
+    worker = drill.start()
+    drill.settle()
+    drill.stop(worker)
+    drill.configure(schema=_text(_NARROW_SCHEMA))
+    worker = drill.start()
+    drill.calamity("the new schema wants a text where publishers send a number")
+    drill.publish()
+    drill.notice(worker, "record rejected", "schema_mismatch")
+    drill.command("dlq", "list", drill.name, "--count", "1")
+    drill.settle()  # Each record of the time is a dead letter.
+    drill.stop(worker)
+    drill.configure(schema=_text(_SCHEMA))
+    drill.start()
+    drill.publish()
+    drill.command("dlq", "replay", drill.name, "--reason", "schema_mismatch")
+    drill.recovered()
+
+
+def disk_full(drill: Drill) -> None:
+    """Another program fills the disk of the state: the worker stops without harm, and goes on once there is room."""
+    with small_disks(drill.folder) as make:
+        disk = make(32 << 20)
+        drill.publish()
+        worker = drill.start(disk.path)
+        drill.settle()
+        drill.calamity("another program fills the disk")
+        disk.leave_only(256 << 10)
+        drill.publish(rounds=10, more_bytes=50_000)
+        drill.notice(worker, "No space left on device", "make room, or give state_dir")
+        drill.wait(lambda: worker.process.poll() is not None, "the worker has ended", worker)
+        drill.stop(worker)
+        (disk.path / "filler").unlink()
+        drill.step("rm", "the other program's file is gone")
+        worker = drill.start(disk.path)
+        drill.recovered()
+        drill.stop(worker)
+
+
 _PATIENT: Final = {"runtime": {"restore_stall_timeout_s": 10}}
+_SMALL_BUFFERS: Final = {"runtime": {"block_cache_bytes": 1 << 20}}
+_WITH_SCHEMA: Final = {"message_type": "json-schema", "schema": _text(_SCHEMA)}
 DRILLS: Final[dict[str, Plan]] = {
     "sow_deleted": Plan("the SOW topic is deleted", sow_deleted, {}),
     "group_deleted": Plan("the consumer group is deleted", group_deleted, {}),
     "hanging_transaction": Plan("a transaction stays open in the SOW topic", hanging_transaction, _PATIENT),
     "poison_batch": Plan("a batch cannot be unpacked", poison_batch, {"foreign_partition": "accept"}),
+    "incompatible_schema": Plan(
+        "a schema is rolled out that the records do not fit", incompatible_schema, _WITH_SCHEMA
+    ),
+    "disk_full": Plan("the disk of the state is full", disk_full, _SMALL_BUFFERS),
 }
