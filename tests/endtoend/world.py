@@ -29,8 +29,10 @@ _COORDINATOR_MOVES = {
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError._TIMED_OUT,
 }
-"""Answers of a broker that has just been started again: the next request gets another one."""
+"""Answers of a broker that has just been started again, and none in time from a busy one: the next request gets
+another one."""
 
 
 class World:
@@ -103,6 +105,7 @@ class World:
         crash: tuple[str, int] | None = None,
         program: Sequence[str] | None = None,
         state_dir: Path | None = None,
+        installed: Path | None = None,
     ) -> Worker:
         """Start a worker process.
 
@@ -112,12 +115,13 @@ class World:
             crash: a point of `crashing_worker`, and the number of the pass at which it fails.
             program: the module to run instead of the command line's, and its arguments before `command`.
             state_dir: a directory of its own, as on another machine; None: the shared one.
+            installed: the directory in which another version of Sowstream is installed; None: this checkout.
         """
         if crash is not None:
             program = ["tests.endtoend.crashing_worker", crash[0], str(crash[1])]
         env = {} if state_dir is None else {"SOWSTREAM_STATE_DIR": str(state_dir)}
         names = self.names if name is None else [name] if isinstance(name, str) else [*name]
-        worker = Worker(self, command, names, program, env)
+        worker = Worker(self, command, names, program, env, installed)
         worker.is_expected_to_end = crash is not None
         self.workers.append(worker)
         return worker
@@ -200,7 +204,13 @@ class Worker:
     """A worker in a process of its own."""
 
     def __init__(
-        self, world: World, command: str, names: list[str], program: Sequence[str] | None, env: Mapping[str, str]
+        self,
+        world: World,
+        command: str,
+        names: list[str],
+        program: Sequence[str] | None,
+        env: Mapping[str, str],
+        installed: Path | None = None,
     ) -> None:
         self.file = world.directory / f"{command}-{len(world.workers)}.log"
         self.is_expected_to_end = False
@@ -211,6 +221,7 @@ class Worker:
                 stdout=log,
                 stderr=log,
                 env={**os.environ, "NO_COLOR": "1", **env},
+                cwd=installed,  # With `-m`, Python looks there first.
             )
 
     def log(self) -> str:

@@ -51,7 +51,7 @@ def main() -> int:
     directory = Path(tempfile.mkdtemp(prefix="sowstream-faults-"))
     outcomes = []
     try:
-        with EmbeddedBroker() as broker:
+        with EmbeddedBroker(start_timeout_s=300) as broker:
             for number, scenario in enumerate(chosen, 1):
                 print_progress(f"{number} of {len(chosen)}: {scenario.name}: {scenario.what}")
                 place = directory / scenario.name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.programs.faults import bugs, input_gone, kills, pauses, rebalances, state_damage, volume
+from tests.programs.faults import bugs, input_gone, kills, pauses, rebalances, state_damage, versions, volume
 from tests.programs.faults.broker import away, bounces, network, roles
 
 SCENARIOS = [
@@ -13,6 +13,7 @@ SCENARIOS = [
     *state_damage.SCENARIOS,
     *input_gone.SCENARIOS,
     *volume.SCENARIOS,
+    *versions.SCENARIOS,
     *bounces.SCENARIOS,
     *network.SCENARIOS,
     *roles.SCENARIOS,
