@@ -35,6 +35,10 @@ def _no_collector() -> Iterator[None]:
     gc.enable()
 
 
+REPEATS = 4
+"""Times that a message which took too long is decoded again."""
+
+
 @pytest.fixture(params=NAMES)
 def name(request: pytest.FixtureRequest) -> str:
     """A message type, or a variant of one."""
@@ -53,11 +57,14 @@ def slow_ones(codec: Codec, messages: Iterable[tuple[str, bytes]], size: int) ->
     """The messages that exceed the time limit for their size, each with its seconds."""
     slow = []
     for name, data in messages:
+        limit_s = SECONDS_MAX * size / hostile.MIB
         seconds = decoding_s(codec, data)
-        # Other processes may slow a core down for a moment: only a slow message is slow twice.
-        if seconds > SECONDS_MAX * size / hostile.MIB:
+        for _ in range(REPEATS):
+            # Other processes may slow a core down for a while: only a slow message is slow each time.
+            if seconds <= limit_s:
+                break
             seconds = min(seconds, decoding_s(codec, data))
-        if seconds > SECONDS_MAX * size / hostile.MIB:
+        if seconds > limit_s:
             slow.append(f"{name} ({len(data)} bytes): {seconds:.2f} s")
     return slow
 

@@ -56,7 +56,7 @@ class _Compiler:
     def node(self, node: Node) -> Skim:
         word, body = self._schema.shape(node)
         if word in _VARINTS:
-            return lambda data, at, _left, _containers: _varint(data, at)[1]
+            return _skim_varint
         if word in {"bytes", "string"}:
             return _skim_text
         if word == "record":
@@ -154,6 +154,11 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         shift += 7
         if shift > 63:
             raise IndexError("a number of more than ten bytes")
+
+
+def _skim_varint(data: bytes, at: int, _left: int, _containers: list[int]) -> int:
+    """Skip a number; most have one byte, and a message may consist of them."""
+    return at + 1 if data[at] < 0x80 else _varint(data, at)[1]
 
 
 def _count(containers: list[int], data: bytes) -> None:

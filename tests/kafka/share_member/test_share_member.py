@@ -12,6 +12,9 @@ import pytest
 from processor.errors import Stop
 from processor.kafka.share_member.share_reader import ShareReader
 
+# kafka-python leaves the socket of a failed connection to Python, which may close it in the midst of a test.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
 CLOSE_MAX_S = 4.0
 """Less than the limit for a member that has something to say."""
 
