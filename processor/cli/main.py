@@ -16,7 +16,6 @@ from typing import Annotated, Final
 
 import typer
 
-from processor.cli.allocator import restart_with_malloc
 from processor.cli.output import OutputClosed, inform
 from processor.errors import ConfigurationError, SowstreamError
 
@@ -54,11 +53,6 @@ def _every(
     set_up_logging(verbose=verbose)
 
 
-def _named(words: Sequence[str]) -> str:
-    """The command that some words name; empty: none."""
-    return next((word for word in words if not word.startswith("-")), "")
-
-
 def command_line(words: Sequence[str] = ()) -> typer.Typer:
     """The command line: with the one command that these words name, or with all of them.
 
@@ -68,7 +62,7 @@ def command_line(words: Sequence[str] = ()) -> typer.Typer:
     Args:
         words: the arguments.
     """
-    named = _named(words)
+    named = next((word for word in words if not word.startswith("-")), "")
     is_one = named in _COMMANDS and "_SOWSTREAM_COMPLETE" not in os.environ
     app = typer.Typer(
         name="sowstream",
@@ -107,8 +101,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def main() -> None:
     """Run as the console script."""
-    if _named(sys.argv[1:]) == "gateway":
-        restart_with_malloc()
     gc.disable()  # Until the command line is parsed: what imports make is not garbage.
     code = 0
 

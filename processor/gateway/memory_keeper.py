@@ -1,9 +1,9 @@
 """Gives the memory of closed connections back to the system.
 
 A connection that has closed leaves no reference cycle, so that its objects are freed at once, without a run of Python's
-collector, which would hold the event loop. The C library keeps what was freed until it is asked to return it. That all
-of it can return, `sowstream gateway` starts with `PYTHONMALLOC=malloc`: Python's own allocator returns an arena of 1 MB
-only when nothing in it is in use.
+collector, which would hold the event loop. The C library keeps what was freed until it is asked to return it. Python's
+own allocator returns an arena of 1 MB only when nothing in it is in use; where all memory is to return, an operator
+starts the gateway with `PYTHONMALLOC=malloc`.
 """
 
 from __future__ import annotations

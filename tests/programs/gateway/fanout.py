@@ -25,8 +25,6 @@ from websockets.asyncio.client import connect
 from websockets.asyncio.server import broadcast
 from websockets.asyncio.server import serve as serve_plain
 
-from processor.cli.allocator import ALLOCATOR
-
 SYMBOLS = 50
 NOTE = "x" * 100
 WARM_CLIENTS = 50
@@ -196,12 +194,7 @@ def measure(clients: int, rate: float, seconds: float, target: Callable[..., Non
         figures = manager.dict({"is_sending": False})
         port, stop = context.Value("i", 0), context.Event()
         server = context.Process(target=target, args=(port, stop, rate, figures))
-        chosen = dict(os.environ)
-        if not is_plain:
-            os.environ.setdefault(ALLOCATOR, "malloc")  # As `sowstream gateway` has it.
         server.start()
-        if ALLOCATOR not in chosen:
-            os.environ.pop(ALLOCATOR, None)
         while not port.value:
             time.sleep(0.05)
         loader = context.Process(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import random
 import resource
 import socket
@@ -19,8 +18,6 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from websockets.sync.client import connect
-
-from processor.cli.allocator import ALLOCATOR
 
 IDLE_S = 3
 """The gateway's limit for clients that take nothing."""
@@ -78,7 +75,6 @@ class Target:
         (directory / "entitlements.yaml").write_text(yaml.safe_dump(self.rights))
         tokens = {f"t-{user}": {"user": user} for user in [*self.desks, "root"]}
         (directory / "tokens.yaml").write_text(yaml.safe_dump(tokens))
-        os.environ.setdefault(ALLOCATOR, "malloc")  # As `sowstream gateway` has it.
         context = multiprocessing.get_context("spawn")
         self.commands, theirs = context.Pipe()
         self.process = context.Process(target=gateway_process, args=(directory, theirs), daemon=True)
