@@ -81,13 +81,7 @@ class Moments:
         """Add a number; `times` -1 removes it."""
         value, decimals = number
         if decimals != self._decimals:
-            if decimals < self._decimals:
-                value *= 10 ** (self._decimals - decimals)
-            else:
-                factor = 10 ** (decimals - self._decimals)
-                self._total *= factor
-                self._squares *= factor * factor
-                self._decimals = decimals
+            value *= self._align(decimals)
         self.count += times
         if not self.count:
             self._total = self._squares = self._decimals = 0
@@ -104,21 +98,26 @@ class Moments:
     def combine(self, partial: PartialMoments, times: int = 1) -> None:
         """Add the numbers of other moments; `times` -1 removes them."""
         count, total, decimals, squares = partial
-        if decimals < self._decimals:
-            factor = 10 ** (self._decimals - decimals)
+        if decimals != self._decimals:
+            factor = self._align(decimals)
             total *= factor
             squares *= factor * factor
-        elif decimals > self._decimals:
-            factor = 10 ** (decimals - self._decimals)
-            self._total *= factor
-            self._squares *= factor * factor
-            self._decimals = decimals
         self.count += times * count
         if not self.count:
             self._total = self._squares = self._decimals = 0
             return
         self._total += times * total
         self._squares += times * squares
+
+    def _align(self, decimals: int) -> int:
+        """Return the factor that gives numbers of some decimals those of the sum; a sum with fewer gets theirs."""
+        factor: int = 10 ** abs(self._decimals - decimals)
+        if decimals <= self._decimals:
+            return factor
+        self._total *= factor
+        self._squares *= factor * factor
+        self._decimals = decimals
+        return 1
 
     def replace(self, old: int, new: int) -> None:
         """Remove a whole number, and add another one."""
