@@ -71,7 +71,7 @@ def test_wrong_views_are_refused(views: dict[str, Any], message: str) -> None:
 
 
 def test_join_by_the_keys_of_both_sides_takes_the_short_way() -> None:
-    """Where `on` names the key fields of both topics, the join has no stage between the splits and the rows."""
+    """A join whose `on` names the key fields of both topics has no stage between the splits and the rows."""
     fields = {"/id": "/id", "/name": "[people]./name"}
     short = {"underlying": "orders", "join": [{"topic": "people", "on": {"/id": "/id"}}], "fields": fields}
     long = short | {"join": [{"topic": "people", "on": {"/customer": "/id"}}]}

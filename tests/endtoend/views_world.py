@@ -148,7 +148,7 @@ class ViewsWorld(World):
         }
 
     def settled(self) -> Callable[[], bool]:
-        """Whether all views have the rows that they should have."""
+        """Return a check that is true once all views have the rows of their definitions."""
         return lambda: (
             self.last(self.positions) == self.expected_positions()
             and self.last(self.totals) == self.expected_totals()

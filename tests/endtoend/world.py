@@ -152,7 +152,7 @@ class World:
         return sorted(seen, key=lambda record: (record.partition, record.offset))
 
     def processed(self, name: str | None = None, source: str | None = None) -> bool:
-        """Whether the group of `name` has committed the end of its input."""
+        """Return True if the group of `name` has committed the end of its input."""
         topic = source or self.config.kafka_names.topic(self.name, "publish")
         group = f"{self.config.group_prefix}.{name or self.name}"
         partitions = range(self.config.topics[self.name].partitions)
@@ -194,7 +194,7 @@ class World:
 
 
 def _is_bare(reader: Consumer, place: TopicPartition, end: int) -> bool:
-    """Whether no committed record lies between an offset and the true end of its partition."""
+    """Return True if no committed record lies between an offset and the true end of its partition."""
     reader.assign([place])
     message = reader.poll(2)
     return message is not None and message.error() is not None and message.offset() >= end

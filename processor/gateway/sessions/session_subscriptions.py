@@ -296,7 +296,7 @@ class SessionSubscriptions:
 
 
 def selected(spec: SubscriptionSpec) -> dict[str, Any]:
-    """What an ack says of the fields of a subscription: a message that it shares with others may have more of them."""
+    """Return the select list for the ack of a subscription; messages shared with others may have more fields."""
     asked = spec.builder.asked
     return {} if asked is None else {"select": asked.rules}
 

@@ -220,7 +220,7 @@ class MergedHistory(History):
 
 
 def _law(chain: AggregateChain) -> str:
-    """Whether the deltas of each partition give its SOW records, with versions without gaps; the first violation."""
+    """Return how deltas fail to give their SOW records, with versions without gaps; empty: they do not."""
     for aggregate in chain.aggregates:
         held: dict[bytes, dict[str, Any]] = {}
         versions: dict[bytes, int] = {}

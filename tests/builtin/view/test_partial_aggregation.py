@@ -27,7 +27,7 @@ VIEW = {
 
 @pytest.fixture(params=["compiled", "python"])
 def is_compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether plain records are read by the compiled function, where there is one."""
+    """True if the compiled function reads plain records; skips where there is none."""
     if request.param == "python":
         monkeypatch.setattr(partial_aggregate, "has_compiled", False)
     elif not partial_aggregate.has_compiled:
@@ -102,7 +102,7 @@ def test_unreadable_record_is_rejected_and_counts_nowhere() -> None:
 
 
 def test_fault_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where former states stay in their groups, a history differs from its oracle."""
+    """A history differs from its oracle if former states stay in their groups."""
     monkeypatch.setattr(partial_aggregate, "has_compiled", False)
     monkeypatch.setattr(ViewPartialAggregate, "_former_contributions", lambda _self, _states: [])
     assert any(PartialHistory(seed).step() for seed in range(5) for _ in range(3))

@@ -1,4 +1,4 @@
-"""What a Spark engineer would write with Spark's own sources and functions: the other side of `spark_topics`."""
+"""The side of `spark_topics` that uses only Spark's own sources and functions."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def prepare(spark: SparkSession, places: Places) -> None:
 
 def read_sow_topic(spark: SparkSession, places: Places) -> None:
     """Read every record of the SOW topic, without asking for the last one of each key."""
-    _noop(_typed(_scan(spark, places, "sow")))
+    discard(_typed(_scan(spark, places, "sow")))
 
 
 def stream_delta_topic(spark: SparkSession, places: Places) -> None:
@@ -139,5 +139,6 @@ def _typed(rows: DataFrame) -> DataFrame:
     )
 
 
-def _noop(rows: DataFrame) -> None:
+def discard(rows: DataFrame) -> None:
+    """Compute rows, and write them nowhere."""
     rows.write.format("noop").mode("overwrite").save()

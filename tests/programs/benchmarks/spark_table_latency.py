@@ -137,7 +137,7 @@ class _Snapshots:
         self._sent_s: dict[int, float] = {}
 
     def look(self) -> list[tuple[float, float]]:
-        """When each new publication was seen, and when it was sent; seconds since the epoch."""
+        """Return the times at which each new publication was seen and sent, in seconds since the epoch."""
         names = self._path / "_snapshots"
         numbers = [int(file.stem) for file in names.glob("*.json") if file.stem.isdigit()]
         newest = max(numbers, default=0)

@@ -31,7 +31,7 @@ _PLACES: Final = 2
 
 
 def has_old_commit() -> bool:
-    """Whether the older version can be taken from this checkout's history."""
+    """Return True if the older version is in this checkout's history."""
     command = ["git", "cat-file", "-e", f"{OLD_COMMIT}^{{commit}}"]
     return (_ROOT / ".git").exists() and subprocess.run(command, cwd=_ROOT, check=False).returncode == 0
 
