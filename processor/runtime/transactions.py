@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from processor.errors import OutputTooLarge, ProcessorFailed, ProducerLost
+from processor.kafka.partitioner import partition_for
 from processor.kafka.producers.staged_producer import StagedProducer
 from processor.store.marks import POSITION_NAME
 
@@ -80,13 +81,23 @@ class Transactions:
                 size = self._producer.send_marked(topic, task.partition, outgoing, task.await_delivery(role))
             elif role in places:
                 size = self._send_placed(topic, places[role], outgoing)
+            elif role in self._pipeline.repartitioned:
+                size = self._send_placed(topic, self._homes(outgoing), outgoing)
             else:
-                chosen = None if role in self._pipeline.repartitioned else task.partition
-                size = self._producer.send(topic, chosen, outgoing)
+                size = self._producer.send(topic, task.partition, outgoing)
             self._metrics.emitted(role, len(outgoing), size)
             self._sent_bytes += size
             count += len(outgoing)
         return count
+
+    def _homes(self, outgoing: Sequence[Outgoing]) -> list[int]:
+        """The partitions that the hashes of the keys choose among those of the settings.
+
+        Kafka's client would take those that the topic has: where it has grown, a record would be sent back and forth
+        between a worker and a partition that is not its key's by the settings.
+        """
+        partitions = self._pipeline.topic.partitions
+        return [partition_for(key or b"", partitions) for key, _, _ in outgoing]
 
     def _send_placed(self, topic: str, places: Sequence[int], outgoing: Sequence[Outgoing]) -> int:
         """Send each record to the partition that its processor chose, in their order within each partition."""

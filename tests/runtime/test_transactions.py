@@ -11,6 +11,8 @@ from processor.config import TopicConfig
 from processor.errors import ProcessorFailed, ProducerLost, TransactionAborted
 from processor.hosting.commit_metadata import CommitMetadata
 from processor.hosting.pipeline import Pipeline
+from processor.kafka.partitioner import partition_for
+from processor.record import Outgoing
 from processor.runtime.task import Counts, Prepared
 from processor.runtime.transactions import Transactions, back_off_s
 
@@ -73,6 +75,43 @@ def test_a_commit_is_counted_even_if_a_state_is_read_back():
     assert producer.offsets == {0: 10, 1: 11, 2: 12}
     assert metrics.events == ["event 0", "event 1", "event 2"]
     assert not transactions.finish(), "nothing is under way any more"
+
+
+class SendingProducer:
+    """A producer that keeps what was sent: topic, partition and keys."""
+
+    is_open = True
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, int | None, list[bytes | None]]] = []
+
+    def send(self, topic: str, partition: int | None, records: list[Outgoing]) -> int:
+        """Keep a batch."""
+        self.sent.append((topic, partition, [key for key, _, _ in records]))
+        return 0
+
+
+def test_a_repartitioned_record_goes_to_the_home_of_its_key_by_the_settings():
+    """Not by the partitions that the topic has: where it has grown, workers would send a record back and forth."""
+    keys = [b"%d" % number for number in range(20)]
+
+    class Task:
+        partition = 1
+
+        def take_places(self) -> dict[str, list[int]]:
+            return {}
+
+        def take_outputs(self) -> dict[str, list[Outgoing]]:
+            return {"publish": [(key, b"", []) for key in keys], "ack": [(b"a", b"", [])]}
+
+    producer = SendingProducer()
+    topic = TopicConfig(partitions=3)
+    pipeline = Pipeline.of(DeltaMerge, topic, name="orders", topic=topic)
+    metrics = type("Metrics", (), {"emitted": lambda *_: None})()
+    Transactions(pipeline, cast("Any", producer), metrics).send(cast("Any", Task()))
+    assert ("orders.ack", 1, [b"a"]) in producer.sent
+    homes = {key: partition for topic, partition, each in producer.sent for key in each if topic == "orders.publish"}
+    assert homes == {key: partition_for(key, 3) for key in keys}
 
 
 def test_the_pause_grows_with_each_transaction_that_fails_in_a_row():
