@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from processor.api import RecordRejected, Value
 from processor.builtin.key_format import key_reader
+from processor.wire.came_in import came_in, forwarded_header
 from processor.wire.command import was_forwarded
-from processor.wire.publisher_headers import forwarded_header
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,7 +128,8 @@ class Placement:
         """
         headers = record.headers or []
         if request.sequence >= 0 or self._read_key is not None:
-            headers = [*headers, forwarded_header(self._own_topic, self._context.partition, record.offset)]
+            before = came_in(request.source, self._own_source)
+            headers = [*headers, forwarded_header(self._own_topic, self._context.partition, record.offset, before)]
         self._context.forward("publish", key, record.value, headers)
 
     def key_of_keyless(self, record: Record, request: CommandHeaders) -> bytes:

@@ -24,6 +24,9 @@ ACK_TYPES: Final[tuple[AckType, ...]] = ("received", "processed", "completed", "
 CONFLICT: Final = "conflict"
 """The reason of a failure whose command expected another version of the record; it is no dead letter."""
 
+MOVED_ACKS: Final = "moved_acks"
+"""The output of a topic that has taken the place of another one: the ack topic where that one's publishers wait."""
+
 TEXT_BYTES_MAX: Final = 1024
 """Longest client, command id, correlation id and SOW key of a command."""
 

@@ -17,6 +17,7 @@ from processor.record import Command, Headers, Value
 from processor.topics.family import KEY_BYTES_MAX as _KEY_BYTES_MAX
 from processor.topics.family import PASSED_BYTES_MAX as _PASSED_BYTES_MAX
 from processor.wire.ack import ACK_TYPES, TEXT_BYTES_MAX
+from processor.wire.came_in import moved_partition
 from processor.wire.headers import HEAL, NUMBER_END, OUR_HEADERS, TRAVELLING_HEADERS, Name, last_value, read_number
 
 if TYPE_CHECKING:
@@ -303,6 +304,8 @@ class ReadableCommand(NamedTuple):
     """The command's number; -1 where there is none, and where it is no number."""
     is_delete: bool
     """True if it is a delete."""
+    moved_from: int | None = None
+    """The partition of a topic that has moved here, if it came from there."""
 
 
 def read_leniently(record: Record) -> ReadableCommand | None:
@@ -317,7 +320,9 @@ def read_leniently(record: Record) -> ReadableCommand | None:
     client, command_id = (_short_or_none(by_name.get(name, b"")) for name in (Name.CLIENT, Name.COMMAND_ID))
     sequence = read_number(by_name.get(Name.SEQUENCE))
     is_delete = record.value is None or by_name.get(Name.COMMAND) == b"sow_delete"
-    return ReadableCommand(_known_types(types), client, command_id, -1 if sequence is None else sequence, is_delete)
+    moved_from = moved_partition(by_name.get(Name.SOURCE, b""))
+    number = -1 if sequence is None else sequence
+    return ReadableCommand(_known_types(types), client, command_id, number, is_delete, moved_from)
 
 
 def _short_or_none(text: bytes) -> bytes:
@@ -356,6 +361,11 @@ def filter_text(record: Record) -> str:
 def without_filter(headers: Headers) -> Headers:
     """Return the headers of a delete by filter that travel on with each record it deletes."""
     return [header for header in headers if header[0] != Name.FILTER]
+
+
+def is_heal(headers: Headers) -> bool:
+    """Return whether headers are those of a command of `sowstream topics heal`."""
+    return (last_value(headers, Name.SOURCE) or b"").endswith(_HEAL_END)
 
 
 def was_forwarded(record: Record, own_source: bytes) -> bool:

@@ -8,7 +8,7 @@ key                                                       value
 `failed/<application_id>/<pipeline>/<host>-<dir>-<slot>`  `Failure`, by the process whose pipeline has failed; nothing
                                                           once it runs
 `resume/<application_id>/<pipeline>/<partition or *>`     `Order`, by an operator
-`fence/<application_id>/<pipeline>/*`                      `Fence`, by the commands that move a merge to Spark and back
+`fence/<application_id>/<pipeline>/*`                      `Fence`, by the commands that move a merge, or a topic
 ========================================================  ============================================================
 """
 
@@ -36,6 +36,10 @@ BACKFILL: Final = "backfill"
 """The workers are to leave, and a history is merged; nothing else has changed."""
 REPLACING: Final = "replacing"
 """The records of the SOW topic are being replaced by a backfill."""
+RESHARDING: Final = "resharding"
+"""The workers are to leave, and the records of the SOW topic are copied to the topic that takes its place."""
+MOVED: Final = "moved"
+"""Another topic has taken its place: workers forward its input there, and merge nothing."""
 OF_SPARK: Final = "@spark"
 """The end of the application id of input positions while Spark merges; no settings can have one with an `@`."""
 _MESSAGE_MAX: Final = 4_000
@@ -131,7 +135,10 @@ class Order(_Entry):
 
 
 class Fence(_Entry):
-    """The engine that merges a topic; without this record its workers do. Written by `spark_integration.cutover`."""
+    """The engine that merges a topic; without this record its workers do.
+
+    Written by `spark_integration.cutover`, and by `tools.resharding` of a topic that moves to another one.
+    """
 
     phase: str
     """`workers`, or the phase of a move, in which no worker merges; a newer version may know more of them."""
@@ -147,6 +154,12 @@ class Fence(_Entry):
     """True if Spark may have merged since the move began."""
     by: str = ""
     """The user: `user@host`."""
+    moved_to: str = ""
+    """The topic that takes its place, in the phases `resharding` and `moved`."""
+    waiting: list[int] = []
+    """In the phase `moved`: the partitions by which the input has grown, as long as they must not be forwarded: the
+    others may have earlier records of the same keys.
+    """
 
     @property
     def is_up(self) -> bool:
@@ -156,6 +169,8 @@ class Fence(_Entry):
     @property
     def label(self) -> str:
         """The owner of the topic's partitions in a table: `Spark`, or the phase of a move or a backfill."""
+        if self.phase == MOVED:
+            return f"moved to {self.moved_to}"
         return "Spark" if self.phase == SPARK else f"fence: {self.phase}"
 
     def sentence(self, topic: str) -> str:
@@ -173,6 +188,13 @@ class Fence(_Entry):
             return (
                 f"a backfill changes its records (phase {self.phase}, {seen}), and nobody merges it; let the backfill "
                 "end, or run it again if it has died"
+            )
+        if self.phase == MOVED:
+            return f"{self.moved_to} has taken its place ({seen}), and its workers forward its input there"
+        if self.phase == RESHARDING:
+            return (
+                f"its records are being copied to {self.moved_to} ({seen}), and no worker merges it; let `sowstream "
+                f"reshard {topic}` end, or run it again if it has died"
             )
         return (
             f"its merge is being moved (phase {self.phase}, {seen}); let the command end, or run it again if it has "

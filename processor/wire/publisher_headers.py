@@ -65,11 +65,6 @@ def healed_key_header(kafka_topic: str) -> Header:
     return Name.SOURCE, f"{kafka_topic}/{HEAL}".encode()
 
 
-def forwarded_header(kafka_topic: str, partition: int, offset: int) -> Header:
-    """Return the header of a record that a worker sends to the key's own partition: the place where it came in."""
-    return Name.SOURCE, f"{kafka_topic}/{partition}/{offset}".encode()
-
-
 def time_to_live_header(expiration_s: float) -> Header:
     """Return header `expiration`: seconds as a decimal number; a time that is not 0 does not become 0.
 

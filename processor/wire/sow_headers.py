@@ -168,3 +168,8 @@ def expires_at_ms_of(headers: Headers | None) -> int | None:
 def input_place(headers: Headers | None) -> bytes | None:
     """Return the header `source` as it stands in a record; None where there is none."""
     return last_value(headers, Name.SOURCE)
+
+
+def copied_headers(headers: Headers | None) -> Headers:
+    """Return the headers of a SOW record that is copied to another topic: it is made of no input record there."""
+    return [header for header in headers or () if header[0] != Name.SOURCE]

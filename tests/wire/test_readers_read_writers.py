@@ -268,7 +268,7 @@ def test_a_worker_reads_the_commands_that_a_publisher_writes(client: str, sequen
     assert (command.command_id, command.expect_version) == (client.encode(), version)
     assert (command.command, command.expiration) == ("sow_delete", b"0.250000000")
     readable = read_leniently(Record(b"7", b"{}", headers, 0, 0))
-    assert readable == ((types, client.encode(), client.encode(), sequence, True) if types else None)
+    assert readable == ((types, client.encode(), client.encode(), sequence, True, None) if types else None)
 
 
 @given(TEXTS, st.integers(0, 2**63 - 1), st.sampled_from(ACK_TYPES), st.none() | TEXTS, st.none() | st.integers(0, 9))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from processor.wire.came_in import came_in, sequence_mark
 
 if TYPE_CHECKING:
     from processor.api import Marks
     from processor.wire.command import CommandHeaders
-
-
-_PARTITION_DIGITS_MAX: Final = 5
 
 
 class Deduplicator:
@@ -17,7 +16,7 @@ class Deduplicator:
 
     The marks are those of one partition: a record that is sent again has the same key, and so the same partition. A
     record that came without its key was sent here by the worker of another partition, in that one's order; these
-    have marks of their own, one for each partition where they came in, so that none is taken for late that is not.
+    have marks of their own, one for each place where they came in, so that none is taken for late that is not.
     """
 
     def __init__(self, marks: Marks, rekeyed_from: bytes) -> None:
@@ -53,25 +52,18 @@ class Deduplicator:
         return highest
 
     def came_in(self, request: CommandHeaders) -> bytes:
-        """Return the partition where a forwarded record came in; empty for one that came in here."""
-        return _came_in(request, self._rekeyed_from)
+        """Return the place where a forwarded record came in; empty for one that came in here."""
+        return came_in(request.source, self._rekeyed_from)
 
     def _name(self, request: CommandHeaders) -> bytes:
         return mark_name(request, self._rekeyed_from)
 
 
 def mark_name(request: CommandHeaders, rekeyed_from: bytes) -> bytes:
-    """Return the name of a client's mark: `sequence/<partition where the record came in, if not here>/<client>`.
+    """Return the name of a client's mark: `sequence/<place where the record came in, if not here>/<client>`.
 
     Args:
         request: the headers of a record with a client.
         rekeyed_from: the input topic and a `/`, with which the `source` of a forwarded record begins.
     """
-    return b"sequence/%b/%b" % (_came_in(request, rekeyed_from), request.client)
-
-
-def _came_in(request: CommandHeaders, rekeyed_from: bytes) -> bytes:
-    source = request.source
-    partition = source.split(b"/")[1] if source.startswith(rekeyed_from) else b""
-    # A source that no worker wrote is ignored: a mark's name may not grow by it.
-    return partition if partition.isdigit() and len(partition) <= _PARTITION_DIGITS_MAX else b""
+    return sequence_mark(came_in(request.source, rekeyed_from), request.client)

@@ -1,0 +1,123 @@
+"""The place where a forwarded command came in: the middle of its header `source`, `topic/place/offset`.
+
+==============  ===================================================================================================
+place           meaning
+==============  ===================================================================================================
+`3`             it came into partition 3 of this topic, whose worker sent it to the key's own partition
+`moved-3`       it came into partition 3 of the topic that has moved here
+`moved-3-1`     the same; there it had been sent from partition 1 to partition 3
+`7-moved-3`     it was forwarded to partition 7 without a Kafka key, whose worker sent it to the key's own partition
+==============  ===================================================================================================
+
+The numbers of one publisher are in order for each place, and the marks of sequences are kept by place.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from processor.wire.headers import Name, last_value
+
+if TYPE_CHECKING:
+    from processor.record import Header, Headers
+
+MOVED: Final = b"moved-"
+"""The part of a place before the partition of a topic that has moved."""
+
+_MOVED_FROM: Final = re.compile(rb"moved-([0-9]+)")
+_PLACE: Final = re.compile(rb"(?:moved-)?[0-9]{1,5}(?:-(?:moved-)?[0-9]{1,5}){0,5}")
+
+
+def came_in(source: bytes, own_source: bytes) -> bytes:
+    """Return the place where a forwarded command came in; empty for one that was published where it is.
+
+    Args:
+        source: its header `source`; empty where it has none.
+        own_source: the input topic that it is in, and a `/`.
+    """
+    if not source.startswith(own_source):
+        return b""
+    place = source[len(own_source) :].split(b"/")[0]
+    # A source that no worker wrote is ignored: a mark's name may not grow by it.
+    return place if _PLACE.fullmatch(place) else b""
+
+
+def moved_partition(source: bytes) -> int | None:
+    """Return the partition where a command of a moved topic came in there; None for any other command.
+
+    Args:
+        source: its header `source`.
+    """
+    if MOVED not in source:
+        return None
+    place = source.rpartition(b"/")[0].rpartition(b"/")[2]
+    if _PLACE.fullmatch(place) is None or (found := _MOVED_FROM.search(place)) is None:
+        return None
+    return int(found[1])
+
+
+def forwarded_header(kafka_topic: str, partition: int, offset: int, before: bytes = b"") -> Header:
+    """Return header `source` of a command that a worker sends to the key's own partition.
+
+    Args:
+        kafka_topic: the input topic, which is also where it is sent.
+        partition: the partition where the worker has read it.
+        offset: its offset there.
+        before: the place where it had come in before, of a command of a moved topic.
+    """
+    place = b"%d-%b" % (partition, before) if MOVED in before else b"%d" % partition
+    return Name.SOURCE, b"%b/%b/%d" % (kafka_topic.encode(), place, offset)
+
+
+def moved_headers(
+    headers: Headers, kafka_topic: str, own_source: bytes, partition: int, offset: int, *, is_text_now: bool
+) -> Headers:
+    """Return the headers of a command that is sent on to another topic, which has taken the place of its own.
+
+    Args:
+        headers: its headers as it was published.
+        kafka_topic: the input topic that it is sent to.
+        own_source: the input topic that it came into, and a `/`.
+        partition: its partition there.
+        offset: its offset there.
+        is_text_now: its Kafka key was in another format than text; it is a text now, which the header shows.
+    """
+    names = {name for name, _ in headers}
+    if not is_text_now and names.isdisjoint(_NEED_PLACE):
+        return headers
+    before = came_in(last_value(headers, Name.SOURCE) or b"", own_source)
+    source = b"%b/%b/%d" % (kafka_topic.encode(), moved_place(partition, before), offset)
+    return [*(header for header in headers if header[0] != Name.SOURCE), (Name.SOURCE, source)]
+
+
+def moved_place(partition: int, before: bytes) -> bytes:
+    """Return the place of commands that came into a partition of a topic that has moved.
+
+    Args:
+        partition: the partition there.
+        before: the place where they had come in before; may be empty.
+    """
+    return b"%b%d" % (MOVED, partition) + (b"-" + before if before else b"")
+
+
+def sequence_mark(place: bytes, client: bytes) -> bytes:
+    """Return the name of the mark with a client's highest number; `place` is where its commands came in."""
+    return b"sequence/%b/%b" % (place, client)
+
+
+def moved_mark(name: bytes, partition: int) -> bytes | None:
+    """Return the name that a mark of a moved topic's partition has in the topic that takes its place.
+
+    Returns:
+        The name; None for a mark of another kind, which does not move.
+    """
+    kind, *rest = name.split(b"/", 2)
+    if kind != b"sequence" or len(rest) != 2:
+        return None
+    place, client = rest
+    return sequence_mark(moved_place(partition, place), client)
+
+
+_NEED_PLACE: Final = frozenset((Name.SEQUENCE, Name.ACK_TYPE, Name.SOURCE))
+"""Headers of a command whose place matters: for its number, for its ack, or because it has come from another one."""
