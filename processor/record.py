@@ -78,6 +78,7 @@ RejectReason: TypeAlias = Literal[
     "missing_key",
     "key_mismatch",
     "wrong_partition",
+    "moved",
     "unknown_command",
     "bad_header",
     "too_large",

@@ -69,6 +69,8 @@ class TopicValues:
     key_in_body: Literal["required", "optional"]
     foreign_partition: Literal["move", "reject", "accept"]
     partitions: int
+    moved_from: None
+    """Always none: on Spark, publishers of a topic that has moved find their acks with the new topic's."""
     default_command: Literal["publish", "delta_publish"]
     null_policy: Literal["ignore", "set", "remove"]
     merge_depth: int | None
@@ -95,6 +97,7 @@ class TopicValues:
         if isinstance(topic, TopicValues):
             return topic
         values = {field.name: getattr(topic, field.name) for field in fields(cls)}
+        values["moved_from"] = None
         values["message_schema"] = _schema(topic.message_schema)
         values["preprocess"] = tuple(StepValues(step.use, step.settings) for step in topic.preprocess)
         values["enrich"] = tuple(StepValues(step.use, step.settings) for step in topic.enrich)

@@ -97,21 +97,17 @@ class PassThrough(Processor):
                 self._reject(record, why)
         context.forward_many("delta", self._delta, self._made_bytes)
         self._deduplicator.flush()
-        self._send_acks()
+        self._acks.send(self._context)
 
     def rejected(self, record: Record, error: RecordRejected) -> None:
         """Answer the publisher."""
         self._acks.failed(record, error)
-        self._send_acks()
+        self._acks.send(self._context)
 
     def _reject(self, record: Record, error: RecordRejected) -> None:
         record = self._placement.original(record)
         self._context.reject(record, error.reason, error.detail)
         self._acks.failed(record, error)
-
-    def _send_acks(self) -> None:
-        if acks := self._acks.take():
-            self._context.forward_many("ack", acks)
 
     def _take(self, record: Record) -> None:
         """Carry out one command: check its message and deliver it, or answer it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -21,6 +21,11 @@ from processor.config.telemetry import TelemetryConfig
 from processor.config.topic import ConflatedConfig, ProcessorConfig, TopicConfig
 from processor.config.view import ViewConfig, stage_topic
 from processor.errors import ConfigurationError
+
+_SAME_AFTER_A_MOVE: Final = (
+    "sow", "message_type", "message_schema", "separator", "parts", "key", "key_format", "default_command"
+)  # fmt: skip
+"""Settings that say how the bytes of records, commands and keys are read: those of a moved topic are not rewritten."""
 
 
 class Config(BaseSettings):
@@ -119,6 +124,41 @@ class Config(BaseSettings):
         for name in self.views:
             self._check_inputs(name, ())
         return self
+
+    @model_validator(mode="after")
+    def _moves_fit(self) -> Config:
+        """Check that a topic which takes the place of another one keeps the same records."""
+        successors: dict[str, str] = {}
+        for name, topic in self.topics.items():
+            former = topic.moved_from
+            if former is None:
+                continue
+            try:
+                self._check_move(name, former)
+            except ValueError as error:
+                raise ValueError(f"topics.{name}.moved_from: {error}") from None
+            if (other := successors.setdefault(former, name)) != name:
+                raise ValueError(f"topics.{name}.moved_from: {other!r} takes the place of {former!r} already")
+        return self
+
+    def _check_move(self, name: str, former: str) -> None:
+        if former not in self.topics:
+            raise ValueError(unknown_name("topic", former, list(self.topics)))
+        path = [name]
+        while (before := self.topics[path[-1]].moved_from) is not None and before in self.topics:
+            if before in path:
+                raise ValueError(f"topics go in a circle: {' → '.join([*path, before])}")
+            path.append(before)
+        old, new = self.topics[former], self.topics[name]
+        for setting in _SAME_AFTER_A_MOVE:
+            if getattr(old, setting) != getattr(new, setting):
+                raise ValueError(f"{setting} differs from that of {former!r}, and the records are the same ones")
+        if not new.sow:
+            raise ValueError("sow: false keeps no records that could move; point its publishers to a new topic")
+
+    def successor(self, topic: str) -> str | None:
+        """The topic that takes the place of another one; None if none does."""
+        return next((name for name, other in self.topics.items() if other.moved_from == topic), None)
 
     @model_validator(mode="after")
     def _gateway_topics_exist(self) -> Config:

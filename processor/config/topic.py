@@ -180,7 +180,13 @@ class TopicConfig(Section):
     partition, rejected as `wrong_partition`, or merged in place.
     """
     partitions: int = Field(default=4, ge=1, le=10_000)
-    """Partitions of every topic of the family. It cannot change later: keys would move."""
+    """Partitions of every topic of the family. It cannot change later, as keys would move: `moved_from` makes another
+    topic with another number.
+    """
+    moved_from: TopicName | None = None
+    """The topic whose place this one takes: `sowstream reshard` copies its records and fences its workers; from then on
+    what is published to it is forwarded here.
+    """
     default_command: Literal["publish", "delta_publish"] = "delta_publish"
     """The command of a record without header `command`."""
     null_policy: Literal["ignore", "set", "remove"] = "ignore"

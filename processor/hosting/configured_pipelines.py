@@ -113,6 +113,7 @@ def _pipeline(config: Config, name: str, plugins: Mapping[str, type[Processor]])
         names=config.kafka_names,
         queues=config.queues_over(name),
         outlets=outlets_of(config, name, processor_type, plugins),
+        successor=config.successor(name),
     )
 
 

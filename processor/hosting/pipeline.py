@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.config.kafka_names import KafkaNames
 from processor.topics.family import TopicSpec, family_specs, queue_outputs
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
     from processor.api import Codec, Context, Processor
     from processor.config import QueueConfig, TopicConfig
+
+
+GROWS_WITH_INPUT: Final = ("publish", "mark", "ack", "dlq")
+"""The roles whose topics have a partition for each of the input, also of a topic that has moved to another one."""
 
 
 class Outlet(NamedTuple):
@@ -51,6 +55,8 @@ class Pipeline(NamedTuple):
     """The queues that it fills with its SOW records, each a family of its own, by name."""
     outlets: Mapping[str, Outlet] = MappingProxyType({})
     """The topics of its downstream outputs, by output."""
+    successor: str | None = None
+    """The topic that takes its place, where the settings name one: its input may then have grown."""
 
     @classmethod
     def of(
@@ -64,6 +70,7 @@ class Pipeline(NamedTuple):
         names: KafkaNames | None = None,
         queues: tuple[tuple[str, QueueConfig], ...] = (),
         outlets: Mapping[str, Outlet] | None = None,
+        successor: str | None = None,
     ) -> Pipeline:
         """Create the pipeline of a plug-in, with the topics that it declares.
 
@@ -76,6 +83,7 @@ class Pipeline(NamedTuple):
             names: the Kafka names of all families; None: those without a prefix.
             queues: the queues over the SOW topic.
             outlets: the topics of its downstream outputs; None: it has none.
+            successor: the topic that takes its place; None: none does.
         """
         names = names or KafkaNames()
         role, from_underlying = processor_type.input
@@ -96,6 +104,7 @@ class Pipeline(NamedTuple):
             names=names,
             queues=queues,
             outlets=MappingProxyType(dict(outlets or {})),
+            successor=successor,
         )
 
     @property
@@ -149,7 +158,11 @@ def family_of(pipeline: Pipeline) -> list[TopicSpec]:
     """Return the topics of a pipeline's own family, as they should be."""
     family = _specs(pipeline, pipeline.name, [role for role in pipeline.roles if "." not in role])
     own = [
-        spec._replace(derived_from=pipeline.derived_from, is_optional=spec.role == "mark" and not pipeline.has_marks)
+        spec._replace(
+            derived_from=pipeline.derived_from,
+            is_optional=spec.role == "mark" and not pipeline.has_marks,
+            may_have_grown=pipeline.successor is not None and spec.role in GROWS_WITH_INPUT,
+        )
         for spec in family
     ]
     return [*own, *(spec for name, queue in pipeline.queues for spec in _queue_specs(pipeline, name, queue))]
@@ -195,6 +208,7 @@ def needed(chosen: Iterable[Pipeline]) -> list[TopicSpec]:
             known = wanted.setdefault(spec.name, spec)
             # Of a topic that one reads and another writes each knows a part.
             wanted[spec.name] = known._replace(
+                may_have_grown=known.may_have_grown or spec.may_have_grown,
                 derived_from=known.derived_from or spec.derived_from,
                 derived_families=tuple(dict.fromkeys((*known.derived_families, *spec.derived_families))),
             )
@@ -222,4 +236,6 @@ def check_settings(chosen: Iterable[Pipeline], codec_for: Callable[[str], Codec]
 def source_spec(pipeline: Pipeline) -> TopicSpec:
     """Return the topic that a pipeline reads, as it should be; it may be another family's."""
     (spec,) = _specs(pipeline, pipeline.underlying or pipeline.name, (pipeline.processor_type.input.role,))
-    return spec._replace(derived_families=(pipeline.name,)) if pipeline.derived_from else spec
+    if pipeline.derived_from:
+        return spec._replace(derived_families=(pipeline.name,))
+    return spec._replace(may_have_grown=pipeline.successor is not None)

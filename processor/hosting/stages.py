@@ -8,6 +8,7 @@ from processor.config.view import JOIN, SPLIT
 from processor.errors import ConfigurationError
 from processor.hosting.pipeline import Outlet, Pipeline
 from processor.hosting.plugins import plugin_of
+from processor.wire.ack import MOVED_ACKS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,9 +69,13 @@ def outlets_of(
 ) -> dict[str, Outlet]:
     """Return the topics of a plug-in's downstream outputs: the inputs of the processors that `into` names.
 
+    A topic that has taken the place of another one answers publishers on the ack topic where they wait.
+
     Raises:
         ConfigurationError: an output has no reader, or a reader has no input of its own name.
     """
+    if name in config.topics:
+        return _moved_acks(config, config.topics[name].moved_from)
     declared = [output.role for output in processor_type.outputs if output.downstream]
     into = config.processors[name].into if name in config.processors else {}
     if set(declared) != set(into):
@@ -86,3 +91,9 @@ def outlets_of(
         topic = config.kafka_names.topic(reader, reader_type.input.role)
         outlets[output] = Outlet(topic, config.topic(reader).partitions)
     return outlets
+
+
+def _moved_acks(config: Config, former: str | None) -> dict[str, Outlet]:
+    if former is None:
+        return {}
+    return {MOVED_ACKS: Outlet(config.kafka_names.topic(former, "ack"), config.topic(former).partitions)}

@@ -92,6 +92,8 @@ class TopicSpec(NamedTuple):
     """True if a worker runs without it, with a warning."""
     is_compacted: bool = False
     """True if it keeps the last record of each key, although its role is neither `sow` nor `mark`."""
+    may_have_grown: bool = False
+    """True if it may have more partitions: another topic takes its place, and only forwarding reads the others."""
 
 
 def directory_spec(prefix: str = "") -> TopicSpec:

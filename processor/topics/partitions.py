@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def partition_problems(spec: TopicSpec, topic: ActualTopic) -> list[Problem]:
     """The problem of a topic whose number of partitions differs from its family's setting; empty if there is none."""
-    if topic.partitions == spec.partitions:
+    if topic.partitions == spec.partitions or (spec.may_have_grown and topic.partitions > spec.partitions):
         return []
     return [grown(spec, topic.partitions)]
 
@@ -46,12 +46,11 @@ def _steps(spec: TopicSpec, family: str, partitions: int) -> str:
     if spec.role in _KEYED:
         new = f"{family}_{partitions}"
         copies = " and ".join(spec.derived_families)
-        then = f"; (5) name {new} as the `underlying` of {copies}, and do what topics check says then" if copies else ""
+        then = f"; (4) name {new} as the `underlying` of {copies}, and do what topics check says then" if copies else ""
         return (
-            "keys have moved, and Kafka takes no partition back: (1) stop publishers and workers; (2) configure a "
-            f"family of a new name, such as {new} with `partitions: {partitions}`, and run sowstream topics apply; "
-            f"(3) sowstream sow {family} | sowstream publish {new} --command publish; (4) start workers and publishers "
-            f"on {new}, and publish again what came into {spec.names.topic(family, 'publish')} since the change{then}"
+            "keys have moved, and Kafka takes no partition back: (1) configure a topic of a new name, such as "
+            f"`{new}: {{partitions: {partitions}, moved_from: {family}}}`, and run sowstream topics apply; (2) restart "
+            f"the workers; (3) sowstream reshard {family} --yes: publishers may go on{then}"
         )
     return (
         f"(1) stop the workers; (2) save what is still needed of {spec.name} and delete it; (3) sowstream topics apply "

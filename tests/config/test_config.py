@@ -383,6 +383,32 @@ class TestUnderlying:
             config.topic("x")
 
 
+class TestMovedTopics:
+    """A topic that takes the place of another one."""
+
+    @pytest.mark.parametrize(
+        ("topics", "message"),
+        [
+            ({"orders": {}, "o": {"moved_from": "order"}}, r"topics\.o\.moved_from: .*'order'.*orders"),
+            ({"a": {"moved_from": "b"}, "b": {"moved_from": "a"}}, "go in a circle: a → b → a"),
+            ({"orders": {"key": ["/k"]}, "o": {"moved_from": "orders"}}, "key differs from that of 'orders'"),
+            ({"orders": {"sow": False}, "o": {"sow": False, "moved_from": "orders"}}, "sow: false"),
+            ({"orders": {}, "a": {"moved_from": "orders"}, "b": {"moved_from": "orders"}}, "'a' takes the place"),
+        ],
+        ids=["unknown", "circle", "another key", "no records", "two"],
+    )
+    def test_a_move_that_cannot_be_is_refused(self, topics, message):
+        """The message names the setting and the reason."""
+        with pytest.raises(ValueError, match=message):
+            Config.model_validate({"topics": topics})
+
+    def test_a_topic_may_move_more_than_once(self):
+        """Each has one successor; settings of merging may differ."""
+        c = {"moved_from": "b", "partitions": 24, "null_policy": "set"}
+        config = Config.model_validate({"topics": {"a": {}, "b": {"moved_from": "a", "partitions": 12}, "c": c}})
+        assert [config.successor(name) for name in "abc"] == ["b", "c", None]
+
+
 def test_secrets_are_hidden_wherever_they_stand():
     """Secrets are hidden in Kafka's properties and in a plug-in's settings, at any depth; other values are shown."""
     secret = "hunter2"

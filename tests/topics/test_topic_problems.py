@@ -202,9 +202,15 @@ class TestPartitions:
     def test_the_steps_out_of_it_are_told_in_their_order(self):
         """For an input that has more partitions the steps lead to a family of a new name, in order."""
         (problem,) = problems(FAMILY, grown("publish", 5))
-        steps = [problem.to_do.index(f"({number})") for number in range(1, 5)]
+        steps = [problem.to_do.index(f"({number})") for number in range(1, 4)]
         assert steps == sorted(steps)
-        assert "partitions: 5" in problem.to_do
+        assert "partitions: 5, moved_from: orders" in problem.to_do
+
+    def test_an_input_whose_topic_is_to_move_may_have_grown(self):
+        """The topic that takes its place is there: forwarding reads the new partitions."""
+        family = [spec._replace(may_have_grown=True) for spec in FAMILY]
+        assert problems(family, grown("publish", 5)) == []
+        assert problems(family, grown("publish", 3)) != []
 
     def test_what_is_not_read_by_key_may_be_made_anew(self):
         """A topic that is not read by key may be recreated: the partition of a dead letter does not matter."""
@@ -229,7 +235,7 @@ class TestPartitions:
         """The families that are derived from a topic appear in its steps: a new name is a new underlying."""
         family = [spec._replace(derived_families=("slow", "big")) for spec in FAMILY]
         (problem,) = problems(family, grown("sow", 5))
-        assert "(5) name orders_5 as the `underlying` of slow and big" in problem.to_do
+        assert "(4) name orders_5 as the `underlying` of slow and big" in problem.to_do
 
 
 def grown(role: Role, partitions: int) -> dict[str, ActualTopic]:

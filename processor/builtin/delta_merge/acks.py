@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from processor.wire.ack import CONFLICT, write_ack
+from processor.wire.ack import CONFLICT, MOVED_ACKS, write_ack
+from processor.wire.came_in import moved_partition
 from processor.wire.command import read_leniently
 
 if TYPE_CHECKING:
-    from processor.api import Outgoing, Record, RecordRejected, Stored
+    from processor.api import Context, Outgoing, Record, RecordRejected, Stored
     from processor.wire.command import CommandHeaders
 
 REASON_CHARACTERS_MAX: Final = 1000
@@ -20,10 +22,20 @@ class Acks:
 
     They become visible with the commit of the commands that they answer. Successes of `persisted` are conflated: of the
     commands of a client that have a sequence, the ack of the highest one stands for all, at the end of the batch.
+
+    The publisher of a command that came from a topic which has moved here waits on that topic's acks: they are apart,
+    and each stands for itself, as of every forwarded command.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, answers_moved: bool = False) -> None:
+        """Begin without any.
+
+        Args:
+            answers_moved: whether a topic has moved here; if not, a command that says so does not come from one.
+        """
+        self._answers_moved = answers_moved
         self._acks: list[Outgoing] = []
+        self._moved: defaultdict[int, list[Outgoing]] = defaultdict(list)  # By partition of that topic.
         self._persisted: dict[bytes, int] = {}
 
     def succeeded(
@@ -42,7 +54,7 @@ class Acks:
             reason: why it is a success.
             records_deleted: how many records a delete has removed; None for other commands.
         """
-        client, sequence = request.client, request.sequence
+        client, sequence, moved_from = request.client, request.sequence, moved_partition(request.source)
         for ack_type in request.acks:
             if ack_type == "persisted" and sequence >= 0 and reason is None:
                 if sequence > self._persisted.get(client, -1):
@@ -54,21 +66,21 @@ class Acks:
                 count = records_deleted
                 if count is None:
                     status, why = "failure", "not supported"
-            self._add(ack_type, client, request.command_id, sequence, key, status, why, count)
+            self._add(ack_type, client, request.command_id, sequence, key, status, why, count, moved_from=moved_from)
 
     def refused(self, request: CommandHeaders, key: bytes, old: Stored | None) -> None:
         """Answer a command that expects another version than the record, `old`, has (queues.md, rule 8)."""
         actual = 0 if old is None else old.version
         present = f"the record has version {actual}" if actual else "there is no record"
         wanted = f"version {request.expect_version}" if request.expect_version else "no record"
+        conflict = f"{CONFLICT}: {present}, and the command expects {wanted}"
+        moved_from = moved_partition(request.source)
         for ack_type in request.acks:
-            if ack_type == "received":
-                self._add(ack_type, request.client, request.command_id, request.sequence, key, "success", None)
-                continue
-            why = f"{CONFLICT}: {present}, and the command expects {wanted}"
+            status, why, version = ("success", None, None) if ack_type == "received" else ("failure", conflict, actual)
             self._add(
-                ack_type, request.client, request.command_id, request.sequence, key, "failure", why, version=actual
-            )
+                ack_type, request.client, request.command_id, request.sequence, key, status, why,
+                version=version, moved_from=moved_from,
+            )  # fmt: skip
 
     def failed(self, record: Record, error: RecordRejected) -> None:
         """Answer a command that was rejected, as far as its headers can be read."""
@@ -83,15 +95,23 @@ class Acks:
                 status, reason = "success", None
             elif ack_type == "stats" and not command.is_delete:
                 reason = "not supported"
-            self._add(ack_type, command.client, command.command_id, command.sequence, record.key, status, reason)
+            self._add(
+                ack_type, command.client, command.command_id, command.sequence, record.key, status, reason,
+                moved_from=command.moved_from,
+            )  # fmt: skip
 
-    def take(self) -> list[Outgoing]:
-        """The acknowledgements since the last time, in the order in which they are to be sent."""
+    def send(self, context: Context) -> None:
+        """Forward the acknowledgements since the last time: those of moved commands to where their publishers wait."""
         for client, sequence in self._persisted.items():
             self._add("persisted", client, b"", sequence, None, "success", None)
-        acks, self._acks = self._acks, []
         self._persisted.clear()
-        return acks
+        if self._acks:
+            context.forward_many("ack", self._acks)
+            self._acks = []
+        for partition, acks in self._moved.items():
+            if partition < context.partitions_of(MOVED_ACKS):
+                context.forward_to(MOVED_ACKS, partition, acks)
+        self._moved.clear()
 
     def _add(
         self,
@@ -104,8 +124,11 @@ class Acks:
         reason: str | None,
         records_deleted: int | None = None,
         version: int | None = None,
+        *,
+        moved_from: int | None = None,
     ) -> None:
-        self._acks.append(
+        acks = self._acks if moved_from is None or not self._answers_moved else self._moved[moved_from]
+        acks.append(
             write_ack(
                 ack_type,
                 status,

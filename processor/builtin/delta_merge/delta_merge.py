@@ -115,7 +115,8 @@ class DeltaMerge(Processor):
         own_topic = context.source_topic
         self._source = f"{own_topic}/{context.partition}/".encode()
         self._deduplicator = Deduplicator(context.marks, f"{own_topic}/".encode())
-        self._acks, self._messages = Acks(), Messages(codec, compiled.preprocess)
+        self._acks = Acks(answers_moved=topic.moved_from is not None)
+        self._messages = Messages(codec, compiled.preprocess)
         self._placement = Placement(context, topic, self._key, own_topic, self._messages.body)
         self._redelivery = Redelivery(context, self._requests, self._deduplicator, self._acks, self._placement)
         self._by_filter = FilterDelete(context, self._deduplicator, self._acks, self._redelivery, self._delete_many)
@@ -139,8 +140,7 @@ class DeltaMerge(Processor):
             if not records or record.offset < records[0].offset:  # Those behind the stop come again.
                 self._reject(record, why)
         self._deduplicator.flush()
-        if acks := self._acks.take():
-            self._context.forward_many("ack", acks)
+        self._acks.send(self._context)
 
     def _merge_batch(self, records: Sequence[Record]) -> Sequence[Record]:
         """Merge records up to a delete by filter, with one read and one write of states; returns those behind them."""
@@ -181,7 +181,7 @@ class DeltaMerge(Processor):
     def rejected(self, record: Record, error: RecordRejected) -> None:
         """Answer the publisher of a rejected command."""
         self._acks.failed(record, error)
-        self._context.forward_many("ack", self._acks.take())
+        self._acks.send(self._context)
 
     def punctuate(self, now_ms: int) -> bool | None:  # noqa: ARG002
         """Expire due records, in order of due time; not before every record published in time has been seen."""
