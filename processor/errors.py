@@ -16,8 +16,9 @@ SowstreamError
     ├── ConfigurationError    the same with exit code 2: settings, flags or topics that cannot work together
     │   └── FilterError       a wrong filter; its subscriber receives the error, and nothing ends
     ├── BrokerUnavailable     Kafka did not answer in time
-    ├── TopicFenced           Spark merges this topic: its workers wait until it is handed back
+    ├── TopicFenced           Spark merges this topic, or its records are being copied: its workers wait
     ├── SubscriberTooSlow     a subscriber took no messages, and forbade conflation; others go on
+    ├── TopicMoved            another topic has taken the place of the one that is read: read that one
     ├── PositionLost          the next record of a reader is not in Kafka any more: begin with a snapshot
     ├── AcksMissing           the published records are in Kafka, but were not acknowledged in time
     ├── DiskUnusable          the disk of state_dir is full, read-only, failing or forbidden; local state stays as it is
@@ -183,6 +184,23 @@ class SubscriberTooSlow(Stop):
 
 class PositionLost(Stop):
     """The next record to read does not exist: records were deleted, or the topic was recreated."""
+
+
+class TopicMoved(Stop):
+    """Another topic has taken the place of the one that is read, which gets no more records: subscribe to that one."""
+
+    def __init__(self, kafka_topic: str, moved_to: str) -> None:
+        """Create it.
+
+        Args:
+            kafka_topic: the Kafka topic that was read.
+            moved_to: the topic that has taken its place.
+        """
+        super().__init__(
+            f"{kafka_topic} has moved, and gets no more records: {moved_to!r} has taken its place. Read that one, "
+            "beginning with a snapshot"
+        )
+        self.moved_to = moved_to
 
 
 class AcksMissing(Stop):

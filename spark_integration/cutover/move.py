@@ -23,10 +23,11 @@ from processor.errors import ConfigurationError, Stop, TransactionAborted
 from processor.kafka.admin.admin import Admin
 from processor.kafka.producers.transactional_producer import TransactionalProducer
 from processor.shared_topics.control import ControlEntries, ControlTopic, Fence, Key
+from processor.shared_topics.control.user import who
 from processor.store.marks import POSITION_NAME
 from processor.wire.control import ALL_PARTITIONS, OF_SPARK, SPARK, WORKERS
 from processor.wire.input_position import InputPosition
-from spark_integration.cutover.presence import SESSION_TIMEOUT_S, Presence, members, who
+from spark_integration.cutover.presence import SESSION_TIMEOUT_S, Presence, members
 from spark_integration.merge.topic_family import TopicFamily
 from spark_integration.options import client_properties
 from spark_integration.settings import topic_settings

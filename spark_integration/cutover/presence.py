@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import getpass
 import os
-import socket
 import threading
 import time
 from typing import TYPE_CHECKING, Final
@@ -15,6 +12,7 @@ import structlog
 from processor.errors import BrokerUnavailable, ConfigurationError, SowstreamError
 from processor.kafka.admin.admin import Admin
 from processor.kafka.readers.group_consumer import GroupConsumer
+from processor.shared_topics.control.user import who
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -141,11 +139,3 @@ def members(admin: Admin, group: str, topic: str) -> tuple[Member, ...]:
         Stop: Kafka refuses, or does not answer.
     """
     return admin.ask_group(group, topic, _ASK_TIMEOUT_S).wait().members
-
-
-def who() -> str:
-    """The user of this process: `user@host`."""
-    user = "unknown"
-    with contextlib.suppress(KeyError, OSError):  # A container's user may have no name.
-        user = getpass.getuser()
-    return f"{user}@{socket.gethostname()}"

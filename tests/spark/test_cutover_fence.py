@@ -84,7 +84,7 @@ def test_workers_leave_at_a_fence_and_go_on_after_it(world) -> None:
         moving.write(BEGINNING, offsets=offsets, moves_positions=True)
         world.publish([(b"%d" % n, {"id": n, "a": 1}, {}) for n in range(50)])
         world.start(name=world.name)
-        world.wait(lambda: "waiting for a handback" in world.workers[-1].log(), "waiting")
+        world.wait(lambda: "waiting behind a fence" in world.workers[-1].log(), "waiting")
         assert moving.await_workers(0) == offsets
         assert len(world.read("sow")) == 50
         moving.write("workers", offsets=offsets, moves_positions=True)

@@ -183,7 +183,7 @@ class Supervised:
         self._show(PipelineState.STARTING)
         if str(error) != self._fence_logged:
             self._fence_logged = str(error)
-            log.warning("waiting for a handback", pipeline=self.pipeline.name, why=str(error))
+            log.warning("waiting behind a fence", pipeline=self.pipeline.name, why=str(error))
 
     def _pause_s(self, error: Exception) -> float:
         """Compute the pause before the next restart."""

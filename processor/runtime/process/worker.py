@@ -16,7 +16,7 @@ import structlog
 
 from processor import __version__
 from processor.codec import codec_of
-from processor.errors import ConfigurationError, Stop
+from processor.errors import ConfigurationError, Stop, TopicFenced
 from processor.hosting.configured_pipelines import pipelines
 from processor.hosting.pipeline import Pipeline, check_settings, needed
 from processor.hosting.topic_check import check_topics
@@ -29,6 +29,7 @@ from processor.runtime.health.task_reports import TaskReports
 from processor.runtime.process import allocator
 from processor.runtime.process.logging_setup import set_up_logging
 from processor.runtime.process.metrics import show_process
+from processor.runtime.process.places import Places
 from processor.runtime.process.signals import stop_on_signal
 from processor.runtime.process.slot import ProcessSlot
 from processor.runtime.process.supervision import PipelineState, Supervised
@@ -106,6 +107,8 @@ class _Worker:
         self._slot = ProcessSlot(config.state_dir)
         self._watchdog = Watchdog(config.runtime.stuck_after_s)
         self._control = ControlThread(config.kafka, config.application_id, config.topic_prefix, process=self._slot.name)
+        self._places = Places(config, self._control)
+        self._running: dict[str, Pipeline] = {}
         headroom = RetentionHeadroom()
         self._reports = TaskReports()
         backlogs = {pipeline.name: WaitingRecords() for pipeline in chosen}
@@ -210,10 +213,16 @@ class _Worker:
             ) from error
 
     def _heed_fences(self) -> None:
-        """End the pipelines that are about to be merged by Spark, after a commit of the records merged before."""
+        """End the pipelines that are to wait or to run otherwise, after a commit of the records processed before."""
         for pipeline in self._pipelines:
-            if (error := self._control.fence(pipeline.pipeline.name)) is not None:
+            try:
+                place = self._places.of(pipeline.pipeline)
+            except Stop as error:
                 pipeline.fail(error)
+                continue
+            name = pipeline.pipeline.name
+            if place is not (running := self._running.get(name, place)) and place != running:
+                pipeline.fail(TopicFenced(f"{name}: its fence has changed"))
 
     def _topics_changed(self, error: Stop, topics: Collection[str]) -> None:
         """End the pipelines of these topics, after a commit of the records merged before."""
@@ -242,12 +251,12 @@ class _Worker:
 
     def _run_once(self, pipeline: Pipeline, stop: threading.Event, is_running: Callable[[], None]) -> None:
         """Check a pipeline and its topics, then run it until its event is set."""
-        # First without a wait: while Spark merges, this is tried again each second.
-        if (error := self._control.fence(pipeline.name)) is not None:
-            raise error
-        check_settings([pipeline], partial(codec_of, self._config))
-        check_topics(self._config, [pipeline])
-        self._control.refuse_fenced(pipeline.name)
+        # First without a wait: while it must not run, this is tried again each second.
+        place = self._places.of(pipeline) if self._control.has_looked else pipeline
+        check_settings([place], partial(codec_of, self._config))
+        check_topics(self._config, [place])
+        self._control.await_fences()
+        pipeline = self._running[pipeline.name] = self._places.of(pipeline)
         self._watchdog.watch()
         self._reports.of(pipeline.name).clear()
         try:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from processor.errors import ConfigurationError
+from processor.shared_topics.control.user import who
 from processor.wire.control import Failure, Notice, Order, decode, decode_key
 
 if TYPE_CHECKING:
@@ -31,12 +30,7 @@ class Outcome(NamedTuple):
 
 def new_order(partition: int | None, skip_until: int | None) -> Order:
     """Create an order with the present time and the user of this process."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # A container's user may have no name.
-        user = "somebody"
-    at_ms = int(time.time() * 1000)
-    return Order(at_ms=at_ms, partition=partition, skip_until=skip_until, by=f"{user}@{socket.gethostname()}")
+    return Order(at_ms=int(time.time() * 1000), partition=partition, skip_until=skip_until, by=who())
 
 
 def check_skip(topic: str, source: str, partition: int, notice: Notice | None, skip_until: int, end: int) -> None:

@@ -22,7 +22,7 @@ from processor.kafka.producers.publisher import Publisher
 from processor.kafka.readers.log_reader import OFFSET_BEGINNING, LogReader, Position
 from processor.shared_topics.control.hold import Resume
 from processor.topics.family import control_topic
-from processor.wire.control import Failure, Fence, Key, Notice, Order, decode, decode_key, shortened
+from processor.wire.control import RESHARDING, Failure, Fence, Key, Notice, Order, decode, decode_key, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -112,23 +112,29 @@ class ControlThread:
         fence = self._fences.get(pipeline)
         if fence is None or not fence.is_up:
             return None
+        if fence.phase == RESHARDING:
+            return TopicFenced(f"{pipeline}: {fence.sentence(pipeline)}")
         return TopicFenced(
             f"{pipeline}: its workers wait behind a fence (phase {fence.phase}, since {_moment(fence.at_ms)}, by "
             f"{fence.by}). `sowstream-spark handback {pipeline}` moves the merge back; a backfill ends by itself"
         )
 
-    def refuse_fenced(self, pipeline: str) -> None:
-        """Refuse a pipeline that Spark merges, once the fences that were written before have been read.
+    def fence_of(self, pipeline: str) -> Fence | None:
+        """The fence of a pipeline as it was last read; None: it has none, or it was not read yet. Never waits."""
+        return self._fences.get(pipeline)
 
-        Where the topic cannot be read, nothing is refused: then the input positions that a move to Spark writes hold
-        the partitions of its workers.
+    @property
+    def has_looked(self) -> bool:
+        """True if the fences that were there at the start have been read, or cannot be read."""
+        return self._has_looked.is_set()
 
-        Raises:
-            TopicFenced: workers must not merge it now.
+    def await_fences(self) -> None:
+        """Wait until the fences that were written before have been read.
+
+        Where the topic cannot be read, there are none for this process: then the input positions that a move to Spark
+        writes hold the partitions of its workers.
         """
         self._has_looked.wait(_LOOK_S)
-        if (error := self.fence(pipeline)) is not None:
-            raise error
 
     def report(self, pipeline: str, partition: int, hold: Hold | None) -> None:
         """Report that a partition of ours is held, or goes on (None). Never waits; the newest report counts.
