@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from processor.client.feeds.identity_watch import IdentityWatch
-from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost, Stop
+from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost, Stop, TopicMoved
 from processor.kafka import errors as kafka_errors
 from processor.kafka.admin.admin import Admin
 from processor.kafka.message import Message, by_partition, records
 from processor.kafka.readers.log_reader import BOUNDED_FETCH_WAIT_MS, LogReader, Position, ReadResult
 from processor.record import Record
 from processor.topics.family import DAY_MS
+from processor.wire.moved import moved_to
 
 _READ_MAX: Final = 10_000
 _WAIT_S: Final = 0.1  # Longest wait in one call, so that Ctrl-C is noticed.
@@ -70,6 +71,8 @@ class SnapshotBoundary:
         """The end offset of each partition at the boundary."""
         self._admin = admin
         self._make = make
+        self._moved_to = ""
+        self._lasts: dict[int, int] = {}  # The offset of the last record of each partition, once the topic has moved.
         self._watch = None if topic_id is None else IdentityWatch(admin, topic, topic_id, len(self.ends))
         self._reader = LogReader(kafka, group=group, fetch_wait_ms=None if follows else BOUNDED_FETCH_WAIT_MS)
 
@@ -96,6 +99,7 @@ class SnapshotBoundary:
             breathes: yield also when nothing has arrived yet: an empty batch of any partition.
 
         Raises:
+            TopicMoved: another topic has taken its place.
             Stop: as `before`.
         """
         todo = {partition: end for partition, end in ends.items() if end > begins.get(partition, 0)}
@@ -114,16 +118,17 @@ class SnapshotBoundary:
             # A partition may end in markers and aborted records only, which make no messages.
             reached = {position.partition: position.offset for position in read.ends}
             for partition, messages in by_partition(read.messages).items():
-                batch = self._make(messages)
-                reached[partition] = max(reached.get(partition, 0), batch[-1].offset + 1)
+                batch = self._records(partition, messages)
+                reached[partition] = max(reached.get(partition, 0), (messages[-1].offset() or 0) + 1)
                 end = todo.get(partition, 0)
-                if batch[-1].offset >= end:
+                if batch and batch[-1].offset >= end:
                     batch = [record for record in batch if record.offset < end]
                 yield partition, batch
             for partition, offset in reached.items():
                 if partition in todo and offset >= todo[partition]:
                     del todo[partition]
                     self._reader.remove(self.topic, partition)
+        self._refuse_moved()
 
     def follow(self, begins: Mapping[int, int] | None = None) -> None:
         """Begin to read after the boundary; call it when `before` is exhausted, or without `before`.
@@ -139,13 +144,20 @@ class SnapshotBoundary:
 
         Raises:
             PositionLost: the next record is not kept any more, or the topic was recreated.
+            TopicMoved: another topic has taken its place; all records of this one were returned.
             Stop: a partition cannot be read on.
         """
+        self._refuse_moved()
         if self._watch is not None:
             self._watch.check()
         read = self._read(min(timeout_s, _WAIT_S))
-        batches = [(partition, self._make(messages)) for partition, messages in by_partition(read.messages).items()]
-        return FetchedBatches(batches, {position.partition: position.offset for position in read.ends})
+        batches = [
+            (partition, batch)
+            for partition, messages in by_partition(read.messages).items()
+            if (batch := self._records(partition, messages))
+        ]
+        ends = {position.partition: position.offset for position in read.ends}
+        return FetchedBatches(batches, {number: min(end, self._lasts.get(number, end)) for number, end in ends.items()})
 
     def oldest(self, partition: int) -> int:
         """The oldest offset kept, by a request: librdkafka's own OFFSET_BEGINNING takes half a second to find it.
@@ -202,6 +214,18 @@ class SnapshotBoundary:
     def close(self) -> None:
         """Close the connection."""
         self._reader.close()
+
+    def _records(self, partition: int, messages: Sequence[Message]) -> list[Record]:
+        """Messages of a partition as records, without the one that says that the topic has moved, which is the last."""
+        if (name := moved_to(messages[-1].key())) is None:
+            return self._make(messages)
+        # Nobody may pass it: a reader that begins anew must meet it again.
+        self._moved_to, self._lasts[partition] = name, messages[-1].offset() or 0
+        return self._make(messages[:-1]) if len(messages) > 1 else []
+
+    def _refuse_moved(self) -> None:
+        if self._lasts and len(self._lasts) == len(self.ends):
+            raise TopicMoved(self.topic, self._moved_to)
 
     def _read(self, timeout_s: float) -> ReadResult:
         """The messages that are there, or else the first to arrive. A read of many would wait for as many."""

@@ -32,6 +32,7 @@ from processor.errors import (
     SowstreamError,
     StateDamaged,
     Stop,
+    TopicMoved,
 )
 from processor.kafka.admin.admin import Admin
 from processor.record import Record
@@ -118,7 +119,7 @@ class KafkaFeed:
         self._outstanding = 0
         self._view: StoredView | None = None
         self._written_s = 0.0
-        self._failed: SowstreamError | None = None
+        self._moved: TopicMoved | None = None  # The last error, if it was this one.
         self._thread = threading.Thread(target=self._run, name=f"feed-{topic.name}", daemon=True)
 
     @property
@@ -135,8 +136,11 @@ class KafkaFeed:
         """Wait for the engine.
 
         Raises:
+            TopicMoved: another topic has taken its place.
             BrokerUnavailable: the view has not caught up in time.
         """
+        if self._moved is not None:
+            raise self._moved
         try:
             async with asyncio.timeout(timeout_s):
                 await self._ready.wait()
@@ -182,6 +186,7 @@ class KafkaFeed:
             except SowstreamError as error:
                 log.warning("the feed begins again", topic=self.topic.name, error=str(error), wait_s=wait_s)
                 wipes = isinstance(error, StateDamaged | PositionLost)
+                self._moved = error if isinstance(error, TopicMoved) else None
             except Exception:
                 log.exception("the feed failed and begins again", topic=self.topic.name)
                 wipes = True
