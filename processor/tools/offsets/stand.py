@@ -17,6 +17,7 @@ from processor.kafka.admin.admin import Admin
 from processor.kafka.readers.log_reader import LogReader
 from processor.shared_topics.control import ControlTopic
 from processor.store.marks import POSITION_NAME
+from processor.wire.control import MOVED
 from processor.wire.input_position import InputPosition
 
 _ASK_TIMEOUT_S: Final = 0.5
@@ -141,9 +142,17 @@ class Stand:
         """
         entries = self._control.read(self._config.application_id)
         fence = None if entries is None else entries.fences.get(self.pipeline.name)
-        if fence is not None and fence.is_up:
+        if fence is not None and fence.is_up and fence.phase != MOVED:  # Workers forward the input of a moved topic.
             name = self.pipeline.name
             raise TopicFenced(f"{name}: offsets of its workers cannot be set now: {fence.sentence(name)}")
+
+    def stable_end(self, kafka_topic: str, partition: int) -> int:
+        """The end of a partition that readers of committed records see: before the first open transaction.
+
+        Raises:
+            Stop: Kafka refuses, or does not answer.
+        """
+        return self._asked(lambda: self._reader.bounds(kafka_topic, partition, _ASK_TIMEOUT_S), partition)[1]
 
     def cut(self, kafka_topic: str) -> SnapshotBoundary:
         """A reader of one of its topics up to the present end."""

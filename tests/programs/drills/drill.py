@@ -64,17 +64,17 @@ class Drill:
             self.world.publish([(b"%d" % key, {"id": key, "sum": 1, **more}, {}) for key in range(KEYS)])
         self.rounds += rounds
 
-    def start(self, state_dir: Path | None = None) -> Worker:
-        """Start a worker; `state_dir` is another place for its state than the settings name."""
+    def start(self, names: list[str] | None = None, *, state_dir: Path | None = None) -> Worker:
+        """Start a worker of these topics, or of the drill's; `state_dir` is another place than the settings name."""
         self.step("sowstream worker", "started")
-        return self.world.start(state_dir=state_dir)
+        return self.world.start(name=names, state_dir=state_dir)
 
-    def configure(self, **settings: Any) -> None:
-        """Write other settings of the topic into the settings file."""
+    def configure(self, topic: str, **settings: Any) -> None:
+        """Write settings of a topic, perhaps a new one, into the settings file."""
         tree = yaml.safe_load(self.world.file.read_text())
-        tree["topics"][self.name] |= settings
+        tree["topics"][topic] = {**tree["topics"].get(topic, {}), **settings}
         self.world.file.write_text(yaml.safe_dump(tree))
-        self.step("sowstream.yaml", f"{', '.join(settings)} changed")
+        self.step("sowstream.yaml", f"{', '.join(settings)} of {topic} changed")
 
     def stop(self, worker: Worker) -> None:
         """Stop a worker, if it has not ended."""
@@ -104,20 +104,28 @@ class Drill:
         self.noticed_s = self.elapsed_s()
         self._began_s = time.monotonic()
 
-    def recovered(self) -> None:
-        """Wait until all input is merged, and check that each record counts once."""
-        self.settle()
+    def recovered(self, topic: str | None = None) -> None:
+        """Wait until all input is merged, and check that each record counts once; `topic` has it now, if it moved."""
+        if topic is None:
+            self.settle()
+        else:
+            self.wait(lambda: self._sums(topic) == self._wanted(), f"all input is merged into {topic}")
         self.recovered_s = self.elapsed_s()
-        self.expect()
+        self.expect(topic)
 
     def elapsed_s(self) -> float:
         """Seconds since the calamity, or since the cure has begun."""
         return time.monotonic() - self._began_s
 
-    def expect(self) -> None:
-        """Check the sum of each key."""
-        sums = {record.key: json.loads(record.value)["sum"] for record in self.world.read("sow") if record.value}
-        wanted = {b"%d" % key: self.rounds for key in range(KEYS)}
+    def _wanted(self) -> dict[bytes | None, int]:
+        return {b"%d" % key: self.rounds for key in range(KEYS)}
+
+    def _sums(self, topic: str | None) -> dict[bytes | None, int]:
+        return {rec.key: json.loads(rec.value)["sum"] for rec in self.world.read("sow", topic) if rec.value}
+
+    def expect(self, topic: str | None = None) -> None:
+        """Check the sum of each key in the drill's topic, or in this one."""
+        sums, wanted = self._sums(topic), self._wanted()
         if sums != wanted:
             wrong = {key: (value, wanted.get(key)) for key, value in sums.items() if value != wanted.get(key)}
             raise DrillFailed(f"the sums are wrong (is, should be): {wrong}, {len(sums)} of {KEYS} keys")

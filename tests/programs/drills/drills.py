@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confluent_kafka import Producer
+from confluent_kafka.cimpl import NewPartitions
 
 from tests.endtoend.raw_batch import produce_unreadable
 from tests.small_disk import small_disks
@@ -121,7 +122,7 @@ def incompatible_schema(drill: Drill) -> None:
     worker = drill.start()
     drill.settle()
     drill.stop(worker)
-    drill.configure(schema=_text(_NARROW_SCHEMA))
+    drill.configure(drill.name, schema=_text(_NARROW_SCHEMA))
     worker = drill.start()
     drill.calamity("the new schema wants a text where publishers send a number")
     drill.publish()
@@ -129,7 +130,7 @@ def incompatible_schema(drill: Drill) -> None:
     drill.command("dlq", "list", drill.name, "--count", "1")
     drill.settle()  # Each record of the time is a dead letter.
     drill.stop(worker)
-    drill.configure(schema=_text(_SCHEMA))
+    drill.configure(drill.name, schema=_text(_SCHEMA))
     drill.start()
     drill.publish()
     drill.command("dlq", "replay", drill.name, "--reason", "schema_mismatch")
@@ -141,7 +142,7 @@ def disk_full(drill: Drill) -> None:
     with small_disks(drill.folder) as make:
         disk = make(32 << 20)
         drill.publish()
-        worker = drill.start(disk.path)
+        worker = drill.start(state_dir=disk.path)
         drill.settle()
         drill.calamity("another program fills the disk")
         disk.leave_only(256 << 10)
@@ -151,9 +152,28 @@ def disk_full(drill: Drill) -> None:
         drill.stop(worker)
         (disk.path / "filler").unlink()
         drill.step("rm", "the other program's file is gone")
-        worker = drill.start(disk.path)
+        worker = drill.start(state_dir=disk.path)
         drill.recovered()
         drill.stop(worker)
+
+
+def partitions_grown(drill: Drill) -> None:
+    """Partitions are added to the input: keys are in two of them from then on, and the topic moves to another."""
+    drill.publish()
+    worker = drill.start()
+    drill.settle()
+    new, topic = f"{drill.name}_7", f"{drill.name}.publish"
+    drill.calamity("the input topic has 7 partitions in place of 4")
+    drill.admin.create_partitions([NewPartitions(topic, 7)])[topic].result(30)
+    drill.publish()  # Publishers notice nothing.
+    drill.notice(worker, topic, "has 7 partitions", "sowstream reshard")
+    drill.stop(worker)
+    drill.configure(new, partitions=7, moved_from=drill.name, merge_rules={"/sum": "sum"})
+    drill.command("topics", "apply")
+    drill.start([drill.name, new])
+    drill.command("reshard", drill.name, "--yes")
+    drill.publish()
+    drill.recovered(new)
 
 
 _PATIENT: Final = {"runtime": {"restore_stall_timeout_s": 10}}
@@ -167,5 +187,6 @@ DRILLS: Final[dict[str, Plan]] = {
     "incompatible_schema": Plan(
         "a schema is rolled out that the records do not fit", incompatible_schema, _WITH_SCHEMA
     ),
+    "partitions_grown": Plan("partitions were added to the input", partitions_grown, {}),
     "disk_full": Plan("the disk of the state is full", disk_full, _SMALL_BUFFERS),
 }
