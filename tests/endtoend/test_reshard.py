@@ -176,6 +176,7 @@ class _Dead(BaseException):
     """The death of the command."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", [*STEPS[1:5], "in the copy"])
 def test_a_command_that_died_goes_on(moving: MovingWorld, step: str) -> None:
     """At whichever step it dies, the same command ends the move; meanwhile nothing is lost."""
