@@ -14,7 +14,8 @@ from confluent_kafka.cimpl import NewPartitions
 
 from processor.cli.main import run
 from processor.client import Client
-from processor.errors import TopicMoved
+from processor.errors import ConfigurationError, Stop, TopicMoved
+from processor.kafka.admin.admin import Admin
 from processor.kafka.partitioner import partition_for
 from processor.tools.resharding import STEPS, Reshard
 from tests.endtoend.world import World
@@ -170,6 +171,29 @@ def test_an_input_that_grew_moves_in_order(moving: MovingWorld) -> None:
     assert moving.reshard("--yes") == 0
     moving.feed(4, 100)
     moving.wait(moving.is_right, "merging what was published to the old topic")
+
+
+def test_a_worker_that_does_not_heed_the_fence_is_found(moving: MovingWorld) -> None:
+    """What it has merged during the copy may be missing there: nothing is moved, and the command is run again."""
+    moving.start()
+    moving.feed(1, 100)
+    moving.settle()
+    admin = Admin(moving.config.kafka)
+    group, topic = f"{moving.config.group_prefix}.{moving.name}", f"{moving.name}.publish"
+
+    def merge(_copied: int) -> None:
+        admin.set_offsets(group, topic, {0: 0})  # As a commit of that worker.
+
+    with (
+        Reshard(moving.config, moving.name, timeout_s=60, on_copied=merge) as move,
+        pytest.raises(Stop, match="does not heed the fence"),
+    ):
+        move.run()
+    assert not moving.read("publish", moving.new)
+    assert moving.reshard("--cancel") == 0
+    moving.wait(lambda: moving.last() != {}, "the copy is there")
+    with Reshard(moving.config, moving.name, timeout_s=60) as move, pytest.raises(ConfigurationError, match="empty"):
+        move.check()
 
 
 class _Dead(BaseException):

@@ -151,6 +151,7 @@ class Reshard:
             offsets = self._drained()
             self._on_step("copy")
             records = self._copy()
+            self._refuse_merged(offsets)
             self._on_step("move")
             self._move(offsets)
             stood_s = time.monotonic() - began_s
@@ -197,8 +198,9 @@ class Reshard:
             raise ConfigurationError(f"the topics of {self.moved_to} cannot be used:\n  " + "\n  ".join(refused))
         if fence.phase == WORKERS and any(self._ends(self._new, "sow").values()):
             raise ConfigurationError(
-                f"{new.output('sow')} has records already, and {self._topic} can only move to an empty topic: name a "
-                "new one"
+                f"{new.output('sow')} has records already, as after a move that was given up, and {self._topic} can "
+                f"only move to an empty topic: delete the topics of {self.moved_to} and run `sowstream topics apply`, or "
+                "name another one"
             )
 
     def _drained(self) -> dict[int, int]:
@@ -206,12 +208,24 @@ class Reshard:
         self._on_step("drain")
         try:
             self._await_workers()
-            stands = self._old.read()
+            offsets = self._offsets()
             self._refuse_uncommitted()
         except Stop:
             self._write_fence(WORKERS)
             raise
-        return {one.partition: one.oldest if one.committed is None else one.committed for one in stands}
+        return offsets
+
+    def _offsets(self) -> dict[int, int]:
+        """The input offset of each partition at which its workers, or the forwarding, would begin."""
+        return {one.partition: one.oldest if one.committed is None else one.committed for one in self._old.read()}
+
+    def _refuse_merged(self, offsets: dict[int, int]) -> None:
+        """Make sure that no worker has merged during the copy, such as one that cannot read the control topic."""
+        if (reason := self._busy()) or self._offsets() != offsets:
+            raise Stop(
+                f"resharding {self._topic}: a worker that does not heed the fence has merged during the copy"
+                f"{f' ({reason})' if reason else ''}. Nothing was moved: stop it, then run the same command again"
+            )
 
     def _await_workers(self) -> None:
         deadline_s = time.monotonic() + self._timeout_s
