@@ -86,7 +86,12 @@ class _Entry(BaseModel):
 
     def encode(self) -> bytes:
         """Encode it for Kafka."""
-        return json.dumps({"format": FORMAT, **self.model_dump()}, separators=(",", ":")).encode()
+        members = self.model_dump(exclude=self._absent())
+        return json.dumps({"format": FORMAT, **members}, separators=(",", ":")).encode()
+
+    def _absent(self) -> set[str]:
+        """The fields that are not written."""
+        return set()
 
 
 class _OfProcess(_Entry):
@@ -160,6 +165,10 @@ class Fence(_Entry):
     """In the phase `moved`: the partitions by which the input has grown, as long as they must not be forwarded: the
     others may have earlier records of the same keys.
     """
+
+    def _absent(self) -> set[str]:
+        """The fields of a topic that moves, for all others: they were added later, and the bytes stay as they were."""
+        return set() if self.moved_to else {"moved_to", "waiting"}
 
     @property
     def is_up(self) -> bool:

@@ -199,8 +199,8 @@ class Reshard:
         if fence.phase == WORKERS and any(self._ends(self._new, "sow").values()):
             raise ConfigurationError(
                 f"{new.output('sow')} has records already, as after a move that was given up, and {self._topic} can "
-                f"only move to an empty topic: delete the topics of {self.moved_to} and run `sowstream topics apply`, or "
-                "name another one"
+                f"only move to an empty topic: delete the topics of {self.moved_to} and run `sowstream topics apply`, "
+                "or name another one"
             )
 
     def _drained(self) -> dict[int, int]:
