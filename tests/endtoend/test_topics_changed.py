@@ -85,10 +85,10 @@ def test_an_input_that_grows_ends_the_worker_before_a_new_partition_is_read(worl
     assert code == 1
     advice = "has 5 partitions where the family"
     assert advice in said
-    assert "(1) stop publishers and workers; (2)" in said
+    assert f"(3) sowstream reshard {world.name} --yes: publishers may go on" in said
     published(world, 400)
     again, refusal = watched(world, _ONCE).ended()
-    assert (again, advice in refusal, "(4) start workers" in refusal) == (2, True, True)
+    assert (again, advice in refusal, "sowstream reshard" in refusal) == (2, True, True)
     merged = world.read("sow")
     assert len(merged) == 40
     assert {record.partition for record in merged} <= {0, 1, 2, 3}

@@ -6,6 +6,7 @@ are `optional` or in a oneof. In any other message an absent field and a default
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -27,7 +28,7 @@ class _Shape(NamedTuple):
 
     empty: type[dict[str, Value]]
     """The class of its records: `dict`, or `WholeMessage`."""
-    implicit: tuple[tuple[str, Value], ...]
+    implicit: Mapping[str, Value]
     """The scalar fields without presence, each with its default: in a record they are always there."""
     required: tuple[str, ...]
     """The fields that a full message of proto2 cannot leave out."""
@@ -62,21 +63,9 @@ class PresentFields:
         Raises:
             RecordRejected: `too_deep`.
         """
-        if levels < 1:
-            raise RecordRejected("too_deep", "nested deeper than max_depth objects and arrays")
+        _check(levels)
         shape = self._shape(message.DESCRIPTOR)
-        fields = message.ListFields()
-        if not fields and not has_unknown:
-            return shape.empty(shape.implicit)
-        record = shape.empty()
-        for field, value in fields:
-            record[member_name(field)] = self._value(field, value, levels - 1, has_unknown=has_unknown)
-        for name, default in shape.implicit:
-            if name not in record:
-                record[name] = default
-        if has_unknown:
-            record.update(unknown_members(message))
-        return record
+        return self._record(message, message.ListFields(), shape, levels, has_unknown=has_unknown)
 
     def complete(self, message: Descriptor, record: Value, path: str = "") -> bool:
         """Reduce a merged record in place to the fields that its message can hold; True if that took anything away.
@@ -114,14 +103,44 @@ class PresentFields:
             if field.message_type is None:
                 return plain_scalar(field, value)
             return self.read(value, levels, has_unknown=has_unknown)
-        if levels < 1:
-            raise RecordRejected("too_deep", "nested deeper than max_depth objects and arrays")
+        _check(levels)
         if is_map(field):
             inner = field.message_type.fields_by_name["value"]
             return {key_text(key): self._value(inner, value[key], levels - 1, has_unknown=has_unknown) for key in value}
         if field.message_type is None:
             return [plain_scalar(field, item) for item in value]
-        return [self.read(item, levels - 1, has_unknown=has_unknown) for item in value]
+        _check(levels - 1)
+        shape = self._shape(field.message_type)
+        empty, implicit = shape.empty, shape.implicit
+        # A mebibyte holds half a million empty messages: none of them takes a call.
+        return [
+            self._record(item, fields, shape, levels - 1, has_unknown=has_unknown)
+            if (fields := item.ListFields()) or has_unknown
+            else empty(implicit)
+            for item in value
+        ]
+
+    def _record(
+        self,
+        message: Value,
+        fields: Sequence[tuple[FieldDescriptor, Value]],
+        shape: _Shape,
+        levels: int,
+        *,
+        has_unknown: bool,
+    ) -> dict[str, Value]:
+        """The record of a message whose present fields have been listed."""
+        if not fields and not has_unknown:
+            return shape.empty(shape.implicit)
+        record = shape.empty()
+        for field, value in fields:
+            record[member_name(field)] = self._value(field, value, levels - 1, has_unknown=has_unknown)
+        for name, default in shape.implicit.items():
+            if name not in record:
+                record[name] = default
+        if has_unknown:
+            record.update(unknown_members(message))
+        return record
 
     def _shape(self, message: Descriptor) -> _Shape:
         shape = self._shapes.get(message)
@@ -129,11 +148,17 @@ class PresentFields:
             implicit = tuple(implicit_fields(message))
             shape = self._shapes[message] = _Shape(
                 WholeMessage if implicit else dict,
-                tuple((field.name, plain_scalar(field, field.default_value)) for field in implicit),
+                {field.name: plain_scalar(field, field.default_value) for field in implicit},
                 tuple(field.name for field in message.fields if field.is_required),
                 tuple(frozenset(field.name for field in oneof.fields) for oneof in message.oneofs),
             )
         return shape
+
+
+def _check(levels: int) -> None:
+    """Reject a record when no level is left for an object or array."""
+    if levels < 1:
+        raise RecordRejected("too_deep", "nested deeper than max_depth objects and arrays")
 
 
 def _inner(field: FieldDescriptor) -> Descriptor | None:

@@ -30,7 +30,8 @@ _KAFKA_PAUSE_MAX_S: Final = 5.0  # Longest pause while Kafka is away.
 _FENCE_PAUSE_S: Final = 1.0  # Between two looks at a fence.
 _PROVEN_S: Final = 60.0  # After this running time a failure counts as the first one.
 _KAFKA_LOG_S: Final = 60.0
-_LOOK_S: Final = 0.2  # Interval to look for an order.
+_LOOK_S: Final = 0.2  # Interval to look for an order, and for the end of a thread.
+_UNSTARTED_S: Final = 1.0  # Longest wait at the end for a pipeline that is not running.
 
 
 class PipelineState(enum.Enum):
@@ -112,6 +113,21 @@ class Supervised:
         """End the pipeline after a last commit."""
         self._stop.set()
         self._end_run.set()
+
+    def has_ended(self, by_s: float) -> bool:
+        """Wait for the thread after `stop`; False if it still processes records at this time of `time.monotonic()`.
+
+        A pipeline that waits for Kafka's answer has nothing to commit: it is left after a second. It may begin to run
+        in that second, and then has as long as any other.
+        """
+        left_s = min(by_s, time.monotonic() + _UNSTARTED_S)
+        while self.thread.is_alive():
+            is_running = self.state is PipelineState.RUNNING
+            rest_s = (by_s if is_running else left_s) - time.monotonic()
+            if rest_s <= 0.0:
+                return not is_running
+            self.thread.join(min(rest_s, _LOOK_S))
+        return True
 
     def fail(self, cause: Stop) -> None:
         """End this run after a last commit; then the pipeline has failed with this error."""

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 log = structlog.stdlib.get_logger("sowstream.worker")
 
 _WATCH_S = 0.2
-_UNSTARTED_S = 1.0  # Longest wait at the end for a pipeline that is not running.
 
 
 def run_worker(config: Config, names: Sequence[str] = (), *, stop: threading.Event, processes: int = 1) -> int:
@@ -238,10 +237,7 @@ class _Worker:
             pipeline.stop()
         deadline = time.monotonic() + self._config.runtime.shutdown_timeout_s
         for pipeline in self._pipelines:
-            # A pipeline that waits for Kafka's answer has nothing to commit.
-            patience_s = deadline - time.monotonic() if pipeline.state is PipelineState.RUNNING else _UNSTARTED_S
-            pipeline.thread.join(max(0.0, patience_s))
-            if pipeline.thread.is_alive() and pipeline.state is PipelineState.RUNNING:
+            if not pipeline.has_ended(by_s=deadline):
                 log.error("not stopped in time; ending by force", thread=pipeline.thread.name)
                 os._exit(1)
         self._control.stop()

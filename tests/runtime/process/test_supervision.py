@@ -135,3 +135,62 @@ def test_a_fenced_pipeline_waits_and_is_no_failure(
     reached(lambda: runs.begun == 22)
     assert not runs.supervised.has_failed
     assert not any(runs.reported)
+
+
+class Slow:
+    """A pipeline that begins to run, and ends its run after its stop, when it is told to."""
+
+    def __init__(self) -> None:
+        self.may_run, self.may_end = threading.Event(), threading.Event()
+        self.supervised = Supervised(PIPELINE, self._run)
+        self.supervised.thread.start()
+
+    def _run(self, _pipeline: Pipeline, stop: threading.Event, is_running: Callable[[], None]) -> None:
+        self.may_run.wait(20)
+        is_running()
+        stop.wait()
+        self.may_end.wait(20)
+
+
+def test_a_pipeline_that_is_not_running_is_left_at_the_end(monkeypatch: pytest.MonkeyPatch):
+    """A pipeline that waits for Kafka has nothing to commit: the process does not wait for it."""
+    monkeypatch.setattr(supervision, "_UNSTARTED_S", 0.01)
+    slow = Slow()
+    slow.supervised.stop()
+    assert slow.supervised.has_ended(by_s=time.monotonic() + 20)
+    assert slow.supervised.thread.is_alive()
+    slow.may_run.set()
+    slow.may_end.set()
+    slow.supervised.thread.join(20)
+
+
+def test_a_pipeline_that_begins_to_run_during_its_stop_has_the_time_of_any_other(monkeypatch: pytest.MonkeyPatch):
+    """It is not ended by force after the short wait for one that does not run: it commits first."""
+    slow = Slow()
+    slow.supervised.stop()
+    left_s = time.monotonic() + supervision._UNSTARTED_S
+    looks = []
+
+    def join(_seconds: float | None) -> None:
+        looks.append(slow.supervised.state)
+        if len(looks) == 1:
+            slow.may_run.set()
+            reached(lambda: time.monotonic() > left_s + 0.1 and slow.supervised.state is PipelineState.RUNNING)
+        else:
+            slow.may_end.set()
+            reached(lambda: slow.supervised.state is PipelineState.STOPPED)
+
+    monkeypatch.setattr(slow.supervised.thread, "join", join)
+    assert slow.supervised.has_ended(by_s=time.monotonic() + 20)
+    assert looks[:2] == [PipelineState.STARTING, PipelineState.RUNNING]
+
+
+def test_a_pipeline_that_still_runs_at_the_deadline_is_told():
+    """The process then ends by force."""
+    slow = Slow()
+    slow.may_run.set()
+    reached(lambda: slow.supervised.state is PipelineState.RUNNING)
+    slow.supervised.stop()
+    assert not slow.supervised.has_ended(by_s=time.monotonic())
+    slow.may_end.set()
+    slow.supervised.thread.join(20)
