@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import bson
 
+from processor.codec import CodecOptions
+from processor.codec.avro import AvroCodec
+from processor.config import SchemaConfig
 from processor.record import Record
 from tests.codec.specimens import codec_of
 
@@ -14,6 +18,15 @@ if TYPE_CHECKING:
     from processor.codec import Codec
 
 _TIME: Final = datetime(2026, 11, 26, 7, 0, 0, 123000, tzinfo=UTC)
+_AVRO_SCHEMA: Final = SchemaConfig(text=json.dumps({
+    "type": "record", "name": "Order", "fields": [
+        {"name": "id", "type": "long"}, {"name": "customer", "type": "string"},
+        {"name": "qty", "type": ["null", "long"]},
+        {"name": "px", "type": {"type": "record", "name": "Price", "fields": [{"name": "bid", "type": "double"}]}},
+        {"name": "side", "type": {"type": "enum", "name": "Side", "symbols": ["BUY", "SELL"]}},
+        {"name": "tags", "type": {"type": "array", "items": "string"}}, {"name": "raw", "type": "bytes"},
+    ],
+}))  # fmt: skip
 _OF_JSON: Final[dict[str, Any]] = {
     "id": 7, "customer": "é\u2028", "qty": 3, "px": {"bid": 1.5, "ask": -0.0}, "tags": [1, {"a": None}, True, ""],
     "long": 18446744073709551616,
@@ -29,6 +42,7 @@ MESSAGES: Final[dict[str, Any]] = {
     "composite-local": {"0": {"id": 7}, "1": {"qty": "3"}, "2": b"\xff"},
     "protobuf": {"id": 7, "price": 1.5, "tags": ["a"], "note": ""},
     "binary": b"\xff\x00",
+    "avro": {"id": 7, "customer": "é", "qty": None, "px": {"bid": 1.5}, "side": "BUY", "tags": ["a"], "raw": b"\xff"},
 }
 """The value of each message type."""
 
@@ -49,4 +63,6 @@ def decoded(record: Record) -> Any:
 
 
 def _codec(name: str) -> Codec:
+    if name == "avro":
+        return AvroCodec(CodecOptions(topic="orders", schema=_AVRO_SCHEMA))
     return codec_of(name)

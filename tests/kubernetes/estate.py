@@ -167,6 +167,26 @@ class KubernetesEstate:
                 raise TimeoutError(f"{event}: not within {patience_s:.0f} s")
             time.sleep(0.2)  # Between two looks; the fact decides.
 
+    def neighbour(self) -> Cluster:
+        """Create a second namespace whose pods reach the same Kafka by the same names, with the workers' user."""
+        cluster = Cluster(f"{self.cluster.namespace}-b", VALUES)
+        cluster.create()
+        ports = [{"name": "kafka", "port": 9092}]
+        for name in ("kafka", "kafka-brokers"):
+            endpoints = [{"addresses": [self.api.pod("kafka-0")["status"]["podIP"]], "hostname": "kafka-0"}]
+            labels = {"kubernetes.io/service-name": name}
+            service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}}
+            slice_ = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4"}
+            for manifest in (
+                {**service, "spec": {"clusterIP": "None", "ports": ports}},
+                {**slice_, "metadata": {"name": name, "labels": labels}, "endpoints": endpoints, "ports": ports},
+            ):
+                cluster.kubectl("apply", "-f", "-", text=json.dumps(manifest))
+        secret = json.loads(self.cluster.kubectl("get", "secret", "kafka-worker", "-o", "json"))
+        secret["metadata"] = {"name": "kafka-worker"}
+        cluster.kubectl("apply", "-f", "-", text=json.dumps(secret))
+        return cluster
+
     def _apply(self, manifest: str) -> None:
         self.cluster.kubectl("apply", "-f", "-", text=manifest)
 

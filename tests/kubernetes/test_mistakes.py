@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
-from tests.kubernetes.estate import PODS, KubernetesEstate
+from tests.kubernetes.estate import PODS, RELEASE, KubernetesEstate
 from tests.kubernetes.figures import Figures
 
 OTHER = "app.kubernetes.io/instance=other"
+OTHERS_POD = "desk-sowstream-worker-0"
 
 
 def test_a_password_in_the_settings_is_refused(estate: KubernetesEstate, figures: Figures) -> None:
@@ -46,6 +48,30 @@ def test_a_wrong_password_is_named(estate: KubernetesEstate, figures: Figures) -
         is_met=described,
     )
     assert named
+
+
+def test_two_releases_of_one_name_are_noticed(estate: KubernetesEstate, figures: Figures) -> None:
+    """The workers of a release of the same name in another namespace share a group with ours, and say so."""
+    neighbour = estate.neighbour()
+    warning = "two installations share a consumer group"
+    try:
+        began_s = time.monotonic()
+        alone = ("topicsJob.enabled=false", "worker.replicas=1", "conflate.replicas=0")
+        neighbour.upgrade(RELEASE, *estate.images, *(word for each in alone for word in ("--set", each)))
+        line = neighbour.wait_for(
+            "the warning",
+            lambda: next((one for one in neighbour.kubectl("logs", OTHERS_POD).splitlines() if warning in one), None),
+        )
+        warned_s = time.monotonic() - began_s
+    finally:
+        neighbour.remove()
+    assert OTHERS_POD in line
+    assert not any(password in line for password in estate.passwords.values())
+    estate.wait_ready()
+    estate.check()
+    figures.add(
+        "K9", "a release of the same name in two namespaces", f"the log warns of it after {warned_s:.0f} s", "warned"
+    )
 
 
 def test_no_password_shows(estate: KubernetesEstate, figures: Figures) -> None:
