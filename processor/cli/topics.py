@@ -28,6 +28,14 @@ def apply(
         bool,
         typer.Option("--acls", help="Print the kafka-acls commands of a secured cluster instead, one for each role."),
     ] = False,
+    strimzi: Annotated[
+        str | None,
+        typer.Option(
+            "--strimzi",
+            metavar="CLUSTER",
+            help="Print the KafkaTopic and KafkaUser objects of a Kafka that Strimzi runs instead.",
+        ),
+    ] = None,
     prune: Annotated[
         bool,
         typer.Option(
@@ -44,9 +52,13 @@ def apply(
     queues' share groups, which the brokers keep, are set where they differ.
 
     Where Kafka has ACLs, --acls prints the rights of each role; the table is in deploy/README.md. Only its own worker
-    writes to a conflated topic or a view.
+    writes to a conflated topic or a view. --strimzi prints topics and rights as objects for Strimzi's operators; run
+    `topics apply` after them, for what Kubernetes does not keep: the topic directory and the queues' settings.
     """
     tree = settings(config, bootstrap)
+    if strimzi is not None:
+        _print_objects(tree, strimzi)
+        return
     if acls:
         _print_acls(tree)
         return
@@ -142,14 +154,37 @@ def _print_acls(config: Config) -> None:
     )
 
 
-def _admin_and_specs(config: Config) -> tuple[Admin, list[TopicSpec]]:
+def _print_objects(config: Config, cluster: str) -> None:
+    """Print the objects of Strimzi's operators, without a request to Kafka."""
+    import yaml  # noqa: PLC0415
+
+    from processor.hosting.acls import grants  # noqa: PLC0415
+    from processor.hosting.configured_pipelines import pipelines  # noqa: PLC0415
+    from processor.hosting.strimzi import topic_objects, user_objects  # noqa: PLC0415
+
+    topics = topic_objects([*_specs(config), *_own_specs(config)], cluster)
+    users = user_objects(grants(config, pipelines(config, [])), cluster, config.application_id)
+    data(yaml.safe_dump_all([*topics, *users], sort_keys=False).rstrip())
+    inform(
+        f"{len(topics)} KafkaTopics and {len(users)} KafkaUsers; the operator puts the password of each user into a "
+        "Secret of its name. Then run `topics apply`."
+    )
+
+
+def _specs(config: Config) -> list[TopicSpec]:
     from processor.errors import ConfigurationError  # noqa: PLC0415
     from processor.hosting.configured_pipelines import specs  # noqa: PLC0415
-    from processor.kafka.admin.admin import Admin  # noqa: PLC0415
 
     topic_specs = specs(config)
     if not topic_specs:
         raise ConfigurationError(config.no_topics)
+    return topic_specs
+
+
+def _admin_and_specs(config: Config) -> tuple[Admin, list[TopicSpec]]:
+    from processor.kafka.admin.admin import Admin  # noqa: PLC0415
+
+    topic_specs = _specs(config)
     return Admin(config.kafka, config.connect_timeout_s), topic_specs
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import yaml
+
 from processor.config import Config
 from processor.hosting.acls import Grant, commands, grants
 from processor.hosting.configured_pipelines import pipelines
@@ -154,6 +156,15 @@ def test_they_are_printed_without_a_broker(offline: Cli):
     assert all(line.startswith("kafka-acls --bootstrap-server 127.0.0.1:1 --add ") for line in done.stdout.splitlines())
     roles = "WORKER, CONFLATER, VIEWER, GATEWAY, PUBLISHER, SUBSCRIBER, CONSUMER, DLQ and SETTLER"
     assert f"Set DEPLOYER (who runs `topics apply`), {roles}" in done.stderr
+
+
+def test_objects_for_strimzi_are_printed_without_a_broker(offline: Cli):
+    """The only output is YAML that `kubectl apply` takes."""
+    done = offline("topics", "apply", "--strimzi", "main")
+    assert done.returncode == 0, done.stderr
+    kinds = [one["kind"] for one in yaml.safe_load_all(done.stdout)]
+    assert f"{kinds.count('KafkaTopic')} KafkaTopics and {kinds.count('KafkaUser')} KafkaUsers" in done.stderr
+    assert set(kinds) == {"KafkaTopic", "KafkaUser"}
 
 
 def test_a_prefix_is_granted_as_such_and_a_mapped_topic_by_its_name():
