@@ -1,4 +1,10 @@
-"""Writes `jars.lock` again: `python -m processor.tools.broker.relock`, to move to another version of Kafka."""
+"""Writes `jars.lock` again, to move to another version of Kafka, or the lock of other programs of Kafka.
+
+::
+
+    python -m processor.tools.broker.relock
+    python -m processor.tools.broker.relock tests/programs/drills/mirror.lock org.apache.kafka:connect-mirror:4.3.1
+"""
 
 from __future__ import annotations
 
@@ -32,17 +38,24 @@ def locked(dependency: Dependency) -> Jar:
     )
 
 
-def main() -> None:
-    """Resolve Kafka with its own managed versions, add the logging binding, write the lock."""
+def resolved(roots: tuple[str, ...], alone: tuple[str, ...] = ()) -> tuple[Jar, ...]:
+    """The jars of these artifacts with all that they need, and of those that are needed alone, sorted."""
     with tempfile.TemporaryDirectory(prefix="sowstream-relock-") as directory:
         context = MavenContext(repo_cache=Path(directory))
-        kafka, needed = context.resolver.resolve([context.create_dependency(KAFKA)])
-        jars = [
-            locked(dependency)
-            for dependency in [*kafka, *needed, *(context.create_dependency(name) for name in (LOGGING, TOOLS))]
-        ]
-    LOCK_FILE.write_text(format_lock(tuple(sorted(jars, key=lambda jar: jar.coordinate))), encoding="utf-8")
-    print(f"{LOCK_FILE}: {len(jars)} jars", file=sys.stderr)  # noqa: T201 - a tool for maintainers
+        own, needed = context.resolver.resolve([context.create_dependency(name) for name in roots])
+        added = [context.create_dependency(name) for name in alone]
+        jars = [locked(dependency) for dependency in [*own, *needed, *added]]
+    return tuple(sorted(jars, key=lambda jar: jar.coordinate))
+
+
+def main() -> None:
+    """Resolve Kafka with its own managed versions, or other artifacts, and write the lock."""
+    if len(sys.argv) > 1:
+        file, jars = Path(sys.argv[1]), resolved(tuple(sys.argv[2:]), (LOGGING,))
+    else:
+        file, jars = LOCK_FILE, resolved((KAFKA,), (LOGGING, TOOLS))
+    file.write_text(format_lock(jars), encoding="utf-8")
+    print(f"{file}: {len(jars)} jars", file=sys.stderr)  # noqa: T201 - a tool for maintainers
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import yaml
 from confluent_kafka.admin import AdminClient
 
+from processor.hosting.configured_pipelines import specs
+from processor.kafka.admin.admin import Admin
 from processor.tools.broker.jars import class_path
 from processor.tools.broker.java import find_java
 from tests.endtoend.world import Worker, World
@@ -43,6 +45,7 @@ class Drill:
             name: the topic.
             settings: settings of the topic, and under `runtime` of the worker.
         """
+        self.settings = settings
         topic = {"merge_rules": {"/sum": "sum"}, **settings}
         runtime = topic.pop("runtime", {})
         self.world = World(bootstrap, folder, name, runtime=runtime, **topic)
@@ -75,6 +78,14 @@ class Drill:
         tree["topics"][topic] = {**tree["topics"].get(topic, {}), **settings}
         self.world.file.write_text(yaml.safe_dump(tree))
         self.step("sowstream.yaml", f"{', '.join(settings)} of {topic} changed")
+
+    def make_anew(self) -> None:
+        """Delete the topics, and create them again, empty."""
+        names = [spec.name for spec in specs(self.world.config)]
+        admin = Admin(self.world.config.kafka)
+        admin.delete(names)
+        self.wait(lambda: not {*names} & {*admin.cluster().topics}, "the topics are deleted")
+        self.command("topics", "apply")
 
     def stop(self, worker: Worker) -> None:
         """Stop a worker, if it has not ended."""
