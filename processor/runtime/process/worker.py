@@ -32,7 +32,7 @@ from processor.runtime.process.metrics import show_process
 from processor.runtime.process.places import Places
 from processor.runtime.process.signals import stop_on_signal
 from processor.runtime.process.slot import ProcessSlot
-from processor.runtime.process.supervision import PipelineState, Supervised
+from processor.runtime.process.supervision import Supervised
 from processor.runtime.process.watchdog import Watchdog
 from processor.runtime.watching.backlog import BacklogWatch, WaitingRecords, WatchedPipeline
 from processor.runtime.watching.rivals import RivalWatch
