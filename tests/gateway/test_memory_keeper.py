@@ -10,6 +10,7 @@ import pytest
 from websockets.sync.client import connect
 
 from processor.gateway.memory_keeper import CLOSED_MIN, MemoryKeeper
+from processor.gateway.sessions.websocket import _Client
 from tests.gateway.memory import MemoryWorld
 
 
@@ -77,3 +78,29 @@ def _of_one(gateway):
     upgraded = [one for one in gc.get_objects() if type(one).__name__ == "GuardedHttp"]
     client = session.wake.__self__
     return [session, server, *upgraded, server.conn, client]
+
+
+def test_a_client_that_leaves_before_its_answer_was_sent_is_freed_too():
+    """Its sender is cancelled before it has begun: neither holds the other."""
+    world = MemoryWorld("quotes", auth="none")
+    events = [{"type": "websocket.receive", "text": '{"op":"ping","id":"1"}'}, {"type": "websocket.disconnect"}]
+
+    async def receive():
+        return events.pop(0)
+
+    async def served():
+        client = _Client(world.gateway.gateway, receive, send=None, abort=None, write=None)
+        await client.run()
+        assert not events
+        return weakref.ref(client)
+
+    gc.disable()
+    try:
+        left = asyncio.run_coroutine_threadsafe(served(), world.gateway._loop).result(30)
+        until_s = time.monotonic() + 30
+        while left() is not None and time.monotonic() < until_s:
+            time.sleep(0.01)
+        assert left() is None
+    finally:
+        gc.enable()
+        world.close()

@@ -103,9 +103,11 @@ class _Client:
             gateway.memory.note_closed()
             gateway.metrics.messages += session.sent
             session.end()
-            if self._sender is not None:
-                self._sender.cancel()
-                await asyncio.gather(self._sender, return_exceptions=True)
+            # Without a reference back: a task that is cancelled before it has begun would keep this client in a cycle.
+            sender, self._sender = self._sender, None
+            if sender is not None:
+                sender.cancel()
+                await asyncio.gather(sender, return_exceptions=True)
 
     async def _receive_frames(self) -> None:
         while True:

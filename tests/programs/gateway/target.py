@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import multiprocessing
 import random
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import jwt
+import uvloop
 import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -33,6 +35,7 @@ def gateway_process(directory: Path, commands: Any) -> None:
     from tests.gateway.memory import MemoryWorld
 
     raise_limit()
+    asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())  # The loop of `sowstream gateway`.
     auth = {
         "tokens_file": directory / "tokens.yaml",
         "jwt": {"public_key_file": directory / "key.pem", "issuer": "us", "audience": "gateway"},
