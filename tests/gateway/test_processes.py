@@ -137,12 +137,12 @@ def state_of(pid):
 
 def peer_process(socket, main):
     """The process at the other end of a connection."""
-    # Both ends: another test's connection may have the same port at one of them.
+    # Both ends: another test's connection may have the same port at one of them. A set: the file may have a row twice.
     ends = [socket.socket.getpeername()[1], socket.socket.getsockname()[1]]
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    [inode] = [
+    [inode] = {
         row[9] for row in rows if [int(end.rpartition(":")[2], 16) for end in row[1:3]] == ends and row[3] == "01"
-    ]
+    }
     for pid in (main, *children_of(main)):
         with contextlib.suppress(OSError):
             for link in Path(f"/proc/{pid}/fd").iterdir():

@@ -65,7 +65,14 @@ class QueueOpener:
             for backlog in lost:
                 backlog.lost(places, why)
 
-        reader = ShareReader(config.kafka, group=group, topic=topic, leases_max=max_backlog, on_lost=on_lost)
+        reader = ShareReader(
+            config.kafka,
+            group=group,
+            topic=topic,
+            leases_max=max_backlog,
+            absence_max_s=settings.lease,
+            on_lost=on_lost,
+        )
         view = ShareGroupView(config.kafka, group, topic, partitions)
         source = StallGuard(reader, view, patience_s=max(_PATIENCE_MIN_S, _PATIENCE_LEASES * settings.lease_ms / 1000))
         backlog = Backlog(

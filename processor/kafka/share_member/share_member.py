@@ -33,7 +33,9 @@ _CLOSE_LEAST_S: Final = 0.1
 class ShareMember:
     """The background work of a queue's reader. `lock` guards the book, the demand and the failure."""
 
-    def __init__(self, kafka: Mapping[str, str], *, group: str, topic: str, leases_max: int) -> None:
+    def __init__(
+        self, kafka: Mapping[str, str], *, group: str, topic: str, leases_max: int, absence_max_s: float
+    ) -> None:
         """Connect, and join the group, in the background. Arguments and errors as for `ShareReader`."""
         self.group, self.topic = group, topic
         self.book = LeaseBook()
@@ -48,6 +50,8 @@ class ShareMember:
         self._places: dict[int, int] = {}  # The broker of each of our partitions.
         self._notifier = self._network.notifier()
         self._closes = False
+        self._absence_max_s = absence_max_s
+        self._seen_s = time.monotonic()
         self._network.start(self._place_partitions)
         self._heartbeats = self._network.spawn(self._stay_in_group)
 
@@ -55,6 +59,12 @@ class ShareMember:
     def partitions(self) -> frozenset[int]:
         """The partitions whose leaders are known."""
         return frozenset(self._places)
+
+    def seen(self) -> None:
+        """Note that the caller is there; after an absence the member joins again. From any thread."""
+        was_absent, self._seen_s = self._is_absent, time.monotonic()
+        if was_absent:
+            self._notifier.notify()
 
     def check(self) -> None:
         """Raise the reason why the queue cannot be read on.
@@ -110,9 +120,12 @@ class ShareMember:
             self._network.close()
 
     async def _stay_in_group(self) -> None:
-        """Send heartbeats until the end."""
+        """Send heartbeats until the end, but none while the caller is absent."""
         pause_s = _RETRY_S
         while not self._closes:
+            if self._is_absent:
+                await self._step_aside()
+                continue
             try:
                 answer = await self._network.to_coordinator(self.group, self._membership.heartbeat)
                 code = self._membership.answered(answer)
@@ -135,7 +148,24 @@ class ShareMember:
                 self._network.forget_coordinator()
             pause_s = min(_RETRY_MAX_S, pause_s * 2) if code else _RETRY_S
             self._place_partitions()
-            await self._notifier(pause_s if code else self._membership.pause_s)
+            wait_s = pause_s if code else self._membership.pause_s
+            await self._notifier(
+                min(wait_s, max(0.0, self._seen_s + self._absence_max_s - time.monotonic()) + _RETRY_S)
+            )
+
+    @property
+    def _is_absent(self) -> bool:
+        """Whether the caller has not been seen for so long that other members are to have the partitions."""
+        return time.monotonic() - self._seen_s > self._absence_max_s and not self.demand.is_waiting
+
+    async def _step_aside(self) -> None:
+        """Leave the group until the caller is seen: Kafka may give each partition to one member alone."""
+        if self._membership.epoch > 0:
+            log.info("%s: its program takes no message; the others get its partitions", self.group)
+            await self._network.ended(self._network.spawn(self._say_farewell), _CLOSE_TIMEOUT_S)
+            self._membership.leave()
+            self._place_partitions()
+        await self._notifier(None)
 
     def _place_partitions(self) -> None:
         """Give each partition to the reader of its leader; on the network thread."""

@@ -23,6 +23,7 @@ class ShareReader:
         group: str,
         topic: str,
         leases_max: int,
+        absence_max_s: float,
         on_lost: Callable[[Sequence[Place], str], None],
     ) -> None:
         """Join a group, in the background.
@@ -32,6 +33,8 @@ class ShareReader:
             group: the share group.
             topic: the queue topic.
             leases_max: most records that are held at a time.
+            absence_max_s: without a call for so long, which is a lease at least, the member leaves the group until the
+                next one: Kafka gives a partition to one member alone if there are as many partitions as members.
             on_lost: called with the places whose outcome Kafka did not take, and the reason: they are delivered again.
                 On the thread of the call in which it is noticed.
 
@@ -41,7 +44,7 @@ class ShareReader:
         self._on_lost = on_lost
         self._is_closed = False
         self._leases_max = leases_max
-        self._member = ShareMember(kafka, group=group, topic=topic, leases_max=leases_max)
+        self._member = ShareMember(kafka, group=group, topic=topic, leases_max=leases_max, absence_max_s=absence_max_s)
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -66,6 +69,7 @@ class ShareReader:
         """
         member = self._member
         until_s = time.monotonic() + timeout_s
+        member.seen()
         with member.lock:
             member.check()
             if not member.book.has_ready:
@@ -80,11 +84,13 @@ class ShareReader:
             leases = member.book.take(self._leases_max)
             if leases:
                 member.demand.satisfied()
+        member.seen()
         self._report_lost()
         return leases
 
     def settle(self, lease: Lease, verdict: Verdict) -> None:
         """Decide about a record; Kafka learns of it with the next `poll`, `send` or `close`."""
+        self._member.seen()
         with self._member.lock:
             is_held = self._member.book.settle(lease, verdict)
         if not is_held:
@@ -101,6 +107,7 @@ class ShareReader:
         Raises:
             Stop: the queue cannot be read on.
         """
+        self._member.seen()
         with self._member.lock:
             self._member.check()
             if self._member.book.has_outcomes():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -43,13 +44,14 @@ class RealGroup:
         if transaction:
             (producer.abort_transaction if aborts else producer.commit_transaction)(30)
 
-    def reader(self, leases_max: int) -> ShareReader:
+    def reader(self, leases_max: int, absence_max_s: float = 60.0) -> ShareReader:
         """A further member."""
         reader = ShareReader(
             self.kafka,
             group=self.name,
             topic=self.name,
             leases_max=leases_max,
+            absence_max_s=absence_max_s,
             on_lost=lambda places, reason: self.lost.append((list(places), reason)),
         )
         self._readers.append(reader)
@@ -173,3 +175,20 @@ def test_a_member_that_leaves_gives_back_what_it_holds(group: RealGroup):
     assert group.lost == []
     for lease in again:
         second.settle(lease, "accept")
+
+
+@pytest.mark.broker
+def test_a_member_whose_program_is_absent_leaves_until_it_is_back(group: RealGroup):
+    """It has no partition meanwhile, so that others get them; the first poll afterwards brings the next record."""
+    group.write([b"1"])
+    reader = group.reader(1, absence_max_s=0.5)
+    [lease] = polled(reader)
+    reader.settle(lease, "accept")
+    reader.send()
+    until_s = time.monotonic() + 60
+    while reader.partitions and time.monotonic() < until_s:
+        time.sleep(0.01)  # Between two looks; the fact decides.
+    assert not reader.partitions
+    group.write([b"2"])
+    assert [one.record.value for one in polled(reader)] == [b"2"]
+    assert reader.partitions == {0}

@@ -48,7 +48,9 @@ def test_a_partition_whose_window_exceeds_the_limit_is_freed_after_a_kill(tmp_pa
                            "share.record.lock.duration.ms": str(round(LEASE_S * 1000))})  # fmt: skip
         for _ in range(4):
             write_batch(kafka)
-        reader = ShareReader(kafka, group=GROUP, topic=TOPIC, leases_max=2 * BATCH, on_lost=lambda *_: None)
+        reader = ShareReader(
+            kafka, group=GROUP, topic=TOPIC, leases_max=2 * BATCH, absence_max_s=60, on_lost=lambda *_: None
+        )
         group = ShareGroupView(kafka, GROUP, TOPIC, range(1))
         guard = StallGuard(reader, group, patience_s=PATIENCE_S, run=looks.submit)
         window: list[Lease] = []

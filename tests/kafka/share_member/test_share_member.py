@@ -29,7 +29,7 @@ def listener(failed_connections: None) -> Iterator[socket.socket]:
 def reader_of(server: socket.socket) -> ShareReader:
     """A member whose only broker has this port."""
     kafka = {"bootstrap.servers": f"127.0.0.1:{server.getsockname()[1]}"}
-    return ShareReader(kafka, group="g", topic="t", leases_max=1, on_lost=lambda *_: None)
+    return ShareReader(kafka, group="g", topic="t", leases_max=1, absence_max_s=60, on_lost=lambda *_: None)
 
 
 @pytest.mark.parametrize("is_silent", [False, True], ids=["absent", "silent"])
