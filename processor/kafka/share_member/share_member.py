@@ -148,10 +148,8 @@ class ShareMember:
                 self._network.forget_coordinator()
             pause_s = min(_RETRY_MAX_S, pause_s * 2) if code else _RETRY_S
             self._place_partitions()
-            wait_s = pause_s if code else self._membership.pause_s
-            await self._notifier(
-                min(wait_s, max(0.0, self._seen_s + self._absence_max_s - time.monotonic()) + _RETRY_S)
-            )
+            absent_in_s = max(0.0, self._seen_s + self._absence_max_s - time.monotonic()) + _RETRY_S
+            await self._notifier(min(absent_in_s, pause_s if code else self._membership.pause_s))
 
     @property
     def _is_absent(self) -> bool:
