@@ -150,17 +150,26 @@ def test_executors_merge_with_the_archives_python(archive, home, tmp_path) -> No
         assert all(path.startswith(own) for path in [executor["interpreter"], *executor["modules"]])
 
 
+@pytest.fixture
+def connector_jars() -> str:
+    """The jars of Spark's Kafka connector; a session fetches them, if none has done it on this machine."""
+    directory = cache_dir() / "ivy" / "jars"
+    if not any(directory.glob("*kafka*.jar")):
+        fetch = "from spark_integration import spark_session; spark_session('jars').stop()"
+        output([sys.executable, "-c", fetch], cwd=ROOT)
+    return ",".join(str(jar) for jar in sorted(directory.glob("*.jar")))
+
+
 @pytest.mark.broker
-def test_the_examples_run_on_executors(archive, home, tmp_path, family) -> None:
+def test_the_examples_run_on_executors(archive, home, tmp_path, family, connector_jars) -> None:
     """Every example gives its result on a topic in Kafka, and both executors have done tasks for it."""
     family.create("sow", "delta", "publish")
     Family(f"{family.name}_copy", family.options["kafka.bootstrap.servers"]).create("publish")
     order = {"instrument": "XYZ", "side": "buy", "state": "working", "customer": "ann", "balance": 3.5}
     Merged(family).merge(*(order | {"id": f"{number}", "price": 10.5, "open": 5} for number in range(8)))
-    jars = ",".join(str(jar) for jar in sorted((cache_dir() / "ivy" / "jars").glob("*.jar")))
     program = str(ROOT / "tests/deploy/spark_examples.py")
     arguments = [program, family.options["kafka.bootstrap.servers"], family.name, str(tmp_path)]
-    output([*submit(archive, "--jars", jars), *arguments], env=on_executors(tmp_path), cwd=home)
+    output([*submit(archive, "--jars", connector_jars), *arguments], env=on_executors(tmp_path), cwd=home)
     result = json.loads((tmp_path / "results.json").read_text())
     print(result)
     assert result["master"] == MASTER
