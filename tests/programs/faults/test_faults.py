@@ -37,6 +37,7 @@ def stage(bootstrap: str, tmp_path: Path) -> Iterator[Stage]:
         yield instance
 
 
+@pytest.mark.long
 @pytest.mark.broker
 def test_three_kills_and_a_pause_lose_nothing_and_double_nothing(stage: Stage) -> None:
     """Three kills and a pause of two workers with directories of their own lose and double no record."""

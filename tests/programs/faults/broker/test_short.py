@@ -35,6 +35,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
         yield instance
 
 
+@pytest.mark.long
 def test_a_commit_whose_answer_is_lost_counts_once(stage: Stage, broker: Broker) -> None:
     """A commit counts once if Kafka has committed but its answer is lost, so that the worker repeats the request."""
     harm_requests(stage, Api.END_TXN, HARMS["reset-after"], broker)
