@@ -40,7 +40,8 @@ FORMER_DIRECTORY: Final = "rocksdb.former"
 
 # Stored(...) goes through a function written in Python; this makes the same tuple in half the time.
 _new = tuple.__new__
-_RECORD_HEAD = struct.Struct("<qqqH")
+RECORD_HEAD: Final = struct.Struct("<qqqH")
+"""The head of a record's row: version, expires_at_ms, source_offset, and the size of expiration, which follows."""
 _EXPIRY_HEAD = struct.Struct(">cQ")
 _PROGRESS = struct.Struct("<qq")
 
@@ -48,7 +49,7 @@ _PROGRESS = struct.Struct("<qq")
 def encode_record(stored: Stored) -> bytes:
     """Encode a record for the disk."""
     version, value, expires_at_ms, source_offset, expiration = stored
-    return _RECORD_HEAD.pack(version, expires_at_ms, source_offset, len(expiration)) + expiration + value
+    return RECORD_HEAD.pack(version, expires_at_ms, source_offset, len(expiration)) + expiration + value
 
 
 def decode_record(data: bytes) -> Stored:
@@ -58,13 +59,13 @@ def decode_record(data: bytes) -> Stored:
         StateDamaged: it is too short.
     """
     try:
-        version, expires_at_ms, source_offset, size = _RECORD_HEAD.unpack_from(data)
+        version, expires_at_ms, source_offset, size = RECORD_HEAD.unpack_from(data)
     except struct.error as error:
         raise StateDamaged(f"a record of {len(data)} bytes is shorter than its head") from error
-    begin = _RECORD_HEAD.size + size
+    begin = RECORD_HEAD.size + size
     if begin > len(data):
         raise StateDamaged(f"a record of {len(data)} bytes is shorter than its time to live")
-    expiration = data[_RECORD_HEAD.size : begin] if size else b""
+    expiration = data[RECORD_HEAD.size : begin] if size else b""
     return _new(Stored, (version, data[begin:], expires_at_ms, source_offset, expiration))
 
 
@@ -75,7 +76,7 @@ def expires_at_ms(data: bytes) -> int:
         StateDamaged: it is too short.
     """
     try:
-        return int(_RECORD_HEAD.unpack_from(data)[1])
+        return int(RECORD_HEAD.unpack_from(data)[1])
     except struct.error as error:
         raise StateDamaged(f"a record of {len(data)} bytes is shorter than its head") from error
 

@@ -27,6 +27,7 @@ _USAGE: Final = {
     "table_readers": "rocksdb.estimate-table-readers-mem",
     "disk": "rocksdb.total-sst-files-size",
 }
+_KEY_BEGIN: Final = len(layout.RECORD_PREFIX)
 _ROW_BYTES: Final = 100  # About the size of a row in a write buffer without its record's value.
 
 
@@ -134,6 +135,10 @@ class RocksStore:
 
     def scan(self, after: bytes | None = None) -> Iterator[tuple[bytes, Stored]]:
         """Every key and record, in key order; `after`: only the keys after this one."""
+        return ((key, layout.decode_record(row)) for key, row in self.scan_rows(after))
+
+    def scan_rows(self, after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Every key and its row as it is on disk, in key order; `after`: only the keys after this one."""
         self._end_load()
         options = ReadOptions()
         options.set_iterate_upper_bound(layout.AFTER_RECORDS)
@@ -141,9 +146,10 @@ class RocksStore:
             rows = self._db.iter(options)
             # No key lies between a key and the same key with a zero byte at its end.
             rows.seek(layout.RECORD_PREFIX if after is None else layout.RECORD_PREFIX + after + b"\0")
-            while rows.valid():
-                yield rows.key()[len(layout.RECORD_PREFIX) :], layout.decode_record(rows.value())
-                rows.next()
+            begin, is_valid, row_key, row, move_on = _KEY_BEGIN, rows.valid, rows.key, rows.value, rows.next
+            while is_valid():
+                yield row_key()[begin:], row()
+                move_on()
             # Damage ends an iteration as the last record does; only this call distinguishes them.
             rows.status()
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final
 from processor.errors import StateDamaged
 from processor.record import Record, Stored
 from processor.store.contract import Progress
-from processor.store.layout import encode_record
-from processor.wire.heads import VERSION_AND_KIND, headers_of_version
+from processor.store.layout import RECORD_HEAD, decode_record, encode_record
+from processor.wire.heads import VERSION_AND_KIND, VERSIONS_MAX, headers_of_version, version_headers
 from processor.wire.sow_headers import version_of
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 ROW_FORMAT: Final = 2
 """The number of this layout."""
 _HEAD: Final = struct.Struct("<qI")
+_PLAIN_HEAD: Final = struct.Struct(RECORD_HEAD.format + _HEAD.format[1:])
+"""The heads of the row and of its value; the latter begins here only in a row without an expiration."""
+_new = tuple.__new__  # Record(...) goes through a function written in Python.
 _SIZE: Final = struct.Struct("<I")
 _NO_VALUE: Final = 2**32 - 1
 _ENTRY_BYTES: Final = 256  # Approximate memory of a record besides its value.
@@ -136,7 +139,7 @@ class StoredPartition:
             StateDamaged: rows on disk cannot be read.
         """
         over = {**self._delivered, **self._fresh}
-        stored = self._store.scan()
+        stored = self._store.scan_rows()
         first = next(stored, None)  # The store looks at the rows of the moment when the first of them is asked for.
         return _overlaid(first, stored, over)
 
@@ -156,12 +159,22 @@ class StoredPartition:
 
 
 def _overlaid(
-    first: tuple[bytes, Stored] | None, stored: Iterable[tuple[bytes, Stored]], over: dict[bytes, Record]
+    first: tuple[bytes, bytes] | None, stored: Iterable[tuple[bytes, bytes]], over: dict[bytes, Record]
 ) -> Iterator[Record]:
-    """The rows on disk that no newer record replaces, followed by the newer records."""
+    """The rows on disk that no newer record replaces, followed by the newer records.
+
+    Almost every row is plain: its record has a version, a value and no other header, which is read in one step.
+    """
+    unpack, begin, plain_headers = _PLAIN_HEAD.unpack_from, _PLAIN_HEAD.size, version_headers()
     for key, row in chain(() if first is None else (first,), stored):
-        if key not in over:
-            yield _record(key, row)
+        if key in over:
+            continue
+        if len(row) >= begin:
+            version, _, offset, expiration_size, timestamp_ms, headers_size = unpack(row)
+            if not expiration_size and not headers_size and 0 < version < VERSIONS_MAX:
+                yield _new(Record, (key, row[begin:], plain_headers[version], offset, timestamp_ms))
+                continue
+        yield _record(key, decode_record(row))
     for record in over.values():
         if record.value is not None:
             yield record
