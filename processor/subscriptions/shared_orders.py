@@ -27,6 +27,8 @@ ORDERS_MAX: Final = 4
 """Orders without a user that are kept up to date; another one replaces the least recently used one."""
 ROWS_MAX: Final = 2_000_000
 """The rows of all these together: about 250 bytes each."""
+_ASKED_MAX: Final = 64
+"""Orders of queries without updates that are remembered, by their names."""
 
 _Name: TypeAlias = "tuple[str | None, str | None]"
 
@@ -59,6 +61,7 @@ class SharedOrders:
         self._declared: dict[_Name, SortOrder] = {(None, order.text): order for order in orders}
         self._running: WeakValueDictionary[_Name, Places] = WeakValueDictionary()
         self._builds: dict[_Name, OrderBuild] = {}  # The one asked for last comes last.
+        self._asked: dict[_Name, bool] = {}  # Orders of queries without updates; the one asked for last comes last.
 
     def __bool__(self) -> bool:
         """Return whether an order must follow the updates."""
@@ -77,14 +80,19 @@ class SharedOrders:
             if build is None or build.has_failed:
                 places = Places()
             else:
-                build.finish()
+                build.load(spec.window_depth)
                 places = build.places
             if spec.live:  # Others are not kept up to date.
                 self._running[name] = places
+        places.reach(spec.window_depth)
         return places
 
     def prepare(self, spec: SubscriptionSpec) -> OrderBuild | None:
-        """Begin to build the order of a window, or join who does; None: there is no window, or its order is there."""
+        """Begin to build the order of a window, or join who does; None: there is no window, or its order is there.
+
+        A query without updates needs no more of an order than its window. When the same order is asked for again, all
+        of it is wanted: more queries are likely to follow.
+        """
         if not spec.options.is_window or spec.grouping is not None:
             return None
         name = spec.order_name
@@ -92,21 +100,26 @@ class SharedOrders:
         if build is not None:
             self._builds[name] = build
         places = self._running.get(name)
-        if places is not None and places.windows:
+        if places is not None and places.windows and places.has_reached(spec.window_depth):
             return None
         if build is None or build.has_failed:
             assert spec.order is not None
             build = self._build(name, spec.filter, spec.order)
+        if not spec.live:
+            build.is_wanted |= self._asked.pop(name, False)
+            self._asked[name] = True
+            if len(self._asked) > _ASKED_MAX:
+                del self._asked[next(iter(self._asked))]
         build.users += 1
         return build
 
     def release(self, build: OrderBuild) -> None:
-        """Let a build go; without a user it is kept for a while if it is complete, and else dropped."""
+        """Let a build go; without a user or a window it is kept for a while if it is complete, and else dropped."""
         build.users -= 1
         if build.users:
             return
         name = next((name for name, one in self._builds.items() if one is build), None)
-        if name is not None and (build.has_failed or not build.is_done):
+        if name is not None and (build.has_failed or not (build.is_done or build.places.windows)):
             del self._builds[name]
         self._drop_kept()
 
@@ -139,6 +152,6 @@ class SharedOrders:
     def _drop_kept(self) -> None:
         """Drop the least recently used orders without a user that are too many, or too large together."""
         kept = [name for name, build in self._builds.items() if not build.users and name not in self._declared]
-        rows = sum(len(self._builds[name].places.order) for name in kept)
+        rows = sum(len(self._builds[name].places.sort_keys) for name in kept)
         while kept and (len(kept) > ORDERS_MAX or rows > ROWS_MAX):
-            rows -= len(self._builds.pop(kept.pop(0)).places.order)
+            rows -= len(self._builds.pop(kept.pop(0)).places.sort_keys)

@@ -10,6 +10,7 @@ from processor.filter import compile_filter
 from processor.subscriptions.grouping_spec import GroupingSpec
 from processor.subscriptions.message_builder import MessageBuilder
 from processor.subscriptions.order import SortOrder
+from processor.subscriptions.top_n import FAR
 
 if TYPE_CHECKING:
     from processor.subscriptions.entitlement import Entitlement
@@ -97,6 +98,12 @@ class SubscriptionSpec:
     def reads_all(self) -> bool:
         """True if all records in focus must be read when it begins."""
         return self.counts_as_received or self.options.is_window
+
+    @property
+    def window_depth(self) -> int:
+        """The places from the first one to the end of its window."""
+        options = self.options
+        return FAR if options.top_n is None else options.skip_n + options.top_n
 
     @property
     def order_name(self) -> tuple[str | None, str | None]:

@@ -31,7 +31,7 @@ class Moved(NamedTuple):
 
 
 _NOTHING: Final = Moved((), ())
-_FAR: Final = 2**62
+FAR: Final = 2**62
 """A place behind every other."""
 
 
@@ -49,7 +49,7 @@ class TopN:
         self.places: Final = Places() if places is None else places
         """The order of all keys."""
         self._begin: Final = skip_n
-        self._end: Final = _FAR if top_n is None else skip_n + top_n
+        self._end: Final = FAR if top_n is None else skip_n + top_n
         self._is_empty: Final = top_n == 0
 
     def __contains__(self, key: bytes) -> bool:
@@ -80,8 +80,8 @@ class TopN:
         if move is None or self._is_empty:
             return _NOTHING
         begin, end = self._begin, self._end
-        before = _FAR if move.before is None else move.before
-        after = _FAR if move.after is None else move.after
+        before = FAR if move.before is None else move.before
+        after = FAR if move.after is None else move.after
         if min(before, after) >= end:
             return _NOTHING
         order = self.places.order
@@ -116,6 +116,7 @@ class TopN:
         """
         if self._is_empty:
             return []
+        self.places.reach(FAR)  # Keys that have changed may have been behind those that are at their places.
         order, sort_keys = self.places.order, self.places.sort_keys
         then = [sort_key for sort_key in changed.values() if sort_key is not None]
         start = max(0, self._begin - len(changed))

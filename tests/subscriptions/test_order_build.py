@@ -11,8 +11,10 @@ from processor.codec import load_codec
 from processor.errors import SowstreamError
 from processor.merge import KeyFields
 from processor.record import Record
-from processor.subscriptions import Engine, MemoryRecords, SubscriptionSpec, Topic
+from processor.subscriptions import Engine, MemoryRecords, SubscriptionSpec, Topic, shared_orders
 from processor.subscriptions.options import parse_options
+from processor.subscriptions.order_build import OrderBuild
+from processor.subscriptions.top_n import TopN
 
 TOPIC = Topic("orders", load_codec("json"), KeyFields(("/id",)))
 
@@ -138,3 +140,170 @@ def test_a_snapshot_pauses_where_nothing_matches():
         taken += desk.take(10)
     assert [m.sow_key for m in taken if m.command == "sow"] == ["5", "77"]
     assert takes == 1 + 98 // 10
+
+
+def short_build(*arguments):
+    """The build of an order whose windows begin in few places."""
+    return OrderBuild(*arguments, first_places=12, spare_places=2, bucket_keys=5)
+
+
+class Holder:
+    """A connection with a window, and the records that it holds by its messages."""
+
+    def __init__(self, world, asked):
+        self.asked, self.desk = asked, world.engine.connect()
+        self.running = self.desk.subscribe(asked)
+        self.records = {}
+
+    def take(self):
+        """Take all messages."""
+        for message in self.desk.take(100_000):
+            if message.command == "oof":
+                del self.records[message.sow_key]
+            elif message.command in ("sow", "publish"):
+                self.records[message.sow_key] = message.data
+
+
+def answer(world, asked):
+    """The records of a window as a scan and a sort of all records find them, ties by the SOW key."""
+    rows = [(TOPIC.value(record), record) for record in world.engine._records._view.scan()]
+    chosen = sorted(
+        (asked.order.key(record.key, value, TOPIC.metadata_of(record)), record.key.decode(), value)
+        for value, record in rows
+        if asked.filter is None or asked.filter.matches(value)
+    )
+    begin = asked.options.skip_n
+    return {key: value for _, key, value in chosen[begin:][: asked.options.top_n]}
+
+
+@pytest.mark.parametrize("filter_text", [None, "/px > 20"])
+def test_a_window_that_begins_before_its_order_is_there_follows_updates(random_seed, monkeypatch, filter_text):
+    """A window in the first places of an order equals the query after each update while the others are sorted."""
+    monkeypatch.setattr(shared_orders, "OrderBuild", short_build)
+    world = World(random_seed)
+    asked = spec(filter_text, world.rng.choice(["/px", "/px DESC"]), top=5, skip=world.rng.randrange(4))
+    build = world.engine.prepare(asked)
+    while not build.is_ready(asked.window_depth):
+        build.advance(world.rng.randrange(1, 30))
+        for _ in range(world.rng.randrange(4)):
+            world.write()
+    assert not build.is_done, "the window begins early"
+    holders = [Holder(world, asked), Holder(world, spec(filter_text, asked.order.text, top=3, skip=1))]
+    steps = 0
+    while not build.is_done:
+        steps += 1
+        for _ in range(world.rng.randrange(8)):
+            world.write()
+        for holder in holders:
+            holder.take()
+            assert holder.records == answer(world, holder.asked)
+        build.advance(1)
+    assert steps > 5
+    world.engine.release(build)
+    for _ in range(50):
+        world.write()
+    places = build.places
+    assert list(places.order) == sorted(places.sort_keys.values())
+    for holder in holders:
+        holder.take()
+        assert holder.records == answer(world, holder.asked)
+
+
+def test_a_window_scrolls_and_shrinks_before_its_order_is_there(random_seed, monkeypatch):
+    """With the others not sorted yet, a window may move behind the first places, and its records may be deleted."""
+    monkeypatch.setattr(shared_orders, "OrderBuild", short_build)
+    world = World(random_seed)
+    asked = spec()
+    build = world.engine.prepare(asked)
+    while not build.is_ready(asked.window_depth):
+        build.advance(20)
+    holder = Holder(world, asked)
+    holder.take()
+    for _ in range(15):  # More than the spare places.
+        first = min(holder.records)
+        world.engine.take(0, [Record(first.encode(), None, [("version", b"9")], world.offset, 1)], world.offset)
+        world.offset += 1
+        holder.take()
+        assert holder.records == answer(world, asked)
+    assert not build.is_done
+    holder.asked = spec(top=5, skip=40)
+    holder.running = holder.desk.replace(holder.running, holder.asked)
+    for _ in range(30):
+        holder.take()
+        assert holder.records == answer(world, holder.asked)
+        world.write()
+
+
+def test_a_query_without_updates_needs_the_first_places_alone(random_seed, monkeypatch):
+    """Its order is dropped with its answer; when it is asked for again, all of the order is wanted."""
+    monkeypatch.setattr(shared_orders, "OrderBuild", short_build)
+    world = World(random_seed)
+    asked = spec(live=False)
+    for is_wanted in (False, True):
+        build = world.engine.prepare(asked)
+        while not build.is_ready(asked.window_depth):
+            build.advance(10)
+        holder = Holder(world, asked)
+        holder.take()
+        assert holder.records == answer(world, asked)
+        assert (build.is_done, build.is_wanted) == (False, is_wanted)
+        world.engine.release(build)
+        assert not world.engine._orders
+    build = world.engine.prepare(asked)
+    build.finish()
+    world.engine.release(build)
+    assert world.engine._orders
+
+
+def test_a_slice_reads_so_many_records_and_no_more():
+    """A scan in slices reads at most its number of records at once, and a window is ready with the last of them."""
+    world = counted(300)
+    read = []
+    reading = world.engine._orders._records
+    world.engine._orders._records = lambda selection: (read.append(1) or one for one in reading(selection))
+    build = world.engine.prepare(spec())
+    slices = 0
+    while not build.is_ready(5):
+        before = len(read)
+        build.advance(7)
+        slices += 1
+        assert len(read) - before <= 7
+    assert len(read) == 300
+    assert slices <= 300 // 7 + 3
+
+
+def counted(count):
+    """An engine with records whose `px` is their number."""
+    world = World(1, count=0)
+    for key in range(count):
+        body = json.dumps({"id": key, "px": key}).encode()
+        world.engine.take(0, [Record(b"%d" % key, body, [("version", b"1")], key, 1)], key)
+    return world
+
+
+def test_records_may_all_be_deleted_before_the_scan_has_ended(monkeypatch):
+    """Deletes of records that were read already leave no place, though the first places run out meanwhile."""
+    monkeypatch.setattr(shared_orders, "OrderBuild", short_build)
+    world = counted(30)
+    build = world.engine.prepare(spec())
+    build.advance(30)
+    for at, key in enumerate(reversed(range(30))):  # The last update is the first to be taken.
+        world.engine.take(0, [Record(b"%d" % key, None, [("version", b"2")], 30 + at, 1)], 1)
+    slices = 0
+    while not build.advance(1):
+        slices += 1
+        assert slices < 100
+    assert build.is_ready(5)
+    assert not build.places.sort_keys
+    assert not build.places.order
+
+
+def test_the_window_of_an_earlier_time_may_lie_behind_the_first_places(monkeypatch):
+    """The window before records came in is found though its keys are not sorted yet."""
+    monkeypatch.setattr(shared_orders, "OrderBuild", short_build)
+    build = counted(100).engine.prepare(spec())
+    while not build.is_ready(5):
+        build.advance()
+    assert not build.is_done
+    came = {b"%d" % key: None for key in range(20)}
+    assert TopN(5, 0, build.places).keys_before(came) == [b"20", b"21", b"22", b"23", b"24"]

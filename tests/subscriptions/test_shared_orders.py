@@ -10,7 +10,7 @@ from processor.errors import FilterError
 from processor.record import Record
 from processor.subscriptions import Engine
 from processor.subscriptions.shared_orders import ORDERS_MAX
-from processor.subscriptions.sliced_sort import sorted_in_slices
+from processor.subscriptions.sliced_sort import SlicedSort
 from tests.subscriptions.test_declared_index import Unscanned
 from tests.subscriptions.test_order_build import TOPIC, World, spec
 
@@ -119,10 +119,18 @@ def test_a_wrong_declared_order_is_refused():
 
 
 def test_keys_are_sorted_in_slices(random_seed):
-    """The parts together are the sorted keys, and none is much larger than a slice."""
+    """The parts together are the sorted keys, with those added meanwhile, and none is much larger than a slice."""
     rng = random.Random(random_seed)
     for count in (0, 1, 499, 5_000):
         keys = [(rng.randrange(50), b"%d" % number) for number in range(count)]
-        parts = list(sorted_in_slices(keys, 700))
-        assert [key for part in parts for key in part] == sorted(keys)
+        above = rng.choice([None, (25, b"")])
+        wanted = [key for key in keys if above is None or key >= above]
+        slices, parts = SlicedSort(list(keys), above), []
+        while not slices.is_done:
+            parts.append(slices.advance(700))
+            added = (rng.randrange(60), b"n%d" % len(parts))
+            if not slices.is_done and (slices.bound is None or added >= slices.bound):
+                slices.add(added)
+                wanted.append(added)
+        assert [key for part in parts for key in part] == sorted(wanted)
         assert max(map(len, parts)) < 3_500

@@ -15,6 +15,7 @@ from processor.gateway.access.entitlements import NO_RIGHTS, Rights
 from processor.gateway.access.identity import Identity
 from processor.gateway.http.openapi import document
 from processor.gateway.http.problems import problem
+from processor.gateway.sessions.order_completion import complete_behind
 from processor.gateway.sessions.requests import BadRequest
 from processor.gateway.sessions.requests import Request as Asked
 from processor.gateway.sessions.session import Session
@@ -105,11 +106,13 @@ class Endpoints:
         connection = engine.connect(queue_bytes=self._gateway.limits.queue_bytes, scan_max=SCAN_MAX)
         build = engine.prepare(spec)
         try:
-            while build is not None and not build.advance():  # noqa: ASYNC110 - Others have their turn.
-                await asyncio.sleep(0)
+            while build is not None and not build.is_ready(spec.window_depth):
+                build.advance()
+                await asyncio.sleep(0)  # Others have their turn.
             connection.subscribe(spec)
         finally:
             if build is not None:
+                complete_behind(feed, engine, build)
                 engine.release(build)
         encode = self._gateway.encoder.message
 

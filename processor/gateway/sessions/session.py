@@ -232,7 +232,7 @@ class Session:
             subscription = self._subscriptions.by_id.get(sub_id)
             if subscription is None or subscription.engine is None or subscription.engine.window is None:
                 continue
-            count = len(subscription.engine.window.places.order)
+            count = len(subscription.engine.window.places.sort_keys)
             if subscription.rows != count:
                 rows[sub_id] = subscription.rows = count
 

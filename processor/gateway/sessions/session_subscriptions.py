@@ -13,8 +13,10 @@ from processor.errors import BrokerUnavailable, SowstreamError
 from processor.gateway.access.entitlements import NO_RIGHTS, Rights
 from processor.gateway.feeds.bookmark_text import query_hash, read_bookmark
 from processor.gateway.sessions.client_subscription import ClientSubscription, reason_of
+from processor.gateway.sessions.order_completion import complete_behind
 from processor.gateway.sessions.requests import SUBSCRIBING, BadRequest, Request
 from processor.subscriptions import Connection, EngineSubscription, SubscriptionSpec
+from processor.subscriptions.top_n import FAR
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -92,9 +94,10 @@ class SessionSubscriptions:
         self._spec(subscription)  # A wrong request is refused before the view has caught up.
         self.by_id[request.id] = subscription
         try:
-            async with self._prepared(subscription) as spec:
+            resume = request.text("resume")
+            async with self._prepared(subscription, resumes=resume is not None) as spec:
                 if self.by_id.get(request.id) is subscription:
-                    self._open(request.id, subscription, spec, request.text("resume"))
+                    self._open(request.id, subscription, spec, resume)
         except BaseException:
             if self.by_id.get(request.id) is subscription:
                 self.by_id.pop(request.id)
@@ -185,9 +188,12 @@ class SessionSubscriptions:
 
     @asynccontextmanager
     async def _prepared(
-        self, subscription: ClientSubscription, *, with_snapshot: bool = False
+        self, subscription: ClientSubscription, *, with_snapshot: bool = False, resumes: bool = False
     ) -> AsyncIterator[SubscriptionSpec]:
-        """The request with the rights of now, when the view has caught up and the order of a window is built."""
+        """The request with the rights of now, when the view has caught up and the places of a window are there.
+
+        To resume a window, all places of its order are needed: it looked at others then.
+        """
         feed = self._gateway.feeds[subscription.topic]
         while True:
             engine = await feed.ready(self._gateway.ready_timeout_s)
@@ -197,14 +203,17 @@ class SessionSubscriptions:
                 yield spec
                 return
             try:
-                while feed.engine is engine and not build.advance():  # noqa: ASYNC110 - Others have their turn.
-                    await asyncio.sleep(0)
+                depth = FAR if resumes else spec.window_depth
+                while feed.engine is engine and not build.is_ready(depth):
+                    build.advance()
+                    await asyncio.sleep(0)  # Others have their turn.
                 # Rights may have changed meanwhile, and the engine may be another one.
                 latest = self._spec(subscription, with_snapshot=with_snapshot)
                 if feed.engine is engine and latest.order_name == spec.order_name:
                     yield latest
                     return
             finally:
+                complete_behind(feed, engine, build)
                 engine.release(build)
 
     def _drop(self, sub_id: str, subscription: ClientSubscription) -> None:

@@ -10,11 +10,18 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from typing import Any
+from unittest.mock import patch
 
+from processor.subscriptions import shared_orders
+from processor.subscriptions.order_build import OrderBuild
 from tests.programs.gateway.holder import Holder
 from tests.programs.gateway.queries import FILTERS, KEYS, ORDERS, PARTITIONS, RIGHTS, SELECTS, Query, Right
 from tests.programs.gateway.world import World
+
+_SHORT_BUILD = partial(OrderBuild, first_places=1, spare_places=0, bucket_keys=1)
+"""Orders of a few records are built in many slices, and windows begin when the first places are there."""
 
 
 class Composition(World):
@@ -29,6 +36,9 @@ class Composition(World):
         self.holders: dict[str, Holder] = {}
         self.running: dict[str, tuple[Any, Any]] = {}
         self.named = 0
+        self.builds: list[Any] = []
+        self.early = 0
+        """Windows that began before all of their order was there."""
 
     def query(self, right: Right) -> Query:
         """A random query of a client with some right."""
@@ -77,7 +87,26 @@ class Composition(World):
         self.named += 1
         name, query = f"q{self.named}", self.query(self.rights[connection])
         self.holders[name] = Holder(query)
+        with patch.object(shared_orders, "OrderBuild", _SHORT_BUILD):
+            build = self.engine.prepare(query.spec()) if self.random.random() < 0.7 else None
+        depth = query.spec().window_depth
+        while build is not None and not build.is_ready(depth) and self.random.random() < 0.9:
+            build.advance(self.random.randrange(1, 4))
+            if self.random.random() < 0.5:
+                self.write()
         self.running[name] = (connection, connection.subscribe(query.spec(), name))
+        if build is not None:
+            self.early += not build.is_done
+            self.builds.append(build)
+
+    def sort_more(self) -> None:
+        """The order of a window that has begun is sorted on, or left as it is."""
+        if not self.builds:
+            return
+        build = self.random.choice(self.builds)
+        if build.is_done or build.has_failed or build.advance(1) or self.random.random() < 0.1:
+            self.builds.remove(build)
+            self.engine.release(build)
 
     def take(self, connection: Any, count: int) -> None:
         """A client takes some messages, and the bookmarks behind them."""
@@ -150,6 +179,7 @@ class Composition(World):
         for _ in range(self.random.randrange(6)):
             self.write()
         self.clients.clear()
+        self.builds.clear()
         self.engine = self.opened(ahead)
         fresh: dict[Any, Any] = {}
         for name, (broken, _) in list(self.running.items()):
@@ -255,6 +285,8 @@ class Composition(World):
     def step(self) -> None:
         """One random step."""
         chance = self.random.random()
+        if self.random.random() < 0.1:
+            self.sort_more()
         if chance < 0.55:
             self.write()
         elif chance < 0.78 and self.clients:
@@ -281,7 +313,7 @@ class Composition(World):
 
 def run(steps: int, seed: int, *, world_steps: int = 400) -> Composition:
     """Run so many steps, in worlds of `world_steps` each; returns the last world with the sums of all counts."""
-    counts = [0, 0, 0, 0]
+    counts = [0, 0, 0, 0, 0]
     done = 0
     while True:
         world = Composition(seed * 1_000_003 + done)
@@ -293,12 +325,12 @@ def run(steps: int, seed: int, *, world_steps: int = 400) -> Composition:
         except BaseException:
             print(f"failed in the world that began at step {done // world_steps * world_steps}, seed {seed}")
             raise
-        for at, count in enumerate((world.checks, world.resumes, world.refetches, world.replaces)):
+        for at, count in enumerate((world.checks, world.resumes, world.refetches, world.replaces, world.early)):
             counts[at] += count
         if sys.stderr.isatty():
             print(f"\r{done:,} of {steps:,} steps", end="", file=sys.stderr)
         if done >= steps:
-            world.checks, world.resumes, world.refetches, world.replaces = counts
+            world.checks, world.resumes, world.refetches, world.replaces, world.early = counts
             return world
 
 
@@ -311,7 +343,8 @@ def main() -> None:
     world = run(arguments.steps, arguments.seed)
     print(
         f"{arguments.steps:,} steps, seed {arguments.seed}: {world.checks:,} checks, {world.resumes:,} resumed, "
-        f"{world.refetches:,} refetched, {world.replaces:,} replaced: every client was right"
+        f"{world.refetches:,} refetched, {world.replaces:,} replaced, {world.early:,} windows began early: "
+        "every client was right"
     )
 
 

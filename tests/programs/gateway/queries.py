@@ -15,7 +15,7 @@ from processor.subscriptions.select import Select
 
 TOPIC = Topic("orders", JsonCodec(CodecOptions()), KeyFields(("/id",)))
 PARTITIONS = 2
-KEYS = [str(number) for number in range(7)]
+KEYS = [str(number) for number in range(12)]
 Body = dict[str, Any]
 
 

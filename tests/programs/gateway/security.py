@@ -144,7 +144,7 @@ class User:
         spec, window = self.running.spec, self.running.window
         if window is not None and (spec.filter is None or spec.filter.text.startswith("\0")):
             self.world.counted += 1
-            assert len(window.places.order) == len(visible), (self.name, len(visible))
+            assert len(window.places.sort_keys) == len(visible), (self.name, len(visible))
         if window is not None:
             self.check_window(window, [self.visible(value) for value in visible])
         if not self.has_groups:
