@@ -73,7 +73,7 @@ class Places:
         return self.bound is None or len(self.order) > depth
 
     def reach(self, depth: int) -> None:
-        """Put at least `depth` keys, and one more, at their places, and keep so many there whatever is removed."""
+        """Put at least `depth` keys, and one more, at their places, and keep so many there when others are removed."""
         self._depth = max(self._depth, depth)
         if not self.has_reached(depth):
             assert self.later is not None
