@@ -138,15 +138,14 @@ class OrderBuild:
         while not self.advance():
             pass
 
-    def load(self, depth: int) -> None:
-        """Take slices until the first `depth` places, and one more, are there, or all.
+    def load(self) -> None:
+        """Take slices until the first places are there.
 
         Raises:
             SowstreamError: as `advance`.
         """
         while not self.places.is_loaded:
             self.advance()
-        self.places.reach(depth)
 
     def add(self, sort_key: SortKey) -> None:
         """Add a key behind those that are at their places."""
@@ -189,9 +188,8 @@ class OrderBuild:
         count = 0
         for record in islice(self._records, records_max):
             count += 1
-            key = record[0] or b""
-            headers = record[2]
-            if key in updated or (headers and len(headers) > 1 and is_over(record, over_ms)):
+            key = record.key or b""
+            if key in updated or is_over(record, over_ms):
                 continue
             value = value_of(record) if needs_value else None
             if selection is None or self._matches(selection, value, record):

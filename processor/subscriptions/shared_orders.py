@@ -80,7 +80,7 @@ class SharedOrders:
             if build is None or build.has_failed:
                 places = Places()
             else:
-                build.load(spec.window_depth)
+                build.load()
                 places = build.places
             if spec.live:  # Others are not kept up to date.
                 self._running[name] = places

@@ -101,7 +101,7 @@ def test_several_processes_share_the_port(world, writer):
 
 
 def test_a_killed_process_of_several_is_replaced(world, writer):
-    """When one of several processes dies, another one is started in its place."""
+    """A gateway process that dies is replaced by a new one."""
     writer.put(1, qty=5)
     program = Program(world, "--processes", "2")
     main = program.worker.process.pid

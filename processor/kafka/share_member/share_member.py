@@ -153,14 +153,14 @@ class ShareMember:
 
     @property
     def _is_absent(self) -> bool:
-        """Whether the caller has not been seen for so long that other members are to have the partitions."""
+        """True if the program has made no call for a lease and waits for no message: others get its partitions."""
         return time.monotonic() - self._seen_s > self._absence_max_s and not self.demand.is_waiting
 
     async def _step_aside(self) -> None:
         """Leave the group until the caller is seen: Kafka may give each partition to one member alone."""
         if self._membership.epoch > 0:
             log.info("%s: its program takes no message; the others get its partitions", self.group)
-            await self._network.ended(self._network.spawn(self._say_farewell), _CLOSE_TIMEOUT_S)
+            await self._say_farewell(_CLOSE_TIMEOUT_S)
             self._membership.leave()
             self._place_partitions()
         await self._notifier(None)
@@ -212,8 +212,10 @@ class ShareMember:
         if self._membership.epoch <= 0:
             return  # No coordinator knows us, and there may be none to wait for.
         await self._network.ended(self._heartbeats, max(_CLOSE_LEAST_S, until_s - time.monotonic()))
-        farewell = self._network.spawn(self._say_farewell)
-        await self._network.ended(farewell, max(_CLOSE_LEAST_S, until_s - time.monotonic()))
+        await self._say_farewell(max(_CLOSE_LEAST_S, until_s - time.monotonic()))
 
-    async def _say_farewell(self) -> None:
-        await self._network.to_coordinator(self.group, self._membership.farewell)
+    async def _say_farewell(self, timeout_s: float) -> None:
+        """Tell the coordinator, in limited time, that this member leaves."""
+        request = self._membership.farewell
+        sent = self._network.spawn(lambda: self._network.to_coordinator(self.group, request))
+        await self._network.ended(sent, timeout_s)

@@ -34,7 +34,7 @@ class MirrorMaker:
         folder.mkdir()
         text = PROPERTIES.read_text(encoding="utf-8").replace("OLD:9092", old).replace("NEW:9092", new)
         text = text.replace(r"= orders\\.", rf"= {family}\\.")
-        # One broker; and Connect asks itself for its version by HTTP, on a port of its choice.
+        # Each cluster of the drill has one broker.
         text = re.sub(r"(replication\.factor) = 3", r"\1 = 1", text)
         self._file = folder / "mirrormaker.properties"
         self._file.write_text(text, encoding="utf-8")

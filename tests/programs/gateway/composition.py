@@ -137,7 +137,7 @@ class Composition(World):
         self.check(name)
 
     def check(self, name: str) -> None:
-        """What the client holds equals the query at its bookmark."""
+        """Compare the records of the client with the result of its query at its bookmark."""
         holder = self.holders[name]
         bookmark, query, held = holder.bookmark, holder.query, holder.held
         if bookmark is None:

@@ -136,7 +136,7 @@ class Query(NamedTuple):
 
     @property
     def is_window(self) -> bool:
-        """Whether only some places of an order are in focus."""
+        """True if the query has a window: `top_n` or `skip_n`."""
         return self.top is not None or self.skip > 0
 
     def shown(self, record: Body) -> Body | None:
