@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -332,6 +333,11 @@ def in_transaction(error: KafkaException, doing: str, place: tuple[str, int | No
     """
     kafka_error = of(error)
     text = f"{doing}: {kafka_error.str()} ({kafka_error.name()})"
+    if kafka_error.code() == KafkaError.INVALID_TIMESTAMP:
+        text += (
+            f". Kafka takes no record with a time so far from its own: it is {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC "
+            "by the clock of this machine, which is to be set right, or that of the broker"
+        )
     if kafka_error.code() in _TOO_LARGE:
         if (refused := _PLACE.search(kafka_error.str())) is not None:
             place = refused[1], int(refused[2])

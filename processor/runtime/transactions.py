@@ -11,6 +11,7 @@ import structlog
 from processor.errors import OutputTooLarge, ProcessorFailed, ProducerLost
 from processor.kafka.partitioner import partition_for
 from processor.kafka.producers.staged_producer import StagedProducer
+from processor.runtime.watching.clock_check import ClockCheck
 from processor.store.marks import POSITION_NAME
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class Transactions:
         self._pipeline = pipeline
         self._producer = producer
         self._metrics = metrics
+        self._clock = ClockCheck(pipeline.source)
         self._prepared: dict[Task, Prepared] | None = None  # The transaction that is being committed.
         self._bytes_max = bytes_max
         self._sent_bytes = 0
@@ -153,6 +155,8 @@ class Transactions:
         self._metrics.committed(self._producer.finish_commit())
         for prepared in committed.values():
             self._metrics.counts(prepared.counts)  # Kafka has the records, even if a state has to be read back.
+            if taken := prepared.counts.taken:
+                self._clock.compare(max(taken)[0], int(time.time() * 1000))
         for task in committed:
             task.committed()
         self._failures = 0

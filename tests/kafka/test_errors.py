@@ -1,5 +1,7 @@
 """The mapping of Kafka's errors to ours."""
 
+from datetime import UTC, datetime
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
@@ -58,6 +60,13 @@ def test_a_leader_that_is_changing_is_asked_again(code):
 def test_only_what_may_go_well_the_next_time_is_tried_again(code, meaning):
     """Only an error that may pass is retried: a transaction that Kafka refuses for good would be repeated for ever."""
     assert type(kafka_errors.in_transaction(KafkaException(KafkaError(code)), "committing")) is meaning
+
+
+def test_a_refused_timestamp_names_the_clock():
+    """Kafka says "Invalid timestamp" only: the message names the clock that is wrong, and its time."""
+    error = kafka_errors.in_transaction(KafkaException(KafkaError(KafkaError.INVALID_TIMESTAMP)), "commit (orders.0)")
+    assert f"{datetime.now(UTC):%Y-%m-%d}" in str(error)
+    assert "by the clock of this machine" in str(error)
 
 
 @pytest.mark.parametrize(

@@ -282,10 +282,13 @@ class ThreadMetrics:
 
 
 def _ages(taken: Sequence[tuple[int, int]], now_s: float) -> Timing:
-    """The ages of records, by the timestamp of the first record of each batch and the size of the batch."""
+    """The ages of records, by the timestamp of the first record of each batch and the size of the batch.
+
+    A record from the future, whose publisher has another clock, has the age 0.
+    """
     timing = Timing()
     for timestamp_ms, count in taken:
-        timing.add(now_s - timestamp_ms / 1000, count)
+        timing.add(max(0.0, now_s - timestamp_ms / 1000), count)
     return timing
 
 
