@@ -20,7 +20,7 @@ from processor.tools.broker.java import find_java
 from tests.endtoend.world import Worker, World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -144,14 +144,29 @@ class Drill:
 
     def command(self, *words: str, code: int | None = 0) -> str:
         """Run `sowstream …`, and print it with its time; returns its output."""
+        program = [sys.executable, "-m", "processor.cli.main", *words, "-c", str(self.world.file)]
+        return self.run(f"sowstream {' '.join(words)}", program, code=code)
+
+    def run(
+        self,
+        name: str,
+        program: Sequence[str],
+        *,
+        code: int | None = 0,
+        timeout_s: float = PATIENCE_S,
+        env: Mapping[str, str] | None = None,
+    ) -> str:
+        """Run a program, and print it with its time; returns its output.
+
+        Raises:
+            DrillFailed: it has ended with another exit code than `code`; None: any will do.
+        """
         began_s = time.monotonic()
-        done = subprocess.run(
-            [sys.executable, "-m", "processor.cli.main", *words, "-c", str(self.world.file)],
-            capture_output=True, text=True, check=False, timeout=PATIENCE_S, env={**os.environ, "NO_COLOR": "1"},
-        )  # fmt: skip
-        self.step(f"sowstream {' '.join(words)}", f"exit code {done.returncode}, {time.monotonic() - began_s:.1f} s")
+        environment = {**os.environ, "NO_COLOR": "1"} if env is None else env
+        done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=timeout_s, env=environment)
+        self.step(name, f"exit code {done.returncode}, {time.monotonic() - began_s:.1f} s")
         if code is not None and done.returncode != code:
-            raise DrillFailed(f"{' '.join(words)}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+            raise DrillFailed(f"{name}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
         return done.stdout + done.stderr
 
     def kafka_tool(self, tool: str, *words: str) -> str:

@@ -9,6 +9,7 @@ from confluent_kafka import Producer
 from confluent_kafka.cimpl import NewPartitions
 
 from tests.endtoend.raw_batch import produce_unreadable
+from tests.programs.drills.archive import restored_from_archive
 from tests.programs.drills.migration import cluster_migrated
 from tests.small_disk import small_disks
 
@@ -189,6 +190,9 @@ DRILLS: Final[dict[str, Plan]] = {
         "a schema is rolled out that the records do not fit", incompatible_schema, _WITH_SCHEMA
     ),
     "partitions_grown": Plan("partitions were added to the input", partitions_grown, {}),
+    "restored_from_archive": Plan(
+        "the SOW topic is deleted when the input is no longer whole", restored_from_archive, {}
+    ),
     "cluster_migrated": Plan("a topic moves to another cluster, and back", cluster_migrated, {}),
     "disk_full": Plan("the disk of the state is full", disk_full, _SMALL_BUFFERS),
 }
