@@ -106,6 +106,7 @@ class World:
         program: Sequence[str] | None = None,
         state_dir: Path | None = None,
         installed: Path | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> Worker:
         """Start a worker process.
 
@@ -116,12 +117,13 @@ class World:
             program: the module to run instead of the command line's, and its arguments before `command`.
             state_dir: a directory of its own, as on another machine; None: the shared one.
             installed: the directory in which another version of Sowstream is installed; None: this checkout.
+            env: more variables of its environment.
         """
         if crash is not None:
             program = ["tests.endtoend.crashing_worker", crash[0], str(crash[1])]
-        env = {} if state_dir is None else {"SOWSTREAM_STATE_DIR": str(state_dir)}
+        own = {} if state_dir is None else {"SOWSTREAM_STATE_DIR": str(state_dir)}
         names = self.names if name is None else [name] if isinstance(name, str) else [*name]
-        worker = Worker(self, command, names, program, env, installed)
+        worker = Worker(self, command, names, program, own | dict(env or {}), installed)
         worker.is_expected_to_end = crash is not None
         self.workers.append(worker)
         return worker

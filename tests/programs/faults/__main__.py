@@ -32,6 +32,7 @@ def main() -> int:
     parser.add_argument("--only", metavar="WORD", action="append", default=[], help="those with this in their name")
     parser.add_argument("--short", action="store_true", help="the same on less")
     parser.add_argument("--keep", action="store_true", help="keep directories and logs")
+    parser.add_argument("--histories", metavar="DIR", type=Path, help="keep the records of each run and its verdict")
     parser.add_argument("--readme", action="store_true", help="put the outcomes into the table of the README")
     parser.add_argument("--list", action="store_true", help="say what there is")
     arguments = parser.parse_args()
@@ -56,7 +57,14 @@ def main() -> int:
                 print_progress(f"{number} of {len(chosen)}: {scenario.name}: {scenario.what}")
                 place = directory / scenario.name
                 outcomes.append(
-                    play(scenario, place, seed=arguments.seed, bootstrap=broker.bootstrap, short=arguments.short)
+                    play(
+                        scenario,
+                        place,
+                        seed=arguments.seed,
+                        bootstrap=broker.bootstrap,
+                        short=arguments.short,
+                        histories=arguments.histories and arguments.histories / scenario.name,
+                    )
                 )
                 if outcomes[-1].failure is None and not arguments.keep:
                     shutil.rmtree(place)
@@ -83,12 +91,21 @@ def choose(words: Sequence[str], *, with_extra: bool = False) -> list[Scenario]:
     return [one for one in SCENARIOS if with_extra or not one.is_extra]
 
 
-def play(scenario: Scenario, directory: Path, *, seed: int, bootstrap: str, short: bool = False) -> Outcome:
+def play(
+    scenario: Scenario,
+    directory: Path,
+    *,
+    seed: int,
+    bootstrap: str,
+    short: bool = False,
+    histories: Path | None = None,
+) -> Outcome:
     """Run one scenario, and repeat it within its limit of tries if the broker itself violated its guarantees."""
     for spoiled in range(_TRIES_MAX):
         place = directory / f"try-{spoiled + 1}"
         place.mkdir(parents=True)
-        stage, failure = Stage(seed + spoiled, place, print_progress, bootstrap, is_short=short), None
+        stage = Stage(seed + spoiled, place, print_progress, bootstrap, histories=histories, is_short=short)
+        failure = None
         is_spoiled = False
         try:
             with stage:

@@ -22,6 +22,8 @@ from tests.programs.faults.expected import expect
 from tests.programs.faults.open_transactions import open_transactions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.endtoend.oracle import Seen
     from tests.endtoend.world import World
 
@@ -68,13 +70,20 @@ class Evidence(NamedTuple):
     dlq: list[Seen]
 
 
-def check(world: World, *, guarantee: Guarantee = "exactly_once", name: str | None = None) -> Figures:
+def check(
+    world: World,
+    *,
+    guarantee: Guarantee = "exactly_once",
+    name: str | None = None,
+    keep: Callable[[Evidence, Figures, list[str]], None] | None = None,
+) -> Figures:
     """Account for every input record of a family; call it when all input is processed.
 
     Args:
         world: the family; its topics have the default policies.
         guarantee: at_least_once allows repeated outputs with the same content.
         name: the family's name, if it is not the world's own.
+        keep: called with all records, the account and the complaints, if there are any.
 
     Raises:
         Discrepancy: the outputs differ from the expected ones.
@@ -84,6 +93,8 @@ def check(world: World, *, guarantee: Guarantee = "exactly_once", name: str | No
     evidence = Evidence(name or world.name, topics["publish"], topics["sow"], topics["delta"], topics["dlq"])
     figures, more = account(evidence, guarantee=guarantee)
     wrong += more
+    if keep is not None:
+        keep(evidence, figures, wrong)
     if wrong:
         raise Discrepancy("\n".join([f"{evidence.name}: {figures}", *wrong]))
     return figures

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.programs.faults import bugs, input_gone, kills, pauses, rebalances, state_damage, versions, volume
 from tests.programs.faults.broker import away, bounces, network, roles
+from tests.programs.faults.clocks import jumps
 
 SCENARIOS = [
     *bugs.SCENARIOS,
@@ -18,4 +19,5 @@ SCENARIOS = [
     *network.SCENARIOS,
     *roles.SCENARIOS,
     *away.SCENARIOS,
+    *jumps.SCENARIOS,
 ]

@@ -6,11 +6,13 @@ import contextlib
 import random
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from processor.tools.broker import EmbeddedBroker
 from tests.endtoend.world import World
+from tests.programs.faults import histories
 from tests.programs.faults.checker import check
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from tests.programs.faults.checker import Figures, Guarantee
+    from tests.programs.faults.checker import Evidence, Figures, Guarantee
 
 _T = TypeVar("_T")
 
@@ -59,6 +61,8 @@ class Stage:
     report: Callable[[str], None]
     shared_bootstrap: str | None = None
     """The bootstrap of a running broker; None: an embedded one, started on first use."""
+    histories: Path | None = None
+    """The directory for the records of each run with the checker's verdict; None: they are not kept."""
     is_short: bool = False
     """Whether `make test` runs the scenario, with fewer repetitions."""
     runs: int = 0
@@ -107,11 +111,19 @@ class Stage:
         Raises:
             Discrepancy: the outputs differ from the expected ones.
         """
-        figures = check(world, guarantee=guarantee)
+        figures = check(world, guarantee=guarantee, keep=partial(self._keep_history, guarantee=guarantee))
         self.runs += 1
         self._inputs[world.name] = figures.inputs
         self.report(f"  {figures}")
         return figures
+
+    def _keep_history(self, evidence: Evidence, figures: Figures, wrong: list[str], *, guarantee: Guarantee) -> None:
+        if self.histories is None:
+            return
+        self.histories.mkdir(parents=True, exist_ok=True)
+        file = self.histories / f"{self.runs + 1}-{evidence.name}.jsonl.xz"
+        histories.write(file, evidence, seed=self.seed, guarantee=guarantee, figures=str(figures), wrong=wrong)
+        self.report(f"  its history is {file}")
 
     @property
     def records(self) -> int:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.endtoend.oracle import Seen
+from tests.programs.faults import histories
 from tests.programs.faults.checker import Evidence, account
 from tests.programs.faults.expected import expect
 from tests.programs.faults.load import commands
@@ -16,6 +18,7 @@ from tests.programs.faults.load import commands
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+PUBLISHED = Path(__file__).with_name("published")
 _NAME = "t"
 _PARTITIONS = 4
 
@@ -253,3 +256,40 @@ def test_outputs_without_sources_are_identified_by_key_and_version() -> None:
     assert account(evidence)[1] == []
     del evidence.delta[random.Random(1).randrange(len(evidence.delta))]
     assert any("lost in t.delta: 1" in line for line in account(evidence)[1])
+
+
+def test_a_history_gives_the_same_records_again(tmp_path: Path) -> None:
+    """Also keys and values that are no text, and those that are missing."""
+    evidence = _evidence()
+    evidence.inputs.append(Seen(3, 10**6, b"\xff\x00", None, {"trace": "é"}, 7))
+    histories.write(tmp_path / "h.xz", evidence, seed=5, guarantee="exactly_once", figures="all", wrong=["a"])
+    head, read = histories.read(tmp_path / "h.xz")
+    assert read == evidence
+    assert head == {"name": _NAME, "seed": 5, "guarantee": "exactly_once", "account": "all", "wrong": ["a"]}
+
+
+def test_a_history_is_judged_by_its_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The verdict is found again from the records, not taken from the file."""
+    good, bad = tmp_path / "good.xz", tmp_path / "bad.xz"
+    evidence = _evidence()
+    histories.write(good, evidence, seed=5, guarantee="exactly_once", figures="", wrong=["was wrong"])
+    del evidence.sow[20]
+    histories.write(bad, evidence, seed=5, guarantee="exactly_once", figures="", wrong=[])
+    monkeypatch.setattr("sys.argv", ["histories", str(good)])
+    assert histories.main() == 0
+    monkeypatch.setattr("sys.argv", ["histories", str(good), str(bad)])
+    assert histories.main() == 1
+    assert "bad.xz: WRONG" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "name", ["clocks", *(pytest.param(name, marks=pytest.mark.long) for name in ("each-role", "rolling-restarts"))]
+)
+def test_a_published_history_is_right(name: str) -> None:
+    """The checker of today finds the same account in it, and nothing wrong."""
+    head, evidence = histories.read(PUBLISHED / f"{name}.jsonl.xz")
+    figures, wrong = account(evidence, guarantee=head["guarantee"])
+    assert (str(figures), wrong) == (head["account"], head["wrong"])
+    assert not wrong

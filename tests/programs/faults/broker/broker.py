@@ -64,6 +64,7 @@ class Broker:
         cluster: str = "",
         heap: str = "384m",
         settings: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         """Configure the broker; nothing runs before `start`.
 
@@ -74,6 +75,7 @@ class Broker:
             cluster: the cluster's id; must be the same for all its brokers.
             heap: Java's `-Xmx`.
             settings: Kafka settings that differ from those of a test's broker.
+            env: more variables of Java's environment.
         """
         self.places = list(places) or [Place(1, quiet_port())]
         self.node = node
@@ -83,6 +85,7 @@ class Broker:
         """The port on which the second listener accepts connections."""
         self._cluster = cluster or cluster_id()
         self._more = dict(settings or {})
+        self._env = dict(env or {})
         self._server = Server(directory.absolute(), quiet_port(), heap, find_java(), class_path())
         self._guard: subprocess.Popen[bytes] | None = None
 
@@ -134,7 +137,7 @@ class Broker:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            env=_QUICK_JAVA | os.environ,
+            env=_QUICK_JAVA | os.environ | self._env,
         )
 
     def await_ready(self) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from tests.programs.faults.clocks.skewed_clock import SkewedClock
+
 _FIND_COORDINATOR = 10
 _GROUP = 0
 _PATIENCE_S = 60.0
@@ -31,9 +33,23 @@ class Cluster:
     """Brokers 1 to 3, each its own controller too: three replicas of everything, two of which must be in sync."""
 
     def __init__(
-        self, directory: Path, *, size: int = 3, heap: str = "384m", settings: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        *,
+        size: int = 3,
+        heap: str = "384m",
+        settings: Mapping[str, str] | None = None,
+        clocks: Mapping[int, SkewedClock] | None = None,
     ) -> None:
-        """Configure the cluster; nothing runs before the block. `heap` and `settings` are those of each `Broker`."""
+        """Configure the cluster; nothing runs before the block.
+
+        Args:
+            directory: the directory of all brokers' data.
+            size: the number of brokers.
+            heap: that of each `Broker`, and so are `settings`.
+            settings: Kafka settings that differ from those of a test's broker.
+            clocks: the wall clocks of the brokers that have another one than this machine's.
+        """
         places = [Place(number, quiet_port()) for number in range(1, size + 1)]
         same = cluster_id()
         self.brokers = {
@@ -44,6 +60,7 @@ class Cluster:
                 cluster=same,
                 heap=heap,
                 settings=settings,
+                env=clocks[place.node].env if clocks and place.node in clocks else None,
             )
             for place in places
         }

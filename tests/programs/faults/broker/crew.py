@@ -12,10 +12,11 @@ from confluent_kafka import KafkaException
 from processor.errors import Stop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import TracebackType
 
     from tests.endtoend.world import Worker, World
+    from tests.programs.faults.clocks.skewed_clock import SkewedClock
 
 _LOOK_S = 0.2
 _BACK_OFF_S = 1.0
@@ -35,12 +36,13 @@ class Crew:
     A worker that ends with any other exit code raises an error where the block is left.
     """
 
-    def __init__(self, world: World, size: int = 1) -> None:
-        """Set the number of workers; the block starts them."""
+    def __init__(self, world: World, size: int = 1, *, clocks: Sequence[SkewedClock] = ()) -> None:
+        """Set the number of workers; the block starts them. With `clocks` the workers take turns at these."""
         self.world = world
         self.size = size
         self.reasons: list[str] = []
         """The last error of each worker that ended."""
+        self._clocks = clocks
         self._workers: list[Worker] = []
         self._wrong: list[str] = []
         self._over = threading.Event()
@@ -124,7 +126,8 @@ class Crew:
                 self.revive()
 
     def _start(self) -> Worker:
-        worker = self.world.start()
+        clock = self._clocks[len(self.world.workers) % len(self._clocks)] if self._clocks else None
+        worker = self.world.start(env=None if clock is None else clock.env)
         worker.is_expected_to_end = True  # Supervised here.
         return worker
 

@@ -90,6 +90,14 @@ class Roles:
         self._cluster.brokers[node].start()
         self._cluster.await_in_sync()
 
+    def restart(self, node: int) -> None:
+        """Stop a broker in good order and start it again, as a rolling update of Kafka does."""
+        before, stopped_s = self._before(), time.monotonic()
+        self._cluster.brokers[node].stop()
+        self._cluster.brokers[node].start()
+        self._cluster.await_in_sync()
+        self._note("restarted", (node,), before, stopped_s, None, self._await_flow())
+
     def kill_two(self) -> None:
         """Kill two brokers at once; the silence counts from the return of one, without which no partition resumes."""
         nodes = tuple(sorted(self._stage.rng.sample(sorted(self._cluster.brokers), 2)))
@@ -145,6 +153,34 @@ def kill_roles(stage: Stage, *, times: int, pairs: int) -> None:
     Raises:
         Disturbed: a partition was silent for too long, a worker ended, or a state was wiped.
     """
+
+    def all_kills(roles: Roles) -> None:
+        for _ in range(times):
+            for role in roles.find:
+                roles.kill(role)
+        for _ in range(pairs):
+            roles.kill_two()
+
+    _disturb(stage, all_kills)
+
+
+def restart_all(stage: Stage, *, times: int) -> None:
+    """Restart one broker after the other, several times over.
+
+    Raises:
+        Disturbed: a partition was silent for too long, a worker ended, or a state was wiped.
+    """
+
+    def all_restarts(roles: Roles) -> None:
+        for _ in range(times):
+            for node in (1, 2, 3):
+                roles.restart(node)
+
+    _disturb(stage, all_restarts)
+
+
+def _disturb(stage: Stage, disturb: Callable[[Roles], None]) -> None:
+    """Disturb a cluster of three brokers under load, and judge what became of the partitions and workers."""
     own = RuntimeConfig()
     cluster = stage.keep(Cluster(stage.directory, heap="768m", settings=_KAFKAS_OWN))
     limits = {"session_timeout_s": own.session_timeout_s, "transaction_timeout_s": own.transaction_timeout_s}
@@ -156,11 +192,7 @@ def kill_roles(stage: Stage, *, times: int, pairs: int) -> None:
             crew.wait(lambda: all(crew.has_logged("restored")), "partitions of both")
             crew.wait(lambda: not silence.silent(topics[1]), "deltas of every partition")
             roles = Roles(stage, cluster, world, crew, silence)
-            for _ in range(times):
-                for role in roles.find:
-                    roles.kill(role)
-            for _ in range(pairs):
-                roles.kill_two()
+            disturb(roles)
             load.stop()
         crew.settle()
     stage.check(world)
@@ -185,6 +217,13 @@ def refuse(kills: list[Kill], silence_max_s: float, reasons: list[str]) -> None:
 
 
 SCENARIOS = [
+    Scenario(
+        "rolling-restarts",
+        "three brokers stopped in good order and started again, one after the other, twice over: no partition silent "
+        "for longer than the session and 15 s, no worker ends",
+        600,
+        partial(restart_all, times=2),
+    ),
     Scenario(
         "each-role",
         "of three brokers kill -9 the group's and a transactions' coordinator, controller, SOW leader, two at once: "
