@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
@@ -139,7 +139,7 @@ class HangingTransaction(Ruin):
         self._foreign: Producer | None = None
 
     def ruin(self, world: World) -> None:
-        """Open it in all partitions; a third worker comes and goes, so that partitions move and move back."""
+        """Open it in all partitions, which then move and move back."""
         settings = {"transactional.id": f"foreign-{self.name}", "transaction.timeout.ms": 600_000}
         foreign = self._foreign = Producer({"bootstrap.servers": world.bootstrap, **settings})
         foreign.init_transactions(30)
@@ -147,6 +147,10 @@ class HangingTransaction(Ruin):
         for partition in range(4):
             foreign.produce(f"{self.name}.sow", b"{}", b"foreign", partition=partition)
         assert foreign.flush(30) == 0
+        self.move(world)
+
+    def move(self, world: World) -> None:
+        """Have partitions move to a third worker, which ends at once, and back."""
         third = world.start(name=[self.name])
         third.is_expected_to_end = True
         assigned = '"event": "assigned"'
@@ -190,10 +194,14 @@ class SilentRegistry(Ruin):
     def __init__(self, directory: Path, name: str) -> None:
         """Start a registry that answers at first."""
         super().__init__(directory, name)
-        self._registry = _Registry()
+        self._registry = self.registry()
         self.topic = {"message_type": "avro", "foreign_partition": "accept"}
         self.tree = {"schema_registry": {"url": self._registry.url}}
         self._schema_id = 1
+
+    def registry(self) -> Registry:
+        """Start a registry."""
+        return LocalRegistry()
 
     def good(self, world: World, number: int) -> None:
         """Publish Avro with a schema id."""
@@ -201,13 +209,13 @@ class SilentRegistry(Ruin):
 
     def ruin(self, world: World) -> None:
         """Silence the registry, and publish records of an unknown schema."""
-        self._registry.answers.clear()
+        self._registry.silence()
         self._schema_id = 2
         self.good(world, 0)
 
     def cure(self, world: World) -> None:
         """Answer again."""
-        self._registry.answers.set()
+        self._registry.answer()
 
     def close(self) -> None:
         """End the registry."""
@@ -240,35 +248,64 @@ class RaisingPlugin(Ruin):
 
     def ruin(self, world: World) -> None:
         """Make it raise."""
-        self._file.touch()
+        self.set_raising(raises=True)
 
     def cure(self, world: World) -> None:
         """Stop raising."""
-        self._file.unlink()
+        self.set_raising(raises=False)
+
+    def set_raising(self, *, raises: bool) -> None:
+        """Create or remove the file that makes it raise."""
+        if raises:
+            self._file.touch()
+        else:
+            self._file.unlink()
 
 
-class _Registry:
+class Registry(Protocol):
+    """A schema registry that can be told not to answer."""
+
+    url: str
+
+    def silence(self) -> None:
+        """Let all requests wait from now on."""
+
+    def answer(self) -> None:
+        """Answer again, also those that wait."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+class LocalRegistry:
     """A schema registry that answers workers' requests: one schema for any id."""
 
     def __init__(self) -> None:
-        self.answers = threading.Event()
-        """While it is not set, requests wait."""
-        self.answers.set()
+        self._answers = threading.Event()  # While it is not set, requests wait.
+        self._answers.set()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, name="registry", daemon=True)
         self._thread.start()
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
+    def silence(self) -> None:
+        """Let all requests wait from now on."""
+        self._answers.clear()
+
+    def answer(self) -> None:
+        """Answer again, also those that wait."""
+        self._answers.set()
+
     def close(self) -> None:
         """Stop the server."""
-        self.answers.set()
+        self.answer()
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
-        answers = self.answers
+        answers = self._answers
 
         class Handler(BaseHTTPRequestHandler):
             def answer(self) -> None:

@@ -21,8 +21,8 @@ class Cluster:
     """A namespace of the cluster that `KUBECONFIG` names."""
 
     namespace: str
-    values: Path
-    """The values of its releases."""
+    values: tuple[Path, ...]
+    """The files with the values of its releases; later ones have priority."""
     patience_s: float = 300
     """Longest wait for one event."""
 
@@ -47,7 +47,8 @@ class Cluster:
 
     def upgrade(self, release: str, *arguments: str) -> None:
         """Install or upgrade the release with `values`, without a wait for its pods unless `--wait` is an argument."""
-        self.helm("upgrade", "--install", release, str(CHART), "--timeout", "5m", "-f", str(self.values), *arguments)
+        files = [word for file in self.values for word in ("-f", str(file))]
+        self.helm("upgrade", "--install", release, str(CHART), "--timeout", "5m", *files, *arguments)
 
     def helm(self, *arguments: str) -> str:
         """The output of a command of Helm in the namespace.

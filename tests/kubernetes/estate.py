@@ -9,7 +9,8 @@ import secrets
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,19 +21,27 @@ from tests.kubernetes.api import Api
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.figures import Pauses
 from tests.kubernetes.pod_watch import is_pod_ready
+from tests.kubernetes.port_forward import PortForward
+from tests.programs.faults.broker.scrape import Sample, parsed
 from tests.secured.estate import parse_acls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 HERE: Final = Path(__file__).parent
-VALUES: Final = HERE / "values.yaml"
+COMMON: Final = HERE / "values" / "common.yaml"
+VALUES: Final = (COMMON, HERE / "values" / "desk.yaml")
 RELEASE: Final = "desk"
 WORKERS: Final = "app.kubernetes.io/component=worker"
 PODS: Final = "app.kubernetes.io/instance=desk,app.kubernetes.io/component in (worker,conflate)"
 PARTITIONS: Final = 12
 USERS: Final = ("admin", "deployer", "worker", "conflater")
-PORTS: Final = {"load": 8081, "observer": 8082, "account": 8083}
+PORTS: Final = {"load": 8081, "observer": 8082, "account": 8083, "registry": 8084}
+REGISTRY_PORT: Final = 8085
+"""The port at which the program `registry` serves schemas."""
+METRICS_PORT: Final = 9464
+_LOCAL: Final = 9094
+"""The broker's listener without login; its clients connect to 127.0.0.1 at this port, wherever they are."""
 _PROGRAMS: Final = HERE / "in_pods"
 
 
@@ -45,6 +54,8 @@ class Scale:
     """Records a second."""
     outage_s: float = float(os.environ.get("OUTAGE_S", "120"))
     image: str = os.environ.get("SOWSTREAM_IMAGE", "sowstream:0.1.0")
+    next_image: str = os.environ.get("NEXT_IMAGE", "")
+    """An image whose states have another format; empty: there is none."""
     broker_image: str = os.environ.get("KAFKA_IMAGE", "apache/kafka:4.1.1")
 
 
@@ -63,8 +74,7 @@ class KubernetesEstate:
         self.api = Api(self.cluster.namespace)
         self.passwords = {user: f"canary-{secrets.token_hex(12)}" for user in USERS}
         self._files = files
-        repository, _, tag = scale.image.rpartition(":")
-        self.images = ("--set", f"image.repository={repository}", "--set", f"image.tag={tag}")
+        self.images = image_values(scale.image)
 
     def prepare(self) -> None:
         """Create the namespace, Kafka with its users and rights, and the programs."""
@@ -76,7 +86,7 @@ class KubernetesEstate:
         self._apply((_PROGRAMS / "pod.yaml").read_text(encoding="utf-8").replace("IMAGE", self.scale.image))
         self.cluster.wait_for("Kafka is ready", self.is_kafka_ready)
         self.cluster.kubectl("wait", "--for=condition=Ready", "pod/programs", "--timeout=120s")
-        self._grant()
+        self._grant(VALUES)
 
     def close(self) -> None:
         """Remove the namespace, unless it is to be kept."""
@@ -128,7 +138,7 @@ class KubernetesEstate:
             seen = self.program("observer", "pauses", since=0)
             return len(seen["seen"]) == PARTITIONS and min(seen["seen"].values()) > seen["now"] - 1
 
-        self._until("deltas flow in all partitions", flows, patience_s)
+        self.wait_until("deltas flow in all partitions", flows, patience_s)
 
     def steady(self, seconds: float) -> None:
         """Wait until deltas have flowed in all partitions without a pause for so many seconds."""
@@ -140,7 +150,7 @@ class KubernetesEstate:
                 began_s = time.time()
             return time.time() - began_s > seconds
 
-        self._until(f"no pause for {seconds} s", is_steady, 300)
+        self.wait_until(f"no pause for {seconds} s", is_steady, 300)
 
     def pauses(self, since_s: float) -> Pauses:
         """The pauses since a time."""
@@ -160,12 +170,43 @@ class KubernetesEstate:
         assert account["publish"] == account["delta"] == counts["stored"], (account, counts)
         return account
 
-    def _until(self, event: str, look: Callable[[], bool], patience_s: float) -> None:
+    def wait_until(self, event: str, look: Callable[[], bool], patience_s: float, pause_s: float = 0.2) -> None:
+        """Look until a fact is there.
+
+        Raises:
+            TimeoutError: it is not there in time.
+        """
         end_s = time.monotonic() + patience_s
         while not look():
             if time.monotonic() > end_s:
                 raise TimeoutError(f"{event}: not within {patience_s:.0f} s")
-            time.sleep(0.2)  # Between two looks; the fact decides.
+            time.sleep(pause_s)  # Between two looks; the fact decides.
+
+    @contextmanager
+    def release(self, name: str, *arguments: str) -> Iterator[Cluster]:
+        """Another release in the namespace, with values of its own, as long as the block lasts."""
+        cluster = replace(self.cluster, values=(COMMON, HERE / "values" / f"{name}.yaml"))
+        self._grant(cluster.values)
+        try:
+            cluster.upgrade(name, *self.images, "--wait", *arguments)
+            yield cluster
+        finally:
+            cluster.helm("uninstall", name, "--wait")
+            cluster.kubectl("delete", "pvc", "-l", f"app.kubernetes.io/instance={name}")
+
+    @contextmanager
+    def local_kafka(self) -> Iterator[str]:
+        """The address of the broker's local listener, forwarded to this machine, as long as the block lasts."""
+        with PortForward(self.cluster.namespace, "pod/kafka-0", _LOCAL):
+            yield f"127.0.0.1:{_LOCAL}"
+
+    def metrics(self, selector: str) -> list[Sample]:
+        """The metrics of the pods of a label selector: names, labels, values; a pod that serves none is left out."""
+        found = []
+        for pod in self.api.pods(selector):
+            with suppress(OSError):
+                found += parsed(self.api.page(pod["metadata"]["name"], METRICS_PORT, "metrics"))
+        return found
 
     def neighbour(self) -> Cluster:
         """Create a second namespace whose pods reach the same Kafka by the same names, with the workers' user."""
@@ -205,9 +246,11 @@ class KubernetesEstate:
         data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
         self._apply(json.dumps({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": data}))
 
-    def _grant(self) -> None:
-        """Grant each role the rights that the product prints, and no other."""
-        config = yaml.safe_load(VALUES.read_text(encoding="utf-8"))["config"]
+    def _grant(self, values: tuple[Path, ...]) -> None:
+        """Grant each role the rights that the product prints for a release, and no other."""
+        config: dict[str, Any] = {}
+        for each in values:
+            config |= yaml.safe_load(each.read_text(encoding="utf-8")).get("config", {})
         (file := self._files / "sowstream.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
         command = [sys.executable, "-m", "processor.cli.main", "topics", "apply", "--acls", "-c", str(file)]
         printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -217,3 +260,9 @@ class KubernetesEstate:
         ]
         grant = ("exec", "-i", "programs", "-c", "load", "--", "python3", "/etc/programs/grant.py")
         self.cluster.kubectl(*grant, text=json.dumps(bindings))
+
+
+def image_values(image: str) -> tuple[str, ...]:
+    """The arguments of Helm for an image of the product."""
+    repository, _, tag = image.rpartition(":")
+    return "--set", f"image.repository={repository}", "--set", f"image.tag={tag}"

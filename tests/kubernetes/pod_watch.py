@@ -80,7 +80,7 @@ class PodWatch:
             metadata["uid"],
             is_pod_ready(pod),
             "deletionTimestamp" in metadata,
-            sum(each["restartCount"] for each in containers),
+            container_restarts(pod),
             self._tasks(metadata["name"]) if any("running" in each["state"] for each in containers) else None,
         )
 
@@ -100,6 +100,11 @@ def is_pod_ready(pod: dict[str, Any]) -> bool:
     """Return whether a pod has the condition Ready."""
     conditions = pod["status"].get("conditions", ())
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def container_restarts(pod: dict[str, Any]) -> int:
+    """How often the containers of a pod have been started again."""
+    return sum(each["restartCount"] for each in pod["status"].get("containerStatuses", ()))
 
 
 class FirstReady(NamedTuple):

@@ -12,6 +12,7 @@ import yaml
 
 from tests.deploy.test_chart import needs_helm, one, render, settings
 from tests.deploy.test_chart_spark import violations
+from tests.kubernetes.estate import VALUES
 from tests.kubernetes.figures import Figures, Pauses
 from tests.kubernetes.pod_watch import PodSample, first_ready, restarts, restoring_at_once
 
@@ -110,7 +111,7 @@ def test_a_missed_goal_is_marked() -> None:
 @needs_helm
 def test_the_release_of_the_run_is_accepted(tmp_path: Path) -> None:
     """The chart and the settings accept the values, and the topics have the partitions that the run counts on."""
-    release = render("-f", str(HERE / "values.yaml"))
+    release = render(*(word for file in VALUES for word in ("-f", str(file))))
     config = settings(one(release, "ConfigMap", "sowstream"), tmp_path)
     assert (config.topics["orders"].partitions, one(release, "StatefulSet", "worker")["spec"]["replicas"]) == (12, 3)
 
@@ -130,7 +131,7 @@ def test_the_pods_of_the_run_are_restricted() -> None:
 
 def test_six_workers_fit_on_two_cores() -> None:
     """The largest number of workers in the run can be scheduled beside all other pods on a node of two cores."""
-    values = yaml.safe_load((HERE / "values.yaml").read_text(encoding="utf-8"))
+    values = yaml.safe_load(VALUES[-1].read_text(encoding="utf-8"))
     parts = [values["worker"]] * 6 + [values["conflate"]] + [each for pod in own_pods() for each in pod["containers"]]
     requests = [part["resources"]["requests"]["cpu"] for part in parts]
     assert sum(int(request.removesuffix("m")) for request in requests) < 1900

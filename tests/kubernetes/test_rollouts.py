@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.kubernetes.conftest import unready_partitions
-from tests.kubernetes.estate import WORKERS, KubernetesEstate
+from tests.kubernetes.estate import WORKERS, KubernetesEstate, image_values
 from tests.kubernetes.figures import Figures
 from tests.kubernetes.pod_watch import PodWatch, first_ready, restarts, restoring_at_once
 
@@ -59,6 +59,37 @@ def test_a_rollback_loses_nothing(estate: KubernetesEstate, figures: Figures) ->
     pauses = estate.pauses(began_s)
     estate.check()
     figures.add("K10", "`helm rollback`", str(pauses), "no record lost")
+
+
+def test_a_rollback_over_another_state_format_loses_nothing(estate: KubernetesEstate, figures: Figures) -> None:
+    """A version whose states have another format is rolled out and back: each fills its states from the SOW topic."""
+    if not estate.scale.next_image:
+        pytest.skip("needs an image of another state format: NEXT_IMAGE")
+    estate.resume()
+    for action in ("rollout of another state format", "`helm rollback` over it"):
+        estate.steady(8)
+        began_s = time.time()
+        with PodWatch(estate.cluster.namespace, WORKERS) as watch:
+            if "rollback" in action:
+                estate.cluster.helm("rollback", "desk", "--wait")
+                estate.wait_ready()
+            else:
+                estate.install(*image_values(estate.scale.next_image))
+            logs = estate.cluster.kubectl("logs", "-l", WORKERS, "--tail=-1")
+            estate.steady(8)
+        pauses = estate.pauses(began_s)
+        filled = [line for line in logs.splitlines() if "local state wiped" in line and "format" in line]
+        ready = first_ready(watch.samples())
+        estate.check()
+        figures.add(
+            "K10",
+            f"{action}, {estate.scale.keys:,} keys",
+            f"{pauses}; {len(filled)} states filled again; {unready_partitions(ready)}",
+            "no record lost, none Ready while it restores",
+            is_met=not any(each.idle for each in ready),
+        )
+        assert filled, logs[-2000:]
+        estate.resume()
 
 
 def test_the_number_of_workers_changes(estate: KubernetesEstate, figures: Figures) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 TOPIC = "orders"
-PORTS = {"load": 8081, "observer": 8082, "account": 8083}
+PORTS = {"load": 8081, "observer": 8082, "account": 8083, "registry": 8084}
 
 
 def kafka(**more: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections import defaultdict
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from processor.tools.broker.server import HOST
 from tests.programs.faults.broker.ports import quiet_port
@@ -31,7 +31,11 @@ def quiet_ports(count: int) -> list[int]:
             return [first + number for number in range(count)]
 
 
-def samples(port: int) -> list[tuple[str, dict[str, str], float]]:
+Sample: TypeAlias = tuple[str, dict[str, str], float]
+"""A metric: name, labels, value."""
+
+
+def samples(port: int) -> list[Sample]:
     """The metrics that a process serves: names, labels, values.
 
     Raises:
@@ -43,7 +47,12 @@ def samples(port: int) -> list[tuple[str, dict[str, str], float]]:
         text = connection.getresponse().read().decode()
     finally:
         connection.close()
-    matches = (_SAMPLE.match(line) for line in text.splitlines())
+    return parsed(text)
+
+
+def parsed(page: str) -> list[Sample]:
+    """The metrics of a page: names, labels, values."""
+    matches = (_SAMPLE.match(line) for line in page.splitlines())
     return [(match[1], dict(_LABEL.findall(match[2] or "")), float(match[3])) for match in matches if match]
 
 
