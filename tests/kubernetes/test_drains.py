@@ -25,7 +25,7 @@ def test_a_deleted_pod_is_replaced(estate: KubernetesEstate, figures: Figures, f
     began_s = time.time()
     how = ("--grace-period=0", "--force") if force else ()
     with PodWatch(estate.cluster.namespace, WORKERS) as watch:
-        estate.cluster.kubectl("delete", "pod", WORKER.format(1), *how)
+        estate.cluster.kubectl("delete", "pod", WORKER.format(1), "--wait=false", *how)
         estate.wait_ready()
         estate.steady(8)
     pauses = estate.pauses(began_s)
@@ -80,7 +80,7 @@ def test_a_pod_is_not_ready_while_it_restores(estate: KubernetesEstate, figures:
     pods = [WORKER.format(number) for number in range(3)]
     with PodWatch(estate.cluster.namespace, WORKERS) as watch:
         estate.cluster.kubectl("delete", "pvc", "--wait=false", *(f"state-{pod}" for pod in pods))
-        estate.cluster.kubectl("delete", "pod", *pods)
+        estate.cluster.kubectl("delete", "pod", "--wait=false", *pods)
         estate.wait_ready()
         estate.steady(8)
     ready = first_ready(watch.samples())

@@ -1,4 +1,4 @@
-"""Kills each role of three brokers repeatedly: how long partitions are silent, and which workers are affected."""
+"""Ends three brokers by their roles or in turn: how long partitions are silent, and which workers are affected."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Disturbed(AssertionError):
     """No record is lost, but a worker ended or a partition was silent that must not."""
 
 
-class Kill(NamedTuple):
-    """The effects of a kill on the workers and partitions."""
+class BrokerOutage(NamedTuple):
+    """The effects of the outage of one or two brokers on the workers and partitions."""
 
     role: str
     nodes: tuple[int, ...]
@@ -61,7 +61,7 @@ class Kill(NamedTuple):
 
 
 class Roles:
-    """A cluster under load whose brokers are killed by their roles."""
+    """A cluster under load whose brokers are killed by their roles, or restarted."""
 
     def __init__(self, stage: Stage, cluster: Cluster, world: World, crew: Crew, silence: Silence) -> None:
         """Set the participants, all of which must run."""
@@ -77,7 +77,7 @@ class Roles:
             "controller": cluster.controller,
             "leader of a SOW partition": lambda: cluster.leader(f"{world.name}.sow", stage.rng.randrange(4)),
         }
-        self.kills: list[Kill] = []
+        self.outages: list[BrokerOutage] = []
 
     def kill(self, role: str) -> None:
         """Kill the broker with a role; it is started again when all partitions have resumed without it."""
@@ -134,17 +134,17 @@ class Roles:
         role: str,
         nodes: tuple[int, ...],
         before: tuple[int, int],
-        killed_s: float,
+        began_s: float,
         back_s: float | None,
         is_over: bool,
     ) -> None:
-        silences = self._silence.longest_s(self._delta, killed_s, after_s=back_s)
+        silences = self._silence.longest_s(self._delta, began_s, after_s=back_s)
         partition = max(silences, key=silences.__getitem__)
-        inputs = self._silence.longest_s(self._input, killed_s, after_s=back_s)
+        inputs = self._silence.longest_s(self._input, began_s, after_s=back_s)
         ended, wiped = (now - then for now, then in zip(self._before(), before, strict=True))
-        kill = Kill(role, nodes, max(inputs.values()), silences[partition], partition, ended, wiped, is_over)
-        self.kills.append(kill)
-        self._stage.report(f"  {len(self.kills):>2} {kill.line}")
+        outage = BrokerOutage(role, nodes, max(inputs.values()), silences[partition], partition, ended, wiped, is_over)
+        self.outages.append(outage)
+        self._stage.report(f"  {len(self.outages):>2} {outage.line}")
 
 
 def kill_roles(stage: Stage, *, times: int, pairs: int) -> None:
@@ -196,23 +196,25 @@ def _disturb(stage: Stage, disturb: Callable[[Roles], None]) -> None:
             load.stop()
         crew.settle()
     stage.check(world)
-    refuse(roles.kills, own.session_timeout_s + MARGIN_S, crew.reasons)
+    refuse(roles.outages, own.session_timeout_s + MARGIN_S, crew.reasons)
 
 
-def refuse(kills: list[Kill], silence_max_s: float, reasons: list[str]) -> None:
-    """Compare kills with the promised limits.
+def refuse(outages: list[BrokerOutage], silence_max_s: float, reasons: list[str]) -> None:
+    """Compare outages with the promised limits.
 
     Raises:
-        Disturbed: a kill exceeded a limit.
+        Disturbed: an outage exceeded a limit.
     """
     wrong = [
-        kill.line for kill in kills if kill.delta_s > silence_max_s or kill.ended or kill.wiped or not kill.is_over
+        outage.line
+        for outage in outages
+        if outage.delta_s > silence_max_s or outage.ended or outage.wiped or not outage.is_over
     ]
     if wrong or reasons:
         details = "\n".join(wrong + reasons)
         raise Disturbed(
-            f"{len(wrong)} of {len(kills)} kills broke the promise of {silence_max_s:g} s of silence, no worker ended "
-            f"and no state wiped; {len(reasons)} workers ended\n{details}"
+            f"{len(wrong)} of {len(outages)} outages broke the promise of {silence_max_s:g} s of silence, no worker "
+            f"ended and no state wiped; {len(reasons)} workers ended\n{details}"
         )
 
 

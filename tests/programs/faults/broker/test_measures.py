@@ -11,14 +11,14 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.programs.faults.broker.questions import active_controller, transactional_ids
-from tests.programs.faults.broker.roles import Disturbed, Kill, refuse
+from tests.programs.faults.broker.roles import BrokerOutage, Disturbed, refuse
 from tests.programs.faults.broker.scrape import quiet_ports, samples
 from tests.programs.faults.broker.silence import Silence
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-GOOD = Kill("controller", (1,), 9.0, 20.0, 3, 0, 0, is_over=True)
+GOOD = BrokerOutage("controller", (1,), 9.0, 20.0, 3, 0, 0, is_over=True)
 
 
 def wait(reached: Callable[[], bool]) -> None:
@@ -104,13 +104,13 @@ def test_metrics_are_read_with_their_labels() -> None:
     "change", [{"delta_s": 25.1}, {"ended": 1}, {"wiped": 1}, {"is_over": False}], ids=lambda change: next(iter(change))
 )
 def test_a_kill_that_breaks_a_promise_is_reported(change: dict[str, float]) -> None:
-    """A kill is refused for too long a silence, an ended worker, a wiped state, or a partition that stays silent."""
+    """An outage is refused for too long a silence, an ended worker, a wiped state, or a partition that stays silent."""
     refuse([GOOD, GOOD], 25.0, [])
-    with pytest.raises(Disturbed, match="1 of 2 kills"):
+    with pytest.raises(Disturbed, match="1 of 2 outages"):
         refuse([GOOD, GOOD._replace(**change)], 25.0, [])
 
 
 def test_a_worker_that_ended_between_two_kills_is_reported() -> None:
-    """A worker that ended at any time is reported, also between two kills."""
+    """A worker that ended at any time is reported, also between two outages."""
     with pytest.raises(Disturbed, match="1 workers ended"):
         refuse([GOOD], 25.0, ["Kafka does not answer"])

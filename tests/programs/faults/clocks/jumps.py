@@ -7,17 +7,16 @@ controller takes the broker for dead.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from processor.config.runtime import RuntimeConfig
 from tests.programs.faults.broker.cluster import Cluster
 from tests.programs.faults.broker.crew import Crew
+from tests.programs.faults.broker.roles import MARGIN_S, Disturbed
 from tests.programs.faults.broker.silence import Silence
 from tests.programs.faults.clocks.skewed_clock import SkewedClock, build
 from tests.programs.faults.load import Load, commands
 from tests.programs.faults.scenario import Scenario, Stage
-
-if TYPE_CHECKING:
-    from tests.programs.faults.broker.crew import Crew as Workers
 
 _KEYS: Final = 20_000
 _RECORDS_MAX: Final = 10_000_000
@@ -27,12 +26,6 @@ _SKEW_MAX_S: Final = 28 * 60.0
 """Two clocks differ by less than an hour: Kafka refuses a record whose time is an hour ahead of the broker's."""
 _TOO_FAR_S: Final = 2 * 3600.0
 _REFUSED: Final = "by the clock of this machine"
-_SILENCE_MAX_S: Final = 35.0
-"""As after the death of a broker: a session of 20 s, and 15 s."""
-
-
-class TooSilent(AssertionError):
-    """No record is lost, but a partition stood still for too long, or a worker ended."""
 
 
 def jump(stage: Stage) -> None:
@@ -40,6 +33,9 @@ def jump(stage: Stage) -> None:
 
     Then one worker's is two hours ahead for a while, where Kafka refuses what it sends: it says so, goes on when its
     clock is right again, and nothing is lost.
+
+    Raises:
+        Disturbed: a partition was silent for too long, or a worker ended.
     """
     library = build(stage.directory)
     clocks = {name: SkewedClock(library, stage.directory / f"clock-{name}") for name in ("1", "2", "3", "a", "b")}
@@ -48,7 +44,9 @@ def jump(stage: Stage) -> None:
         clock.set(stage.rng.uniform(-_SKEW_MAX_S, _SKEW_MAX_S))
         stage.report(f"  {name}: {clock.skew_s / 60:+.0f} minutes")
     cluster = stage.keep(Cluster(stage.directory, heap="768m", clocks=brokers))
-    world = stage.world(bootstrap=cluster.bootstrap, runtime={"session_timeout_s": 20, "transaction_timeout_s": 20})
+    own = RuntimeConfig()
+    limits = {"session_timeout_s": own.session_timeout_s, "transaction_timeout_s": own.transaction_timeout_s}
+    world = stage.world(bootstrap=cluster.bootstrap, runtime=limits)
     delta = f"{world.name}.delta"
     silence = Silence(cluster.bootstrap, [delta], world.config.topics[world.name].partitions)
     with Crew(world, 2, clocks=[clocks["a"], clocks["b"]]) as crew, silence:
@@ -68,11 +66,11 @@ def jump(stage: Stage) -> None:
             load.stop()
         crew.settle()
     stage.check(world)
-    if longest_s > _SILENCE_MAX_S or crew.reasons:
-        raise TooSilent(f"a partition was silent for {longest_s:.1f} s; workers that ended: {crew.reasons}")
+    if longest_s > own.session_timeout_s + MARGIN_S or crew.reasons:
+        raise Disturbed(f"a partition was silent for {longest_s:.1f} s; workers that ended: {crew.reasons}")
 
 
-def _be_refused(stage: Stage, crew: Workers, silence: Silence, delta: str, clock: SkewedClock) -> None:
+def _be_refused(stage: Stage, crew: Crew, silence: Silence, delta: str, clock: SkewedClock) -> None:
     """Put a worker's clock two hours ahead, wait for its words, and put it right."""
     before = crew.logs.count(_REFUSED)
     clock.set(_TOO_FAR_S)
