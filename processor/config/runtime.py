@@ -60,7 +60,7 @@ class RuntimeConfig(Section):
     """A partition's directory that this worker has not used for this long, while another one has the partition, is
     removed; where room is short, at once."""
     prefetch_bytes: int = Field(default=64 * 1024 * 1024, ge=1024 * 1024)
-    """Input that each consumer may hold in memory before it is processed; records of few hundred bytes take double."""
+    """Input that a process may hold in memory before it is processed, shared by the consumers of its pipelines."""
     metrics_port: int | None = Field(default=None, ge=0, le=65535)
     """Serve `/metrics` for Prometheus, and `/livez`, `/readyz` and `/status`, here; the processes of one `state_dir` on
     consecutive ports. None: nowhere.

@@ -24,6 +24,13 @@ _HEARTBEAT_S: Final = 1.0
 _MEMBER_LIMITS: Final = frozenset(("session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms"))
 _POLL_INTERVAL_S: Final = 300.0
 _FETCH_BYTES_MAX: Final = 1024**3  # librdkafka accepts a little less than 2 GiB.
+_FETCH_BYTES_MIN: Final = 1024**2
+_UNPACKED: Final = 8
+"""Memory of a response by its size: LZ4 packs small JSON to a quarter, and librdkafka needs as much again."""
+_MESSAGE_BYTES: Final = 512
+"""Memory of a small record in librdkafka's queue."""
+_QUEUED_MIN: Final = 1_000
+_QUEUED_MAX: Final = 50_000
 _QUEUE_BYTES: Final = 256 * 1024 * 1024
 _INFO: Final = 6  # The syslog level, as librdkafka uses it.
 
@@ -121,13 +128,14 @@ def prefetch(limit_bytes: int, record_bytes_max: int = 0) -> dict[str, str]:
     """Settings that limit a reader's queue to a size, with room for at least one record.
 
     librdkafka fetches while its queue is below the limit, and then receives a full response: so the limit is shared
-    between waiting records and one response on its way. It does not fetch while `queued.min.messages` wait.
+    between waiting records and one response on its way. It does not fetch while `queued.min.messages` wait. A response
+    is counted as it comes, packed: small records that LZ4 has packed take several times as much in memory.
     """
     share = min(max(limit_bytes // 2, _FRAMING_BYTES, record_bytes_max), _FETCH_BYTES_MAX)
     return {
         "queued.max.messages.kbytes": str(share // 1024),
-        "fetch.max.bytes": str(share),
-        "queued.min.messages": "50000",
+        "fetch.max.bytes": str(max(share // _UNPACKED, min(share, _FETCH_BYTES_MIN), record_bytes_max)),
+        "queued.min.messages": str(min(_QUEUED_MAX, max(_QUEUED_MIN, share // _MESSAGE_BYTES))),
     }
 
 

@@ -68,6 +68,7 @@ class Assembly:
         headroom: RetentionHeadroom | None = None,
         reports: TaskReports | None = None,
         backlogs: Mapping[str, WaitingRecords] | None = None,
+        consumers: int = 1,
     ) -> None:
         """Create the shared objects.
 
@@ -80,6 +81,7 @@ class Assembly:
             headroom: the retention time of each input topic, for a gauge; None: it is unknown.
             reports: show the tasks to the health pages; None: there are none.
             backlogs: what waits in Kafka for each pipeline, for gauges; None: it is unknown.
+            consumers: the number of pipelines in the process, which share the memory for input.
         """
         self._config = config
         self._slot = slot
@@ -88,6 +90,7 @@ class Assembly:
         self._headroom = headroom
         self._reports = reports
         self._backlogs = backlogs or {}
+        self._prefetch_bytes = config.runtime.prefetch_bytes // consumers
         self._memory = RocksMemory(config.runtime.block_cache_bytes, beat)
         self._bar = RestoreBar()
         self._groups = GroupInspector(config.kafka)
@@ -231,7 +234,7 @@ class Assembly:
             session_timeout_s=self._config.runtime.session_timeout_s,
             listener=listener,
             instance=f"{group}.{self._slot.name}" if self._config.runtime.static_membership else None,
-            prefetch_bytes=self._config.runtime.prefetch_bytes,
+            prefetch_bytes=self._prefetch_bytes,
             rebuild_steps=_rebuild_steps(pipeline),
         )
 

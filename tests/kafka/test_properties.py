@@ -47,9 +47,12 @@ def test_only_members_hear_of_their_limits():
 
 
 def test_what_waits_and_what_is_on_its_way_share_the_limit():
-    """Waiting records and a response on its way get half of the limit each, room for the largest record included."""
+    """Waiting records and a response on its way get half of the limit each, unpacked, or room for the largest one."""
     chosen = member(prefetch_bytes=32 * 1024 * 1024)
-    assert (chosen["queued.max.messages.kbytes"], chosen["fetch.max.bytes"]) == ("16384", str(16 * 1024 * 1024))
+    assert (chosen["queued.max.messages.kbytes"], chosen["fetch.max.bytes"]) == ("16384", str(2 * 1024 * 1024))
+    assert chosen["queued.min.messages"] == "32768"
+    least = member(prefetch_bytes=1024 * 1024)
+    assert (least["fetch.max.bytes"], least["queued.min.messages"]) == (str(1024 * 1024), "2048")
     large = member({"message.max.bytes": "20000000"}, prefetch_bytes=1024 * 1024)
     assert large["fetch.max.bytes"] == "20000000"
     assert member({"fetch.max.bytes": "7777777"}, prefetch_bytes=1024 * 1024)["fetch.max.bytes"] == "7777777"

@@ -120,6 +120,7 @@ class _Worker:
             headroom=headroom,
             reports=self._reports,
             backlogs=backlogs,
+            consumers=len(chosen),
         )
         self._pipelines = [
             Supervised(
