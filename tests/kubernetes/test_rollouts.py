@@ -78,7 +78,7 @@ def test_a_rollback_over_another_state_format_loses_nothing(estate: KubernetesEs
             logs = estate.cluster.kubectl("logs", "-l", WORKERS, "--tail=-1")
             estate.steady(8)
         pauses = estate.pauses(began_s)
-        filled = [line for line in logs.splitlines() if "local state wiped" in line and "format" in line]
+        filled = [line for line in logs.splitlines() if '"found": "format"' in line]
         ready = first_ready(watch.samples())
         estate.check()
         figures.add(
