@@ -13,7 +13,6 @@ from tests.kubernetes.pod_watch import PodWatch, first_ready, restarts, restorin
 
 MEMBERSHIPS = {
     "shipped": (),
-    "dynamic": ("--set", "config.runtime.static_membership=false", "--set", "config.runtime.standby_replicas=0"),
     "static": ("--set", "config.runtime.static_membership=true", "--set", "config.runtime.standby_replicas=0"),
     "standby": ("--set", "config.runtime.static_membership=false", "--set", "config.runtime.standby_replicas=1"),
     "both": ("--set", "config.runtime.static_membership=true", "--set", "config.runtime.standby_replicas=1"),
