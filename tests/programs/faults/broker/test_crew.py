@@ -11,6 +11,7 @@ from tests.endtoend.world import Worker
 from tests.programs.faults.broker.crew import Crew
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from tests.endtoend.world import World
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 class _Place(SimpleNamespace):
     """A world without a broker, whose workers end at once with exit code 1 and no message for people."""
 
-    def start(self) -> Worker:
-        worker = Worker(cast("World", self), "worker", [], ["tests.programs.faults.no_such_module"], {})
+    def start(self, *, env: Mapping[str, str] | None = None) -> Worker:
+        worker = Worker(cast("World", self), "worker", [], ["tests.programs.faults.no_such_module"], env or {})
         self.workers.append(worker)
         return worker
 
