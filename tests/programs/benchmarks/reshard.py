@@ -77,7 +77,7 @@ def command(world: World, *words: str) -> str:
     program = [sys.executable, "-m", "processor.cli.main", *words, "-c", str(world.file)]
     done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return done.stdout + done.stderr
 
 
 if __name__ == "__main__":
