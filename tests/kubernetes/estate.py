@@ -20,7 +20,7 @@ from tests.certificates import Authority
 from tests.kubernetes.api import Api
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.figures import Pauses
-from tests.kubernetes.pod_watch import is_pod_ready
+from tests.kubernetes.pod_watch import METRICS_PORT, is_pod_ready
 from tests.kubernetes.port_forward import PortForward
 from tests.programs.faults.broker.scrape import Sample, parsed
 from tests.secured.estate import parse_acls
@@ -39,7 +39,6 @@ USERS: Final = ("admin", "deployer", "worker", "conflater")
 PORTS: Final = {"load": 8081, "observer": 8082, "account": 8083, "registry": 8084}
 REGISTRY_PORT: Final = 8085
 """The port at which the program `registry` serves schemas."""
-METRICS_PORT: Final = 9464
 _LOCAL: Final = 9094
 """The broker's listener without login; its clients connect to 127.0.0.1 at this port, wherever they are."""
 _PROGRAMS: Final = HERE / "in_pods"

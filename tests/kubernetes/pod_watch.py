@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _INTERVAL_S = 0.2
-_PORT = 9464
+METRICS_PORT = 9464
 
 
 class PodSample(NamedTuple):
@@ -86,7 +86,7 @@ class PodWatch:
 
     def _tasks(self, pod: str) -> dict[str, str] | None:
         try:
-            page = json.loads(self._api.page(pod, _PORT, "status", timeout_s=1))
+            page = json.loads(self._api.page(pod, METRICS_PORT, "status", timeout_s=1))
         except (OSError, ValueError):
             return None
         return {

@@ -15,6 +15,7 @@ from tests.endtoend.ruins import (
     SilentRegistry,
     UnreadableBatch,
 )
+from tests.hosting.packages import install
 from tests.kubernetes.estate import REGISTRY_PORT
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ RELEASE: Final = "ruins"
 WORKERS: Final = f"app.kubernetes.io/instance={RELEASE},app.kubernetes.io/component=worker"
 _STATEFUL_SET: Final = f"statefulset/{RELEASE}-sowstream-worker"
 _RAISING_FILE: Final = "/var/lib/sowstream/raise"
-_METADATA: Final = "Metadata-Version: 2.1\nName: raising\nVersion: 1.0\n"
-_ENTRY_POINTS: Final = "[sowstream.processors]\nraising = raising:Raising\n"
 
 
 class RegistryInCluster:
@@ -82,11 +81,11 @@ def ruins(estate: KubernetesEstate, directory: Path) -> dict[str, Ruin]:
     }
 
 
-def create_plugin(cluster: Cluster) -> None:
-    """Put the package of the plug-in into a ConfigMap, from which the release mounts it."""
-    files = {"METADATA": _METADATA, "entry_points.txt": _ENTRY_POINTS}
-    words = [f"--from-literal={name}={text}" for name, text in files.items()]
-    cluster.kubectl("create", "configmap", "plugin", f"--from-file={raising.__file__}", *words)
+def create_plugin(cluster: Cluster, site: Path) -> None:
+    """Put the package of the plug-in into a ConfigMap, from which the release mounts it; `site` is a new directory."""
+    install(site, "raising", {"raising": "raising:Raising"})
+    metadata = f"--from-file={site / 'raising-1.0.dist-info'}"
+    cluster.kubectl("create", "configmap", "plugin", f"--from-file={raising.__file__}", metadata)
 
 
 def scale(cluster: Cluster, replicas: int) -> None:

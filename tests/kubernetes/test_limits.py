@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 RELEASE: Final = "limits"
-PODS: Final = f"app.kubernetes.io/instance={RELEASE},app.kubernetes.io/component in (worker,conflate)"
 WORKERS: Final = f"app.kubernetes.io/instance={RELEASE},app.kubernetes.io/component=worker"
 CONFLATERS: Final = f"app.kubernetes.io/instance={RELEASE},app.kubernetes.io/component=conflate"
 COPIES: Final = ("busy_1s", "busy_5s", "busy_auto")

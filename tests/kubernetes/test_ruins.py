@@ -21,7 +21,7 @@ from tests.kubernetes.figures import Figures
 from tests.kubernetes.pod_watch import container_restarts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.programs.faults.broker.scrape import Sample
@@ -56,6 +56,10 @@ class RuinedRelease(NamedTuple):
     load: SteadyLoad
     """Publishes to the topics that must not be disturbed."""
 
+    def wait(self, event: str, look: Callable[[], object]) -> None:
+        """Wait for an event."""
+        self.estate.wait_until(event, lambda: bool(look()), 180, 1)
+
     def shown(self, pipeline: str) -> tuple[set[str], list[Sample]]:
         """The reasons for which partitions of a pipeline are held, or `failed`; and all samples that say so."""
         held = [
@@ -72,7 +76,7 @@ class RuinedRelease(NamedTuple):
 def release(estate: KubernetesEstate, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RuinedRelease]:
     """Two workers that merge all topics."""
     directory = tmp_path_factory.mktemp("ruins")
-    ruins.create_plugin(estate.cluster)
+    ruins.create_plugin(estate.cluster, directory / "plugin")
     ways = ruins.ruins(estate, directory)
     registry = ways["silent registry"].tree["schema_registry"]["url"]
     file = directory / "sowstream.yaml"
@@ -96,24 +100,24 @@ def test_a_ruined_topic_disturbs_no_other(release: RuinedRelease, figures: Figur
     world: Any = release  # Address and settings file are all that a ruin asks of it here.
     ruin.good(world, 1)
     begun_s = time.monotonic()
-    wait(lambda: load.has_all(begun_s), "merging of the others")
+    release.wait("merging of the others", lambda: load.has_all(begun_s))
     undisturbed_s = time.monotonic()
     time.sleep(_MEASURED_S)  # Measured.
     ruined_s = time.monotonic()
     ruin.ruin(world)
     since_s = time.monotonic()  # Partitions of all topics move in one of the ways: their pauses are those of K8.
     expected = ruin.reasons or {"failed"}
-    wait(lambda: expected & release.shown(ruin.pipeline)[0], f"showing {expected}")
+    release.wait(f"showing {expected}", lambda: expected & release.shown(ruin.pipeline)[0])
     shown_s = time.monotonic() - ruined_s
     alerted = alerts_raised(release.shown(ruin.pipeline)[1], ruin.pipeline)
     time.sleep(max(0.0, since_s + _MEASURED_S - time.monotonic()))  # Measured.
     until_s = time.monotonic()
-    wait(lambda: load.has_all(until_s), "merging of the others meanwhile")
+    release.wait("merging of the others meanwhile", lambda: load.has_all(until_s))
     before, during = load.latencies(undisturbed_s, ruined_s), load.latencies(since_s, until_s)
     if ruin.is_curable:
         ruin.cure(world)
         ruin.good(world, 2)
-        wait(lambda: not release.shown(ruin.pipeline)[0], "going on after the cure")
+        release.wait("going on after the cure", lambda: not release.shown(ruin.pipeline)[0])
     restarts = sum(map(container_restarts, release.estate.api.pods(ruins.WORKERS)))
     is_calm = all(during[topic].p99_s <= max(_FLOOR_S, _FACTOR_MAX * before[topic].p99_s) for topic in CALM)
     figures.add(
@@ -129,7 +133,7 @@ def test_a_ruined_topic_disturbs_no_other(release: RuinedRelease, figures: Figur
 
 
 def alerts_raised(samples: list[Sample], pipeline: str) -> str:
-    """Which alert Prometheus raises for a pipeline if these samples stay for some minutes."""
+    """Return the name of the alert that Prometheus raises for a pipeline after minutes with these samples."""
     if shutil.which("promtool") is None:
         return "not looked at, as promtool is missing"
     named = {
@@ -168,16 +172,3 @@ def _is_raised(rule: dict[str, Any], samples: list[Sample], labels: dict[str, st
 
 def _selector(labels: dict[str, str]) -> str:
     return "{" + ",".join(f'{name}="{value}"' for name, value in sorted(labels.items())) + "}"
-
-
-def wait(reached: Any, what: str, patience_s: float = 180) -> None:
-    """Wait for a condition.
-
-    Raises:
-        TimeoutError: it does not come about in time.
-    """
-    end_s = time.monotonic() + patience_s
-    while not reached():
-        if time.monotonic() > end_s:
-            raise TimeoutError(f"{what}: not within {patience_s:g} s")
-        time.sleep(1)  # Between two looks; the fact decides.

@@ -34,14 +34,7 @@ def restored_from_archive(drill: Drill) -> None:
     delete_input(drill)
     drill.publish()  # This is in no archive yet.
     drill.settle()
-    drill.calamity("the SOW topic is deleted")
-    topic = f"{drill.name}.sow"
-    drill.admin.delete_topics([topic])[topic].result(30)
-    drill.publish()  # Publishers notice nothing.
-    drill.notice(worker, topic, "was deleted")
-    drill.stop(worker)
-    drill.command("topics", "apply")
-    drill.command("offsets", "adopt", drill.name, "--from", "latest", "--yes")
+    drill.lose_sow(worker, adopt="latest")
     spark(drill, file, "backfill", drill.name, "--from", str(archive))
     drill.start()
     drill.publish()

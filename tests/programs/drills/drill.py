@@ -79,6 +79,17 @@ class Drill:
         self.world.file.write_text(yaml.safe_dump(tree))
         self.step("sowstream.yaml", f"{', '.join(settings)} of {topic} changed")
 
+    def lose_sow(self, worker: Worker, *, adopt: str) -> None:
+        """Delete the SOW topic under a worker, and create it again, empty; `adopt` is where the input begins then."""
+        self.calamity("the SOW topic is deleted")
+        topic = f"{self.name}.sow"
+        self.admin.delete_topics([topic])[topic].result(30)
+        self.publish()  # Publishers notice nothing.
+        self.notice(worker, topic, "was deleted")
+        self.stop(worker)
+        self.command("topics", "apply")
+        self.command("offsets", "adopt", self.name, "--from", adopt, "--yes")
+
     def make_anew(self) -> None:
         """Delete the topics, and create them again, empty."""
         names = [spec.name for spec in specs(self.world.config)]

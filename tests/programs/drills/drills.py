@@ -35,14 +35,7 @@ def sow_deleted(drill: Drill) -> None:
     drill.publish()
     worker = drill.start()
     drill.settle()
-    drill.calamity("the SOW topic is deleted")
-    topic = f"{drill.name}.sow"
-    drill.admin.delete_topics([topic])[topic].result(30)
-    drill.publish()  # Publishers notice nothing.
-    drill.notice(worker, topic, "was deleted")
-    drill.stop(worker)
-    drill.command("topics", "apply")
-    drill.command("offsets", "adopt", drill.name, "--from", "earliest", "--yes")
+    drill.lose_sow(worker, adopt="earliest")
     drill.start()
     drill.recovered()
 

@@ -59,7 +59,7 @@ class Crew:
         return self.logs.count(f'"event": "{event}"')
 
     def has_logged(self, event: str) -> list[bool]:
-        """Whether each running worker has logged an event."""
+        """Return True for each running worker that has logged an event, and False for the others."""
         return [f'"event": "{event}"' in worker.file.read_text(errors="replace") for worker in self._workers]
 
     def await_event(self, event: str, patience_s: float = 90.0) -> None:
@@ -139,7 +139,7 @@ class Crew:
 
 
 def processed(world: World) -> bool:
-    """Whether all input is processed, according to the brokers."""
+    """Return True if the group has committed the end of the input; False also if no broker says so."""
     try:
         return world.processed()
     except (KafkaException, Stop):

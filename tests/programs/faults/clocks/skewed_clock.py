@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import struct
 import subprocess
 from pathlib import Path
 from typing import Final
 
 SOURCE: Final = Path(__file__).with_name("skewed_clock.c")
-
-
-def has_compiler() -> bool:
-    """Return True if the library can be built here."""
-    return shutil.which("cc") is not None
 
 
 def build(directory: Path) -> Path:
