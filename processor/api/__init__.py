@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from processor.api.context import Context, Marks, State
-from processor.api.hooks import Enrich, Preprocess, Preprocessed
+from processor.api.hooks import Enrich, Incomplete, Preprocess, Preprocessed
 from processor.api.processor import Input, Output, Processor
 from processor.codec.contract import Codec
 from processor.errors import RecordRejected
@@ -48,6 +48,7 @@ __all__ = [
     "Enrich",
     "Header",
     "Headers",
+    "Incomplete",
     "Input",
     "Kind",
     "Marks",

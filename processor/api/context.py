@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from processor.config import QueueConfig, TopicConfig
     from processor.errors import RecordRejected
     from processor.record import Headers, Outgoing, Record, Stored, Value
+    from processor.wire.lives import Lives
 
 
 class State(Protocol):
@@ -58,7 +59,7 @@ class Marks(Protocol):
 
     They are all in memory, committed with everything else, and restored from the topic of role `mark`. A partition
     keeps 100,000 of them; beyond that the one not changed for longest is forgotten. Names that begin with NUL are the
-    runtime's.
+    runtime's, and those that begin with `sequence/` the publishers'.
     """
 
     def get(self, name: bytes) -> bytes | None:
@@ -85,6 +86,8 @@ class Context(Protocol):
     """The message type of the topic."""
     input_codec: Codec
     """The message type of the input records: that of the topic, or the underlying's where its records have another."""
+    lives: Lives
+    """The versions with which new records begin, for a processor of ours that does not write them with `put`."""
     queues: tuple[tuple[str, QueueConfig], ...]
     """The queues over the processor's records, by name; only the built-in merge has any."""
     state: State
@@ -112,7 +115,8 @@ class Context(Protocol):
     def put(self, key: bytes, record: Value, headers: Headers | None = None) -> None:
         """Write the record of a key: its state, its SOW record, its version and its delta, all or nothing.
 
-        The version counts the key's updates from 1. The delta has the changed paths, its header `removed` the paths
+        The version counts the key's updates, over all of its lives: the record of a key without one begins above every
+        version that the key has had. The delta has the changed paths, its header `removed` the paths
         that are gone, so that replaying the deltas gives the SOW records; it is written if the processor declares an
         output `delta`.
 

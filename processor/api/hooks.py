@@ -17,6 +17,23 @@ class Preprocessed(NamedTuple):
     """The command, in place of the header's or the topic's default. A `sow_delete` needs the key fields alone."""
 
 
+class Incomplete(Preprocessed):
+    """A message that does not have the values of some fields at the top: the record must have them already."""
+
+    lacking: tuple[str, ...]
+    """The names of the fields."""
+    is_stored: bool
+    """The treatment of the message where there is no record: True: one is stored without those fields, and counted as
+    event `incomplete_row`; False: it is rejected as `schema_mismatch`."""
+
+    @classmethod
+    def of(cls, body: Value, command: Command, lacking: tuple[str, ...], *, is_stored: bool) -> Incomplete:
+        """Create one."""
+        message = cls(body, command)
+        message.lacking, message.is_stored = lacking, is_stored
+        return message
+
+
 Preprocess: TypeAlias = Callable[[Value], "Value | Preprocessed"]
 """Changes a message before its key is made: takes the object, which it may change, and returns its replacement.
 

@@ -9,6 +9,7 @@ looked at. README.md beside this file has the language for those who write filte
 
 from processor.filter.assignment import MISSING, Assignment, PreviousRecord, compile_assignments
 from processor.filter.filter import Expression, Filter, compile_expression, compile_filter
+from processor.filter.parse import compile_work
 from processor.filter.record_metadata import RecordMetadata
 
 __all__ = [
@@ -21,4 +22,5 @@ __all__ = [
     "compile_assignments",
     "compile_expression",
     "compile_filter",
+    "compile_work",
 ]

@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.errors import ConfigurationError
+from processor.filter.budget import within_budget
 from processor.filter.compile import Compiler
 from processor.filter.error_message import syntax_error
 from processor.filter.literal import PATH, read_path
@@ -114,7 +115,10 @@ def compile_assignments(fields: Mapping[str, str], previous: PreviousRecord | No
             )
         try:
             tree = parse(text)
-            evaluate = _AssignmentCompiler(text, previous).result(tree)
+            compiler = _AssignmentCompiler(text, previous)
+            evaluate = compiler.result(tree)
+            if not isinstance(tree, Missing):
+                evaluate = within_budget(evaluate, compiler.steps(tree))
         except ConfigurationError as error:
             raise ConfigurationError(f"{field}: {error}") from None
         assignments.append(Assignment(tuple(map(str, names)), evaluate, frozenset(_roots(tree))))

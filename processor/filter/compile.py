@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final
 
@@ -10,14 +10,18 @@ from processor.config.suggestions import unknown_name
 from processor.errors import ConfigurationError
 from processor.filter import logic, predicate
 from processor.filter.arithmetic import OF_FLOATS, negative, operation
+from processor.filter.budget import within_budget
 from processor.filter.compare import MIRRORED
+from processor.filter.cost import Estimate
 from processor.filter.error_message import syntax_error
 from processor.filter.function import Function, find_function, function_names
 from processor.filter.functions import BUILT_IN
 from processor.filter.functions.texts import regexp_replace
+from processor.filter.functions.time_format import unknown_directive
+from processor.filter.limits import PATTERN_CHARACTERS_MAX
 from processor.filter.logic import truth
 from processor.filter.path import Evaluate, compile_path
-from processor.filter.pattern import BadPattern, replacer, searcher
+from processor.filter.pattern import BadPattern, is_plain_pattern, replacer, search_steps, searcher
 from processor.filter.record_metadata import RecordMetadata
 from processor.filter.syntax_tree import (
     JOINED_MARK,
@@ -48,12 +52,17 @@ from processor.record import Value
 MISSING_MISPLACED: Final = (
     "MISSING is no value: it is a whole expression of `preprocess` or `enrich`, or a result of IF there"
 )
+_FORMAT_PLACES: Final = {"STRFTIME": 0, "STRPTIME": 1}
+"""The functions of formats of times, and the place of the format among their arguments."""
 _NAME_SHOWN_MAX: Final = 40
 """Most characters of a name that is none."""
 
 
 class Compiler:
-    """Compiles one filter, and notes the metadata that it uses."""
+    """Compiles one filter, and notes the metadata that it uses.
+
+    `condition` and `expression` give functions that keep to their budget; `truth` and `value` are their parts.
+    """
 
     moves_by_itself: bool
     """True if it uses a function whose value moves although nothing changed."""
@@ -71,6 +80,31 @@ class Compiler:
         self._joined = joined
         self.moves_by_itself = False
         self.uses_metadata = False
+        self._pattern_characters = 0
+
+    def condition(self, tree: Node) -> Evaluate:
+        """The filter of a tree: True, False or None, and None where its budget is exceeded.
+
+        Raises:
+            FilterError: a function or a pattern that there is not, or more work than a filter may ask for.
+        """
+        compiled = self.truth(tree)
+        return within_budget(compiled, self.steps(tree))
+
+    def expression(self, tree: Node) -> Evaluate:
+        """The value of a tree, likewise."""
+        compiled = self.value(tree)
+        return compiled if isinstance(tree, Constant) else within_budget(compiled, self.steps(tree))
+
+    def steps(self, tree: Node) -> int:
+        """The steps of a tree on an ordinary record.
+
+        Raises:
+            FilterError: they are more than a filter may ask for; the message shows the place.
+        """
+        estimate = Estimate(lambda node, problem: syntax_error(self._text, node.at, problem), search_steps)
+        estimate.add(tree)
+        return estimate.steps
 
     def truth(self, node: Node) -> Evaluate:
         """The node as a truth value: True, False or None."""
@@ -80,7 +114,7 @@ class Compiler:
             operand = self.truth(node.operand)
             return logic.does_not_hold(operand) if _is_never_null(node.operand) else logic.negation(operand)
         value = self.value(node)
-        return value if _is_never_null(node) else lambda record, metadata: truth(value(record, metadata))
+        return value if _is_never_null(node) else lambda record, metadata: truth(value(record, metadata), metadata)
 
     def value(self, node: Node) -> Evaluate:
         """The node as a value, as it is: a path may lead to an array or an object.
@@ -146,8 +180,10 @@ class Compiler:
         operand = self.value(node.operand)
         match node:
             case Like():
+                self._check_pattern(node.pattern, node.at)
                 try:
-                    return predicate.on(operand, predicate.matching(searcher(node.pattern)))
+                    search = searcher(node.pattern)
+                    return predicate.on(operand, predicate.matching(search, search_steps(node.pattern)))
                 except BadPattern as error:
                     raise syntax_error(self._text, node.at, f"no regular expression: {error}") from None
             case BeginsWith():
@@ -190,12 +226,16 @@ class Compiler:
         function = self._function(node)
         self.moves_by_itself |= function.moves_by_itself
         call, arguments = function.call, list(node.arguments)
+        if (place := _FORMAT_PLACES.get(node.name)) is not None:
+            self._check_format(arguments[place], is_read=place > 0)
         if call is regexp_replace:
             call = partial(call, self._replacer(arguments.pop(1)))
         values = [self.value(argument) for argument in arguments]
         if function.takes == "metadata":
             self.uses_metadata = True
             return lambda record, metadata: call(metadata)  # noqa: ARG005
+        if function.is_counted:
+            return self._counted_call(function, call, values)
         if function.takes == "arrays":
             return lambda record, metadata: call(*[value(record, metadata) for value in values])
         if function.takes == "nulls":
@@ -204,6 +244,19 @@ class Compiler:
         def call_without_null(record: Value, metadata: RecordMetadata) -> Value:
             given = [first(value(record, metadata)) for value in values]
             return None if None in given else call(*given)
+
+        return call_without_null
+
+    def _counted_call(self, function: Function, call: Callable[..., Value], values: list[Evaluate]) -> Evaluate:
+        """A call of a function that takes from the budget, which comes with the metadata."""
+        if function.takes == "arrays":
+            return lambda record, metadata: call(metadata, *[value(record, metadata) for value in values])
+        if function.takes == "nulls":
+            return lambda record, metadata: call(metadata, *[first(value(record, metadata)) for value in values])
+
+        def call_without_null(record: Value, metadata: RecordMetadata) -> Value:
+            given = [first(value(record, metadata)) for value in values]
+            return None if None in given else call(metadata, *given)
 
         return call_without_null
 
@@ -236,9 +289,28 @@ class Compiler:
                 raise syntax_error(self._text, node.at, f"no topic {topic!r} is joined here; {joined}")
         return node.parts
 
+    def _check_format(self, node: Node, *, is_read: bool) -> None:
+        """Refuse a format of times with a directive that is none."""
+        if isinstance(node, Constant) and isinstance(node.value, str):
+            unknown = unknown_directive(node.value, is_read=is_read)
+            if unknown is not None:
+                problem = f"the format has {unknown!r}, which is no directive here; the filters' README lists them"
+                raise syntax_error(self._text, node.at, problem)
+
+    def _check_pattern(self, pattern: str, at: int) -> None:
+        """Refuse patterns that would take too long to compile: one that is a plain text takes no time."""
+        self._pattern_characters += 0 if is_plain_pattern(pattern) else len(pattern)
+        if self._pattern_characters > PATTERN_CHARACTERS_MAX:
+            problem = (
+                f"the regular expressions of this filter have {self._pattern_characters:,} characters, and may have "
+                f"{PATTERN_CHARACTERS_MAX:,}; make them shorter"
+            )
+            raise syntax_error(self._text, at, problem)
+
     def _replacer(self, node: Node) -> object:
         if not isinstance(node, Constant) or not isinstance(node.value, str):
             raise syntax_error(self._text, node.at, "the pattern of REGEXP_REPLACE is a text in quotes, nothing else")
+        self._check_pattern(node.value, node.at)
         try:
             return replacer(node.value)
         except BadPattern as error:

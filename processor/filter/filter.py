@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from processor.filter.budget import evaluate, within_budget
 from processor.filter.compile import Compiler
+from processor.filter.limits import COUNTED_FROM_STEPS
 from processor.filter.parse import parse
 from processor.filter.path import Evaluate
-from processor.filter.record_metadata import NO_METADATA, RecordMetadata
+from processor.filter.record_metadata import NO_METADATA, OverBudget, RecordMetadata
 from processor.filter.syntax_tree import Call, Node, children
 from processor.filter.time_value import Time
 from processor.record import Value
@@ -20,12 +22,14 @@ _NO_MEMBERS: Final[dict[str, Value]] = {}
 class _Compiled:
     """A compiled text."""
 
-    __slots__ = ("_compiled", "moves_by_itself", "text", "tree", "uses_metadata")
+    __slots__ = ("_compiled", "moves_by_itself", "steps", "text", "tree", "uses_metadata")
 
     text: str
     """Its text."""
     tree: Node
     """Its syntax tree, from which an index or another engine's condition can be made."""
+    steps: int
+    """Its work on an ordinary record, in steps of about 100 ns."""
     moves_by_itself: bool
     """True if it uses a function whose value moves although no record changes, such as UNIX_TIMESTAMP."""
     uses_metadata: bool
@@ -40,6 +44,10 @@ class _Compiled:
         self.text, self.tree = text, parse(text)
         compiler = Compiler(text)
         self._compiled = self._compile(compiler)
+        # A filter of much work is counted from the beginning.
+        self.steps = compiler.steps(self.tree)
+        if self.steps > COUNTED_FROM_STEPS:
+            self._compiled = within_budget(self._compiled, self.steps)
         self.moves_by_itself, self.uses_metadata = compiler.moves_by_itself, compiler.uses_metadata
 
     @property
@@ -63,10 +71,16 @@ class Expression(_Compiled):
     def value(self, record: Value, metadata: RecordMetadata = NO_METADATA) -> Value:
         """The value for a record: of a path the value there, else None, a bool, a number, a text, or a record's time.
 
+        NULL if the evaluation is over its budget.
+
         Raises:
             RecordRejected: `plugin_failed`: a third party's function raised.
         """
-        value = self._compiled(record if type(record) is dict else _NO_MEMBERS, metadata)
+        members = record if type(record) is dict else _NO_MEMBERS
+        try:
+            value = self._compiled(members, metadata)
+        except OverBudget:
+            value = evaluate(self._compiled, members, metadata)
         return value.value if type(value) is Time else value
 
     def _compile(self, compiler: Compiler) -> Evaluate:
@@ -79,7 +93,7 @@ class Filter(_Compiled):
     __slots__ = ()
 
     def matches(self, record: Value, metadata: RecordMetadata = NO_METADATA) -> bool:
-        """Return whether a record matches: the filter is true of it, neither false nor NULL.
+        """Return whether a record matches: the filter is true of it, neither false nor NULL, nor over its budget.
 
         Args:
             record: the parsed record; it is only looked at.
@@ -88,7 +102,10 @@ class Filter(_Compiled):
         Raises:
             RecordRejected: `plugin_failed`: a third party's function raised.
         """
-        return self._compiled(record if type(record) is dict else _NO_MEMBERS, metadata) is True
+        try:
+            return self._compiled(record if type(record) is dict else _NO_MEMBERS, metadata) is True
+        except OverBudget:
+            return evaluate(self._compiled, record, metadata) is True
 
     def _compile(self, compiler: Compiler) -> Evaluate:
         return compiler.truth(self.tree)

@@ -38,6 +38,8 @@ class Function:
     `arrays`, values as they are in the record; `metadata`, the metadata of the record."""
     moves_by_itself: bool = False
     """True if its value may be another one although nothing changed."""
+    is_counted: bool = False
+    """True if its work depends on the lengths of its arguments: the metadata, with the budget, come before them."""
 
     def arity(self) -> str:
         """The number of arguments it takes, in words."""

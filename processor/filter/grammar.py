@@ -7,7 +7,7 @@ from typing import Final, cast
 
 from lark import Lark, Token, Transformer, v_args
 
-from processor.filter.literal import PATH, literal_number, read_path, read_text
+from processor.filter.literal import CONSTANTS, NUMBER, PATH, TEXT, literal_number, read_constants, read_path, read_text
 from processor.filter.syntax_tree import (
     JOINED_MARK,
     And,
@@ -42,8 +42,11 @@ GRAMMAR: Final = rf"""
         | sum COMPARISON sum                                       -> compare
         | sum [NOT] _BETWEEN sum _AND sum                          -> between
         | sum [NOT] _IN _OPEN sum (_COMMA sum)* _CLOSE             -> is_in
+        | sum [NOT] _IN CONSTANTS                                  -> is_in_list
         | sum [NOT] _LIKE text                                     -> like
         | sum [NOT] _BEGINS _WITH _OPEN text (_COMMA text)* _CLOSE -> begins_with
+        | sum [NOT] _BEGINS _WITH CONSTANTS                        -> begins_with_list
+        | sum [NOT] _ENDS _WITH CONSTANTS                          -> ends_with_list
         | sum [NOT] _ENDS _WITH _OPEN text (_COMMA text)* _CLOSE   -> ends_with
         | sum _IS [NOT] NULL                                       -> is_null
         | sum _IS [NOT] NAN                                        -> is_nan
@@ -59,6 +62,7 @@ GRAMMAR: Final = rf"""
         | PATH -> path
         | JOINED PATH -> joined_path
         | NAME _OPEN STAR _CLOSE -> call_all
+        | NAME CONSTANTS -> call_list
         | NAME _OPEN [either (_COMMA either)*] _CLOSE -> call
         | MINUS factor -> negative
     text: TEXT
@@ -87,13 +91,19 @@ GRAMMAR: Final = rf"""
     _OPEN: "("
     _CLOSE: ")"
     _COMMA: ","
-    NUMBER: /(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?/
-    TEXT.2: /'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|[rR]'[^']*'|[rR]"[^"]*"/s
+    CONSTANTS.4: /{CONSTANTS}/s
+    NUMBER: /{NUMBER}/
+    TEXT.2: /{TEXT}/s
     PATH.2: /{PATH.replace("/", chr(92) + "/")}/s
     JOINED.2: /\[[A-Za-z0-9_-]+\]\./
     NAME.1: /[A-Za-z_]\w*/
     %ignore /\s+/
 """
+
+
+class NotAText(Exception):
+    """A number in a list of texts, at a place."""
+
 
 _SPELLINGS: Final = {"==": "=", "<>": "!="}
 
@@ -123,6 +133,18 @@ class _Tree(Transformer[Token, Node]):
 
     def is_in(self, operand: Node, negation: Token | None, *choices: Node) -> Node:
         return _perhaps_not(negation, In(operand, choices, operand.at))
+
+    def is_in_list(self, operand: Node, negation: Token | None, choices: Token) -> Node:
+        return _perhaps_not(negation, In(operand, _constants(choices), operand.at))
+
+    def begins_with_list(self, operand: Node, negation: Token | None, texts: Token) -> Node:
+        return _perhaps_not(negation, BeginsWith(operand, _texts(texts), operand.at))
+
+    def ends_with_list(self, operand: Node, negation: Token | None, texts: Token) -> Node:
+        return _perhaps_not(negation, EndsWith(operand, _texts(texts), operand.at))
+
+    def call_list(self, token: Token, arguments: Token) -> Node:
+        return Call(token.upper(), _constants(arguments), _at(token))
 
     def like(self, operand: Node, negation: Token | None, pattern: Token) -> Node:
         return _perhaps_not(negation, Like(operand, read_text(pattern), _at(pattern)))
@@ -187,6 +209,21 @@ class _Tree(Transformer[Token, Node]):
 
 def _at(token: Token) -> int:
     return token.start_pos or 0
+
+
+def _constants(token: Token) -> tuple[Constant, ...]:
+    """The nodes of a list of constants."""
+    begin = _at(token)
+    return tuple([Constant(value, begin + at) for value, at in read_constants(token)])
+
+
+def _texts(token: Token) -> tuple[str, ...]:
+    """The texts of a list; a number among them is no text."""
+    constants = read_constants(token)
+    for value, at in constants:
+        if not isinstance(value, str):
+            raise NotAText(_at(token) + at)
+    return tuple([str(value) for value, _ in constants])
 
 
 def _flat(kind: type[And | Or], operands: tuple[Node, ...]) -> tuple[Node, ...]:

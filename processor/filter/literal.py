@@ -13,6 +13,19 @@ STEP: Final = r"""(?:[\w@#:.$-]+|'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")"""
 PATH: Final = rf"(?:/{STEP}(?:\[[0-9]{{1,9}}\])*)+"
 """A path: names, and behind each any number of places in arrays."""
 
+NUMBER: Final = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+"""A number without a sign."""
+
+TEXT: Final = r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|[rR]'[^']*'|[rR]"[^"]*\""""
+"""A text in quotes."""
+
+_CONSTANT: Final = rf"(?:-?{NUMBER}|{TEXT})"
+
+CONSTANTS: Final = rf"\(\s*{_CONSTANT}(?:\s*,\s*{_CONSTANT}){{15,}}+\s*\)"
+"""A list of many constants in brackets, which the parser takes as one word: it takes 20 µs for each."""
+
+_EACH_CONSTANT: Final = re.compile(_CONSTANT, re.DOTALL)
+
 _PARTS: Final = re.compile(rf"/({STEP})|\[([0-9]+)\]", re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\([\\'\"nrt]|x[0-9A-Fa-f]{2})")
 _ESCAPED: Final = {"n": "\n", "r": "\r", "t": "\t"}
@@ -40,6 +53,20 @@ def literal_number(token: str) -> Number:
     """A number: an integer of any length, else a float, or a Decimal where that has more digits than a float holds."""
     found = read_number(token)
     return float(token) if found is None else found
+
+
+def read_constants(token: str) -> list[tuple[Number | str, int]]:
+    """The values of a list of constants, and their places in it."""
+    constants: list[tuple[Number | str, int]] = []
+    for match in _EACH_CONSTANT.finditer(token):
+        text = match[0]
+        if text[0] == "-":
+            constants.append((-literal_number(text[1:]), match.start()))
+        elif text[0] in "'\"rR":
+            constants.append((read_text(text), match.start()))
+        else:
+            constants.append((literal_number(text), match.start()))
+    return constants
 
 
 def read_path(token: str) -> tuple[str | int, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
+from processor.filter.cost import CONVERSION_STEPS
 from processor.filter.path import Evaluate
 from processor.filter.record_metadata import RecordMetadata
 from processor.filter.syntax_tree import Scalar
@@ -18,12 +19,14 @@ Truth: TypeAlias = bool | None
 _WORDS: Final = {"true": True, "false": False}
 
 
-def truth(value: Value) -> Truth:
+def truth(value: Value, metadata: RecordMetadata) -> Truth:
     """A value as a truth value; of an array whether any element is true."""
     if value is True or value is False:
         return value
     found: Truth = None
-    for element in elements(value):
+    if type(value) is list:
+        metadata.spend(len(value) * CONVERSION_STEPS)
+    for element in elements(value, metadata):
         one = _truth(element)
         if one:
             return True
@@ -37,7 +40,7 @@ def _truth(value: Scalar) -> Truth:
     if isinstance(value, bool):
         return value
     if isinstance(value, str):
-        word = _WORDS.get(value.lower())
+        word = _WORDS.get(value.lower()) if len(value) <= 5 else None
         if word is not None:
             return word
         value = read_number(value)

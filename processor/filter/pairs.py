@@ -7,10 +7,13 @@ a few elements of each side decide; for `!=` equal elements count once, and soon
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, Final, TypeAlias
 
 from processor.filter.compare import as_written, comparison
+from processor.filter.cost import CONVERSION_STEPS, PREPARATION_STEPS, lookup_steps
+from processor.filter.limits import DIGITS_MAX
+from processor.filter.record_metadata import RecordMetadata
 from processor.filter.syntax_tree import Comparison, Scalar
 from processor.filter.time_value import Time, read_time
 from processor.filter.value import Number, is_nan, number
@@ -22,14 +25,26 @@ PAIRS_MAX: Final = 64
 """Up to so many pairs are tried: that is quicker than to prepare anything."""
 
 _LESS: Final = comparison("<")
+_SMALL_END: Final = 2**60
+"""Integers below it have a hash of their own."""
+_FLOAT_DIGITS: Final = 17
+"""Most digits of a float as text."""
+_FLOAT_CHARACTERS: Final = 40
+"""More than a number of so few digits takes as text."""
+_WIDE: Final = Context(prec=DIGITS_MAX, traps=[])
 
 
-def any_pair(name: Comparison) -> Callable[[Elements, Elements], bool]:
+def any_pair(name: Comparison) -> Callable[[Elements, Elements, RecordMetadata], bool]:
     """Return whether a comparison holds of any element of one array with any of another."""
     holds = comparison(name)
 
-    def check(left: Elements, right: Elements) -> bool:
-        if len(left) * len(right) > PAIRS_MAX:
+    def check(left: Elements, right: Elements, metadata: RecordMetadata) -> bool:
+        count, other_count = len(left), len(right)
+        if count > 1 or other_count > 1:
+            metadata.spend(min(count * other_count * CONVERSION_STEPS, (count + other_count) * PREPARATION_STEPS))
+        elif count and other_count and type(left[0]) is str is type(right[0]):
+            metadata.spend(lookup_steps(len(left[0])))
+        if count * other_count > PAIRS_MAX:
             if name == "=":
                 return any(map(members(right), left))
             if name == "!=":
@@ -68,9 +83,22 @@ def members(elements: Iterable[Scalar]) -> Callable[[Scalar], bool]:
     return is_member
 
 
-def number_key(value: Number) -> Number:
-    """A number as something to look up: numbers that are written otherwise but equal have one key."""
-    return as_written(value, Decimal(0))[0] if type(value) is float else value
+def number_key(value: Number) -> Number | str:
+    """A number as something to look up: numbers that are written otherwise but equal have one key.
+
+    That of a number of many digits is its text: Python's hash of a number is known, and thousands with the same one
+    can be made.
+    """
+    if type(value) is float:
+        return as_written(value, Decimal(0))[0]
+    if type(value) is int and -_SMALL_END < value < _SMALL_END:
+        return value
+    exact = _WIDE.normalize(Decimal(value))
+    if abs(exact) < _SMALL_END and exact == exact.to_integral_value():
+        return int(exact)
+    text = str(exact)
+    has_many = len(text) > _FLOAT_CHARACTERS or len(exact.as_tuple().digits) > _FLOAT_DIGITS
+    return text if has_many else exact
 
 
 def extremes(elements: Elements, *, highest: bool) -> list[Scalar]:
@@ -113,7 +141,7 @@ def extremes(elements: Elements, *, highest: bool) -> list[Scalar]:
     return [element for _, element in best.values()]
 
 
-def _number_keys(elements: Iterable[Scalar]) -> frozenset[Number]:
+def _number_keys(elements: Iterable[Scalar]) -> frozenset[Number | str]:
     numbers = (number(element) for element in elements)
     return frozenset(number_key(read) for read in numbers if read is not None and not is_nan(read))
 
@@ -123,5 +151,5 @@ def _distinct(elements: Elements) -> list[Scalar]:
     found: dict[Any, Scalar] = {}
     for element in elements:
         read = None if type(element) is str else number(element)
-        found.setdefault(element if read is None else number_key(read), element)
+        found.setdefault(element if read is None else (number_key(read),), element)
     return list(found.values())

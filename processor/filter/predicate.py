@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from processor.filter.compare import OPERATORS, comparison, is_plain
+from processor.filter.cost import CONVERSION_STEPS, PREPARATION_STEPS, SEARCH_STEPS, lookup_steps
+from processor.filter.limits import FREE_STEPS
 from processor.filter.pairs import PAIRS_MAX, any_pair, extremes, members
 from processor.filter.path import Evaluate
 from processor.filter.record_metadata import RecordMetadata
@@ -17,8 +19,11 @@ from processor.filter.syntax_tree import Comparison, Scalar
 from processor.filter.value import elements, is_nan, text_of
 from processor.record import Value
 
-Check: TypeAlias = Callable[[Value], bool]
+Check: TypeAlias = Callable[[Value, RecordMetadata], bool]
 """True if a value is as wanted, of any kind: what a predicate with constants is to its operand."""
+
+_FREE_SIZES: Final = (2_000, 1_000, 500, 250, 100, 50, 20)
+"""Lengths of texts of which the longest that costs next to nothing is searched without being counted."""
 
 _ALIKE: Final = (int, float)
 """The kinds that Python compares with a plain number just as the language does."""
@@ -26,7 +31,7 @@ _ALIKE: Final = (int, float)
 
 def on(operand: Evaluate, check: Check) -> Evaluate:
     """A check of an operand's value."""
-    return lambda record, metadata: check(operand(record, metadata))
+    return lambda record, metadata: check(operand(record, metadata), metadata)
 
 
 def compare_member(name: Comparison, member: str, constant: Scalar) -> Evaluate:
@@ -34,37 +39,46 @@ def compare_member(name: Comparison, member: str, constant: Scalar) -> Evaluate:
     holds, check = OPERATORS[name], compare_with(name, constant)
     if type(constant) is str and constant:
 
-        def of_text(record: Value, metadata: RecordMetadata) -> bool:  # noqa: ARG001
+        def of_text(record: Value, metadata: RecordMetadata) -> bool:
             value = record.get(member)
-            return holds(value, constant) if type(value) is str and value else check(value)
+            return holds(value, constant) if type(value) is str and value else check(value, metadata)
 
         return of_text
     if is_plain(constant):
 
-        def of_number(record: Value, metadata: RecordMetadata) -> bool:  # noqa: ARG001
+        def of_number(record: Value, metadata: RecordMetadata) -> bool:
             value = record.get(member)
             kind = type(value)
-            return holds(value, constant) if kind is int or kind is float else check(value)
+            return holds(value, constant) if kind is int or kind is float else check(value, metadata)
 
         return of_number
-    return lambda record, metadata: check(record.get(member))  # noqa: ARG005
+    return lambda record, metadata: check(record.get(member), metadata)
 
 
 def compare_with(name: Comparison, constant: Scalar) -> Check:
     """A comparison with a constant: any element."""
     holds, at_once = comparison(name), OPERATORS[name]
     if constant is None or constant == "":
-        return lambda value: False  # noqa: ARG005
+        return lambda value, metadata: False  # noqa: ARG005
     alike = _ALIKE if is_plain(constant) else (str,) if type(constant) is str else ()
 
-    def check(value: Value) -> bool:
+    def check(value: Value, metadata: RecordMetadata) -> bool:
         kind = type(value)
         if kind in alike:
             return value != "" and at_once(value, constant)
         if kind is str:
             return bool(value) and holds(value, constant)
-        for element in elements(value):
-            if at_once(element, constant) if type(element) in alike else holds(element, constant):
+        found = elements(value, metadata)
+        is_counted = len(found) < 2
+        for element in found:
+            if type(element) in alike:
+                if at_once(element, constant):
+                    return True
+                continue
+            if not is_counted:
+                is_counted = True
+                metadata.spend(len(found) * CONVERSION_STEPS)
+            if holds(element, constant):
                 return True
         return False
 
@@ -76,7 +90,9 @@ def compare_values(name: Comparison, left: Evaluate, right: Evaluate) -> Evaluat
     holds_of_any = any_pair(name)
 
     def check(record: Value, metadata: RecordMetadata) -> bool:
-        return holds_of_any(elements(left(record, metadata)), elements(right(record, metadata)))
+        return holds_of_any(
+            elements(left(record, metadata), metadata), elements(right(record, metadata), metadata), metadata
+        )
 
     return check
 
@@ -86,8 +102,10 @@ def between(operand: Evaluate, low: Evaluate, high: Evaluate) -> Evaluate:
     not_less, not_more = comparison(">="), comparison("<=")
 
     def check(record: Value, metadata: RecordMetadata) -> bool:
-        found = elements(operand(record, metadata))
-        lows, highs = elements(low(record, metadata)), elements(high(record, metadata))
+        found = elements(operand(record, metadata), metadata)
+        lows, highs = elements(low(record, metadata), metadata), elements(high(record, metadata), metadata)
+        if len(found) > 1 or len(lows) > 1 or len(highs) > 1:
+            metadata.spend((len(found) + len(lows) + len(highs)) * PREPARATION_STEPS)
         if len(found) * (len(lows) + len(highs)) > PAIRS_MAX:
             lows, highs = extremes(lows, highest=False), extremes(highs, highest=True)
         return any(
@@ -101,14 +119,16 @@ def between(operand: Evaluate, low: Evaluate, high: Evaluate) -> Evaluate:
 def between_constants(low: Scalar, high: Scalar) -> Check:
     """The same with constants."""
     if low is None or high is None or low == "" or high == "":
-        return lambda value: False  # noqa: ARG005
+        return lambda value, metadata: False  # noqa: ARG005
     not_less, not_more = comparison(">="), comparison("<=")
     are_numbers = is_plain(low) and is_plain(high)
 
-    def check(value: Value) -> bool:
+    def check(value: Value, metadata: RecordMetadata) -> bool:
         if are_numbers and type(value) in (int, float):
             return bool(low <= value <= high)
-        return any(not_less(element, low) and not_more(element, high) for element in elements(value))
+        if type(value) is list:
+            metadata.spend(len(value) * CONVERSION_STEPS)
+        return any(not_less(element, low) and not_more(element, high) for element in elements(value, metadata))
 
     return check
 
@@ -118,11 +138,11 @@ def among(operand: Evaluate, choices: Sequence[Evaluate]) -> Evaluate:
     equals_any = any_pair("=")
 
     def check(record: Value, metadata: RecordMetadata) -> bool:
-        wanted = elements(operand(record, metadata))
+        wanted = elements(operand(record, metadata), metadata)
         if not wanted:
             return False
-        others = [other for choice in choices for other in elements(choice(record, metadata))]
-        return equals_any(wanted, others)
+        others = [other for choice in choices for other in elements(choice(record, metadata), metadata)]
+        return equals_any(wanted, others, metadata)
 
     return check
 
@@ -133,21 +153,43 @@ def among_constants(constants: Sequence[Scalar]) -> Check:
     has_texts_alone = all(type(constant) is str for constant in constants)
     is_member = members(constants)
 
-    def check(value: Value) -> bool:
+    def check(value: Value, metadata: RecordMetadata) -> bool:
         if type(value) is str:
             return value in texts or (not has_texts_alone and bool(value) and is_member(value))
-        return any(map(is_member, elements(value)))
+        if type(value) is list:
+            metadata.spend(len(value) * CONVERSION_STEPS)
+        return any(map(is_member, elements(value, metadata)))
 
     return check
 
 
-def matching(search: Callable[[str], bool]) -> Check:
-    """Return whether an element, as text, is what a search looks for."""
+def matching(search: Callable[[str], bool], steps: Callable[[int], int] = lookup_steps) -> Check:
+    """Return whether an element, as text, is what a search looks for.
 
-    def check(value: Value) -> bool:
+    Args:
+        search: the search.
+        steps: the work of a search in a text of so many characters.
+    """
+
+    def check_elements(value: Value, metadata: RecordMetadata) -> bool:
+        found = elements(value, metadata)
+        metadata.spend(len(found) * SEARCH_STEPS)
+        texts = [text_of(element) for element in found]
+        metadata.spend(sum([steps(len(text)) for text in texts]))
+        return any(map(search, texts))
+
+    if steps is lookup_steps:  # The beginning or the end of a text of any length costs next to nothing.
+        return lambda value, metadata: (
+            value != "" and search(value) if type(value) is str else check_elements(value, metadata)
+        )
+    free_characters = next(size for size in (*_FREE_SIZES, 0) if steps(size) <= FREE_STEPS)
+
+    def check(value: Value, metadata: RecordMetadata) -> bool:
         if type(value) is str:
-            return bool(value) and search(value)
-        return any(search(text_of(element)) for element in elements(value))
+            if (size := len(value)) > free_characters:
+                metadata.spend(steps(size))
+            return size > 0 and search(value)
+        return check_elements(value, metadata)
 
     return check
 
@@ -164,11 +206,11 @@ def ending(texts: Sequence[str]) -> Check:
     return matching(lambda text: text.endswith(known))
 
 
-def null(value: Value) -> bool:
+def null(value: Value, metadata: RecordMetadata) -> bool:
     """Return whether a value is NULL: of an array, whether it has no element that is not."""
-    return not value if type(value) is str else value is None or not elements(value)
+    return not value if type(value) is str else value is None or not elements(value, metadata)
 
 
-def not_a_number(value: Value) -> bool:
+def not_a_number(value: Value, metadata: RecordMetadata) -> bool:
     """Return whether an element is NAN."""
-    return any(map(is_nan, elements(value)))
+    return any(map(is_nan, elements(value, metadata)))

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from processor.filter.limits import FREE_CHARACTERS, FREE_STEPS
+
+
+class OverBudget(Exception):
+    """An evaluation takes more work than it may; of one that is not counted yet, more than may go uncounted."""
+
 
 class RecordMetadata(NamedTuple):
     """The metadata of one record; fields left out are NULL."""
@@ -21,6 +27,34 @@ class RecordMetadata(NamedTuple):
     now_ms: int | None = None
     """The time of UNIX_TIMESTAMP; None: the wall clock."""
 
+    def spend(self, steps: int) -> None:
+        """Take steps of the evaluation's budget. Here none are counted, and few may be taken at once.
+
+        Raises:
+            OverBudget: evaluate again, and count (`budget.evaluate`).
+        """
+        if steps > FREE_STEPS:
+            raise OverBudget
+
+    def make(self, characters: int) -> None:
+        """Take characters of the evaluation's budget, for a text that is made; likewise."""
+        if characters > FREE_CHARACTERS:
+            raise OverBudget
+
 
 NO_METADATA: Final = RecordMetadata()
 """No metadata: every field is NULL."""
+
+
+class _Uncounted(RecordMetadata):
+    """No budget."""
+
+    def spend(self, steps: int) -> None:
+        """Count nothing."""
+
+    def make(self, characters: int) -> None:
+        """Count nothing."""
+
+
+UNCOUNTED: Final = _Uncounted()
+"""For a path alone, which takes no more time than its record was read in."""

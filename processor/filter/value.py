@@ -8,23 +8,32 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from decimal import Decimal
+from decimal import Context, Decimal, Rounded
 from typing import Final, TypeAlias
 
+from processor.filter.limits import DIGITS_MAX, FEW_ELEMENTS, NUMBER_CHARACTERS_MAX
+from processor.filter.record_metadata import RecordMetadata
 from processor.filter.syntax_tree import Scalar
 from processor.filter.time_value import Time, time_of
 from processor.record import Value
+from processor.values.group_key import NUMBER_TEXT
 
 Number: TypeAlias = int | float | Decimal
 """The types of numbers; infinity and NaN are floats always."""
 
 NAN: Final = float("nan")
 
-_NUMERIC: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _EXPONENT: Final = re.compile(r"[eE]")
 _SAFE_DIGITS: Final = 15
 """So many digits come through a float unchanged."""
+_FEW_DIGITS_BYTES: Final = 128
+"""Size of a Decimal in memory up to which its digits are looked at one by one."""
+_MANY_DIGITS_BYTES: Final = 512
+"""Size of a Decimal in memory below which it has surely no more than `DIGITS_MAX` digits."""
+_TOO_MANY_DIGITS_BYTES: Final = 8_192
+"""Size from which on it surely has more."""
+_DIGITS: Final = Context(prec=DIGITS_MAX, traps=[Rounded])
 _INTEGER_DIGITS_MAX: Final = 40
 """A Decimal without fraction up to here is an integer; longer ones are slow to turn into one, and come from nowhere."""
 
@@ -36,16 +45,25 @@ def first(value: Value) -> Scalar:
     return scalar(value)
 
 
-def elements(value: Value) -> list[Scalar]:
-    """A value as comparisons take it: every element of an array, also of arrays in it, and NULL left out."""
+def elements(value: Value, metadata: RecordMetadata | None = None) -> list[Scalar]:
+    """A value as comparisons take it: every element of an array, also of arrays in it, and NULL left out.
+
+    Each is a step of the evaluation's budget; without metadata nothing is counted.
+    """
     if type(value) is not list:
         found = scalar(value)
+        if metadata is not None and type(found) is str and type(value) is not str:
+            metadata.make(len(found))  # Such as the Base64 of bytes.
         return [] if found is None else [found]
+    if metadata is not None and len(value) > FEW_ELEMENTS:
+        metadata.spend(len(value))
     result: list[Scalar] = []
     pending = value[::-1]
     while pending:
         element = pending.pop()
         if type(element) is list:
+            if metadata is not None:
+                metadata.spend(len(element) + 1)
             pending.extend(reversed(element))
         elif (found := scalar(element)) is not None:
             result.append(found)
@@ -89,12 +107,13 @@ def number(value: Scalar) -> Number | None:
 def read_number(text: str) -> Number | None:
     """The number that a text is; None if it is none.
 
-    Digits with or without sign, fraction and exponent; no white space, and no words such as `inf`.
+    Digits with or without sign, fraction and exponent; no white space, and no words such as `inf`. A text of more than
+    `NUMBER_CHARACTERS_MAX` is none.
     """
     if len(text) <= _SAFE_DIGITS and text.isdecimal() and text.isascii():
         return int(text)
     # Most texts that are none are told by their first character.
-    if text[:1] not in "0123456789+-." or not _NUMERIC.fullmatch(text):
+    if text[:1] not in "0123456789+-." or len(text) > NUMBER_CHARACTERS_MAX or not NUMBER_TEXT.fullmatch(text):
         return None
     is_integer = _INTEGER.fullmatch(text) is not None
     if len(text) <= _SAFE_DIGITS and (is_integer or not _EXPONENT.search(text)):
@@ -136,9 +155,23 @@ def _decimal(value: Decimal) -> Number:
     """A Decimal as a number: without a fraction an integer, if not finite a float."""
     if not value.is_finite():
         return NAN if value.is_nan() else float(value)
+    size_bytes = value.__sizeof__()
+    if size_bytes > _FEW_DIGITS_BYTES:
+        return NAN if size_bytes > _MANY_DIGITS_BYTES and _has_too_many_digits(value) else value
     if value.as_tuple().exponent == 0 and value.adjusted() < _INTEGER_DIGITS_MAX:
         return int(value)
     return value
+
+
+def _has_too_many_digits(value: Decimal) -> bool:
+    """Return whether a Decimal has more digits than a number may have: to compare it takes as long as it has digits."""
+    if value.__sizeof__() > _TOO_MANY_DIGITS_BYTES:
+        return True
+    try:
+        _DIGITS.plus(value)
+    except Rounded:
+        return True
+    return False
 
 
 def _shown(value: Value) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from processor.errors import RecordRejected
 from processor.record import Value
-from processor.values.pointer import names
+from processor.values.equality import MISSING
+from processor.values.pointer import names, pointer_of
 
 
 def apply_delta(record: Value | None, delta: Value, removed: Iterable[str] = ()) -> Value:
@@ -22,8 +23,54 @@ def apply_delta(record: Value | None, delta: Value, removed: Iterable[str] = ())
         record = {}
     _set(record, delta)
     for pointer in removed:
-        remove(record, names(pointer))
+        remove_path(record, names(pointer))
     return record
+
+
+def removal_paths(pointers: Value, key_fields: Iterable[str]) -> list[tuple[str, ...]]:
+    """The paths that a header `remove` names.
+
+    Args:
+        pointers: the parsed header: a list of JSON Pointers.
+        key_fields: the pointers of the key fields, which stay.
+
+    Raises:
+        RecordRejected: `bad_header`: not such a list, or it would take a key field away.
+    """
+    if type(pointers) is not list or not all(type(pointer) is str for pointer in pointers):
+        raise RecordRejected(
+            "bad_header", 'header remove is not a JSON array of JSON Pointers such as ["/customer/tier"]'
+        )
+    try:
+        paths = [names(pointer) for pointer in pointers]
+    except ValueError as error:
+        raise _bad(str(error)) from None
+    if () in paths:
+        raise _bad("'' is the whole record; the command sow_delete removes it")
+    for key_pointer in key_fields:
+        key_path = names(key_pointer)
+        for path in paths:
+            if key_path[: len(path)] == path:
+                raise _bad(f"{pointer_of(path)!r} would remove the key field {key_pointer}")
+    return paths
+
+
+def check_removable(record: Value, paths: Iterable[tuple[str, ...]]) -> None:
+    """Make sure that each path leads through objects, as far as the record has it.
+
+    A path may name a field that is not there, or that would be below a null: then there is nothing to remove.
+
+    Raises:
+        RecordRejected: `bad_header`: one leads into an array, or below another value that is no object.
+    """
+    for path in paths:
+        value = record
+        for depth, name in enumerate(path):
+            if type(value) is not dict:
+                raise _leads_into(value, path, depth)
+            value = value.get(name, MISSING)
+            if value is MISSING or value is None:
+                break
 
 
 def remove_paths(record: Value, pointers: Value, key_fields: Iterable[str]) -> list[str]:
@@ -38,29 +85,14 @@ def remove_paths(record: Value, pointers: Value, key_fields: Iterable[str]) -> l
         key_fields: the pointers of the key fields, which stay.
 
     Raises:
-        RecordRejected: `bad_header`: not such a list, or it would take a key field away.
+        RecordRejected: `bad_header`: as `removal_paths` and `check_removable`.
     """
-    if type(pointers) is not list or not all(type(pointer) is str for pointer in pointers):
-        raise RecordRejected(
-            "bad_header", 'header remove is not a JSON array of JSON Pointers such as ["/customer/tier"]'
-        )
-    try:
-        paths = [names(pointer) for pointer in pointers]
-    except ValueError as error:
-        raise RecordRejected("bad_header", f"header remove: {error}") from None
-    if () in paths:
-        raise RecordRejected("bad_header", "header remove: '' is the whole record; the command sow_delete removes it")
-    keys = {pointer: names(pointer) for pointer in key_fields}
-    for pointer, path in zip(pointers, paths, strict=True):
-        for key_pointer, key_path in keys.items():
-            if key_path[: len(path)] == path:
-                raise RecordRejected(
-                    "bad_header", f"header remove: {pointer!r} would remove the key field {key_pointer}"
-                )
-    return [pointer for pointer, path in zip(pointers, paths, strict=True) if remove(record, path)]
+    paths = removal_paths(pointers, key_fields)
+    check_removable(record, paths)
+    return [pointer_of(path) for path in paths if remove_path(record, path)]
 
 
-def remove(record: Value, path: tuple[str, ...]) -> bool:
+def remove_path(record: Value, path: tuple[str, ...]) -> bool:
     """Remove the member at a path of names, in place; False if there is none."""
     *parents, last = path
     for name in parents:
@@ -82,3 +114,17 @@ def _set(record: Value, delta: Value) -> None:
             _set(inner, value)
         else:
             record[name] = value
+
+
+def _bad(problem: str) -> RecordRejected:
+    return RecordRejected("bad_header", f"header remove: {problem}")
+
+
+def _leads_into(value: Value, path: tuple[str, ...], depth: int) -> RecordRejected:
+    """The rejection of a path that meets a value without members after so many names."""
+    pointer, place = pointer_of(path), pointer_of(path[:depth])
+    if type(value) is list:
+        return _bad(
+            f"{pointer!r} leads into the array at {place}, which is one value; send the array without the element"
+        )
+    return _bad(f"{pointer!r} leads below {place}, which is a value of type {type(value).__name__} and no object")

@@ -5,15 +5,16 @@ gets. It returns `old` itself where the record's value stays, and changes neithe
 other exception rejects the record as `plugin_failed`. It is not called for a null, nor where the record has no value:
 there the delta's value begins, or the result of the rule's attribute `begin`, a function of the delta's value.
 
-Two more attributes are optional. `takes` is the set of kinds (`processor.values.field_type.ValueKind`) that the rule
+Three more attributes are optional. `takes` is the set of kinds (`processor.values.field_type.ValueKind`) that the rule
 works on: a topic whose schema has none of them at the rule's path is refused. `in_kind` is the variant of the rule for
-message types that cannot write a number of any size and precision.
+message types that cannot write a number of any size and precision. `when_late` is for fields of a sequence group: see
+`WhenLate`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from processor.merge.exact_sum import check_addend, exact_sum, exact_sum_in_kind
 from processor.merge.order import check_order, compare
@@ -23,6 +24,13 @@ from processor.values.field_type import ValueKind
 
 Rule: TypeAlias = Callable[[Value, Value], Value]
 """`(old, new) -> value`."""
+
+WhenLate: TypeAlias = Literal["counts", "precedes", "replaces", "refused"]
+"""The use of a value that comes late, in a field of a sequence group.
+
+It counts as any other value, for rules that give the same result in any order; or the oldest value is the result; or
+there is no rule, and the newest is; or, as the rule does not say, it is left out.
+"""
 
 
 ORDERED: Final[frozenset[ValueKind]] = frozenset(("number", "text", "bytes", "time", "other"))
@@ -35,9 +43,10 @@ _COLLECTED: Final[frozenset[ValueKind]] = frozenset(("array",))
 def _rule(
     begin: Callable[[Value], Value], takes: frozenset[ValueKind], in_kind: Rule | None = None
 ) -> Callable[[Rule], Rule]:
-    """Give a rule its attributes."""
+    """Give a rule its attributes; a late value counts."""
 
     def mark(rule: Rule) -> Rule:
+        rule.when_late = "counts"  # type: ignore[attr-defined]
         rule.begin, rule.takes, rule.in_kind = begin, takes, in_kind or rule  # type: ignore[attr-defined]
         return rule
 
@@ -103,6 +112,10 @@ def union(old: Value, new: Value) -> Value:
 def first(old: Value, new: Value) -> Value:  # noqa: ARG001
     """The first value stays."""
     return old
+
+
+replace.when_late = "replaces"  # type: ignore[attr-defined]
+first.when_late = "precedes"  # type: ignore[attr-defined]
 
 
 def _without(known: list[Value], elements: list[Value]) -> list[Value]:

@@ -9,7 +9,7 @@ from typing import Final, cast
 from processor.entry_points import find_installed, installed_names, load_installed
 from processor.errors import ConfigurationError, RecordRejected, Stop
 from processor.merge import builtin_rules
-from processor.merge.builtin_rules import Rule
+from processor.merge.builtin_rules import Rule, WhenLate
 from processor.record import Value
 from processor.values.field_type import FieldType
 from processor.values.pointer import names
@@ -21,7 +21,7 @@ GROUP: Final = "sowstream.merge_rules"
 class FieldRule:
     """One merge rule at its path."""
 
-    __slots__ = ("_begin", "_last", "_name", "_parents", "_path", "_pointer", "_rule", "_trusted")
+    __slots__ = ("_begin", "_last", "_name", "_parents", "_path", "_rule", "_trusted", "pointer", "when_late")
 
     def __init__(self, pointer: str, name: str, field_type: FieldType) -> None:
         """Find the rule.
@@ -34,7 +34,8 @@ class FieldRule:
         Raises:
             ConfigurationError: there is no such rule, it cannot be imported, or it is not for such a field.
         """
-        self._pointer, self._name, self._path = pointer, name, names(pointer)
+        self.pointer: Final = pointer
+        self._name, self._path = name, names(pointer)
         *self._parents, self._last = self._path
         self._rule = load_rule(name)
         takes: frozenset[str] | None = getattr(self._rule, "takes", None)
@@ -43,6 +44,7 @@ class FieldRule:
                 f"merge rule {name} at {pointer}: the schema allows {one_of(field_type.kinds)} there; "
                 f"{name} is for {one_of(takes)}"
             )
+        self.when_late: Final[WhenLate] = getattr(self._rule, "when_late", "refused")
         self._begin = getattr(self._rule, "begin", None)
         self._trusted = getattr(self._rule, "__module__", None) == builtin_rules.__name__
         if not field_type.any_number:
@@ -78,10 +80,10 @@ class FieldRule:
         except Stop:
             raise
         except RecordRejected as error:
-            raise RecordRejected(error.reason, f"{self._pointer}, merge rule {self._name}: {error.detail}") from None
+            raise RecordRejected(error.reason, f"{self.pointer}, merge rule {self._name}: {error.detail}") from None
         except Exception as error:
             raise RecordRejected(
-                "plugin_failed", f"merge rule {self._name} at {self._pointer}: {type(error).__name__}: {error}"
+                "plugin_failed", f"merge rule {self._name} at {self.pointer}: {type(error).__name__}: {error}"
             ) from error
         if value is old:
             # The record has it: there is nothing to merge, and an object must not be merged into itself.

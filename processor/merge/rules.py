@@ -1,19 +1,19 @@
 """A topic's sequence groups and merge rules, applied to an update before it is folded into the record.
 
-Merge rules change the delta, never the record: then the ordinary merge folds it and finds the changes, so the law of
-delta replay holds by itself. Sequence groups do the same to a delta. In a full publish, and after a header `remove`,
-the fields of a late group get the values that they have in the record before the update.
+Both change the update, never the record: then the ordinary merge folds it and finds the changes, so the law of delta
+replay holds by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from processor.errors import ConfigurationError
 from processor.merge.builtin_rules import ORDERED
 from processor.merge.field_rule import FieldRule, one_of
 from processor.merge.fold import MergePolicy
+from processor.merge.grouped_update import GroupedUpdate
 from processor.merge.sequence_group import SequenceGroup
 from processor.record import Value
 from processor.values.field_type import FieldType
@@ -31,52 +31,59 @@ _NOTHING: Final[Value] = {}
 class Rules:
     """The sequence groups and merge rules of one topic.
 
-    For every update, in this order, where `late` is the result of the first step::
-
-        late = rules.late(record, message)
-        rules.change(record, delta, late)     # a delta publish, before `merge` or `insert`
-        rules.keep(late, record, message)     # a full publish, before `diff`
-        rules.keep(late, record, merged)      # any update with a header `remove`, after the removal
-
-    A record of None is one that does not exist. `change` and `keep` return the groups of whose fields the update had to
-    leave some alone: the stale groups of the update are all of these together.
+    Groups come first: `GroupedUpdate` says in which order its steps, and those of a merge, follow each other.
+    A record of None is one that does not exist.
     """
 
-    __slots__ = ("_groups", "_rules")
+    __slots__ = ("_groups", "_policy", "_rules")
 
-    def __init__(self, groups: Sequence[SequenceGroup], rules: Sequence[FieldRule]) -> None:
+    def __init__(self, groups: Sequence[SequenceGroup], rules: Sequence[FieldRule], policy: MergePolicy) -> None:
         """Take compiled ones; `compile_rules` makes them of a topic's settings."""
-        self._groups, self._rules = groups, rules
+        self._groups, self._rules, self._policy = groups, rules, policy
 
-    def late(self, record: Value | None, message: Value) -> list[SequenceGroup]:
-        """The groups for which a message, a delta or a whole record, is older than the record.
+    @property
+    def has_groups(self) -> bool:
+        """True if there are sequence groups."""
+        return bool(self._groups)
+
+    @property
+    def has_merge_rules(self) -> bool:
+        """True if there are merge rules."""
+        return bool(self._rules)
+
+    def update(
+        self, record: Value | None, message: Value, stamps: bytes, *, is_delta: bool = True, is_plain: bool = False
+    ) -> GroupedUpdate:
+        """An update of a record as its sequence groups see it.
+
+        Args:
+            record: the record before; `GroupedUpdate.record` is it.
+            message: the delta or the full record.
+            stamps: the record's.
+            is_delta: whether the message is a delta.
+            is_plain: the merge follows at once, and removes nothing by header: most updates have no work for a group.
 
         Raises:
             RecordRejected: `schema_mismatch`: the field that a group goes by has no order.
         """
-        record = _NOTHING if record is None else record
-        return [group for group in self._groups if group.is_late(record, message)]
+        policy, groups = self._policy, self._groups
+        known = _NOTHING if record is None else record
+        if is_plain and not stamps and all(one.is_replaced(known, message, is_delta=is_delta) for one in groups):
+            groups = ()
+        return GroupedUpdate(
+            groups, record, message, stamps, null_policy=policy.null_policy, merge_depth=policy.merge_depth
+        )
 
-    def change(self, record: Value | None, delta: Value, late: Sequence[SequenceGroup]) -> set[SequenceGroup]:
-        """Take the fields of late groups out of a delta and apply the merge rules to the rest of it, in place.
-
-        Groups come first: a field that a late delta may not touch meets no rule.
+    def change(self, record: Value | None, delta: Value, overruled: Collection[str] = ()) -> None:
+        """Apply the merge rules to a delta, in place; not those of overruled fields, by pointer.
 
         Raises:
             RecordRejected: `schema_mismatch` or `plugin_failed`; a part of the delta may have been changed.
         """
         record = _NOTHING if record is None else record
-        stale = {group for group in late if group.take_out(record, delta)}
         for rule in self._rules:
-            rule.apply(record, delta)
-        return stale
-
-    def keep(self, late: Sequence[SequenceGroup], before: Value, after: Value) -> set[SequenceGroup]:
-        """Give the fields of late groups the values that they had before the update, in place.
-
-        `after` shares values with `before` from then on.
-        """
-        return {group for group in late if group.keep(before, after)}
+            if rule.pointer not in overruled:
+                rule.apply(record, delta)
 
 
 def compile_rules(
@@ -106,11 +113,9 @@ def compile_rules(
     type_of = type_of or _any_type
     _check(groups, rules, key_fields, policy.merge_depth)
     _check_types(groups, rules, type_of)
-    nulls_missing = policy.null_policy == "ignore"
-    return Rules(
-        [SequenceGroup(by, fields, nulls_missing=nulls_missing) for by, fields in groups],
-        [FieldRule(pointer, name, type_of(names(pointer))) for pointer, name in rules.items()],
-    )
+    field_rules = [FieldRule(pointer, name, type_of(names(pointer))) for pointer, name in rules.items()]
+    when_late = {rule.pointer: rule.when_late for rule in field_rules if rule.when_late != "replaces"}
+    return Rules([SequenceGroup(by, fields, when_late) for by, fields in groups], field_rules, policy)
 
 
 def _any_type(_path: tuple[str, ...]) -> FieldType:

@@ -139,6 +139,10 @@ def _seconds_of_day(hour: int, minute: int, second: int, fraction: str) -> int |
     return hour * 3600 + minute * 60 + second
 
 
+def _of_instant(value: Instant) -> Instant:
+    return value
+
+
 def _of_datetime(value: datetime) -> Instant | None:
     if value.tzinfo is None:
         return None
@@ -169,4 +173,6 @@ def _reader(kind: type) -> Callable[[Value], Instant | None] | None:
         return instant_of_text
     if issubclass(kind, datetime):
         return _of_datetime
+    if kind is Instant:
+        return _of_instant
     return _BY_NAME.get((kind.__module__.partition(".")[0], kind.__qualname__))

@@ -6,7 +6,7 @@ A pointer names members of objects. Into an array nothing merges, so no pointer 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Final, TypeAlias
 
 from processor.errors import RecordRejected
@@ -67,6 +67,14 @@ def names(pointer: str) -> tuple[str, ...]:
         raise ValueError(f"{pointer!r} is not a JSON Pointer: ~ stands alone; write ~0")
     # In this order: the other way, `~01` would become `/`.
     return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer[1:].split("/"))
+
+
+def pointer_of(path: Iterable[str]) -> str:
+    """The pointer of a path of names: the reverse of `names`."""
+    pointer = ""
+    for name in path:
+        pointer = child(pointer, name)
+    return pointer
 
 
 def find(value: Value, path: tuple[str, ...]) -> Value:

@@ -31,7 +31,7 @@ def rows(section):
 
 EXAMPLES = [
     (row[-2].strip("`"), row[-1])
-    for section in ("Operators", "NULL", "Numbers and texts", "Arrays", "Functions")
+    for section in ("Operators", "NULL", "Numbers and texts", "Arrays", "Functions", "The same on every machine")
     for row in rows(section)
 ]
 
@@ -76,9 +76,15 @@ def test_the_limits_are_those_of_the_code():
     """The limits in the README equal those in the code."""
     assert [int(row[1].replace(",", "")) for row in rows("Errors and limits")] == [
         limits.CHARACTERS_MAX,
+        limits.TOKENS_MAX,
         limits.DEPTH_MAX,
         limits.PATTERN_BYTES_MAX,
-        limits.TEXT_CHARACTERS_MAX,
+        limits.PATTERN_CHARACTERS_MAX,
+        limits.STEPS_ORDINARY_MAX,
+        limits.STEPS_MAX,
+        limits.MADE_CHARACTERS_MAX,
+        limits.NUMBER_CHARACTERS_MAX,
+        limits.DIGITS_MAX,
         limits.FORMAT_CHARACTERS_MAX,
         len(str(arithmetic._INTEGER_END)) - 1,
     ]

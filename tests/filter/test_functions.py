@@ -42,7 +42,7 @@ TABLE = {
         ("CONCAT('a', '', /missing, 'b')", "ab"),
         ("CONCAT(/missing)", ""),
     ],
-    "UPPER": [("UPPER(/s)", "HELLO"), ("UPPER('straße')", "STRASSE")],
+    "UPPER": [("UPPER(/s)", "HELLO"), ("UPPER('straße')", "STRAßE")],
     "LOWER": [("LOWER(/s)", "hello")],
     "REPLACE": [
         ("REPLACE(/s, 'l', 'LL')", "HeLLLLo"),
@@ -143,7 +143,6 @@ TABLE = {
         ("STRPTIME('01.5', '%S.%03f')", -2208988798.5),
         ("STRPTIME('2023-11-15 00:13 +0200', '%Y-%m-%d %H:%M %z')", 1699999980.0),
         ("STRPTIME('yesterday', '%Y')", None),
-        ("STRPTIME('x', '%')", None),
         (f"STRPTIME('2023{'-' * 62}', '%Y{'-' * 62}')", 1672531200.0),
         (f"STRPTIME('2023{'-' * 63}', '%Y{'-' * 63}')", None),
         ("STRPTIME('1 1', '%d %d')", None),
@@ -229,6 +228,6 @@ def test_without_an_argument_unix_timestamp_reads_the_clock():
     ],
 )
 def test_a_text_that_would_be_too_long_is_null(text):
-    """A text that would be too long is NULL: the limit is sixteen million characters."""
-    assert compile_filter(f"{text} IS NULL").matches({"a": "x" * 9_000_000})
+    """An evaluation that would make a longer text than one million characters is NULL."""
+    assert compile_expression(text).value({"a": "x" * 600_000}) is None
     assert compile_filter(f"LENGTH({text}) > 5").matches({"a": "x" * 50})

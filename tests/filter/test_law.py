@@ -64,7 +64,7 @@ TREES = st.recursive(
 
 def compiled(tree):
     """The truth of a tree, computed by its compiled functions."""
-    return Compiler("").truth(tree)
+    return Compiler("").condition(tree)
 
 
 @PROVED

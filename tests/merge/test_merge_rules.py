@@ -2,7 +2,7 @@
 
 from copy import deepcopy
 from decimal import Decimal
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, EntryPoints
 from time import perf_counter
 
 import pytest
@@ -216,13 +216,14 @@ NO_FUNCTION = 5
 def plug_in(monkeypatch):
     """The functions of this file, installed as plug-ins under their names."""
 
-    def installed(*, group, name=None):
+    def installed(group, path):
         assert group == "sowstream.merge_rules"
-        names = [name] if name else ["longest"]
-        point = f"{__name__}:" if name != "gone" else "no.such.module:"
-        return [EntryPoint(one, point + one, group) for one in names]
+        names = ("longest", "fail", "refuse", "constant", "grow", "halt", "NO_FUNCTION", "gone")
+        return EntryPoints(
+            EntryPoint(one, f"{'no.such.module' if one == 'gone' else __name__}:{one}", group) for one in names
+        )
 
-    monkeypatch.setattr(entry_points, "entry_points", installed)
+    monkeypatch.setattr(entry_points, "_points", installed)
 
 
 def test_a_plug_in_is_a_rule(plug_in):

@@ -136,9 +136,11 @@ def test_rule_6_the_first_delta_of_a_key_loses_its_nulls_by_policy(policy, recor
 def test_rule_6_header_remove_removes_fields_after_the_merge():
     """Header `remove` removes paths after the merge; missing paths are not reported, and the diff is exact."""
     old = {"id": 1, "a": 1, "o": {"x/y": 1, "z": 2}, "s": 5}
-    record = merge({"id": 1, "a": 1, "o": {"x/y": 1, "z": 2}, "s": 5}, {"a": 2, "new": 3}, DEFAULT).record
-    assert remove_paths(record, ["/a", "/new", "/o/x~1y", "/nope", "/s/deeper"], ["/id"]) == ["/a", "/new", "/o/x~1y"]
-    assert diff(old, record) == Change({"id": 1, "o": {"z": 2}, "s": 5}, {}, ["/o/x~1y", "/a"])
+    record = merge({**deepcopy(old), "null": None}, {"a": 2, "new": 3}, DEFAULT).record
+    assert remove_paths(record, ["/a", "/new", "/o/x~1y", "/nope/x", "/", "/a", "/null/x"], ["/id"]) == [
+        "/a", "/new", "/o/x~1y"
+    ]  # fmt: skip
+    assert diff({**old, "null": None}, record).removed == ["/o/x~1y", "/a"]
 
 
 @pytest.mark.parametrize(
@@ -151,6 +153,27 @@ def test_rule_6_a_bad_header_remove_is_rejected_and_removes_nothing(pointers):
         remove_paths(record, pointers, ["/id", "/o/key"])
     assert caught.value.reason == "bad_header"
     assert record == {"id": 1, "a": 1, "o": {"key": 2}}
+
+
+@pytest.mark.parametrize(
+    ("pointer", "problem"),
+    [
+        ("/legs/0", "leads into the array at /legs, which is one value; send the array without the element"),
+        ("/legs/-", "leads into the array at /legs"),
+        ("/o/legs/0/px", "leads into the array at /o/legs"),
+        ("/s/deeper", "leads below /s, which is a value of type int and no object"),
+        ("/o/a~1b/c", "leads below /o/a~1b, which is a value of type str"),
+    ],
+)
+def test_rule_6_a_pointer_that_cannot_be_followed_is_rejected_with_its_place(pointer, problem):
+    """A pointer into an array or below a scalar is a `bad_header`, and the good pointers of its list remove nothing."""
+    record = {"id": 1, "a": 1, "legs": [{"px": 1}], "s": 5, "o": {"legs": [{"px": 1}], "a/b": "x"}}
+    before = deepcopy(record)
+    with pytest.raises(RecordRejected) as caught:
+        remove_paths(record, ["/a", pointer], ["/id"])
+    assert caught.value.reason == "bad_header"
+    assert problem in caught.value.detail
+    assert record == before
 
 
 def test_rule_6_the_full_record_is_no_field_to_remove():

@@ -5,10 +5,8 @@ Everything passes through a worker; the expected results come from the table of 
 
 from __future__ import annotations
 
-import functools
 import json
 import random
-from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -17,7 +15,6 @@ from typing import Any, Final
 import pytest
 from bson import Decimal128
 
-from processor import entry_points
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import TopicConfig
 from processor.errors import ConfigurationError
@@ -33,14 +30,6 @@ REFUSED: Final = object()
 """The result of a topic that is refused at the start."""
 REJECTED: Final = object()
 """The result of values that are never stored in a record."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _entry_points_once() -> Iterator[None]:
-    """Reads the entry points of all installed packages once, not for each of hundreds of workers."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(entry_points, "entry_points", functools.cache(entry_points.entry_points))
-        yield
 
 
 def union(old: list[Any], new: list[Any]) -> list[Any]:

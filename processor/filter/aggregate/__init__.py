@@ -13,7 +13,6 @@ from processor.filter.aggregate.definition import (
     FieldsDefinition,
     compile_aggregates,
     compile_fields,
-    group_key,
 )
 from processor.filter.aggregate.group import FUNCTIONS, CombinedGroup, Contribution, Group, GroupIncomplete
 
@@ -27,6 +26,5 @@ __all__ = [
     "GroupIncomplete",
     "compile_aggregates",
     "compile_fields",
-    "group_key",
     "plain",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
+from processor.filter.budget import within_budget
 from processor.filter.path import Evaluate, compile_path
 from processor.filter.record_metadata import NO_METADATA, RecordMetadata
 from processor.filter.syntax_tree import Scalar
@@ -33,7 +34,7 @@ def column_of(evaluate: Evaluate) -> Column:
 def column_of_path(parts: tuple[str | int, ...]) -> Column:
     """Return a path as a column: for the members of most records one look at each, and one at their types."""
     if len(parts) > 1 or not isinstance(parts[0], str):
-        return column_of(compile_path(parts))
+        return column_of(within_budget(compile_path(parts), 1))
     name = parts[0]
 
     def column(records: Sequence[Value], metadata: Sequence[RecordMetadata] | None) -> Sequence[Scalar]:  # noqa: ARG001

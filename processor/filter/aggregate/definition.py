@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields as dataclass_fields
 from dataclasses import replace
@@ -22,7 +21,6 @@ from processor.filter.parse import parse
 from processor.filter.path import Evaluate
 from processor.filter.record_metadata import NO_METADATA, RecordMetadata
 from processor.filter.syntax_tree import JOINED_MARK, Call, Node, Path, Scalar, children
-from processor.filter.value import text_of
 from processor.record import Value
 from processor.values.pointer import names
 
@@ -287,21 +285,6 @@ def compile_aggregates(
     return AggregateDefinition(group_by, fields, having)
 
 
-def _group_text(value: Scalar) -> str:
-    """Return the text of a grouping value in the key of a row; NULL is the empty text."""
-    return "" if value is None else text_of(value)
-
-
-def group_key(values: tuple[Scalar, ...]) -> bytes:
-    """Return the key of a group: the text of its only value, or the compact JSON array of several (merge.md)."""
-    if len(values) == 1:
-        return _group_text(values[0]).encode(errors="surrogatepass")
-    if not values:
-        return b""
-    texts = [_group_text(value) for value in values]
-    return json.dumps(texts, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
-
-
 def _rows(columns: Sequence[Sequence[Scalar]], count: int) -> Iterable[tuple[Scalar, ...]]:
     """Return the columns' values of each of so many records."""
     return zip(*columns, strict=True) if columns else repeat((), count)
@@ -346,7 +329,7 @@ def _compiled(
 ) -> Evaluate:
     compiler = compiler or Compiler(text, joined)
     try:
-        evaluate: Callable[[Value, RecordMetadata], Value] = compiler.value(tree)
+        evaluate: Callable[[Value, RecordMetadata], Value] = compiler.expression(tree)
     except FilterError as error:
         raise ConfigurationError(f"{pointer}: {error.of('expression')}") from None
     if joined and compiler.uses_metadata:

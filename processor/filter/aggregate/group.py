@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, TypeAlias
+from decimal import Decimal
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from processor.filter.aggregate.exact_sum import Moments, scaled
-from processor.filter.aggregate.extremes import Exhausted, Extreme, ExtremeOfValues, comparable
+from processor.filter.aggregate.extremes import Exhausted, Extreme, ExtremeOfValues
 from processor.filter.syntax_tree import Scalar
-from processor.filter.value import number
+from processor.filter.value import number, text_of
 from processor.record import Value
+from processor.values.group_key import key_text
 
 Function: TypeAlias = Literal[
     "COUNT(*)",
@@ -36,6 +38,16 @@ COMBINED: Final[frozenset[str]] = frozenset(("COUNT(*)", "COUNT", "SUM", "AVG", 
 
 _OF_SQUARES: Final = frozenset(("STDDEV_POP", "STDDEV_SAMP"))
 
+_WRITTEN_ALIKE: Final = frozenset((str, type(None)))
+"""Types whose values of one group are written in one way."""
+
+_RANKS: Final = {int: 0, bool: 1}
+"""Types in the order in which the row of a group prefers them to others."""
+
+_INT64_END: Final = 2**63
+
+_Spelling: TypeAlias = tuple[Any, ...]
+
 _OF_MOMENTS: Final = frozenset(("SUM", "AVG", "STDDEV_POP", "STDDEV_SAMP"))
 
 
@@ -59,7 +71,7 @@ class Contribution(NamedTuple):
     place: tuple[int, int, int]
     """Timestamp in milliseconds, partition and offset of the record, by which `FIRST` and `LAST` order the members."""
     group: tuple[Scalar, ...]
-    """The values of the grouping fields, of which two may have the same text."""
+    """The values of the grouping fields."""
     arguments: tuple[Value, ...]
     """The values of the aggregates' arguments; None is NULL."""
 
@@ -67,7 +79,7 @@ class Contribution(NamedTuple):
 class Group:
     """The aggregates of one group. A function of its members: the order of the calls does not matter."""
 
-    __slots__ = ("_calls", "_spellings", "_states", "members")
+    __slots__ = ("_calls", "_has_spellings", "_spellings", "_states", "_values", "members")
 
     def __init__(self, aggregates: tuple[Aggregate, ...]) -> None:
         """Begin without members.
@@ -89,14 +101,14 @@ class Group:
             calls.append((function, state))
         self._calls = calls
         self._states = [(argument, state) for (argument, _), state in states.items()]
-        # How many members spell the grouping values so. Values of one group that Python takes for equal are written
-        # alike: equal numbers of several types, such as 1 and true, have other texts, and so other groups.
-        self._spellings: dict[tuple[Scalar, ...], int] = {}
+        self._values: tuple[Scalar, ...] | None = None  # Of the grouping fields; those of a member.
+        self._has_spellings = False  # True if equal values may be written otherwise, as 1 and 1.0.
+        self._spellings: dict[_Spelling, tuple[tuple[Scalar, ...], int]] = {}  # Values, and the members with them.
 
     @property
     def values_kept(self) -> int:
         """Number of values in memory, as a measure of the group's size."""
-        return len(self._spellings) + sum([state.values_kept for _, state in self._states])
+        return (len(self._spellings) or 1) + sum([state.values_kept for _, state in self._states])
 
     def add(self, contribution: Contribution) -> None:
         """Take a member in."""
@@ -108,7 +120,7 @@ class Group:
 
     def replace(self, old: Contribution, new: Contribution) -> None:
         """Let a member go and take it in again, with another contribution to the same group."""
-        if old.group != new.group:
+        if self._has_spellings and _spelling(old.group) != _spelling(new.group):
             self._spell(old.group, -1)
             self._spell(new.group, 1)
         before, after = old.arguments, new.arguments
@@ -122,10 +134,12 @@ class Group:
                 state.change(next_value, new.place, 1)
 
     def group_values(self) -> tuple[Scalar, ...]:
-        """Return the values of the grouping fields; where members spell them in several ways, the first by text."""
-        if len(self._spellings) == 1:
-            return next(iter(self._spellings))
-        return min(self._spellings, key=_spelled)
+        """Return the values of the grouping fields; where members write them in several ways, the simplest of these."""
+        if not self._has_spellings:
+            assert self._values is not None
+            return self._values
+        spellings = [tuple([_as_read(value) for value in values]) for values, _ in self._spellings.values()]
+        return spellings[0] if len(spellings) == 1 else min(spellings, key=_simplicity)
 
     def values(self) -> list[Value]:
         """Return the values of the aggregates, in the order of the definition.
@@ -160,12 +174,18 @@ class Group:
             if (value := arguments[argument]) is not None:
                 state.change(value, place, times)
 
-    def _spell(self, group: tuple[Scalar, ...], times: int) -> None:
-        count = self._spellings.get(group, 0) + times
-        if count:
-            self._spellings[group] = count
-        else:
-            del self._spellings[group]
+    def _spell(self, values: tuple[Scalar, ...], times: int) -> None:
+        """Count the members whose grouping values are written so; texts and NULL are written in one way."""
+        if self._values is None:
+            self._values = values
+            self._has_spellings = not _WRITTEN_ALIKE.issuperset(map(type, values))
+        if self._has_spellings:
+            spelling = _spelling(values)
+            count = times + (self._spellings[spelling][1] if spelling in self._spellings else 0)
+            if count:
+                self._spellings[spelling] = values, count
+            else:
+                del self._spellings[spelling]
 
 
 class CombinedGroup(Group):
@@ -186,9 +206,27 @@ class CombinedGroup(Group):
             state.combine(partial, times)
 
 
-def _spelled(group: tuple[Scalar, ...]) -> str:
-    """Return the text by which spellings of one group are ordered; the name of the type tells 1 and "1" apart."""
-    return "\0".join([f"{type(value).__name__} {value}" for value in group])
+def _spelling(values: tuple[Scalar, ...]) -> _Spelling:
+    """Return grouping values as something that is equal if they are written alike, as 1, 1.0 and true are not."""
+    if len(values) == 1 and type(values[0]) is int:
+        return values
+    return tuple([(type(value), text_of(value) if value is not None else "") for value in values])
+
+
+def _as_read(value: Scalar) -> Scalar:
+    """Return a grouping value as it is after it was written as JSON and read: where a double does, it is one."""
+    if not isinstance(value, int | Decimal) or (isinstance(value, int) and -_INT64_END <= value < 2 * _INT64_END):
+        return value
+    exact = Decimal(value)
+    near = float(exact)
+    return near if Decimal(repr(near)) == exact else value
+
+
+def _simplicity(values: tuple[Scalar, ...]) -> list[tuple[int, int, str]]:
+    """Return the place of grouping values in the order of equal ones: 1, then true, then 1.0, then 1.00."""
+    texts = ["" if value is None else text_of(value) for value in values]
+    ranks = [_RANKS.get(type(value), len(_RANKS)) for value in values]
+    return [(rank, len(text), text) for rank, text in zip(ranks, texts, strict=True)]
 
 
 class _State(ABC):
@@ -284,14 +322,14 @@ class _Distinct(_State):
     """`COUNT_DISTINCT`: numbers by value, however they are written, and texts by characters."""
 
     def __init__(self) -> None:
-        self._times: dict[tuple[bool, Scalar], int] = {}
+        self._times: dict[str, int] = {}
 
     @property
     def values_kept(self) -> int:
         return len(self._times)
 
     def change(self, value: Value, place: tuple[int, int, int], times: int) -> None:  # noqa: ARG002
-        key = isinstance(value, str), comparable(value)
+        key = key_text(value)
         count = self._times.get(key, 0) + times
         if count:
             self._times[key] = count

@@ -18,6 +18,11 @@ _EXACT: Final = Context(prec=1000, traps=[])
 _PLACES_MAX: Final = 400
 """No double has digits further from its point."""
 _LESS: Final = comparison("<")
+_ROUNDED: Final = Context(prec=24, traps=[])
+"""Computes logarithms and powers: the C library's differ from machine to machine in the last digit."""
+_LN_2: Final = _ROUNDED.ln(Decimal(2))
+_BITS_MAX: Final = 1200
+"""Beyond it, as the exponent of 2 or e, a result is no float any more."""
 
 
 def coalesce(*values: Scalar) -> Scalar:
@@ -68,8 +73,50 @@ def least(*values: Scalar) -> Scalar:
 
 
 def power(base: Scalar, exponent: Scalar) -> float:
-    """A number to the power of another."""
-    return _of_floats(math.pow)(base, exponent)
+    """A number to the power of another; beyond all floats it is infinite, with its sign."""
+    one, other = _float(base), _float(exponent)
+    if one == 0 or not (math.isfinite(one) and math.isfinite(other)):
+        try:
+            return math.pow(one, other)  # The same everywhere: nothing is rounded.
+        except ValueError:
+            return NAN
+    is_whole = other == math.floor(other)
+    if one < 0 and not is_whole:
+        return NAN
+    sign_of = -1.0 if one < 0 and other % 2 == 1 else 1.0
+    bits = math.log2(abs(one)) * other
+    if abs(bits) > _BITS_MAX:
+        return sign_of * (math.inf if bits > 0 else 0.0)
+    return sign_of * float(_ROUNDED.power(Decimal(abs(one)), Decimal(other)))
+
+
+def root(value: Scalar) -> float:
+    """The square root."""
+    number = _float(value)
+    return NAN if number < 0 else math.sqrt(number)
+
+
+def exponential(value: Scalar) -> float:
+    """E to the power of a number."""
+    number = _float(value)
+    if abs(number) > _BITS_MAX:
+        return math.inf if number > 0 else 0.0
+    return number if is_nan(number) else float(_ROUNDED.exp(Decimal(number)))
+
+
+def logarithm(value: Scalar) -> float:
+    """The natural logarithm."""
+    return _logarithm(value, _ROUNDED.ln)
+
+
+def logarithm_10(value: Scalar) -> float:
+    """The logarithm to base 10."""
+    return _logarithm(value, _ROUNDED.log10)
+
+
+def logarithm_2(value: Scalar) -> float:
+    """The logarithm to base 2."""
+    return _logarithm(value, lambda number: _ROUNDED.divide(_ROUNDED.ln(number), _LN_2))
 
 
 def sign(value: Scalar) -> Number | None:
@@ -80,19 +127,19 @@ def sign(value: Scalar) -> Number | None:
     return (number > 0) - (number < 0)
 
 
-def _of_floats(function: Callable[..., float]) -> Callable[..., float]:
-    """One of Python's functions, with NAN and infinity for the cases that it refuses."""
+def _float(value: Scalar) -> float:
+    number = operand(value) or 0
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
 
-    def call(*values: Scalar) -> float:
-        try:
-            return function(*(float(operand(value) or 0) for value in values))
-        except OverflowError:
-            return math.inf
-        except ValueError:
-            return NAN
 
-    call.__doc__ = function.__doc__
-    return call
+def _logarithm(value: Scalar, function: Callable[[Decimal], Decimal]) -> float:
+    number = _float(value)
+    if not number > 0:
+        return NAN
+    return number if math.isinf(number) else float(function(Decimal(number)))
 
 
 def _rounded(value: Scalar, places: int, way: str) -> Number | None:
@@ -119,10 +166,10 @@ FUNCTIONS: Final = (
     Function("GREATEST", greatest, 1, None),
     Function("LEAST", least, 1, None),
     Function("POWER", power, 2, 2),
-    Function("SQRT", _of_floats(math.sqrt), 1, 1),
-    Function("LN", _of_floats(math.log), 1, 1),
-    Function("LOG10", _of_floats(math.log10), 1, 1),
-    Function("LOG2", _of_floats(math.log2), 1, 1),
-    Function("EXP", _of_floats(math.exp), 1, 1),
+    Function("SQRT", root, 1, 1),
+    Function("LN", logarithm, 1, 1),
+    Function("LOG10", logarithm_10, 1, 1),
+    Function("LOG2", logarithm_2, 1, 1),
+    Function("EXP", exponential, 1, 1),
     Function("SIGN", sign, 1, 1),
 )

@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from processor.filter.arithmetic import operand
+from processor.filter.cost import case_steps, find_steps
 from processor.filter.function import Function
-from processor.filter.limits import TEXT_CHARACTERS_MAX
+from processor.filter.functions.letter_case import capitals, small_letters, without_case
+from processor.filter.limits import SHORT_CHARACTERS
+from processor.filter.pattern import Replacer
+from processor.filter.record_metadata import RecordMetadata
 from processor.filter.syntax_tree import Scalar
 from processor.filter.value import is_finite, text_of
 
+WHITE_SPACE: Final = (
+    "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000"
+)
+"""White space that TRIM and its like take away: that of Unicode 14, whichever the interpreter has."""
 
-def instr(text: Scalar, part: Scalar) -> int:
+
+def instr(metadata: RecordMetadata, text: Scalar, part: Scalar) -> int:
     """Position at which a text begins in another one; 0 if it is not in it."""
-    return text_of(text).find(text_of(part)) + 1
+    whole, wanted = text_of(text), text_of(part)
+    metadata.spend(find_steps(len(whole), len(wanted)))
+    return whole.find(wanted) + 1
 
 
-def instr_i(text: Scalar, part: Scalar) -> int:
+def instr_i(metadata: RecordMetadata, text: Scalar, part: Scalar) -> int:
     """The same in any case."""
-    return text_of(text).lower().find(text_of(part).lower()) + 1
+    whole, wanted = _caseless(metadata, text), _caseless(metadata, part)
+    metadata.spend(find_steps(len(whole), len(wanted)))
+    return whole.find(wanted) + 1
 
 
-def strequal_i(one: Scalar, other: Scalar) -> bool:
+def strequal_i(metadata: RecordMetadata, one: Scalar, other: Scalar) -> bool:
     """Return whether two texts are equal in any case."""
-    return text_of(one).lower() == text_of(other).lower()
+    return _caseless(metadata, one) == _caseless(metadata, other)
 
 
 def length(text: Scalar) -> int:
@@ -32,23 +45,27 @@ def length(text: Scalar) -> int:
     return len(text_of(text))
 
 
-def concat(*texts: Scalar) -> str | None:
+def concat(metadata: RecordMetadata, *texts: Scalar) -> str:
     """The texts one behind another; NULL is an empty one."""
     known = [text_of(text) for text in texts if text is not None]
-    return "".join(known) if sum(map(len, known)) <= TEXT_CHARACTERS_MAX else None
+    if (size := sum(map(len, known))) > SHORT_CHARACTERS:
+        metadata.make(size)
+    return "".join(known)
 
 
-def upper(text: Scalar) -> str:
+def upper(metadata: RecordMetadata, text: Scalar) -> str:
     """In capitals."""
-    return text_of(text).upper()
+    whole = text if type(text) is str and len(text) <= SHORT_CHARACTERS else _made(metadata, text, changes_case=True)
+    return whole.upper() if whole.isascii() else capitals(whole)
 
 
-def lower(text: Scalar) -> str:
+def lower(metadata: RecordMetadata, text: Scalar) -> str:
     """In small letters."""
-    return text_of(text).lower()
+    whole = text if type(text) is str and len(text) <= SHORT_CHARACTERS else _made(metadata, text, changes_case=True)
+    return whole.lower() if whole.isascii() else small_letters(whole)
 
 
-def replace(text: Scalar, part: Scalar, replacement: Scalar) -> str | None:
+def replace(metadata: RecordMetadata, text: Scalar, part: Scalar, replacement: Scalar) -> str | None:
     """The text with every occurrence of a part replaced; a NULL replacement is an empty one."""
     if text is None:
         return None
@@ -56,61 +73,87 @@ def replace(text: Scalar, part: Scalar, replacement: Scalar) -> str | None:
     if part is None:
         return whole
     old, new = text_of(part), "" if replacement is None else text_of(replacement)
-    if len(new) > len(old) and len(whole) + whole.count(old) * (len(new) - len(old)) > TEXT_CHARACTERS_MAX:
-        return None
+    metadata.spend(find_steps(len(whole), len(old)))
+    count = whole.count(old)
+    metadata.make(len(whole) + count * (len(new) - len(old)))
+    metadata.spend(count // 4)
     return whole.replace(old, new)
 
 
-def regexp_replace(replacer: Callable[[str, str], str | None], text: Scalar, replacement: Scalar) -> str | None:
+def regexp_replace(replacer: Replacer, metadata: RecordMetadata, text: Scalar, replacement: Scalar) -> str | None:
     r"""The text with every match of a pattern replaced; \1 is the pattern's first group."""
     if text is None:
         return None
-    return replacer(text_of(text), "" if replacement is None else text_of(replacement))
+    return replacer(metadata, text_of(text), "" if replacement is None else text_of(replacement))
 
 
-def substr(text: Scalar, position: Scalar, count: Scalar = None) -> str | None:
+def substr(metadata: RecordMetadata, text: Scalar, position: Scalar, count: Scalar = None) -> str | None:
     """The part of a text from a position on, negative from the end; all of it, or so many characters."""
     whole, begin = text_of(text), _count(position)
     if begin is None:
         return None
     begin = max(0, len(whole) + begin) if begin < 0 else max(0, begin - 1)
-    if count is None:
-        return whole[begin:]
-    wanted = _count(count)
-    return None if wanted is None else whole[begin : begin + max(0, wanted)]
+    wanted = len(whole) if count is None else _count(count)
+    return None if wanted is None else _part(metadata, whole, begin, begin + max(0, wanted))
 
 
-def left(text: Scalar, count: Scalar) -> str | None:
+def left(metadata: RecordMetadata, text: Scalar, count: Scalar) -> str | None:
     """The first so many characters."""
     wanted = _count(count)
-    return None if wanted is None else text_of(text)[: max(0, wanted)]
+    return None if wanted is None else _part(metadata, text_of(text), 0, max(0, wanted))
 
 
-def right(text: Scalar, count: Scalar) -> str | None:
+def right(metadata: RecordMetadata, text: Scalar, count: Scalar) -> str | None:
     """The last so many characters."""
     wanted = _count(count)
     whole = text_of(text)
-    return None if wanted is None else whole[max(0, len(whole) - max(0, wanted)) :]
+    return None if wanted is None else _part(metadata, whole, max(0, len(whole) - max(0, wanted)), len(whole))
 
 
-def trim(text: Scalar) -> str:
+def trim(metadata: RecordMetadata, text: Scalar) -> str:
     """Without white space on either side."""
-    return text_of(text).strip()
+    return _made(metadata, text).strip(WHITE_SPACE)
 
 
-def ltrim(text: Scalar) -> str:
+def ltrim(metadata: RecordMetadata, text: Scalar) -> str:
     """Without white space at the beginning."""
-    return text_of(text).lstrip()
+    return _made(metadata, text).lstrip(WHITE_SPACE)
 
 
-def rtrim(text: Scalar) -> str:
+def rtrim(metadata: RecordMetadata, text: Scalar) -> str:
     """Without white space at the end."""
-    return text_of(text).rstrip()
+    return _made(metadata, text).rstrip(WHITE_SPACE)
 
 
-def reverse(text: Scalar) -> str:
+def reverse(metadata: RecordMetadata, text: Scalar) -> str:
     """From the last character to the first."""
-    return text_of(text)[::-1]
+    return _made(metadata, text)[::-1]
+
+
+def _made(metadata: RecordMetadata, text: Scalar, *, changes_case: bool = False) -> str:
+    """The text of a scalar, of which a function makes another one of the same length at most."""
+    whole = text_of(text)
+    size = len(whole)
+    if size > SHORT_CHARACTERS:
+        metadata.make(size)
+        if changes_case:
+            metadata.spend(case_steps(size, is_ascii=whole.isascii()))
+    return whole
+
+
+def _caseless(metadata: RecordMetadata, text: Scalar) -> str:
+    whole = _made(metadata, text, changes_case=True)
+    if not whole.isascii():
+        _made(metadata, text, changes_case=True)  # It is changed twice.
+    return without_case(whole)
+
+
+def _part(metadata: RecordMetadata, text: str, begin: int, end: int) -> str:
+    """The characters of a text between two places."""
+    part = text[begin:end]
+    if len(part) > SHORT_CHARACTERS:
+        metadata.make(len(part))
+    return part
 
 
 def _count(value: Scalar) -> int | None:
@@ -123,20 +166,20 @@ def _count(value: Scalar) -> int | None:
 
 
 FUNCTIONS: Final = (
-    Function("INSTR", instr, 2, 2),
-    Function("INSTR_I", instr_i, 2, 2),
-    Function("STREQUAL_I", strequal_i, 2, 2),
+    Function("INSTR", instr, 2, 2, is_counted=True),
+    Function("INSTR_I", instr_i, 2, 2, is_counted=True),
+    Function("STREQUAL_I", strequal_i, 2, 2, is_counted=True),
     Function("LENGTH", length, 1, 1),
-    Function("CONCAT", concat, 1, None, "nulls"),
-    Function("UPPER", upper, 1, 1),
-    Function("LOWER", lower, 1, 1),
-    Function("REPLACE", replace, 3, 3, "nulls"),
-    Function("REGEXP_REPLACE", regexp_replace, 3, 3, "nulls"),
-    Function("SUBSTR", substr, 2, 3),
-    Function("LEFT", left, 2, 2),
-    Function("RIGHT", right, 2, 2),
-    Function("TRIM", trim, 1, 1),
-    Function("LTRIM", ltrim, 1, 1),
-    Function("RTRIM", rtrim, 1, 1),
-    Function("REVERSE", reverse, 1, 1),
+    Function("CONCAT", concat, 1, None, "nulls", is_counted=True),
+    Function("UPPER", upper, 1, 1, is_counted=True),
+    Function("LOWER", lower, 1, 1, is_counted=True),
+    Function("REPLACE", replace, 3, 3, "nulls", is_counted=True),
+    Function("REGEXP_REPLACE", regexp_replace, 3, 3, "nulls", is_counted=True),
+    Function("SUBSTR", substr, 2, 3, is_counted=True),
+    Function("LEFT", left, 2, 2, is_counted=True),
+    Function("RIGHT", right, 2, 2, is_counted=True),
+    Function("TRIM", trim, 1, 1, is_counted=True),
+    Function("LTRIM", ltrim, 1, 1, is_counted=True),
+    Function("RTRIM", rtrim, 1, 1, is_counted=True),
+    Function("REVERSE", reverse, 1, 1, is_counted=True),
 )

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import time
-from datetime import UTC, datetime
 from typing import Final
 
 from processor.filter.arithmetic import operand
 from processor.filter.function import Function
+from processor.filter.functions.time_format import read_seconds, write_time
 from processor.filter.limits import FORMAT_CHARACTERS_MAX
 from processor.filter.record_metadata import RecordMetadata
 from processor.filter.syntax_tree import Scalar
 from processor.filter.value import text_of
-
-_FRACTION: Final = re.compile(r"%%|%03f")
 
 
 def unix_timestamp(metadata: RecordMetadata) -> float:
@@ -23,31 +20,20 @@ def unix_timestamp(metadata: RecordMetadata) -> float:
 
 
 def strftime(form: Scalar, seconds: Scalar) -> str | None:
-    """A time as text, in the form that strftime has; %f are microseconds, %03f milliseconds. NULL if there is none."""
-    number = operand(seconds)
+    """A time as text, by the directives of C; %f are microseconds, %03f milliseconds. NULL if there is none."""
+    written, number = text_of(form), operand(seconds)
+    if number is None or len(written) > FORMAT_CHARACTERS_MAX:
+        return None
     try:
-        moment = datetime.fromtimestamp(float(number or 0), UTC)
-        millis = f"{moment.microsecond // 1000:03d}"
-        return moment.strftime(_FRACTION.sub(lambda found: found[0] if found[0] == "%%" else millis, text_of(form)))
-    except (ValueError, OverflowError, OSError):
+        return write_time(float(number), written)
+    except OverflowError:
         return None
 
 
 def strptime(text: Scalar, form: Scalar) -> float | None:
-    """The time that a text is in such a form, in UTC unless it names a zone. NULL if it is none.
-
-    Nor is it one in a form of more than `FORMAT_CHARACTERS_MAX`: a form may stand in a record, and Python makes a
-    regular expression of each.
-    """
+    """The time that a text is in such a form, in UTC unless it names a zone. NULL if it is none."""
     written = text_of(form)
-    if len(written) > FORMAT_CHARACTERS_MAX:
-        return None
-    known = _FRACTION.sub(lambda found: found[0] if found[0] == "%%" else "%f", written)
-    try:
-        moment = datetime.strptime(text_of(text), known)  # noqa: DTZ007 - the next line sees to it
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError, re.error):
-        return None
+    return None if len(written) > FORMAT_CHARACTERS_MAX else read_seconds(text_of(text), written)
 
 
 FUNCTIONS: Final = (

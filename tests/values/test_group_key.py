@@ -1,0 +1,161 @@
+"""The key of a group: equal for equal values and for no others, as the filter language and COUNT_DISTINCT say."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from processor.builtin.view import partial_aggregate
+from processor.filter import compile_filter
+from processor.filter.aggregate import compile_aggregates
+from processor.record import Stored
+from processor.values.group_key import (
+    group_key,
+    is_respelled,
+    key_text,
+    spelled_group_key,
+    text_of_key_text,
+)
+
+NUMBERS: st.SearchStrategy[Any] = st.one_of(
+    st.booleans(),
+    st.integers(-3, 3),
+    st.integers(-(2**80), 2**80),
+    st.sampled_from([2**53, 2**53 + 1, 10**15 - 1, 10**15, 10**22, 10**23, 2**64, -(10**15)]),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.integers(-(2**60), 2**60).map(float),
+    st.decimals(-1000, 1000, places=3),
+    st.decimals(allow_nan=False, allow_infinity=False),
+    st.sampled_from([0.0, -0.0, 0.1, 1e23, 1e-7, 1e300, 1e15, 1e16]),
+    st.sampled_from([*map(Decimal, ("1.00", "1E+2", "0.10", "-0.0", "1E-7", "1E+23", "1E+2000"))]),
+)  # fmt: skip
+TEXTS = st.one_of(
+    st.from_regex(r"[+-]?[0-9]*\.?[0-9]*([eE][+-]?[0-9]*)?", fullmatch=True).filter(bool),
+    st.sampled_from(["true", "false", "True", "tru", "1 ", "٣", "1_0", '"', '"1"', "null", "nan", "inf", "-"]),
+    NUMBERS.map(str),
+    NUMBERS.map(key_text),
+    st.text(min_size=1),
+)  # fmt: skip
+SCALARS = st.one_of(NUMBERS, TEXTS, st.none())
+_EQUAL = compile_filter("/a = /b")
+
+
+def are_equal(one: Any, other: Any) -> bool:
+    """Return whether two values are one for COUNT_DISTINCT, by the filter language: a text equals no number here."""
+    if one is None or other is None:
+        return one is other
+    return isinstance(one, str) == isinstance(other, str) and _EQUAL.matches({"a": one, "b": other})
+
+
+@given(SCALARS, SCALARS)
+@example(1, True)
+@example(1, 1.0)
+@example(1, "1")
+@example(True, "true")
+@example(0.0, -0.0)
+@example("", None)
+@example(2**64, 18446744073709551616.0)
+@example(10**23, 1e23)
+@example(100, Decimal("1E+2"))
+@example('"1"', "1")
+def test_keys_are_equal_where_the_filter_language_says_so(one: Any, other: Any) -> None:
+    """Two values have one key exactly if they are one value for the filter language."""
+    if "" not in (one, other):  # An empty text is NULL before it comes to a group.
+        assert (key_text(one) == key_text(other)) == are_equal(one, other)
+    assert (group_key([one, "x"]) == group_key([other, "x"])) == (key_text(one) == key_text(other))
+
+
+@given(st.lists(SCALARS, max_size=8))
+def test_there_are_as_many_keys_as_distinct_values(values: list[Any]) -> None:
+    """COUNT_DISTINCT of values is the number of their keys without the one of NULL."""
+    definition = compile_aggregates({}, {"/n": "COUNT_DISTINCT(/x)"})
+    group = definition.new_group()
+    for place, value in enumerate(values):
+        group.add(definition.contribution({"x": value}, (0, 0, place)))
+    different: list[Any] = []
+    for value in values:
+        if value is not None and not any(are_equal(value, other) for other in different):
+            different.append(value)
+    row = definition.row(group) if values else {"n": 0}
+    assert row == {"n": len(different)}
+    assert len({key_text(value) for value in values} - {""}) == len(different)
+
+
+@pytest.mark.parametrize(
+    ("value", "key"),
+    [
+        ("tea", "tea"), ("2024-02", "2024-02"), ("a,b", "a,b"), ('a"b', 'a"b'), ("ü", "ü"), ("t", "t"), ("-", "-"),
+        (17, "17"), (-5, "-5"), (0, "0"), (10**30, "1" + "0" * 30), (10**500, "1" + "0" * 500),
+        (1.5, "1.5"), (0.1, "0.1"), (1e-7, "1e-07"), (None, ""),
+    ],
+)  # fmt: skip
+def test_ordinary_keys_are_the_texts_of_the_values(value: Any, key: str) -> None:
+    """Texts that are no numbers, integers, fractions and NULL have the keys that they always had."""
+    assert group_key([value]) == key.encode()
+    assert group_key([value, value]) == json.dumps([key, key], ensure_ascii=False, separators=(",", ":")).encode()
+
+
+@pytest.mark.parametrize(
+    ("value", "key"),
+    [
+        ("1", '"1"'), ("007", '"007"'), ("+1", '"+1"'), (".5", '".5"'), ("1e2", '"1e2"'), ("true", '"true"'),
+        ("false", '"false"'),
+        ('"a', '"\\"a"'), ("9" * 2000, '"' + "9" * 2000 + '"'), (True, "1"), (False, "0"), (1.0, "1"), (-0.0, "0"),
+        (1e2, "100"), (Decimal("1.10"), "1.1"), (Decimal("1E+2000"), "1e+2000"), (Decimal("-2.5E-2000"), "-2.5e-2000"),
+        (float("nan"), ""), (float("inf"), ""),
+    ],
+)  # fmt: skip
+def test_other_keys_are_unmistakable(value: Any, key: str) -> None:
+    """Texts that would be taken for a number are in quotation marks, and numbers have one spelling."""
+    assert key_text(value) == key
+
+
+@given(SCALARS)
+def test_key_means_itself(value: Any) -> None:
+    """A key that is asked for is the key of its record, also of several fields; and it has the text of its record."""
+    key = key_text(value)
+    assert spelled_group_key(key, 1) == key
+    several = group_key([value, value]).decode(errors="surrogatepass")
+    assert spelled_group_key(several, 2) == several
+    assert key.startswith("[") or not is_respelled(key)
+    if isinstance(value, str):
+        assert text_of_key_text(key) == value
+
+
+@pytest.mark.parametrize(
+    ("spelled", "count", "key"),
+    [
+        ("1.0", 1, "1"), ("1e2", 1, "100"), ("-0.0", 1, "0"), ("true", 1, "1"), ("false", 1, "0"), ("007", 1, "7"),
+        ('"tea"', 1, "tea"), ('"1"', 1, '"1"'), ('"1', 1, '"1'), ("1e9999999999999999999", 1, "1e9999999999999999999"),
+        ('["1.0", "true"]', 2, '["1","1"]'), ('["1.0"]', 2, '["1.0"]'), ("[1.0, 2]", 2, "[1.0, 2]"),
+        ("[" * 9999, 2, "[" * 9999),
+    ],
+)  # fmt: skip
+def test_key_may_be_spelled_otherwise(spelled: str, count: int, key: str) -> None:
+    """A person who asks for 1.0 or true gets the row of 1; a text that is no key stays as it is."""
+    assert spelled_group_key(spelled, count) == key
+
+
+@given(st.one_of(TEXTS, st.from_regex(r"[+\-.eE0-9tf]{0,6}", fullmatch=True)))
+@example("true")
+@example("false")
+@example("1.")
+@example(".")
+@example("1e")
+@example("1e+")
+@example("+.5E-3")
+def test_compiled_keys_are_the_same(text: str) -> None:
+    """The compiled reading of records makes the same key of a text, or leaves the record to Python."""
+    if not partial_aggregate.has_compiled:
+        pytest.skip("it was not compiled here")
+    plain = partial_aggregate.PlainRecords(group_name=b'"g"', names=[], stored=Stored)
+    changed: dict[bytes, None] = {}
+    is_plain = text.isascii() and text.isprintable() and text and not {'"', "\\"} & {*text}
+    assert plain.add(json.dumps({"g": text}, separators=(",", ":")).encode(), changed) == bool(is_plain)
+    if is_plain:
+        assert plain.keys() == [*changed] == [group_key([text])]
