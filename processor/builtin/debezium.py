@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from hashlib import md5
 from typing import TYPE_CHECKING, Final
 
-from processor.api import Preprocessed, RecordRejected, Value
+from processor.api import Incomplete, Preprocessed, RecordRejected, Value
 
 if TYPE_CHECKING:
     from processor.api import Preprocess
@@ -19,6 +19,7 @@ PLACEHOLDER: Final = "__debezium_unavailable_value"
 
 _WRAPPER: Final = frozenset(("schema", "payload"))
 _ENVELOPE: Final = frozenset(("before", "after", "op", "source"))
+_INCOMPLETE: Final = ("reject", "store")
 _ROW_OPS: Final = ("c", "r", "u")  # create, read by a snapshot, update
 _NO_ROW_OPS: Final = {"t": "a truncate event", "m": "a logical decoding message"}
 
@@ -37,7 +38,7 @@ def connect() -> Preprocess:
     return preprocess
 
 
-def debezium(placeholder: str | None = PLACEHOLDER, unwrapped: bool = False) -> Preprocess:
+def debezium(placeholder: str | None = PLACEHOLDER, unwrapped: bool = False, incomplete: str = "reject") -> Preprocess:
     """Makes the preprocessor `debezium`, which turns change events into publishes and deletes.
 
     Args:
@@ -45,26 +46,30 @@ def debezium(placeholder: str | None = PLACEHOLDER, unwrapped: bool = False) -> 
             Postgres; a leading `hex:` as in Debezium's setting. Such an event is a delta without the column. None:
             events always have all values.
         unwrapped: whether the transform `ExtractNewRecordState` has taken the rows out of their events.
+        incomplete: the treatment of an event without a value that no record has either, as after a change of the
+            primary key: `reject`, or `store` the row without that column. Both are counted.
 
     Raises:
-        ValueError: the placeholder is empty or bad hexadecimal, or `unwrapped` is no boolean.
+        ValueError: the placeholder is empty or bad hexadecimal, `unwrapped` is no boolean, or `incomplete` is another.
     """
     if type(unwrapped) is not bool:
         raise ValueError(f"unwrapped is {unwrapped!r}; it is true or false")
-    return _ChangeEvents(None if placeholder is None else _Placeholder(placeholder), unwrapped)
+    if incomplete not in _INCOMPLETE:
+        raise ValueError(f"incomplete is {incomplete!r}; it is reject or store")
+    return _ChangeEvents(None if placeholder is None else _Placeholder(placeholder), unwrapped, incomplete == "store")
 
 
 class _ChangeEvents:
     """The preprocessor `debezium` of one topic."""
 
-    __slots__ = ("_placeholder", "_take", "needs")
+    __slots__ = ("_placeholder", "_stores_incomplete", "_take", "needs")
 
     needs: Mapping[str, object]
     """The settings of a topic without which a delta for an unavailable value would not be the row: a column that became
     null must become null, and one of several parts, such as an hstore, must replace the old one."""
 
-    def __init__(self, placeholder: _Placeholder | None, unwrapped: bool) -> None:
-        self._placeholder = placeholder
+    def __init__(self, placeholder: _Placeholder | None, unwrapped: bool, stores_incomplete: bool) -> None:
+        self._placeholder, self._stores_incomplete = placeholder, stores_incomplete
         self._take = self._take_row if unwrapped else self._take_event
         self.needs = {} if placeholder is None else {"null_policy": "set", "merge_depth": 1}
 
@@ -101,6 +106,10 @@ class _ChangeEvents:
                 "schema_mismatch",
                 "the message is a whole event; set unwrapped: false, or let ExtractNewRecordState take the row out",
             )
+        if (kind := _kind_of_no_row(row)) is not None:
+            raise RecordRejected(
+                "unknown_command", f"{kind} is of no row, and changes no record; let the connector write it elsewhere"
+            )
         deleted, op = row.pop("__deleted", None), row.pop("__op", None)
         if type(op) is str and op in _NO_ROW_OPS:
             raise _no_row(op)
@@ -113,8 +122,12 @@ class _ChangeEvents:
         placeholder = self._placeholder
         if placeholder is None:
             return Preprocessed(row, "publish")
-        present = {name: value for name, value in row.items() if not placeholder.is_in(value)}
-        return Preprocessed(present, "publish" if len(present) == len(row) else "delta_publish")
+        lacking = tuple([name for name, value in row.items() if placeholder.is_in(value)])
+        if not lacking:
+            return Preprocessed(row, "publish")
+        for name in lacking:
+            del row[name]
+        return Incomplete.of(row, "delta_publish", lacking, is_stored=self._stores_incomplete)
 
 
 class _Placeholder:
@@ -157,6 +170,20 @@ def _payload(message: Value) -> Value:
     if payload is not None and type(payload) is not dict:
         raise RecordRejected("not_an_object", f"the payload is {payload!r:.50}; a record is an object")
     return payload
+
+
+_NO_ROWS: Final = (
+    ("a heartbeat", frozenset(("ts_ms",)), frozenset(("ts_ms", "ts_us", "ts_ns"))),
+    ("a transaction boundary", frozenset(("status", "id", "event_count", "data_collections")), None),
+    ("a schema change", frozenset(("source", "ddl", "tableChanges")), None),
+)
+"""Debezium's other messages: the fields that each has, and all that it may have where that is what tells it apart."""
+
+
+def _kind_of_no_row(message: Value) -> str | None:
+    """The kind of a message that ExtractNewRecordState passes on unchanged, as it is of no row; None for a row."""
+    names = message.keys()
+    return next((kind for kind, has, most in _NO_ROWS if names >= has and (most is None or names <= most)), None)
 
 
 def _no_row(op: Value) -> RecordRejected:

@@ -14,7 +14,7 @@ from processor.filter import MISSING, PreviousRecord, RecordMetadata, compile_as
 from processor.filter.time_value import Time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from processor.api import Preprocess
     from processor.filter import Assignment
@@ -47,8 +47,8 @@ def computing(fields: Mapping[str, str]) -> Preprocess:
 class MessageEnricher:
     """The enricher of one topic: computes fields from the message, the stored record and both together.
 
-    A path is a field of the record as the message would leave it, before merge rules: of a delta it is the field of the
-    message, else of the stored record; of a full record that of the message only. `PREVIOUS(…)` is the stored record.
+    A path is a field of the record as the message would leave it: of a delta the field of the message, else of the
+    stored record; of a full record that of the message only. `PREVIOUS(…)` is the stored record.
     """
 
     __slots__ = ("_assignments", "_depth", "_keeps_nulls", "_previous", "_roots")
@@ -56,7 +56,7 @@ class MessageEnricher:
     takes_merge_settings: Final = True
     """Asks for the settings of the topic by which deltas merge."""
     takes_is_delta: Final = True
-    """Takes whether the message is a delta as its third argument."""
+    """Takes whether the message is a delta as its third argument, and `after` as its fourth."""
 
     def __init__(
         self,
@@ -80,13 +80,20 @@ class MessageEnricher:
         self._keeps_nulls = null_policy != "ignore"
         self._depth = -1 if merge_depth is None else merge_depth
 
-    def __call__(self, message: Value, previous: Value | None, is_delta: bool = True) -> Value:
+    def __call__(
+        self,
+        message: Value,
+        previous: Value | None,
+        is_delta: bool = True,
+        after: Callable[[Value], Value] | None = None,
+    ) -> Value:
         """Compute the fields in the message, and return it.
 
         Args:
             message: the published record or delta, which is changed.
             previous: the stored record; None if there is none.
             is_delta: whether the message is merged into the stored record.
+            after: the record as a message would leave it, where merge rules or header `remove` take part.
 
         Raises:
             RecordRejected: a field cannot be put into the message, or a third party's function raised.
@@ -96,8 +103,10 @@ class MessageEnricher:
             self._previous.record = _NO_RECORD
         else:
             self._previous.record = previous
-            if is_delta:
+            if is_delta and after is None:
                 record = self._merged(message, previous)
+        if after is not None:
+            record = after(message)
         _assign(message, record, self._assignments)
         return message
 

@@ -30,7 +30,7 @@ OUTPUT: Final = "moved"
 
 
 class ForwardSettings(BaseModel):
-    """What the fence of the moved topic says."""
+    """The content of the fence of the moved topic."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -54,7 +54,9 @@ class Forward(Processor):
         assert isinstance(settings, ForwardSettings)
         self._context, self._settings = context, settings
         self._own_source = f"{context.source_topic}/".encode()
-        self._read_key = key_reader(context.topic.key_format, KeyFields(context.topic.key_fields))
+        self._read_key = key_reader(
+            context.topic.key_format, KeyFields(context.topic.key_fields), context.topic.key_names
+        )
         self._acks = Acks()
 
     def process(self, records: Sequence[Record]) -> None:

@@ -26,6 +26,7 @@ from processor.builtin.delta_merge.deduplication import Deduplicator
 from processor.builtin.messages import Messages
 from processor.builtin.placement import Placement, other_sow_key
 from processor.config import TopicConfig
+from processor.wire.ack import DUPLICATE, MENDED
 from processor.wire.command import KEY_BYTES_MAX, CommandReader, kind_of
 from processor.wire.headers import FIELDS_NAME
 from processor.wire.heads import command_header, correlation_id_header, source_header
@@ -69,7 +70,7 @@ class PassThrough(Processor):
         self._message_headers = codec.header_names | {FIELDS_NAME} if codec.uses_headers else frozenset[str]()
         own_topic = context.source_topic
         self._source = f"{own_topic}/{context.partition}/".encode()
-        self._deduplicator = Deduplicator(context.marks, f"{own_topic}/".encode())
+        self._numbers = Deduplicator(context.marks, f"{own_topic}/".encode(), settings.sequence_jump_max)
         self._acks = Acks()
         self._messages = Messages(codec, compiled.preprocess)
         self._placement = Placement(context, settings, self._key, own_topic, self._messages.body)
@@ -83,6 +84,8 @@ class PassThrough(Processor):
         self._delta, self._made_bytes = [], 0
         if self._placement.reads_keys:
             records = self._placement.with_text_keys(records, lambda record, error: unread.append((record, error)))
+            for record, _ in unread:
+                self._numbers.refuse(record)  # Before a later number of the batch is taken.
         for number, record in enumerate(records):
             if number and context.is_full(self._made_bytes):
                 stopped_offset = record.offset
@@ -96,17 +99,20 @@ class PassThrough(Processor):
             if stopped_offset is None or record.offset < stopped_offset:  # Those behind the stop come again.
                 self._reject(record, why)
         context.forward_many("delta", self._delta, self._made_bytes)
-        self._deduplicator.flush()
+        self._numbers.flush()
         self._acks.send(self._context)
 
     def rejected(self, record: Record, error: RecordRejected) -> None:
         """Answer the publisher."""
+        self._numbers.refuse(record)
+        self._numbers.flush()
         self._acks.failed(record, error)
         self._acks.send(self._context)
 
     def _reject(self, record: Record, error: RecordRejected) -> None:
         record = self._placement.original(record)
         self._context.reject(record, error.reason, error.detail)
+        self._numbers.refuse(record)
         self._acks.failed(record, error)
 
     def _take(self, record: Record) -> None:
@@ -117,17 +123,17 @@ class PassThrough(Processor):
         request = self._requests.read(headers) if headers else self._requests.plain
         is_delete = value is None or request.command == "sow_delete"
         if key is None and not is_delete:
-            self._placement.forward(record, self._placement.key_of_keyless(record, request), request)
+            self._forward(record, self._placement.key_of_keyless(record, request), request)
             self._context.count("rekeyed")
             return
         if key is not None and request.sow_key not in (None, key):
             raise other_sow_key(request.sow_key, key)
-        if request.sequence >= 0 and self._deduplicator.is_duplicate(request):
+        if request.sequence >= 0 and self._numbers.is_duplicate(record, request):
             self._context.count("duplicate")
-            self._acks.succeeded(request, key, "duplicate", records_deleted=0 if is_delete else None)
+            self._acks.succeeded(request, key, DUPLICATE, records_deleted=0 if is_delete else None)
             return
         if key is not None and (own_key := self._placement.elsewhere(key)) is not None:
-            self._placement.forward(record, own_key, request)
+            self._forward(record, own_key, request)
             self._context.count("moved")
             return
         if not is_delete:
@@ -135,10 +141,13 @@ class PassThrough(Processor):
             is_delete = not self._deliver(record, key, request)
         if is_delete:
             self._context.count("delete_of_nothing")
-        if request.sequence >= 0:
-            self._deduplicator.take(request)
-        reason = "rekeyed" if self._deduplicator.came_in(request) else None
+        is_late = request.sequence >= 0 and self._numbers.take(request)
+        reason = "rekeyed" if self._numbers.came_in(request) else MENDED if is_late else None
         self._acks.succeeded(request, key, reason, records_deleted=0 if is_delete else None)
+
+    def _forward(self, record: Record, key: bytes, request: CommandHeaders) -> None:
+        """Send a command to the key's own partition."""
+        self._placement.forward(record, key, request, is_mended=self._numbers.pass_on(request))
 
     def _deliver(self, record: Record, key: bytes, request: CommandHeaders) -> bool:
         """Check a message and send it on; False if its preprocessor finds that it deletes a record."""
@@ -155,7 +164,7 @@ class PassThrough(Processor):
             raise RecordRejected("not_an_object", f"the message is {kind_of(body)}; a record is an object")
         if self._enrich is not None:
             self._check_key(key, body, command)
-            body = self._enrich(body, None, False)
+            body = self._enrich(body, None, False, None)
         self._check_key(key, body, command)
         value, headers = self._written(record, command, body)
         if len(value) > self._settings.max_record_bytes:
@@ -175,9 +184,7 @@ class PassThrough(Processor):
             assert record.value is not None
             return record.value, [header for header in record.headers or () if header[0] in self._message_headers]
         try:
-            if self._codec.uses_headers and command == "delta_publish":
-                return self._codec.encode_delta(body)
-            return self._codec.encode(body), []
+            return self._codec.encode_command(body, is_delta=command == "delta_publish")
         except TypeError as error:
             raise RecordRejected("schema_mismatch", str(error)) from None
 

@@ -17,6 +17,7 @@ from processor.api import RecordRejected, Value
 from processor.builtin.key_format import key_reader
 from processor.wire.came_in import came_in, forwarded_header
 from processor.wire.command import was_forwarded
+from processor.wire.moved import refuse_reserved
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +53,7 @@ class Placement:
         self._key = key
         self._own_topic = own_topic
         self._read_body = read_body
-        self._read_key = key_reader(settings.key_format, key)
+        self._read_key = key_reader(settings.key_format, key, settings.key_names)
         self._raw_keys: dict[int, bytes] = {}
         self._own_source = f"{own_topic}/".encode()
         self._is_alone = settings.foreign_partition == "accept" or context.partitions == 1
@@ -102,8 +103,10 @@ class Placement:
         """The key under which a record of a new key is to be forwarded; None if it belongs here.
 
         Raises:
-            RecordRejected: `wrong_partition`, or `key_mismatch` for a spelling under which it cannot stay.
+            RecordRejected: `wrong_partition`, `key_mismatch` for a spelling under which it cannot stay, or
+                `missing_key` for a reserved key.
         """
+        refuse_reserved(key)
         own_key = key if self._has_one_spelling else self._key.canonical(key)
         if own_key is None:
             return None  # The check against the message says what is wrong with it.
@@ -120,16 +123,26 @@ class Placement:
             "to murmur2_random, or foreign_partition: move",
         )
 
-    def forward(self, record: Record, key: bytes, request: CommandHeaders) -> None:
+    def forward(self, record: Record, key: bytes, request: CommandHeaders, *, is_mended: bool = False) -> None:
         """Send a record to the input topic again under its own key, as it came.
 
         Header `source` goes with it where it must be seen that it was forwarded: sequences are counted by the partition
         where a record came in, and a key that was read from another format is a text now.
+
+        Args:
+            record: the record.
+            key: its own key.
+            request: its headers.
+            is_mended: whether its number was refused here before.
         """
         headers = record.headers or []
         if request.sequence >= 0 or self._read_key is not None:
             before = came_in(request.source, self._own_source)
-            headers = [*headers, forwarded_header(self._own_topic, self._context.partition, record.offset, before)]
+            is_mended = is_mended or request.is_mended
+            headers = [
+                *headers,
+                forwarded_header(self._own_topic, self._context.partition, record.offset, before, is_mended=is_mended),
+            ]
         self._context.forward("publish", key, record.value, headers)
 
     def key_of_keyless(self, record: Record, request: CommandHeaders) -> bytes:
@@ -141,7 +154,7 @@ class Placement:
         if not self._key.pointers:
             if request.sow_key is None:
                 raise RecordRejected("missing_key", "no Kafka key, and no header sow_key")
-            return request.sow_key
+            return request.sow_key  # Base64 characters only, so it is no reserved key.
         body = None if record.value is None else self._read_body(record, request)
         text = self._key.text(body) if type(body) is dict else None
         if text is None:
@@ -150,6 +163,7 @@ class Placement:
         key = text.encode()
         if request.sow_key not in (None, key):
             raise other_sow_key(request.sow_key, key)
+        refuse_reserved(key)
         return key
 
 

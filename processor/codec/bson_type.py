@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC
 from typing import Final
 
-from processor.codec.contract import Codec, CodecOptions
+from processor.codec.contract import Codec, CodecOptions, empty_message
 from processor.codec.depth import check_depth, check_writable_depth, depth_limit
 from processor.codec.read_back import check_read_back, place_of_fault
 from processor.codec.registry import not_installed
@@ -53,6 +53,8 @@ class BsonCodec(Codec):
         try:
             value = bson.decode(data, codec_options=_OPTIONS)
         except (BSONError, RecursionError, ValueError, TypeError, ArithmeticError) as error:
+            if not data:
+                raise empty_message() from None
             if "recursion" in str(error):  # The package makes it one of its own errors.
                 raise RecordRejected("too_deep", f"nested deeper than {self._max_depth} objects and arrays") from None
             raise RecordRejected("undecodable", f"not BSON: {error} (of {len(data)} bytes)") from None

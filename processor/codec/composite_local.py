@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from processor.codec.contract import Codec, CodecOptions
+from processor.codec.contract import Codec, CodecOptions, empty_message
 from processor.codec.depth import depth_limit
 from processor.codec.registry import load_codec
 from processor.errors import ConfigurationError, RecordRejected
@@ -55,6 +55,8 @@ class CompositeLocalCodec(Codec):
         Raises:
             RecordRejected: `undecodable`, with the byte or the part; errors of a part's type.
         """
+        if not data:
+            raise empty_message()
         record: Value = {}
         at = 0
         for name, codec in self._parts:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from processor.config.kafka_names import KafkaNames, Role
+from processor.errors import RecordRejected
 from processor.record import Headers, Value
 from processor.values.field_type import FieldType
 
@@ -60,6 +61,11 @@ class JsonText(NamedTuple):
     """Deepest nesting accepted, in objects and arrays."""
 
 
+def empty_message() -> RecordRejected:
+    """The rejection of an empty value by a message type that has no empty message."""
+    return RecordRejected("undecodable", "an empty value is no message; send null, a tombstone, to delete a record")
+
+
 class Codec(ABC):
     """One message type, made with its options. Holds no state between calls: any number of partitions share one."""
 
@@ -76,7 +82,7 @@ class Codec(ABC):
 
     @abstractmethod
     def decode(self, data: bytes) -> Value:
-        """Parse a whole message that anybody may have written.
+        """Parse a whole message that anybody may have written; an empty one is refused, if the type has none.
 
         Raises:
             RecordRejected: `undecodable`, `too_deep`, `schema_not_found` or `schema_mismatch`, with the position.
@@ -150,3 +156,18 @@ class Codec(ABC):
             TypeError: as `encode`.
         """
         return self.encode(delta), []
+
+    def encode_command(self, value: Value, *, is_delta: bool) -> tuple[bytes, Headers]:
+        """Write the message of a publisher, and the headers without which it cannot be read.
+
+        Raises:
+            TypeError: as `encode`; the message is empty, and this type has no empty messages.
+        """
+        is_part = is_delta and self.can_delta
+        data, headers = self.encode_delta(value) if is_part else (self.encode(value), [])
+        if not data:
+            try:
+                self.decode_command(data, headers, is_delta=is_part)
+            except RecordRejected as error:
+                raise TypeError(f"it has no fields to write: {error.detail}") from None
+        return data, headers

@@ -49,6 +49,20 @@ def survives(data: bytes, written: bytes) -> bool:
     return all(_holds(match.group().decode()) for match in _SUSPECT.finditer(data))
 
 
+def read(data: bytes) -> Value:
+    """Parse a text of a peer that wrote it well, with every digit: `loads`, at the speed of orjson where that will do.
+
+    Raises:
+        ValueError: not JSON.
+        RecursionError: nested too deep.
+    """
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return loads(data)  # A number may be too large for a double.
+    return value if survives(data, b"") else loads(data)
+
+
 def loads(data: bytes) -> Value:
     """Parse a message; numbers that would change are Decimals.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import ClassVar, Final
@@ -10,7 +11,7 @@ from typing import ClassVar, Final
 import orjson
 
 from processor.codec import exact
-from processor.codec.contract import Codec, CodecOptions, JsonText
+from processor.codec.contract import Codec, CodecOptions, JsonText, empty_message
 from processor.codec.depth import check_depth
 from processor.codec.frame import SCHEMA_ID_HEADER, frame_size, without_frame
 from processor.codec.json_value import json_value
@@ -153,7 +154,11 @@ class JsonCodec(Codec):
         return _ANY_NUMBER
 
     def _refused(self, data: bytes, error: orjson.JSONDecodeError) -> Value:
-        """The value after all, where only the size of a number was wrong; else the reason."""
+        """The value after all, where only the size of a number or a byte order mark was wrong; else the reason."""
+        if not data.strip():
+            raise empty_message() from None
+        if data.startswith(BOM_UTF8) and not data.startswith(BOM_UTF8 * 2):
+            return self.decode(data[len(BOM_UTF8) :])
         # Measured, as each version of orjson names it in its own words, and some run out of memory first.
         if data.count(b"{") + data.count(b"[") > self.max_depth and _depth(error.doc[: error.pos]) > self.max_depth:
             raise RecordRejected("too_deep", f"nested deeper than {self.max_depth} objects and arrays") from None

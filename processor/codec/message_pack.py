@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from processor.codec.contract import Codec, CodecOptions
+from processor.codec.contract import Codec, CodecOptions, empty_message
 from processor.codec.depth import check_depth, check_writable_depth, depth_limit
 from processor.codec.read_back import check_read_back, place_of_fault
 from processor.codec.registry import not_installed
@@ -47,6 +47,8 @@ class MsgpackCodec(Codec):
         except msgpack.ExtraData as error:
             raise RecordRejected("undecodable", f"not MessagePack: one item ends at byte {_end(data, error)}") from None
         except (ValueError, TypeError, msgpack.UnpackException) as error:
+            if not data:
+                raise empty_message() from None
             said = str(error) or type(error).__name__
             raise RecordRejected("undecodable", f"not MessagePack: {said}, {_place(data)}") from None
         if len(data) > self._max_depth:

@@ -6,7 +6,7 @@ from typing import NoReturn
 from xml.parsers import expat
 
 from processor.codec import xml_writer
-from processor.codec.contract import Codec, CodecOptions
+from processor.codec.contract import Codec, CodecOptions, empty_message
 from processor.codec.depth import check_depth, depth_limit
 from processor.codec.xml_writer import ATTRIBUTE, MARK, SPACES, TEXT
 from processor.errors import RecordRejected
@@ -39,6 +39,8 @@ class XmlCodec(Codec):
         try:
             reader.parser.Parse(data, True)
         except expat.ExpatError as error:
+            if not data:
+                raise empty_message() from None
             raise RecordRejected("undecodable", f"not XML: {error}") from None
         except (ValueError, LookupError) as error:
             raise RecordRejected("undecodable", f"not XML: {error}; {reader.place()}") from None

@@ -87,6 +87,8 @@ def grants(config: Config, pipelines: Iterable[Pipeline]) -> Iterator[Grant]:
             elif role == "ack":
                 yield Grant("PUBLISHER", "topic", ("Read",), pipeline.output(role))
                 yield Grant("GATEWAY", "topic", ("Read",), pipeline.output(role))
+            elif role == "mark" and name in config.topics:
+                yield Grant("PUBLISHER", "topic", ("Read",), pipeline.output(role))
             elif name in config.stages or (pipeline.has_table and role == pipeline.processor_type.input.role):
                 continue  # Nobody reads the internal topics of a view.
             elif role == "sow":

@@ -15,6 +15,7 @@ from processor.hosting.record_writer import RecordWriter
 from processor.hosting.timing import Timing
 from processor.hosting.waiting_output import WaitingOutput
 from processor.kafka.partitioner import partition_for
+from processor.wire.lives import Lives
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -45,6 +46,7 @@ class TaskContext:
         table: State | None = None,
         table_until: int = 0,
         input_codec: Codec | None = None,
+        lives: Lives | None = None,
     ) -> None:
         self.name = pipeline.name
         self.source_topic = pipeline.source
@@ -53,6 +55,7 @@ class TaskContext:
         self.topic: TopicConfig = pipeline.topic
         self.codec = codec
         self.input_codec = input_codec or codec
+        self.lives = lives or Lives()
         self.queues = pipeline.queues
         self._is_trusted = is_ours(pipeline.processor_type)
         self.state: State = state if pipeline.has_state else _NoState(pipeline.name)

@@ -90,13 +90,15 @@ class CheckedMarks:
         """Set a mark.
 
         Raises:
-            TypeError: the name or the value is not bytes.
+            TypeError: the name or the value is not bytes, or the name is one of Sowstream's own marks.
         """
         given: tuple[Value, ...] = (name, value)
         if not all(isinstance(part, bytes) for part in given):
             raise TypeError(
                 f"{self._processor} puts the mark {_shown(name)} to {_shown(value)}; a mark's name and value are bytes"
             )
+        if name.startswith(b"\0"):
+            raise TypeError(f"{self._processor} puts the mark {_shown(name)}; names that begin with a NUL are reserved")
         self._marks.put(name, value)
 
 
@@ -118,9 +120,9 @@ def _is_stored(stored: object) -> bool:
     if not isinstance(stored, Stored):
         return False
     parts: tuple[Value, ...] = stored
-    version, value, expires_at_ms, source_offset, expiration = parts
+    version, value, expires_at_ms, source_offset, *texts = parts
     numbers = (version, expires_at_ms, source_offset)
-    return all(isinstance(part, int) for part in numbers) and isinstance(value, bytes) and isinstance(expiration, bytes)
+    return all(isinstance(part, int) for part in numbers) and all(isinstance(part, bytes) for part in (value, *texts))
 
 
 def _refuse(name: str, output: str, what: str, should_be: str, value: object) -> NoReturn:

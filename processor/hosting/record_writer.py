@@ -11,14 +11,15 @@ from processor.merge import KeyFields, diff
 from processor.topics.family import KEY_BYTES_MAX
 from processor.wire.heads import (
     EMPTY,
-    INSERT,
     NO_BASE,
     SOW_ONLY,
     WRITTEN_BY_PUT,
     headers_of_version,
+    insert_headers,
     removal_headers,
     removed_header,
 )
+from processor.wire.moved import refuse_reserved
 from processor.wire.sow_headers import stored_of
 
 if TYPE_CHECKING:
@@ -97,8 +98,11 @@ class RecordWriter:
 
     def _written(self, key: bytes, data: bytes, old: Stored | None, more: Headers) -> _Written:
         """Make the outputs of a record that is encoded."""
-        version = 1 if old is None else old.version + 1
-        shared: Headers = [*headers_of_version(version), *([INSERT] if old is None else []), *more]
+        if old is None:
+            lives = self._context.lives
+            shared: Headers = [*insert_headers(lives.first_version(key, lives.next_offset)), *more]
+        else:
+            shared = [*headers_of_version(old.version + 1), *more]
         delta = None
         if self._has_delta:
             delta_headers = [header for header in shared if header[0] not in SOW_ONLY] if more else shared
@@ -107,7 +111,9 @@ class RecordWriter:
 
     def _removed(self, key: bytes, old: Stored, more: Headers) -> _Written:
         """Make the outputs of a delete."""
-        shared: Headers = [*removal_headers(old.version + 1, "delete"), *more]
+        version = old.version + 1
+        shared: Headers = [*removal_headers(version, "delete"), *more]
+        self._context.lives.end(key, version)
         return _Written((key, None, shared), self._deleted(key, old, shared) if self._has_delta else None)
 
     def _write(self, written: Sequence[_Written]) -> None:
@@ -194,3 +200,4 @@ class RecordWriter:
 def _check_length(key: bytes) -> None:
     if len(key) > KEY_BYTES_MAX:
         raise RecordRejected("too_large", f"its key has {len(key)} bytes; at most {KEY_BYTES_MAX}")
+    refuse_reserved(key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from typing import TYPE_CHECKING, Final
@@ -56,6 +57,10 @@ class Outage:
         """True if the last request that any broker may answer had no answer."""
         return self._since_s is not None
 
+    def restart(self) -> None:
+        """Begin again in a forked process, where another thread may have held the lock."""
+        self._lock, self._since_s = threading.Lock(), None
+
     @property
     def seconds(self) -> float:
         """For how long Kafka has been away; 0 while it is reached."""
@@ -65,6 +70,9 @@ class Outage:
 
 _process: Final = Outage()
 """The account of this process: all its clients use the same cluster."""
+
+if hasattr(os, "register_at_fork"):  # Not on Windows, which has no fork.
+    os.register_at_fork(after_in_child=_process.restart)
 
 unreachable = _process.unreachable
 reached = _process.reached

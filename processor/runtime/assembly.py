@@ -69,6 +69,7 @@ class Assembly:
         reports: TaskReports | None = None,
         backlogs: Mapping[str, WaitingRecords] | None = None,
         consumers: int = 1,
+        fenced: Callable[[Pipeline, bytes], str | None] = lambda _pipeline, _mark: None,
     ) -> None:
         """Create the shared objects.
 
@@ -82,6 +83,7 @@ class Assembly:
             reports: show the tasks to the health pages; None: there are none.
             backlogs: what waits in Kafka for each pipeline, for gauges; None: it is unknown.
             consumers: the number of pipelines in the process, which share the memory for input.
+            fenced: called with a pipeline and the fence in its marks; returns the reason to hold a partition, or None.
         """
         self._config = config
         self._slot = slot
@@ -90,6 +92,7 @@ class Assembly:
         self._headroom = headroom
         self._reports = reports
         self._backlogs = backlogs or {}
+        self._fenced = fenced
         self._prefetch_bytes = config.runtime.prefetch_bytes // consumers
         self._memory = RocksMemory(config.runtime.block_cache_bytes, beat)
         self._bar = RestoreBar()
@@ -108,7 +111,13 @@ class Assembly:
         producer = self._producer(pipeline, group, is_stopping)
         admin = Admin(config.kafka, awaits_names=True)
         pipeline = _without_missing_mark(pipeline, admin)
-        positions = InputPositions(config.application_id, pipeline.name, pipeline.source, _advice(pipeline))
+        positions = InputPositions(
+            config.application_id,
+            pipeline.name,
+            pipeline.source,
+            _advice(pipeline),
+            fenced=partial(self._fenced, pipeline),
+        )
         standbys = self._standbys(pipeline, group, admin, self._open_state(pipeline, admin))
         restorer = Restorer(
             reader=LogReader(config.kafka, group=group, collects_trouble=True),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -13,6 +13,7 @@ from processor.kafka.properties import PRODUCED_BYTES_MAX
 from processor.record import Record
 from processor.runtime.holding.reject_limit import RejectLimit
 from processor.runtime.holding.suspects import Suspects
+from processor.wire.moved import moved_to
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from processor.runtime.holding.rejection_log import RejectionLog
 
 log = structlog.stdlib.get_logger("sowstream.task")
+
+
+_ALONE_RECORDS: Final = 10_000
+"""Records behind a stuck one that are processed one at a time, so that the next death names the record."""
 
 
 class HostedProcessor:
@@ -63,12 +68,16 @@ class HostedProcessor:
         self._began_s = 0.0
         self._skip_until = -1  # The last input offset that an operator has ordered to skip.
         self._skips_unread = False  # Whether the records to skip cannot be read.
+        self._committed = 0
+        self._may_move = bool(pipeline.derived_from) and pipeline.processor_type.input.role in ("sow", "delta")
+        self._moved_to = ""  # The topic that has taken the place of the one that is read.
 
     def begin(self, context: TaskContext, offset: int) -> None:
         """Create a new instance, which begins at an input offset."""
         self._context = context
         self._limit.rewound()
-        self.next_offset = offset
+        self.next_offset = self._committed = offset
+        self._moved_to = ""
         self.processor = self._pipeline.begin(context)
         self._began_s = time.monotonic()
         if self._skips_unread and self._skip_until >= offset:
@@ -93,6 +102,14 @@ class HostedProcessor:
         """Accept the records rejected until now, so that the partition is not held for them."""
         self._limit.let_pass()
 
+    def hold_at(self, offset: int, error: PartitionHeld) -> None:
+        """Hold the partition when it comes to a record: a former call with it did not return."""
+        self._suspects.stop_at(offset, error)
+
+    def process_alone(self, offset: int) -> None:
+        """Process records one at a time, from the one at which the processor did not return."""
+        self._suspects.give_alone(offset + _ALONE_RECORDS)
+
     def process(self, records: Sequence[Record]) -> None:
         """Call the processor with its next records until enough output waits: `left` has the other records.
 
@@ -104,16 +121,29 @@ class HostedProcessor:
         if records[0].offset <= self._skip_until:
             records = self._skipped(records)
         self.waiting.begin_turn()
-        left = records
+        front = self._front(records)
+        left, behind = records[:front], records[front:]
         while left:
             left = self._process_slice(left)
             if self.is_paused or self.waiting.is_enough():
                 break
-        self.left = () if self.is_paused else left
+        if behind and not left and not self.is_paused:
+            self._context.pause(behind[0].offset)  # For ever: `punctuate` holds it, once all before it is committed.
+        self.left = () if self.is_paused else [*left, *behind] if behind else left
+
+    def _front(self, records: Sequence[Record]) -> int:
+        """The number of records in front of the mark of a topic that has moved, which ends it; all without one."""
+        if self._may_move:
+            for place, record in enumerate(records):
+                if record[1] is None and (name := moved_to(record[0], record[2])) is not None:
+                    self._moved_to = name
+                    return place
+        return len(records)
 
     def _process_slice(self, records: Sequence[Record]) -> Sequence[Record]:
         """Call the processor with as many of these records as it may get at once; returns the records behind them."""
         first = records[0]
+        self._suspects.check(first.offset)
         batch = records[:1] if self.is_careful(first.offset) else records[: self.waiting.begin_slice(len(records))]
         verdict = self._suspects.verdict(first.offset) if len(batch) == 1 else None
         if verdict is not None:
@@ -160,9 +190,15 @@ class HostedProcessor:
         """Call the processor's `punctuate`; returns whether it has more work to do at once.
 
         Raises:
-            PartitionHeld: it raised, or forwarded a record that its topic does not take.
+            PartitionHeld: it raised, forwarded a record that its topic does not take, or reads a topic that has moved.
         """
         self._suspects.check()
+        if self._moved_to and self.is_paused and self._committed >= self.next_offset:
+            raise PartitionHeld(
+                "fenced",
+                f"{self._pipeline.source} partition {self._partition} has moved, and gets no more records: "
+                f"{self._moved_to!r} has taken its place. Make another {self._pipeline.name} of that one",
+            )
         counts = self._context.output_counts() if self._suspects.is_measured else None
         try:
             has_more = bool(self.processor.punctuate(now_ms))
@@ -200,6 +236,7 @@ class HostedProcessor:
 
     def committed(self, offset: int) -> None:
         """The input before this offset is committed."""
+        self._committed = offset
         self._limit.committed(offset)
         self._suspects.committed(offset)
 

@@ -24,12 +24,13 @@ from processor.errors import (
 )
 from processor.hosting.output_limits import OutputLimits
 from processor.kafka import errors as kafka_errors
-from processor.kafka.message import by_partition, records
+from processor.kafka.message import by_partition
 from processor.runtime.commit_policy import CommitPolicy
 from processor.runtime.holding.held_tasks import HeldTasks
 from processor.runtime.holding.rejection_log import RejectionLog
 from processor.runtime.process.metrics import ThreadMetrics
-from processor.runtime.state_guard import StateGuard
+from processor.runtime.process.watchdog import ProcessorCall
+from processor.runtime.state_guard import CallGuard, StateGuard, wipe_state
 from processor.runtime.task import Task
 from processor.runtime.task_state import TaskState
 from processor.runtime.transactions import Transactions
@@ -86,6 +87,8 @@ class StreamThread:
         self._gauged_s = time.monotonic()
         self._writes = WriteBack(runtime.write_back_bytes, runtime.write_back_interval_s, self._gauged_s)
         self._repair = partial(StateGuard, self._heal)  # Surrounds each use of a task's state.
+        self.call = ProcessorCall(pipeline.name)  # The watchdog reads it.
+        self._in_call = partial(CallGuard, self._heal, self.call)  # The same for a call of its processor.
         self._has_more = False  # Whether a processor has more punctuation work to do at once.
         self._read_max = runtime.batch_records_max  # The most records to read in the next turn.
         self._limits = clients.limits or OutputLimits(pipeline, batch_bytes_max=runtime.batch_bytes_max)
@@ -199,7 +202,8 @@ class StreamThread:
         emitted, self._has_more = 0, False
         for task in self._running():
             was_paused = task.is_paused
-            with self._repair(task):
+            # While the input is paused, the work is that of the record at which it is.
+            with self._in_call(task, task.next_offset if was_paused else task.committed_offset):
                 self._has_more |= task.punctuate()
             emitted += self._transactions.send(task)
             if was_paused and not task.is_paused:
@@ -223,7 +227,9 @@ class StreamThread:
         self._metrics.loop(waited_s, now_s - began_s)
 
     def _start(self, task: Task, offset: int) -> None:
-        """Start a restored task at an input offset."""
+        """Start a restored task at an input offset, or hold it where a former owner's processor did not return."""
+        if self._held.inherit(task, offset):
+            return
         with self._repair(task):
             task.start(offset)
         if task.redelivered is None and not self._producer.is_transactional:
@@ -234,8 +240,9 @@ class StreamThread:
 
     def _process(self, task: Task, messages: list[Message]) -> int:
         """Process the records of one partition, as far as its outputs may wait; returns the number of them."""
-        batch: Sequence[Record] = [*task.host.left, *records(messages)] if task.host.left else records(messages)
-        count = len(batch)
+        batch = [*task.host.left, *self._consumer.records(task.partition, messages)]
+        if not (count := len(batch)):
+            return 0
         if task.host.is_careful(batch[0].offset):
             # One of these may fail, and the work before it is then repeated: a short transaction repeats little.
             share = task.host.careful_share(batch, _CAREFUL_RECORDS)
@@ -254,7 +261,7 @@ class StreamThread:
 
     def _process_batch(self, task: Task, batch: Sequence[Record]) -> None:
         """Call a task's processor with a batch of records and send its outputs, unless a commit is under way."""
-        with self._repair(task):
+        with self._in_call(task, batch[0].offset, batch[-1].offset):
             task.process(batch)
         self._metrics.consumed(len(batch) - len(task.host.left))
         if self._transactions.is_committing:
@@ -270,7 +277,7 @@ class StreamThread:
         waited_s = time.monotonic() - began_s
         for task in self._running():
             if is_last:
-                with self._repair(task):
+                with self._in_call(task, task.committed_offset):
                     task.flush()
             self._transactions.send(task)
         return waited_s
@@ -352,7 +359,7 @@ class StreamThread:
             self._restorer.add(task)
 
     def _heal(self, task: Task, error: BaseException) -> None:
-        """Wipe the state of a task if it is damaged; the rewind that follows restores the state, or holds the task.
+        """Note that a task is to be held, or wipe its state if that is damaged; a rewind follows.
 
         Raises:
             TransactionAborted: the state was damaged, or the task cannot go on and is held after the rewind.
@@ -361,18 +368,11 @@ class StreamThread:
             self._to_hold[task] = error
             raise ProcessorFailed(str(error)) from error
         if isinstance(error, StateDamaged):
-            log.error("local state damaged; restoring it from the SOW topic", partition=task.partition, why=str(error))
-            try:
-                self._finish_commit()  # Before the wipe: afterwards it would give the empty state a position.
-            finally:
-                for store in task.stores:
-                    store.heal(error)
-            raise TransactionAborted(str(error)) from error
+            wipe_state(task, error, self._finish_commit)
 
     def _hold_unreadable(self) -> None:
         """Hold the partitions whose input cannot be read any further, after a commit of the records before."""
-        unreadable = self._consumer.take_unreadable()
-        if not unreadable:
+        if not (unreadable := self._consumer.take_unreadable()):
             return
         with self._transaction():
             self._commit()

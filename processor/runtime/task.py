@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import structlog
 
 from processor.errors import DiskUnusable, StateDamaged, Stop, TransactionAborted
+from processor.filter.budget import exceeded
 from processor.hosting.commit_metadata import CommitMetadata, Ends
 from processor.hosting.context import TaskContext
 from processor.hosting.output_limits import OutputLimits
@@ -16,9 +18,10 @@ from processor.runtime.hosted_processor import HostedProcessor
 from processor.runtime.task_state import MOVES, TaskState
 from processor.store.marks import TransactionalMarks
 from processor.topics import recreated
+from processor.wire.lives import Lives
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from processor.api import Codec
     from processor.hosting.pipeline import Pipeline
@@ -91,12 +94,15 @@ class Task:
         self.state: LayeredState
         self.table: LayeredState | None = None
         """The table of its input; None where the processor keeps none."""
-        self.marks = TransactionalMarks() if pipeline.keeps_position else None
+        self._clock_ms = clock_ms or _wall_clock_ms
+        self.marks = TransactionalMarks(clock_ms=self._clock_ms) if pipeline.keeps_position else None
         """The marks, the input position among them; None without a mark topic."""
         self.committed_offset = -1
         """The input offset that the group has committed."""
         self.lacks_offset = False
         """True if the group has no offset although the mark topic has a position: it is committed soon."""
+        self.input_id = ""
+        """Kafka's id of the input topic; empty until it is known."""
         self.redelivered: Redelivered | None = None
         """The redelivered records that the restore found in SOW; None after a transaction."""
         self.committed_note = ""
@@ -112,7 +118,6 @@ class Task:
         self._taken: list[tuple[int, int]] = []  # As in `Counts`.
         self._is_at_end = False  # Whether the processor has all records of the partition.
         self._codec, self._input_codec = codec, input_codec
-        self._clock_ms = clock_ms or _wall_clock_ms
         self._context: TaskContext
         self._partitions = pipeline.topic.partitions if partitions is None else partitions
 
@@ -147,9 +152,12 @@ class Task:
             self.table,
             0 if self.table is None else self.table.position,
             self._input_codec,
+            Lives(self.marks, self.input_id),
         )
+        self._context.lives.next_offset = offset
         self._context.now_ms = self._clock_ms()
-        self.host.begin(self._context, offset)
+        with self._over_budget_counted():
+            self.host.begin(self._context, offset)
 
     def process(self, records: Sequence[Record]) -> None:
         """Call the processor with its next records until enough output waits: `host.left` has the other records.
@@ -160,7 +168,10 @@ class Task:
         """
         self._context.now_ms = self._clock_ms()
         self._is_at_end = False
-        self.host.process(records)
+        self._context.lives.next_offset = records[0].offset
+        with self._over_budget_counted():
+            self.host.process(records)
+        self._context.lives.settle(self.next_offset)
         if self._context.held_offset is None and (timestamp_ms := records[0].timestamp_ms) > 0:
             self._taken.append((timestamp_ms, len(records) - len(self.host.left)))
 
@@ -206,7 +217,10 @@ class Task:
         else:
             # A record with a future timestamp must not look like the end of the input.
             self._context.stream_time_ms = min(self._context.stream_time_ms, now_ms - 1)
-        return self.host.punctuate(now_ms)
+        with self._over_budget_counted():
+            has_more = self.host.punctuate(now_ms)
+        self._context.lives.settle(self.next_offset)
+        return has_more
 
     def flush(self) -> None:
         """Have the processor forward its results before a commit.
@@ -214,7 +228,9 @@ class Task:
         Raises:
             PartitionHeld: it raised.
         """
-        self.host.flush()
+        with self._over_budget_counted():
+            self.host.flush()
+        self._context.lives.settle(self.next_offset)
 
     def reached_end(self) -> None:
         """Note that the processor has all records of the partition for now."""
@@ -310,6 +326,9 @@ class Task:
             self.table.commit(max(self.table.position, prepared.offset))
         if self.marks is not None:
             self.marks.commit(after.get("mark"))
+            for event, count in self.marks.forgotten.items():
+                self._context.count(event, count)
+            self.marks.forgotten.clear()
         self.committed_offset, self.committed_note = prepared.offset, prepared.metadata.note
         self.lacks_offset = False
         self._delivered = {}
@@ -354,6 +373,16 @@ class Task:
             self.close()
         except (StateDamaged, DiskUnusable) as error:
             log.error("closing a state failed", partition=self.partition, why=str(error))
+
+    @contextmanager
+    def _over_budget_counted(self) -> Iterator[None]:
+        """Count what the processor evaluates over its budget; other tasks and readers of the thread do so too."""
+        before = exceeded()
+        try:
+            yield
+        finally:
+            if more := exceeded() - before:
+                self._context.count("filter_over_budget", more)
 
     def _take_counts(self) -> Counts:
         context = self._context

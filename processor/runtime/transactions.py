@@ -13,6 +13,7 @@ from processor.kafka.partitioner import partition_for
 from processor.kafka.producers.staged_producer import StagedProducer
 from processor.runtime.watching.clock_check import ClockCheck
 from processor.store.marks import POSITION_NAME
+from processor.wire.publisher_mark import mark_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -203,7 +204,7 @@ class Transactions:
     def _send_marks(self, task: Task) -> None:
         """Send the changed marks, the last value of each."""
         if task.marks is not None and task.marks.has_staged:
-            records: list[Outgoing] = [(name, value, []) for name, value in task.marks.staged]
+            records: list[Outgoing] = [mark_record(name, text) for name, text in task.marks.staged]
             topic = self._pipeline.output("mark")
             size = self._producer.send_marked(topic, task.partition, records, task.await_delivery("mark"))
             self._metrics.emitted("mark", len(records), size)

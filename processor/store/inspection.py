@@ -40,7 +40,7 @@ class StateMarks(NamedTuple):
     @property
     def is_readable(self) -> bool:
         """True if this version can read the records; a worker wipes a state of any other format."""
-        return self.format == layout.FORMAT.decode()
+        return (self.format or "").encode() in layout.READABLE_FORMATS
 
 
 class StateReader:

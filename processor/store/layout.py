@@ -10,9 +10,12 @@ A partition's directory holds `lock` (held by the process that uses it; its time
     m closed           nothing: it was closed in good order and not written since; gone with the next batch
     e <time> <key>     nothing: the record of the key expires then              big-endian uint64, milliseconds; the key
     r <record key>     version, expires_at_ms, source_offset            three little-endian int64
-                       length of expiration, expiration, value        little-endian uint16, then the bytes of both
+                       length of texts, texts, value                  little-endian uint16, then the bytes of both
+
+The texts of a record are its expiration and, behind a NUL, its group_stamps; a record without stamps has no NUL.
 
 DO NOT RENUMBER, and raise FORMAT with any change: state in another format is wiped and restored from the SOW topic.
+Format 4 has no stamps, and is read: it becomes format 5 when it is opened, so that an earlier version does not read it.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ from processor.errors import StateDamaged
 from processor.record import Stored
 from processor.store.contract import Expiring, Progress
 
-FORMAT: Final = b"4"
+FORMAT: Final = b"5"
+READABLE_FORMATS: Final = frozenset((b"4", FORMAT))
 FORMAT_KEY: Final = b"mformat"
 IDENTITY_KEY: Final = b"midentity"
 PROGRESS_KEY: Final = b"mprogress"
@@ -41,15 +45,23 @@ FORMER_DIRECTORY: Final = "rocksdb.former"
 # Stored(...) goes through a function written in Python; this makes the same tuple in half the time.
 _new = tuple.__new__
 RECORD_HEAD: Final = struct.Struct("<qqqH")
-"""The head of a record's row: version, expires_at_ms, source_offset, and the size of expiration, which follows."""
+"""The head of a record's row: version, expires_at_ms, source_offset, and the size of the texts, which follow."""
+_pack_head = RECORD_HEAD.pack
 _EXPIRY_HEAD = struct.Struct(">cQ")
 _PROGRESS = struct.Struct("<qq")
 
 
 def encode_record(stored: Stored) -> bytes:
     """Encode a record for the disk."""
-    version, value, expires_at_ms, source_offset, expiration = stored
-    return RECORD_HEAD.pack(version, expires_at_ms, source_offset, len(expiration)) + expiration + value
+    version, value, expires_at_ms, source_offset, texts, group_stamps = stored
+    if group_stamps:
+        texts += b"\0" + group_stamps
+    return RECORD_HEAD.pack(version, expires_at_ms, source_offset, len(texts)) + texts + value
+
+
+def plain_head(version: int) -> bytes:
+    """Encode the head of a record that has a version, and neither an end nor a source."""
+    return _pack_head(version, 0, -1, 0)
 
 
 def decode_record(data: bytes) -> Stored:
@@ -64,9 +76,11 @@ def decode_record(data: bytes) -> Stored:
         raise StateDamaged(f"a record of {len(data)} bytes is shorter than its head") from error
     begin = RECORD_HEAD.size + size
     if begin > len(data):
-        raise StateDamaged(f"a record of {len(data)} bytes is shorter than its time to live")
-    expiration = data[RECORD_HEAD.size : begin] if size else b""
-    return _new(Stored, (version, data[begin:], expires_at_ms, source_offset, expiration))
+        raise StateDamaged(f"a record of {len(data)} bytes is shorter than its texts")
+    if not size:
+        return _new(Stored, (version, data[begin:], expires_at_ms, source_offset, b"", b""))
+    expiration, _, group_stamps = data[RECORD_HEAD.size : begin].partition(b"\0")
+    return _new(Stored, (version, data[begin:], expires_at_ms, source_offset, expiration, group_stamps))
 
 
 def expires_at_ms(data: bytes) -> int:

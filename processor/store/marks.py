@@ -1,32 +1,122 @@
-"""A partition's marks: small values kept next to its records, and committed and restored like them."""
+"""A partition's marks: small values kept next to its records, and committed and restored like them.
+
+A publisher's mark is dropped when there are too many. Names that are used once (`processor.wire.publisher_mark`) have a
+budget of their own, so that they never displace the mark of a regular publisher. Marks of the runtime, whose names
+begin with NUL, are never dropped.
+"""
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from processor.wire.lives import LIVES_NAME
+from processor.wire.publisher_mark import is_one_shot
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 NAMES_MAX: Final = 100_000
-"""Most marks kept for each partition; beyond that the mark not changed for longest is dropped."""
+"""Most regular marks kept for each partition; beyond that the one not changed for longest is dropped."""
+
+ONE_SHOT_NAMES_MAX: Final = 200_000
+"""Most marks of names for one occasion kept for each partition, besides the regular ones."""
+
+ONE_SHOT_LIFE_MS: Final = 24 * 3_600_000
+"""How long the mark of such a name is kept after its last change."""
+
+BYTES_MAX: Final = 64 * 1024 * 1024
+"""Most bytes of the names and values of the marks of each of the two kinds."""
+
+MARK_FORGOTTEN: Final = "mark_forgotten"
+"""The event of a regular mark that is dropped to make room."""
+
+ONE_SHOT_FORGOTTEN: Final = "one_shot_forgotten"
+"""The event of a mark of a name for one occasion that is dropped to make room, before its time is over."""
 
 POSITION_NAME: Final = b"\0sowstream/input"
 """The mark with the input position up to which the outputs are complete; a processor's own marks begin with no NUL."""
+
+FENCE_NAME: Final = b"\0sowstream/fence"
+"""The mark with the fence of the pipeline while it is up, as the control topic has it (`shared_topics.control`)."""
+
+OWN_NAMES: Final = (POSITION_NAME, FENCE_NAME, LIVES_NAME)
+"""The marks that are no processor's, and are never dropped."""
 
 _TOMBSTONES_MAX: Final = 1_000
 """Most dropped marks that one transaction removes from the topic."""
 
 
+class _Budget:
+    """The marks of one kind, in the order of their last change, as many as there is room for."""
+
+    def __init__(self, event: str, names_max: int, life_ms: int | None = None) -> None:
+        self.event = event
+        self.marks: dict[bytes, tuple[bytes, int]] = {}
+        """The value of each mark, and the time of its last change, milliseconds since the epoch."""
+        self._names_max, self._life_ms = names_max, life_ms
+        self._bytes = 0
+
+    def put(self, name: bytes, value: bytes, at_ms: int) -> None:
+        self.marks[name] = value, at_ms
+        self._bytes += len(name) + len(value)
+
+    def remove(self, name: bytes) -> None:
+        if (mark := self.marks.pop(name, None)) is not None:
+            self._bytes -= len(name) + len(mark[0])
+
+    def drop_old(self, now_ms: int) -> list[bytes]:
+        """Remove the marks whose time is over; return their names."""
+        if self._life_ms is None:
+            return []
+        over = []
+        for name, (_, at_ms) in self.marks.items():
+            if at_ms > now_ms - self._life_ms:
+                break
+            over.append(name)
+        for name in over:
+            self.remove(name)
+        return over
+
+    def drop_excess(self) -> list[bytes]:
+        """Remove the marks for which there is no room; return their names."""
+        excess = list(islice(self.marks, max(0, len(self.marks) - self._names_max)))
+        for name in excess:
+            self.remove(name)
+        while self._bytes > BYTES_MAX:
+            name = next(iter(self.marks))
+            self.remove(name)
+            excess.append(name)
+        return excess
+
+
 class TransactionalMarks:
     """One partition's marks: the committed ones, those of the transaction being committed, and those changed since.
 
-    All of them are in memory, so that a look-up is one dict access; the topic of role `mark` has the committed ones.
+    All of them are in memory, so that a look-up is a few dict accesses; the topic of role `mark` has the committed
+    ones.
     """
 
-    def __init__(self, *, names_max: int = NAMES_MAX) -> None:
-        self._names_max = names_max
-        self._committed: dict[bytes, bytes] = {}  # In the order of their last change.
+    def __init__(
+        self,
+        *,
+        names_max: int = NAMES_MAX,
+        one_shot_names_max: int = ONE_SHOT_NAMES_MAX,
+        clock_ms: Callable[[], int] | None = None,
+    ) -> None:
+        """Begin without marks.
+
+        Args:
+            names_max: most regular marks.
+            one_shot_names_max: most marks of names for one occasion.
+            clock_ms: the wall clock, milliseconds since the epoch; None: the system's.
+        """
+        self._clock_ms = clock_ms or _wall_clock_ms
+        self._regular = _Budget(MARK_FORGOTTEN, names_max)
+        self._one_shot = _Budget(ONE_SHOT_FORGOTTEN, one_shot_names_max, ONE_SHOT_LIFE_MS)
+        self._ours: dict[bytes, bytes] = {}
         self._prepared: dict[bytes, bytes] = {}
         self._staged: dict[bytes, bytes] = {}
         # Dropped here and still in the topic, which keeps the last value of each name for ever.
@@ -34,15 +124,20 @@ class TransactionalMarks:
         self._removing: list[bytes] = []  # Tombstones of the transaction that is being committed.
         self.position = 0
         """The offset in the mark topic after the last committed mark."""
-        self.forgotten = 0
-        """Number of marks that were dropped to make room."""
+        self.forgotten: Counter[str] = Counter()
+        """Number of marks that were dropped to make room, by event; a restore does not count."""
 
     def get(self, name: bytes) -> bytes | None:
         """The newest value of a mark, committed or not; None if there is none."""
         value = self._staged.get(name)
         if value is None:
             value = self._prepared.get(name)
-        return self._committed.get(name) if value is None else value
+        if value is None:
+            value = self._ours.get(name)
+        if value is None:
+            mark = self._regular.marks.get(name) or self._one_shot.marks.get(name)
+            value = None if mark is None else mark[0]
+        return value
 
     def put(self, name: bytes, value: bytes) -> None:
         """Stage a mark."""
@@ -50,7 +145,7 @@ class TransactionalMarks:
 
     def note(self, name: bytes, value: bytes) -> None:
         """Apply a mark that was sent without a transaction."""
-        self._take([(name, value)])
+        self._take([(name, value)], self._clock_ms())
 
     @property
     def has_staged(self) -> bool:
@@ -89,23 +184,27 @@ class TransactionalMarks:
         self._removing = []
         if self._prepared:
             prepared, self._prepared = self._prepared, {}
-            self._take(prepared.items())
+            self.forgotten.update(self._take(prepared.items(), self._clock_ms()))
 
-    def restore(self, changes: Iterable[tuple[bytes, bytes | None]], position: int) -> None:
+    def restore(self, changes: Iterable[tuple[bytes, bytes | None]], position: int, at_ms: int | None = None) -> None:
         """Apply marks read back from their topic, in its order; no mark may be staged or prepared.
 
         Args:
             changes: names and values; None removes.
             position: the offset after them.
+            at_ms: when they were written, milliseconds since the epoch; None: now.
         """
         assert not self._staged
         assert not self._prepared
         self.position = position
-        self._take(changes)
+        self._take(changes, self._clock_ms() if at_ms is None else at_ms)
 
     def wipe(self) -> None:
         """Delete all marks."""
-        self._committed, self._prepared, self._staged, self.position = {}, {}, {}, 0
+        for kind in (self._regular, self._one_shot):
+            for name in list(kind.marks):
+                kind.remove(name)
+        self._ours, self._prepared, self._staged, self.position = {}, {}, {}, 0
         self._left, self._removing = {}, []
 
     def _next_tombstones(self) -> list[bytes]:
@@ -114,23 +213,27 @@ class TransactionalMarks:
             return []
         return [name for name in islice(self._left, _TOMBSTONES_MAX) if name not in self._staged]
 
-    def _take(self, changes: Iterable[tuple[bytes, bytes | None]]) -> None:
-        committed = self._committed
+    def _take(self, changes: Iterable[tuple[bytes, bytes | None]], at_ms: int) -> Counter[str]:
+        """Apply committed marks; return how many were dropped to make room, by event."""
+        regular, one_shot, dropped = self._regular, self._one_shot, Counter[str]()
         for name, value in changes:
-            committed.pop(name, None)  # A changed mark becomes the newest.
             self._left.pop(name, None)
+            if name.startswith(b"\0"):
+                self._ours.pop(name, None)
+                if value is not None:
+                    self._ours[name] = value
+                continue
+            regular.remove(name)  # A changed mark becomes the newest.
+            one_shot.remove(name)
             if value is not None:
-                committed[name] = value
-        excess = len(committed) - self._names_max - (POSITION_NAME in committed)
-        if excess <= 0:
-            return
-        if not self.forgotten:
-            import structlog  # noqa: PLC0415 - rare, and costly to import in each Python process of Spark
+                (one_shot if is_one_shot(name, value) else regular).put(name, value, at_ms)
+        self._left.update(dict.fromkeys(one_shot.drop_old(at_ms)))
+        for kind in (regular, one_shot):
+            if excess := kind.drop_excess():
+                dropped[kind.event] = len(excess)
+                self._left.update(dict.fromkeys(excess))
+        return dropped
 
-            log = structlog.stdlib.get_logger("sowstream.marks")
-            log.warning("too many marks; those not changed for longest are forgotten", names_max=self._names_max)
-        self.forgotten += excess
-        oldest = (name for name in committed if name != POSITION_NAME)
-        for name in list(islice(oldest, excess)):
-            del committed[name]
-            self._left[name] = None
+
+def _wall_clock_ms() -> int:
+    return int(time.time() * 1000)

@@ -303,12 +303,16 @@ class RocksStore:
     def _settle(self) -> InitialContent:
         """Classify the database, wipe one that is not ours, and claim a new one."""
         try:
-            content = self._look()
+            content, marked = self._look()
             self._is_closed_on_disk = content == "clean"
             is_ours = content in {"clean", "unclean"} and not self._has_begun_only()
             self.expiring(None, 1)
             if content == "new":
                 self._claim()
+            elif is_ours and marked != layout.FORMAT:
+                # Rows of this format may follow: buffers are flushed in order. Only an older store is changed here: a
+                # handle with a write to flush waits for the disk when it is dropped.
+                self._db.put(layout.FORMAT_KEY, layout.FORMAT, write_opt=self._unlogged)
         except BaseException:
             # RocksDB does not let the directory be opened again, wiped or not, before this handle is closed.
             self._abandon()
@@ -317,8 +321,8 @@ class RocksStore:
             self.wipe()
         return content
 
-    def _look(self) -> InitialContent:
-        """The content of the database: whether it is new, ours, and closed properly."""
+    def _look(self) -> tuple[InitialContent, bytes | None]:
+        """The content of the database: whether it is new, ours, and closed properly; and the mark of its format."""
         with self._mapped_errors("reading"):
             keys = layout.FORMAT_KEY, layout.IDENTITY_KEY, layout.CLOSED_KEY
             marked, identity, closed = cast("list[bytes | None]", self._db.get(list(keys)))
@@ -327,12 +331,12 @@ class RocksStore:
                 rows.seek_to_first()
                 is_empty = not rows.valid()
                 rows.status()
-                return "new" if is_empty else "identity"
-        if marked != layout.FORMAT:
-            return "format"
+                return "new" if is_empty else "identity", marked
+        if marked not in layout.READABLE_FORMATS:
+            return "format", marked
         if identity != self._identity.encode():
-            return "identity"
-        return "unclean" if closed is None else "clean"
+            return "identity", marked
+        return "unclean" if closed is None else "clean", marked
 
     def _has_begun_only(self) -> bool:
         """Return whether only a part of the first batch was written: position 0 is to mean an empty store.

@@ -8,4 +8,6 @@ merges many publishes, so spans are joined by links and not by parents::
          └─────────link───── settle orders       the last ack of the command
 
 OpenTelemetry is imported only where the settings ask for it.
+
+`page_server` is the HTTP server of metrics and health pages.
 """

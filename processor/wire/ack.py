@@ -21,6 +21,12 @@ ACK_TYPES: Final[tuple[AckType, ...]] = ("received", "processed", "completed", "
 """In the order in which a command gets them; `persisted` may come last."""
 
 
+DUPLICATE: Final = "duplicate"
+"""The reason of a success whose command was taken before under the same sequence."""
+
+MENDED: Final = "mended"
+"""The reason of a success whose sequence was refused before, after higher ones were taken; it stands for itself."""
+
 CONFLICT: Final = "conflict"
 """The reason of a failure whose command expected another version of the record; it is no dead letter."""
 
@@ -37,8 +43,8 @@ class Ack(NamedTuple):
     status: Literal["success", "failure"]
     """True if the command was carried out."""
     reason: str | None
-    """Of a failure: a reason of the dead-letter topic, a colon, one sentence. Of a success: None, or one word, such as
-    `duplicate`."""
+    """Of a failure: a reason of the dead-letter topic, a colon, one sentence. Of a success: None, or one word:
+    `duplicate`, `mended`, `rekeyed`."""
     ack_type: AckType
     """Progress of the command."""
     topic: str
@@ -54,7 +60,24 @@ class Ack(NamedTuple):
     records_deleted: int | None = None
     """Number of records that a delete removed, where its acks included `stats`; of all its commands together."""
     version: int | None = None
-    """Of a conflict: the version that the record has, 0 where there is no record."""
+    """The version of the record after a command, in `processed` and, where that was asked for too, in `persisted`; of a
+    delete that of the record's end. Of a conflict: the version that the record has, 0 where there is no record."""
+
+    @property
+    def is_duplicate(self) -> bool:
+        """True if the command changed nothing, because a command of its client with this sequence was taken before."""
+        return self.status == "success" and self.reason == DUPLICATE
+
+
+def conflict_detail(actual: int, expected: int) -> str:
+    """Return the sentence of a conflict: the version that the record has, and the one that the command expects.
+
+    Args:
+        actual: the version of the record; 0: there is none.
+        expected: the version in the command; 0: none.
+    """
+    present = f"the record has version {actual}" if actual else "there is no record"
+    return f"{present}, and the command expects {f'version {expected}' if expected else 'no record'}"
 
 
 @lru_cache(maxsize=64)
@@ -102,7 +125,7 @@ def write_ack(
         sequence: the command's number; -1: none.
         sow_key: the record's key; None, and a key that is too long for an ack: none.
         records_deleted: how many records a delete removed.
-        version: of a conflict: the version that the record has.
+        version: the version that the record has.
     """
     ack: dict[str, Any] = {"ack_type": ack_type}
     if command_id:

@@ -9,7 +9,8 @@ place           meaning
 `7-moved-3`     it was forwarded to partition 7 without a Kafka key, whose worker sent it to the key's own partition
 ==============  ===================================================================================================
 
-The numbers of one publisher are in order for each place, and the marks of sequences are kept by place.
+The numbers of one publisher are in order for each place, and the marks of sequences are kept by place. A `+` after the
+offset says that the number was refused there before, and has been mended: the key's own partition has not taken it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 MOVED: Final = b"moved-"
 """The part of a place before the partition of a topic that has moved."""
+
+_MENDED: Final = b"+"
 
 _MOVED_FROM: Final = re.compile(rb"moved-([0-9]+)")
 _PLACE: Final = re.compile(rb"(?:moved-)?[0-9]{1,5}(?:-(?:moved-)?[0-9]{1,5}){0,5}")
@@ -43,6 +46,15 @@ def came_in(source: bytes, own_source: bytes) -> bytes:
     return place if _PLACE.fullmatch(place) else b""
 
 
+def is_mended(source: bytes) -> bool:
+    """Return whether a forwarded command has a number that was refused where it came in.
+
+    Args:
+        source: its header `source`.
+    """
+    return source.endswith(_MENDED)
+
+
 def moved_partition(source: bytes) -> int | None:
     """Return the partition where a command of a moved topic came in there; None for any other command.
 
@@ -57,7 +69,9 @@ def moved_partition(source: bytes) -> int | None:
     return int(found[1])
 
 
-def forwarded_header(kafka_topic: str, partition: int, offset: int, before: bytes = b"") -> Header:
+def forwarded_header(
+    kafka_topic: str, partition: int, offset: int, before: bytes = b"", *, is_mended: bool = False
+) -> Header:
     """Return header `source` of a command that a worker sends to the key's own partition.
 
     Args:
@@ -65,9 +79,10 @@ def forwarded_header(kafka_topic: str, partition: int, offset: int, before: byte
         partition: the partition where the worker has read it.
         offset: its offset there.
         before: the place where it had come in before, of a command of a moved topic.
+        is_mended: whether its number was refused there before.
     """
     place = b"%d-%b" % (partition, before) if MOVED in before else b"%d" % partition
-    return Name.SOURCE, b"%b/%b/%d" % (kafka_topic.encode(), place, offset)
+    return Name.SOURCE, b"%b/%b/%d%b" % (kafka_topic.encode(), place, offset, _MENDED if is_mended else b"")
 
 
 def moved_headers(
@@ -86,8 +101,9 @@ def moved_headers(
     names = {name for name, _ in headers}
     if not is_text_now and names.isdisjoint(_NEED_PLACE):
         return headers
-    before = came_in(last_value(headers, Name.SOURCE) or b"", own_source)
-    source = b"%b/%b/%d" % (kafka_topic.encode(), moved_place(partition, before), offset)
+    source_before = last_value(headers, Name.SOURCE) or b""
+    before, mended = came_in(source_before, own_source), _MENDED if is_mended(source_before) else b""
+    source = b"%b/%b/%d%b" % (kafka_topic.encode(), moved_place(partition, before), offset, mended)
     return [*(header for header in headers if header[0] != Name.SOURCE), (Name.SOURCE, source)]
 
 
@@ -104,6 +120,12 @@ def moved_place(partition: int, before: bytes) -> bytes:
 def sequence_mark(place: bytes, client: bytes) -> bytes:
     """Return the name of the mark with a client's highest number; `place` is where its commands came in."""
     return b"sequence/%b/%b" % (place, client)
+
+
+def is_mark_of(name: bytes, client: bytes) -> bool:
+    """Return whether a mark is a client's, of commands that came in anywhere."""
+    parts = name.split(b"/", 2)
+    return len(parts) == 3 and parts[0] == b"sequence" and parts[2] == client
 
 
 def moved_mark(name: bytes, partition: int) -> bytes | None:

@@ -17,8 +17,17 @@ from processor.record import Command, Headers, Value
 from processor.topics.family import KEY_BYTES_MAX as _KEY_BYTES_MAX
 from processor.topics.family import PASSED_BYTES_MAX as _PASSED_BYTES_MAX
 from processor.wire.ack import ACK_TYPES, TEXT_BYTES_MAX
-from processor.wire.came_in import moved_partition
-from processor.wire.headers import HEAL, NUMBER_END, OUR_HEADERS, TRAVELLING_HEADERS, Name, last_value, read_number
+from processor.wire.came_in import is_mended, moved_partition
+from processor.wire.headers import (
+    HEAL,
+    NUMBER_END,
+    OUR_HEADERS,
+    TRAVELLING_HEADERS,
+    UNREADABLE_NAME,
+    Name,
+    last_value,
+    read_number,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +47,7 @@ PASSED_BYTES_MAX: Final = _PASSED_BYTES_MAX
 
 _READ: Final = frozenset((
     Name.COMMAND, Name.ALLOW_MERGE, Name.REMOVE, Name.EXPIRATION, Name.CLIENT, Name.SEQUENCE, Name.CORRELATION_ID,
-    Name.SOW_KEY, Name.ACK_TYPE, Name.COMMAND_ID, Name.REPLAY_OF, Name.SOURCE, Name.EXPECT_VERSION,
+    Name.SOW_KEY, Name.ACK_TYPE, Name.COMMAND_ID, Name.REPLAY_OF, Name.SOURCE, Name.EXPECT_VERSION, Name.GROUP_STAMPS,
 ))  # fmt: skip
 _ALLOW_MERGE: Final = "allow_merge"
 """Universal Messaging's flag is read with `-` and with `_`."""
@@ -81,6 +90,13 @@ class CommandHeaders(NamedTuple):
     """Of a record that a worker forwarded to its own partition: where it came in."""
     expect_version: int = -1
     """The version that the record must have, 0 for no record; -1 where any will do."""
+    group_stamps: bytes = b""
+    """The stamps of the full record of a `sowstream topics heal`; empty in all other commands."""
+
+    @property
+    def is_mended(self) -> bool:
+        """True for a forwarded command whose number was refused where it came in, so that it was not taken here."""
+        return is_mended(self.source)
 
     @property
     def is_for_copy(self) -> bool:
@@ -119,14 +135,14 @@ class CommandReader:
             elif name not in self._dropped:
                 if name == _ALLOW_MERGE:
                     values[Name.ALLOW_MERGE] = value or b""
-                elif (meant := _misspelling_of(name)) is not None:
-                    raise RecordRejected("bad_header", f"header {name!r:.100} is spelled {meant!r}")
+                elif (problem := _problem_of(name)) is not None:
+                    raise RecordRejected("bad_header", f"header {name!r:.100} {problem}")
                 else:
                     passed.append(header)
         if passed and sum(len(name) + len(value or b"") for name, value in passed) > PASSED_BYTES_MAX:
             raise RecordRejected("too_large", f"its headers that travel on have more than {PASSED_BYTES_MAX} bytes")
         (command, _, expiration, correlation_id, remove, sow_key, client, sequence, acks, command_id, is_replay,
-         source, expect_version) = self.plain  # fmt: skip
+         source, expect_version, group_stamps) = self.plain  # fmt: skip
         if Name.COMMAND in values or Name.ALLOW_MERGE in values:
             command = _command(values, command)
         for name, value in values.items():
@@ -153,10 +169,13 @@ class CommandReader:
                 source = value
             elif name == Name.EXPECT_VERSION:
                 expect_version = _whole_number(name, value)
+            elif name == Name.GROUP_STAMPS:
+                # A worker's mark on SOW records: of no publisher's.
+                group_stamps = value if values.get(Name.SOURCE, b"").endswith(_HEAL_END) else b""
         return _new(
             CommandHeaders,
             (command, passed, expiration, correlation_id, remove, sow_key, client, sequence, acks, command_id,
-             is_replay, source, expect_version),
+             is_replay, source, expect_version, group_stamps),
         )  # fmt: skip
 
 
@@ -245,10 +264,15 @@ _SPELLINGS: Final[Mapping[str, str]] = {_letters(name): name for name in OUR_HEA
 
 
 @lru_cache(maxsize=1024)
-def _misspelling_of(name: str) -> str | None:
-    """The header of ours that a name differs from in case, `-` or `_` alone: passing it on would ignore a command."""
+def _problem_of(name: str) -> str | None:
+    """The reason why a header of this name, which is none of ours, cannot travel on; None if it can.
+
+    A name that differs from one of ours in case, `-` or `_` alone is a command that passing it on would ignore.
+    """
+    if UNREADABLE_NAME in name:
+        return "has a name that is not UTF-8"
     ours = _SPELLINGS.get(_letters(name))
-    return None if ours == name else ours
+    return None if ours in (None, name) else f"is spelled {ours!r}"
 
 
 def _whole_number(name: str, value: bytes) -> int:
@@ -289,6 +313,21 @@ def _array(name: str, value: bytes) -> list[Value]:
 
 def _bad(name: str, problem: str) -> RecordRejected:
     return RecordRejected("bad_header", f"header {name} {problem}")
+
+
+def read_numbered(record: Record) -> CommandHeaders | None:
+    """Read the client and the number of a command that was rejected; None where there are none, or none that count."""
+    if not record.headers:
+        return None
+    by_name: dict[str, bytes] = {name: value or b"" for name, value in record.headers}
+    client, sequence = by_name.get(Name.CLIENT, b""), read_number(by_name.get(Name.SEQUENCE))
+    try:
+        if sequence is None or not _short(Name.CLIENT, client):
+            return None
+    except RecordRejected:
+        return None
+    source = by_name.get(Name.SOURCE, b"")
+    return CommandHeaders("publish", [], client=client, sequence=sequence, source=source)
 
 
 class ReadableCommand(NamedTuple):

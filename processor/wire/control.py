@@ -10,6 +10,9 @@ key                                                       value
 `resume/<application_id>/<pipeline>/<partition or *>`     `Order`, by an operator
 `fence/<application_id>/<pipeline>/*`                      `Fence`, by the commands that move a merge, or a topic
 ========================================================  ============================================================
+
+A fence that is up is also a mark in each partition of the pipeline's mark topic, written in the same transaction. A
+worker restores its marks before it merges, so it heeds the fence also where it cannot read the control topic.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from processor.wire.headers import Name, header_text, last_value, read_kind, rea
 if TYPE_CHECKING:
     from processor.record import Headers, Kind
 
-_PLAIN_MAX: Final = 4096
+_new: Final = tuple.__new__  # DeltaHeaders(...) goes through a function written in Python.
 
 
 class DeltaHeaders(NamedTuple):
@@ -22,7 +22,7 @@ class DeltaHeaders(NamedTuple):
     version: int | None
     """The key's version after it; None where the header is missing or no number."""
     base: int | None
-    """The version that it applies to; 0 is no record."""
+    """The version that it applies to; 0 is no record, as for each insert."""
     is_empty: bool
     """True if nothing changed but the version."""
     removed: bytes | None
@@ -36,9 +36,6 @@ class DeltaHeaders(NamedTuple):
         return self.version is not None and self.base is not None and self.version <= self.base
 
 
-_plain_headers: Final[dict[bytes | None, DeltaHeaders]] = {}
-
-
 def read_delta_headers(headers: Headers | None) -> DeltaHeaders:
     """Parse the headers of a delta record in one pass.
 
@@ -46,8 +43,8 @@ def read_delta_headers(headers: Headers | None) -> DeltaHeaders:
         UnicodeDecodeError: the header `kind` is not UTF-8.
     """
     if headers and len(headers) == 1 and headers[0][0] == Name.VERSION:
-        text = headers[0][1]  # Most deltas have a version and nothing else.
-        return _plain_headers.get(text) or _plain(text)
+        number = read_number(headers[0][1])  # Most deltas have a version and nothing else.
+        return _new(DeltaHeaders, (None, number, None if number is None else number - 1, False, None))
     kind: Kind | None = None
     version = base = removed = None
     is_empty = False
@@ -65,17 +62,8 @@ def read_delta_headers(headers: Headers | None) -> DeltaHeaders:
         elif name == Name.EMPTY:
             is_empty = value == b"true"
     if base is None and version is not None:
-        base = version - 1
+        base = 0 if kind == "insert" else version - 1
     return DeltaHeaders(kind, version, base, is_empty, removed)
-
-
-def _plain(text: bytes | None) -> DeltaHeaders:
-    """Return the headers of an update that has a version only; the same object for the same small version."""
-    version = read_number(text)
-    headers = DeltaHeaders(None, version, None if version is None else version - 1, is_empty=False, removed=None)
-    if len(_plain_headers) < _PLAIN_MAX:
-        _plain_headers[text] = headers
-    return headers
 
 
 def read_removed(text: bytes | None) -> tuple[str, ...]:

@@ -14,11 +14,13 @@ headers                       value
 `kind`                        `insert`, `update`, `delete` or `expire`; every other value is an update
 `empty`, `no_conflate`        `true`; every other value is false
 `as_of`                       a JSON object: `topic/partition` → offset
+`group_stamps`                JSON, see `processor.merge.group_stamps`
 `correlation_id` and texts    UTF-8; a reader for people shows other bytes as `\xff`
 ============================  ==========================================================================================
 
-A header may occur more than once: the last one counts. A value that breaks the rule is no value, and the reader decides
-about the record: a restore refuses it, a conflated topic rejects it, and a subscriber gets a message without the value.
+A header may occur more than once: the last one counts. A name ends at its first NUL, as librdkafka reads it. A value
+that breaks the rule is no value, and the reader decides about the record: a restore refuses it, a conflated topic
+rejects it, and a subscriber gets a message without the value.
 """
 
 from __future__ import annotations
@@ -27,6 +29,10 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from processor.record import Headers, Kind
+
+UNREADABLE_NAME: Final = "\ufffd"
+"""The name of a header whose own is not UTF-8: the character that Java and Spark read in place of such bytes, too. No
+record of ours has a name with it, and an input record that has one is rejected."""
 
 NUMBER_END: Final = 2**63
 """The first number that no header has: stores hold 63 bits."""
@@ -50,10 +56,12 @@ class Name:
     REMOVE: Final = "remove"
     SOURCE: Final = "source"
     EXPIRES_AT: Final = "expires_at"
+    GROUP_STAMPS: Final = "group_stamps"
     AS_OF: Final = "as_of"
     CONFLATED: Final = "conflated"
     FIRST_TIMESTAMP: Final = "first_timestamp"
     TOUCHED: Final = "touched"
+    MOVED_TO: Final = "sowstream_moved_to"
     NO_CONFLATE: Final = "no_conflate"
     DLQ_REASON: Final = "dlq_reason"
     DLQ_DETAIL: Final = "dlq_detail"

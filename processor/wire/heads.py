@@ -7,9 +7,11 @@ header                 SOW                    delta                  written
 `kind`                 not on updates         not on updates         `insert`, `delete`, `expire`
 `expires_at`           if it expires          -                      milliseconds since the epoch
 `expiration`           if it has its own      -                      seconds, as the publisher sent it
+`group_stamps`         if fields are older     -                      see `processor.merge.group_stamps`
 `source`               if it is asked for     if it is asked for     the input record it was made of
 `correlation_id`       if there is one        if there is one        as the publisher sent it
-`delta_base`           -                      not version - 1        the version that the delta applies to; 0: no record
+`delta_base`           -                      not version - 1; not   the version that the delta applies to; 0: no record
+                                              on an insert
 `removed`, `empty`     -                      as the delta needs     see `removed_header`, `EMPTY`
 `conflated`,           conflated topics       conflated topics       updates that became one; time of the first of them
 `first_timestamp`
@@ -17,13 +19,12 @@ header                 SOW                    delta                  written
 `as_of`                views, if asked for    views, if asked for    the offsets of the input that a row reflects
 =====================  =====================  =====================  ==================================================
 
-The merge loops take their lists ready-made from here (`INSERT_HEADERS`, `version_headers`), so that nothing is called
-for each record. A list from here is shared by many records: a writer that adds a header makes a new list.
+The merge loops write a version in place, with `VERSION_NAME`, so that nothing is called for each record. A SOW record
+and its delta share a list of headers: a writer that adds a header makes a new list.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 from typing import TYPE_CHECKING, Final
 
@@ -36,24 +37,17 @@ if TYPE_CHECKING:
 
     from processor.record import Command, Header, Headers, Kind
 
-VERSIONS_MAX: Final = 4096
-"""Header lists are kept for versions below this one; a key with more updates gets a new list for each."""
-
 REMOVED_BYTES_MAX: Final = _REMOVED_BYTES_MAX
 """Longest header `removed`: with the record next to it, Kafka must still take it, or the worker would stop for ever."""
 
 VERSION_NAME: Final = Name.VERSION
-"""The name of the header with the version, for the merge loops, which make a list of it for the versions above
-`VERSIONS_MAX` without a call."""
+"""The name of the header with the version, for the merge loops, which make a list of it without a call."""
 
 VERSION_AND_KIND: Final = frozenset((Name.VERSION, Name.KIND))
 """The names of the headers that a version and the presence of a value stand for."""
 
-INSERT_HEADERS: Final[Headers] = [(Name.VERSION, b"1"), (Name.KIND, b"insert")]
-"""The headers of a new record."""
-
 INSERT: Final[Header] = (Name.KIND, b"insert")
-"""The kind of the first record of a key, next to a version that another function writes."""
+"""The kind of the first record of a life of its key; its delta applies to no record."""
 
 EMPTY: Final[Header] = (Name.EMPTY, b"true")
 """The header of a delta that changes nothing but the version."""
@@ -61,8 +55,8 @@ EMPTY: Final[Header] = (Name.EMPTY, b"true")
 NO_BASE: Final[Header] = (Name.DELTA_BASE, b"0")
 """The header of a delta that applies to no record: it has all of the record."""
 
-SOW_ONLY: Final = frozenset((Name.EXPIRES_AT, Name.EXPIRATION))
-"""The headers that a SOW record has and its delta record has not: the end of its life."""
+SOW_ONLY: Final = frozenset((Name.EXPIRES_AT, Name.EXPIRATION, Name.GROUP_STAMPS))
+"""The headers that a SOW record has and its delta record has not: the end of its life, and stamps."""
 
 WRITTEN_BY_PUT: Final = frozenset((Name.VERSION, Name.KIND, Name.EMPTY, Name.REMOVED, Name.DELTA_BASE))
 """The names of the headers that `Context.put` writes, and that a processor may not add to its record."""
@@ -71,15 +65,14 @@ NO_CONFLATE: Final[Header] = (Name.NO_CONFLATE, b"true")
 """A publisher's request not to conflate an update."""
 
 
-@functools.cache
-def version_headers() -> list[Headers]:
-    """Return the header list of each version below `VERSIONS_MAX`: made once and never changed."""
-    return [[(Name.VERSION, b"%d" % version)] for version in range(VERSIONS_MAX)]
-
-
 def headers_of_version(version: int) -> Headers:
     """Return the headers of an update that has a version and nothing else."""
     return [(Name.VERSION, b"%d" % version)]
+
+
+def insert_headers(version: int) -> Headers:
+    """Return the headers of a new record that begins with a version."""
+    return [(Name.VERSION, b"%d" % version), INSERT]
 
 
 def headers_of_digits(version: bytes) -> Headers:
@@ -107,6 +100,11 @@ def with_end(headers: Headers, expires_at_ms: int, expiration: bytes) -> Headers
     own = [expiration_header(expiration)] if expiration else []
     end = [expires_at_header(expires_at_ms)] if expires_at_ms else []
     return [*own, *end, *headers]
+
+
+def group_stamps_header(stamps: bytes) -> Header:
+    """Return the header with the stamps of a record's sequence groups."""
+    return Name.GROUP_STAMPS, stamps
 
 
 def correlation_id_header(correlation_id: bytes) -> Header:
@@ -166,8 +164,8 @@ def renumbered(headers: Headers, version: int) -> Headers:
 
 
 def shared_with_delta(headers: Headers) -> Headers:
-    """Return the headers of a SOW record that its delta has too: all but the time of its end and its kind."""
-    return [header for header in headers if header[0] not in (Name.EXPIRES_AT, Name.KIND)]
+    """Return the headers of a SOW record that its delta has too: all but its end, stamps and kind."""
+    return [header for header in headers if header[0] not in SOW_ONLY and header[0] != Name.KIND]
 
 
 def removed_header(pointers: list[str]) -> Header:

@@ -28,6 +28,8 @@ KEPT_NAMES: Final = frozenset(
 _VERSION: Final = Name.VERSION
 _KIND: Final = Name.KIND
 _SECOND_LENGTH: Final = len("2026-01-02T03:04:05")
+_TIME_BEGIN_MS: Final = -62_135_596_800_000
+"""The beginning of the year 1."""
 _TIME_END_MS: Final = 253_402_300_800_000
 """The year 10000, which ISO 8601 has no four digits for."""
 
@@ -129,8 +131,11 @@ def is_over(record: Record, now_ms: int) -> bool:
 
 
 def iso(timestamp_ms: int) -> str:
-    """A time as ISO 8601 in UTC."""
-    second, millisecond = divmod(timestamp_ms, 1000)
+    """A time as ISO 8601 in UTC; one outside of the years 1 to 9999 is the nearest one in them.
+
+    A publisher may give a record any time. A record without one, whose time is -1, has the last millisecond of 1969.
+    """
+    second, millisecond = divmod(min(max(timestamp_ms, _TIME_BEGIN_MS), _TIME_END_MS - 1), 1000)
     return f"{_second(second)}.{millisecond:03d}Z"
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from processor.errors import ConfigurationError, RecordRejected
 from processor.wire.ack import TEXT_BYTES_MAX
-from processor.wire.headers import HEAL, NUMBER_END, OUR_HEADERS, TRAVELLING_HEADERS, Name
+from processor.wire.headers import HEAL, NUMBER_END, OUR_HEADERS, TRAVELLING_HEADERS, UNREADABLE_NAME, Name
 from processor.wire.heads import command_header
 
 if TYPE_CHECKING:
@@ -32,7 +32,13 @@ _ALLOWED: Final = frozenset((Name.REMOVE, Name.EXPIRATION, Name.CORRELATION_ID, 
 _OF_ONE_UPDATE: Final = OUR_HEADERS | TRAVELLING_HEADERS
 """Headers of a SOW record that belong to the update that wrote it."""
 
+_OF_THE_RECORD: Final = (Name.EXPIRATION, Name.GROUP_STAMPS)
+"""Headers of a SOW record that a second publish of it takes along."""
+
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/=]{1,1024}")
+_UNSENDABLE: Final = re.compile(f"[\0\ud800-\udfff{UNREADABLE_NAME}]")
+"""Characters of a header name that UTF-8 does not have, or that end or replace the name for a reader."""
+
 _EXPIRATION_S_MAX: Final = 100 * 365 * 86_400
 
 
@@ -46,6 +52,8 @@ def named_headers(headers: Mapping[str, str | bytes]) -> Headers:
     for name, value in headers.items():
         if name in _ARGUMENTS:
             raise ConfigurationError(f"header {name!r} is not given by name; {_ARGUMENTS[name]}")
+        if _UNSENDABLE.search(name):
+            raise ConfigurationError(f"header {name!r:.100}: a name is text without NUL, which every reader can read")
         if name in OUR_HEADERS and name not in _ALLOWED:
             raise ConfigurationError(f"header {name!r} is Sowstream's own; a publisher cannot set it")
         checked.append((name, value if isinstance(value, bytes) else value.encode()))
@@ -141,7 +149,8 @@ def expect_version_header(version: int) -> Header:
 def published_again(headers: Headers, dropped: frozenset[str]) -> Headers:
     """Return the headers of a SOW record that go with a second publish of it.
 
-    They are the publisher's own and the record's own time to live, not those of the update that wrote the record.
+    They are the publisher's own, and the record's own time to live and group stamps, not those of the update that wrote
+    the record.
 
     Args:
         headers: the SOW record's.
@@ -150,10 +159,14 @@ def published_again(headers: Headers, dropped: frozenset[str]) -> Headers:
     return [
         header
         for header in headers
-        if header[0] == Name.EXPIRATION or (header[0] not in _OF_ONE_UPDATE and header[0] not in dropped)
+        if header[0] in _OF_THE_RECORD or (header[0] not in _OF_ONE_UPDATE and header[0] not in dropped)
     ]
 
 
 def replay_headers(headers: Headers, source: str) -> Headers:
-    """Return the headers of a dead letter's input record that is sent again; `source` is its place in the input."""
-    return [*(header for header in headers if header[0] != Name.REPLAY_OF), (Name.REPLAY_OF, source.encode())]
+    """Return the headers of a dead letter's input record that is sent again; `source` is its place in the input.
+
+    A header whose name is not UTF-8 is left out: its name is lost, and with it the record would be rejected again.
+    """
+    kept = [header for header in headers if header[0] != Name.REPLAY_OF and UNREADABLE_NAME not in header[0]]
+    return [*kept, (Name.REPLAY_OF, source.encode())]

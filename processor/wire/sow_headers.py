@@ -17,6 +17,7 @@ PLAIN_DIGITS_MAX: Final = 18
 """Longest version of an update with a plain head: so many digits are a number of 63 bits, whichever they are."""
 
 _VERSION: Final = Name.VERSION
+_KIND: Final = Name.KIND
 _PLAIN_LENGTHS: Final = frozenset(range(1, PLAIN_DIGITS_MAX + 1))
 _TEXT_BYTES_MAX: Final = 2**16 - 1
 """Longest text that a store holds."""
@@ -116,7 +117,7 @@ def stored_of(headers: Iterable[Header], value: bytes) -> Stored:
     version: int | None = 0
     expires_at_ms: int | None = 0
     source_offset: int | None = -1
-    expiration = b""
+    expiration = group_stamps = b""
     for name, text in headers:
         if name == _VERSION:
             version = read_number(text)
@@ -126,9 +127,28 @@ def stored_of(headers: Iterable[Header], value: bytes) -> Stored:
             source_offset = read_source_offset(text)
         elif name == Name.EXPIRATION:
             expiration = text or b""
-    if version is None or expires_at_ms is None or source_offset is None or len(expiration) > _TEXT_BYTES_MAX:
+        elif name == Name.GROUP_STAMPS:
+            group_stamps = text or b""
+    if version is None or expires_at_ms is None or source_offset is None or not _is_storable(expiration, group_stamps):
         raise ValueError(f"a header of it is none that a worker writes: {list(headers)!r:.300}")
-    return Stored(version, value, expires_at_ms, source_offset, expiration)
+    return Stored(version, value, expires_at_ms, source_offset, expiration, group_stamps)
+
+
+def _is_storable(expiration: bytes, group_stamps: bytes) -> bool:
+    """Return whether a store can hold both texts, which it separates by a NUL."""
+    if b"\0" in expiration:
+        return False
+    return len(expiration) + (1 + len(group_stamps) if group_stamps else 0) <= _TEXT_BYTES_MAX
+
+
+def plain_version_of(headers: Sequence[Header]) -> int:
+    """Return the version of a record that has no other header but its kind; -1 for all other records."""
+    count = len(headers)
+    if count == 1 or (count == 2 and headers[1][0] == _KIND):
+        name, text = headers[0]
+        if name == _VERSION and text is not None and text.isdigit() and len(text) <= PLAIN_DIGITS_MAX:
+            return int(text)
+    return -1
 
 
 def source_offset(headers: Headers | None, prefix: bytes = b"") -> int | None:
@@ -168,6 +188,13 @@ def expires_at_ms_of(headers: Headers | None) -> int | None:
 def input_place(headers: Headers | None) -> bytes | None:
     """Return the header `source` as it stands in a record; None where there is none."""
     return last_value(headers, Name.SOURCE)
+
+
+def message_headers(headers: Headers) -> Headers:
+    """Return the headers of a SOW record that go with it into a queue: all but the stamps of its sequence groups."""
+    if headers and headers[-1][0] == Name.GROUP_STAMPS:
+        return headers[:-1]
+    return headers
 
 
 def copied_headers(headers: Headers | None) -> Headers:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from processor.api import Header, Name, Outgoing, Record, Stored
+from processor.api import Outgoing, Record, Stored
 from processor.builtin.delta_merge import fast_path
 from processor.builtin.delta_merge.compiled_settings import compile_settings
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
@@ -18,6 +18,7 @@ from processor.hosting.context import TaskContext
 from processor.hosting.pipeline import Pipeline
 from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
+from processor.wire.lives import Lives
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
 States = dict[bytes, "Stored | None"]
 
-VERSIONS_MADE = 6
+BASE = 1_000
+"""What is added to the first versions of lives."""
 POLICIES = ("ignore", "set", "remove")
 
 NAME = "processor.builtin.delta_merge.fast_path_json"
@@ -110,14 +112,13 @@ class BothWays:
 
     def _way(self, monkeypatch: pytest.MonkeyPatch, has_compiled: bool) -> MergeBatch:
         settings, codec = self.settings, self.codec
-        headers: list[list[Header]] = [[(Name.VERSION, b"%d" % version)] for version in range(VERSIONS_MADE)]
         with monkeypatch.context() as patch:
             patch.setattr(fast_path, "has_compiled", has_compiled)
             compiled = compile_settings("orders", settings, codec)
             pipeline = Pipeline.of(DeltaMerge, settings, name="orders", topic=settings)
             context = TaskContext(pipeline, 0, codec, LayeredState(MemoryStore(), cache_bytes=1024))
             placement = Placement(context, settings, compiled.key, "orders.publish", lambda record, request: None)
-            way = fast_path.plain_deltas(settings, codec, compiled, headers, placement)
+            way = fast_path.plain_deltas(settings, codec, compiled, Lives(base=BASE), placement)
         assert way is not None
         return way
 

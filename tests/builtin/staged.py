@@ -11,6 +11,7 @@ from processor.hosting.commit_metadata import CommitMetadata, Ends
 from processor.runtime.recovery.redelivered import Redelivered
 from processor.store.memory import MemoryStore
 from processor.testing import ProcessorTestDriver
+from processor.wire.publisher_mark import mark_record
 
 Stage = Literal["deltas", "sow", "acks"]
 
@@ -40,7 +41,7 @@ class StagedDriver(ProcessorTestDriver):
     def die(self, stage: Stage, part: float = 1.0, *, keep_store: bool = False) -> None:
         """Kill the process in a stage: earlier ones are done, and of this one a part, from its beginning."""
         if self._task.marks is not None:
-            self._send("mark", [(name, value, []) for name, value in self._task.marks.staged])
+            self._send("mark", [mark_record(name, text) for name, text in self._task.marks.staged])
         is_over = False
         messages = tuple(role for role in self._logs if "." in role)
         for name, roles in _STAGES.items():

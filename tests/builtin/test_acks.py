@@ -37,7 +37,19 @@ def test_every_kind_is_answered_in_its_order(driver):
         "7", {"id": 7}, {"ack_type": "persisted, completed,received,none,processed,received", "command_id": "c"}
     )
     rest = {"command_id": "c", "sow_key": "7", "status": "success"}
-    assert acks(driver) == [{"ack_type": kind, **rest} for kind in ALL.split(",")]
+    versions = {"received": {}}
+    assert acks(driver) == [{"ack_type": one, **rest, **versions.get(one, {"version": 1})} for one in ALL.split(",")]
+
+
+def test_acks_say_the_version_of_the_record(driver):
+    """Acks of updates have the record's new version, of a delete that of its end, and of a delete of nothing none."""
+    asked = {"ack_type": "received,processed,persisted"}
+    driver.pipe_batch([("7", {"id": 7}, asked), ("7", {"n": 1}, asked), ("7", None, asked), ("7", None, asked)])
+    assert [(one["ack_type"], one.get("version")) for one in acks(driver)] == [
+        (kind, None if kind == "received" else version)
+        for version in (1, 2, 3, None)
+        for kind in asked["ack_type"].split(",")
+    ]
 
 
 def test_the_key_is_the_client(driver):
@@ -112,7 +124,7 @@ def test_persisted_successes_are_conflated(driver):
     failure, processed, alone, *conflated = acks(driver)
     assert (failure["sequence"], failure["status"]) == (2, "failure")
     assert (processed["ack_type"], processed["sequence"]) == ("processed", 4)
-    assert alone == {"ack_type": "persisted", "command_id": "x", "sow_key": "7", "status": "success"}
+    assert alone == {"ack_type": "persisted", "command_id": "x", "sow_key": "7", "status": "success", "version": 5}
     assert conflated == [
         {"ack_type": "persisted", "client": "desk", "sequence": 3, "status": "success"},
         {"ack_type": "persisted", "client": "other", "sequence": 9, "status": "success"},
@@ -128,11 +140,30 @@ def test_a_conflated_ack_is_sent_once(driver):
 
 
 def test_a_dead_letter_sent_again_lowers_no_conflated_ack(driver):
-    """Its number is lower than those of other records of its batch, and the highest one is acknowledged."""
+    """Its number is lower than those of other records of its batch: it has an ack of its own, with the reason."""
     asked = {"client": "desk", "ack_type": "persisted"}
     again = asked | {"sequence": "2", "replay_of": "orders.publish/0/0"}
     driver.pipe_batch([("7", {"id": 7}, asked | {"sequence": "3"}), ("7", {"id": 7}, again)])
-    assert [ack["sequence"] for ack in acks(driver)] == [3]
+    assert [(ack["sequence"], ack.get("reason")) for ack in acks(driver)] == [(2, "mended"), (3, None)]
+
+
+def test_a_mended_command_is_acknowledged_by_itself(driver):
+    """A number that was refused and is taken after a higher one has an ack of its own: no higher one stands for it."""
+    asked = {"client": "desk", "ack_type": "processed,persisted"}
+    driver.pipe_batch([("7", body, asked | {"sequence": n}) for n, body in (("1", b"{"), ("2", {"id": 7}), ("1", {}))])
+    driver.pipe_batch([("7", {}, asked | {"sequence": n}) for n in ("3", "1")])
+    assert [(ack["sequence"], ack["ack_type"], ack.get("reason", "")[:9]) for ack in acks(driver)] == [
+        (1, "processed", "undecodab"),
+        (1, "persisted", "undecodab"),
+        (2, "processed", ""),
+        (1, "processed", "mended"),
+        (1, "persisted", "mended"),
+        (2, "persisted", ""),
+        (3, "processed", ""),
+        (1, "processed", "duplicate"),
+        (1, "persisted", "duplicate"),
+        (3, "persisted", ""),
+    ]
 
 
 def test_a_record_sent_again_with_its_key_is_answered_once(driver):
@@ -216,5 +247,5 @@ def test_a_rekeyed_record_stands_for_itself_alone(driver):
     driver.pipe_input(None, {"id": 7}, {"ack_type": "processed,persisted", "client": "c", "sequence": "9"})
     assert acks(driver) == []
     driver.commit()
-    told_alone = {"client": "c", "sequence": 9, "sow_key": "7", "status": "success", "reason": "rekeyed"}
+    told_alone = {"client": "c", "sequence": 9, "sow_key": "7", "status": "success", "reason": "rekeyed", "version": 3}
     assert acks(driver) == [{"ack_type": kind, **told_alone} for kind in ("processed", "persisted")]

@@ -95,9 +95,9 @@ def test_random_damage_does_no_harm(monkeypatch, policy):
 @needs_compiled
 @pytest.mark.long
 @pytest.mark.parametrize("policy", POLICIES)
-def test_very_much_damage_does_no_harm(monkeypatch, policy, random_seed):
+def test_very_much_damage_does_no_harm(monkeypatch, policy, random_seed, steps):
     """As above, with more damage, other each time."""
-    _damage(BothWays(monkeypatch, null_policy=policy), random.Random(random_seed), 75_000)
+    _damage(BothWays(monkeypatch, null_policy=policy), random.Random(random_seed), steps(75_000))
 
 
 @needs_compiled

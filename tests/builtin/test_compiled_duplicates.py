@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from processor.api import Record, Stored
+from processor.wire.lives import Lives
 from tests.builtin.both_ways import needs_compiled
 
 
@@ -17,8 +18,8 @@ def raw_merge() -> Any:
 
     return CompiledDeltas(
         read=lambda data: data, write=lambda data: data, survives=lambda data, written: True, name=b'"id"',
-        null_policy="ignore", bytes_max=1 << 20, key_bytes_max=1024, depth_max=128, version_headers=[],
-        insert_headers=[], empty=("empty", b"true"), version_name="version", stored=Stored, partition=0,
+        null_policy="ignore", bytes_max=1 << 20, key_bytes_max=1024, depth_max=128, lives=Lives(),
+        insert=("kind", b"insert"), empty=("empty", b"true"), version_name="version", stored=Stored, partition=0,
         partitions=1,
     )  # fmt: skip
 

@@ -68,7 +68,7 @@ def touched(path, moved):
 
 def model(turns, start_ms):
     """Return every delivery of a run: time, key and content."""
-    keys, versions, now_ms, out = {}, {}, start_ms, []
+    keys, versions, ended, now_ms, out = {}, {}, {}, start_ms, []
 
     def end(name):
         if (said := keys[name].deliver()) is not None:
@@ -78,9 +78,9 @@ def model(turns, start_ms):
         for name, body, at_once in updates:
             if body is None and name not in versions:
                 continue
-            version = versions[name] = versions.get(name, 0) + 1
+            version = versions[name] = versions.get(name, ended.get(name, 0)) + 1
             if body is None:
-                del versions[name]
+                ended[name] = versions.pop(name)
             key = keys.setdefault(name, Key())
             key.interval.append((now_ms, None if body is None else {"id": name, **body}, version))
             if at_once:

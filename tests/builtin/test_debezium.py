@@ -219,9 +219,126 @@ class TestConnect:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"placeholder": ""}, {"placeholder": "hex:x"}, {"unwrapped": "yes"}, {"ops": "c"}]
+    "settings",
+    [{"placeholder": ""}, {"placeholder": "hex:x"}, {"unwrapped": "yes"}, {"incomplete": "maybe"}, {"ops": "c"}],
 )
 def test_bad_settings_are_refused(settings):
     """A setting that has no meaning stops the start, by name."""
     with pytest.raises(ConfigurationError, match="orders: preprocessor 'debezium' does not take its settings: "):
         merging(**SETTINGS | {"preprocess": [{"use": "debezium", "settings": settings}]})
+
+
+class TestUnavailable:
+    """Events without a value, where no record has it."""
+
+    @pytest.mark.parametrize("op", ["c", "r", "u"])
+    @pytest.mark.parametrize("name", ["notes", "tags"])
+    def test_a_row_that_would_lack_a_column_is_rejected(self, op, name):
+        """The create of a changed primary key without a large value is a dead letter that names the column."""
+        driver = merging(**SETTINGS)
+        value = PLACEHOLDER if name == "notes" else [b64encode(PLACEHOLDER.encode()).decode()]
+        driver.pipe_input(key(7), written(envelope("c", None, {"id": 7, "notes": "n" * 9000, "tags": ["x"]})))
+        driver.pipe_input(key(7), written(envelope("d", {"id": 7}, None)), {"__debezium.newkey": key(8)})
+        driver.pipe_input(key(7), None)
+        row = {"id": 8, "notes": "n", "tags": [], name: value}
+        driver.pipe_input(key(8), written(envelope(op, None, row)), {"__debezium.oldkey": key(7)})
+        [(reason, detail)] = rejected(driver)
+        assert reason == "schema_mismatch"
+        assert detail.startswith(f"the message does not have the value of {name}, and there is no record that has it")
+        assert states(driver)[-1] is None
+        driver.pipe_input(key(8), written(envelope("u", None, row | {name: "whole"})))
+        assert states(driver)[-1] == row | {name: "whole"}
+
+    def test_it_can_be_stored_and_is_counted(self):
+        """With `incomplete: store` the row is a record without the column; it and later such updates are events."""
+        driver = merging(**SETTINGS | {"preprocess": [{"use": "debezium", "settings": {"incomplete": "store"}}]})
+        for number in (1, 2):
+            driver.pipe_input(key(8), written(envelope("u", None, {"id": 8, "n": number, "notes": PLACEHOLDER})))
+        driver.pipe_input(key(8), written(envelope("u", None, {"id": 8, "n": 3, "notes": "whole"})))
+        driver.pipe_input(key(8), written(envelope("u", None, {"id": 8, "n": 4, "notes": PLACEHOLDER})))
+        assert rejected(driver) == []
+        assert states(driver) == [
+            {"id": 8, "n": 1}, {"id": 8, "n": 2},
+            {"id": 8, "n": 3, "notes": "whole"}, {"id": 8, "n": 4, "notes": "whole"},
+        ]  # fmt: skip
+        driver.commit()
+        assert driver.events["incomplete_row"] == 2
+
+    def test_a_record_that_ends_in_between_is_no_record(self):
+        """An update without a value is rejected after a delete or the expiry of its record, also unwrapped."""
+        driver = merging(**UNWRAPPED, expiration="1s")
+        driver.pipe_input(key(7), written({"id": 7, "notes": "n", "__deleted": "false"}))
+        driver.advance_time(1000)
+        driver.pipe_input(key(7), written({"id": 7, "notes": PLACEHOLDER, "__deleted": "false"}))
+        assert [reason for reason, _ in rejected(driver)] == ["schema_mismatch"]
+
+
+@pytest.mark.parametrize(
+    ("message", "kafka_key"),
+    [
+        ({"ts_ms": 1700000000000}, {"serverName": "shop"}),
+        ({"ts_ms": 1700000000000}, None),
+        ({"status": "BEGIN", "id": "571:53", "ts_ms": 1, "event_count": None, "data_collections": None}, {"id": "571"}),
+        (
+            {"source": {}, "ts_ms": 1, "databaseName": "shop", "ddl": "DROP", "tableChanges": []},
+            {"databaseName": "shop"},
+        ),
+    ],
+)
+@pytest.mark.parametrize("settings", [SETTINGS, UNWRAPPED], ids=["events", "unwrapped"])
+def test_other_messages_of_debezium_are_no_rows(message, kafka_key, settings):
+    """Heartbeats, transaction boundaries and schema changes that a router brings to the topic make no record."""
+    driver = merging(**settings)
+    for value in (message, converted(message)):
+        driver.pipe_input(None if kafka_key is None else written(kafka_key), written(value))
+    assert len(rejected(driver)) == 2
+    assert driver.pending_output("sow") == driver.pending_output("publish") == []
+
+
+class TestMongo:
+    """Documents of MongoDB, whose Kafka keys name `_id` `id`."""
+
+    @pytest.mark.parametrize(
+        ("in_key", "in_document", "text"),
+        [
+            ("596e275826f08b2730779e1f", "596e275826f08b2730779e1f", b"596e275826f08b2730779e1f"),
+            ('{"$oid" : "596e275826f08b2730779e1f"}', "596e275826f08b2730779e1f", b"596e275826f08b2730779e1f"),
+            ({"$oid": "596e275826f08b2730779e1f"}, "596e275826f08b2730779e1f", b"596e275826f08b2730779e1f"),
+            ("1004", 1004, b"1004"),
+            (1004, 1004, b"1004"),
+            ('{"$numberLong": "1004"}', 1004, b"1004"),
+            ('"MyKey"', "MyKey", b"MyKey"),
+            ("{not JSON", "{not JSON", b"{not JSON"),
+        ],
+    )
+    def test_keys_are_mapped(self, in_key, in_document, text):
+        """A document is found under its `_id`, as a text, a number or an ObjectId in extended JSON; deletes find it."""
+        driver = merging(**UNWRAPPED | {"key": ["/_id"], "key_names": {"/_id": "id"}})
+        for kafka_key in ({"id": in_key}, {"schema": {"type": "struct"}, "payload": {"id": in_key}}):
+            driver.pipe_input(written(kafka_key), written({"_id": in_document, "n": 1}))
+            driver.pipe_input(written(kafka_key), None)
+        assert rejected(driver) == []
+        assert [record.key for record in driver.pending_output("sow")] == [text] * 4
+        assert states(driver) == [{"_id": in_document, "n": 1}, None] * 2
+
+    def test_a_key_of_several_fields_is_mapped_in_part(self):
+        """A name maps one key field, the others are found under their own."""
+        driver = merging(**UNWRAPPED | {"key": ["/_id", "/shard/no"], "key_names": {"/_id": "id"}})
+        driver.pipe_input(written({"shard": {"no": 2}, "id": "a"}), written({"_id": "a", "shard": {"no": 2}}))
+        driver.pipe_input(written({"_id": "a", "shard": {"no": 2}}), written({"_id": "a", "shard": {"no": 2}}))
+        assert [record.key for record in driver.pending_output("sow")] == [b'["a","2"]']
+        [(reason, detail)] = rejected(driver)
+        assert reason == "missing_key"
+        assert "does not have the key fields id, /shard/no; key_names maps other names" in detail
+
+    @pytest.mark.parametrize(
+        ("more", "why"),
+        [
+            ({"key_format": "text"}, "key_names is for key_format: json"),
+            ({"key_names": {"/x": "id"}}, "'/x' is no key field; those are /_id"),
+        ],
+    )
+    def test_names_of_other_fields_are_refused(self, more, why):
+        """A name for a field that is no key field, or for keys without names, is refused at the start."""
+        with pytest.raises(ValueError, match=why):
+            merging(**UNWRAPPED | {"key": ["/_id"], "key_names": {"/_id": "id"}} | more)

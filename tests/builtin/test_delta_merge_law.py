@@ -95,17 +95,19 @@ class Life:
 
 def fold(events, topic_ms):
     """The state of the world after these: the rules of merge.md once more, slow, and nothing shared."""
-    world, ends, highest, lives = {}, {}, {}, {}
+    world, ends, highest, lives, refused = {}, {}, {}, {}, set()
     for record, now_ms in events:
         if record is None:
             for key in [key for key, end_ms in ends.items() if end_ms <= now_ms]:
                 del world[key], ends[key]
             continue
         headers = told(record)
-        if record.key is None:
-            continue
         who, number = (headers.get("client"), headers.get("source") is not None), int(headers.get("sequence", -1))
-        if number >= 0 and number <= highest.get(who, -1) and "replay_of" not in headers:
+        if record.key is None:
+            refused.discard((who, number))  # Forwarded: decided when it comes again, which its source shows.
+            continue
+        is_mended = (who, number) in refused or headers.get("source", "").endswith("+")
+        if number >= 0 and number <= highest.get(who, -1) and "replay_of" not in headers and not is_mended:
             continue
         key = record.key.decode()
         if ends.get(key, now_ms + 1) <= min(record.timestamp_ms, now_ms):
@@ -114,17 +116,23 @@ def fold(events, topic_ms):
             world.pop(key, None)
             ends.pop(key, None)
         else:
-            if record.value == b"{":
-                continue
-            body = json.loads(record.value)
-            if body.get("id", key) != key:
-                continue
+            body = None if record.value == b"{" else json.loads(record.value)
             is_full = headers.get("command") == "publish"
+            new = None
+            if body is not None and body.get("id", key) == key:
+                new = {"id": key} | body if is_full else merged(world.get(key, {}), body)
+            paths = [
+                [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+                for pointer in json.loads(headers.get("remove", "[]"))
+            ]
+            if new is None or not all(leads_through_objects(new, path) for path in paths):
+                if number >= 0:
+                    refused.add((who, number))
+                continue
             if is_full or key not in world:
                 lives.pop(key, None)
-            new = {"id": key} | body if is_full else merged(world.get(key, {}), body)
-            for pointer in json.loads(headers.get("remove", "[]")):
-                removed(new, [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]])
+            for path in paths:
+                removed(new, path)
             world[key] = new
             ttl_ms = int(float(headers["expiration"]) * 1000) if "expiration" in headers else lives.get(key, topic_ms)
             lives[key] = ttl_ms
@@ -132,6 +140,7 @@ def fold(events, topic_ms):
             if ttl_ms:
                 ends[key] = now_ms + ttl_ms
         highest[who] = max(number, highest.get(who, -1))
+        refused.discard((who, number))
     return world
 
 
@@ -144,6 +153,17 @@ def merged(old, delta):
         elif value is not None:
             new[name] = value
     return new
+
+
+def leads_through_objects(record, path):
+    """Whether no array and no scalar is on the way; a null or a missing field ends the way."""
+    for name in path[:-1]:
+        record = record.get(name)
+        if record is None:
+            return True
+        if not isinstance(record, dict):
+            return False
+    return True
 
 
 def removed(record, path):

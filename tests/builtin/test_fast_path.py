@@ -82,7 +82,7 @@ def _commands(seed: int, count: int) -> Iterator[Command]:
         elif chance < 0.12:
             headers = [rng.choice(_HEADERS)]
         elif chance < 0.13:
-            key = rng.choice([None, b"other"])
+            key = rng.choice([None, b"other", b"\0sowstream/moved/x"])
         yield key, value, headers
 
 

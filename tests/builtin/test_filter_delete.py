@@ -55,9 +55,9 @@ def test_records_merged_before_count_and_later_ones_do_not(driver):
     driver.pipe_batch([order(6), order(2), by_filter(DONE, **ASKS), order(6, note="later"), order(7)])
     assert [ack["records_deleted"] for ack in acks(driver)] == [5]
     assert kinds(driver.pending_output("sow"))[-7:] == [
-        *[(key, version, "delete") for key, version in (("1", "2"), ("2", "3"), ("3", "2"), ("5", "2"), ("6", "2"))],
-        ("6", "1", "insert"),
-        ("7", "1", "insert"),
+        *[(key, version, "delete") for key, version in (("1", "2"), ("2", "5"), ("3", "6"), ("5", "12"), ("6", "14"))],
+        ("6", "19", "insert"),
+        ("7", "21", "insert"),
     ]
     driver.commit()
     assert keys(driver) == ["4", "6", "7"]
@@ -116,7 +116,7 @@ def test_a_record_that_was_over_before_the_command_expires(driver):
     driver.pipe_batch([by_filter(DONE, **ASKS)])
     assert acks(driver)[0]["records_deleted"] == 1
     driver.advance_time(0)
-    assert kinds(driver.pending_output("delta"))[-2:] == [("2", "2", "delete"), ("1", "2", "expire")]
+    assert kinds(driver.pending_output("delta"))[-2:] == [("2", "4", "delete"), ("1", "2", "expire")]
 
 
 def test_functions_know_key_size_topic_and_the_time_of_publication(driver):
@@ -244,3 +244,35 @@ def test_records_without_fields_are_found_by_their_key(tmp_path, monkeypatch):
     driver = merging(message_type="bytes", key="explicit")
     driver.pipe_batch([("a", b"1", None), ("b", b"2", None), by_filter("SOW_KEY() = 'a' OR /x = 1", **ASKS)])
     assert acks(driver)[0]["records_deleted"] == 1
+
+
+def test_a_filter_over_its_budget_on_a_record_rejects_the_command(driver, small_pieces):
+    """A record that makes a filter take more work than it may rejects the delete with the reason; the record stays."""
+    driver.pipe_batch([order(1), order(2), order(3, legs=["x"] * 150_000), order(4)])
+    driver.commit()
+    driver.pipe_batch([by_filter("/state = 'done' AND NOT /legs = 'y'", **ASKS), order(5)])
+    driver.advance_time(0)
+    ((reason, detail),) = rejected(driver)
+    assert reason == "bad_header"
+    assert "takes more work than it may for the record" in detail
+    assert "2 records had been deleted before, and stay so" in detail
+    driver.commit()
+    assert keys(driver) == ["3", "4", "5"]
+
+
+def test_a_piece_ends_when_its_time_is_over(driver, monkeypatch):
+    """With a costly filter a piece ends by the clock, and the delete goes on where it ended."""
+    ticks = iter(range(10_000))
+    monkeypatch.setattr(filter_delete.time, "thread_time", lambda: next(ticks) * 0.02)
+    driver.pipe_batch([*map(order, range(10, 30)), order(30, "new")])
+    driver.commit()
+    driver.pipe_batch([by_filter(DONE, **ASKS)])
+    assert driver.is_paused
+    for _ in range(5):
+        driver.advance_time(0, punctuations_max=1)
+    assert driver.is_paused
+    driver.advance_time(0)
+    assert not driver.is_paused
+    assert [ack["records_deleted"] for ack in acks(driver)] == [20]
+    driver.commit()
+    assert keys(driver) == ["30"]

@@ -30,7 +30,7 @@ class TestWholeMessages:
         driver.pipe_input("7", None)
         driver.advance_time(1000)
         assert rejected(driver) == []
-        assert kinds(driver.pending_output("delta"))[2:] == [("7", "2", "delete"), ("8", "2", "expire")]
+        assert kinds(driver.pending_output("delta"))[2:] == [("7", "2", "delete"), ("8", "4", "expire")]
         assert [record.value for record in driver.pending_output("delta")][2:] == [b"", b""]
         assert [record.value for record in driver.pending_output("sow")][2:] == [None, None]
 

@@ -49,6 +49,14 @@ def test_a_message_is_delivered_byte_for_byte(driver):
     ]
 
 
+def test_a_reserved_key_is_a_dead_letter(driver):
+    """A key that only Sowstream writes is refused, with a message and as a tombstone, keyed and not."""
+    key = "\0sowstream/moved/x"
+    driver.pipe_batch([(key, {"id": key}, None), (key, None, {"version": "1"}), (None, {"id": key}, None)])
+    assert [reason for reason, _ in rejected(driver)] == ["missing_key"] * 3
+    assert driver.pending_output("delta") == driver.pending_output("publish") == []
+
+
 def test_nothing_is_remembered_of_a_key(driver):
     """No record is kept: a repeated delta is delivered each time as it came."""
     driver.pipe_batch([("7", {"id": 7, "n": 1}, None)] * 2)

@@ -13,6 +13,7 @@ from processor.builtin.delta_merge import fast_path
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import TopicConfig
 from processor.kafka.partitioner import partition_for
+from processor.record import Stored
 from processor.testing import ProcessorTestDriver
 from tests.builtin.both_ways import needs_compiled
 from tests.builtin.merging import acks, kinds, rejected
@@ -110,6 +111,60 @@ class TestAnotherPartitioner:
             compiled.pipe_batch([(text, b'{"id":"%s"}' % text.encode(), None) for text in texts])
             stayed = {record.key for record in compiled.pending_output("sow")}
             assert stayed == {t.encode() for t in texts if partition_for(t.encode(), PARTITIONS) == number}
+
+
+class TestReservedKeys:
+    """A key that only Sowstream writes."""
+
+    KEYS = ("\0sowstream/moved/x", "\0sowstream/", "\0sowstream/input")
+
+    @pytest.mark.parametrize("key", KEYS)
+    @pytest.mark.parametrize("mode", ["move", "reject", "accept"])
+    @pytest.mark.parametrize("has_key", [True, False])
+    def test_a_command_is_a_dead_letter(self, way, key, mode, has_key):
+        """Every command is refused with its value, with a Kafka key and without one, wherever foreign keys go."""
+        driver = partition(foreign_partition=mode, **way)
+        kafka_key = key if has_key else None
+        body = {"id": key, "a": 1}
+        driver.pipe_batch([
+            (kafka_key, body, None), (kafka_key, body, {"command": "publish"}), (OURS, {"id": int(OURS)}, None),
+            (kafka_key, body, {"command": "sow_delete"}), (kafka_key, body, {"client": "c", "sequence": "1"}),
+        ])  # fmt: skip
+        assert [record.key for record in driver.pending_output("sow")] == [OURS.encode()]
+        assert driver.pending_output("publish") == []
+        assert [reason for reason, _ in rejected(driver)] == ["missing_key"] * 4
+        letters = driver.pending_output("dlq")
+        assert [letter.key for letter in letters] == [None if kafka_key is None else key.encode()] * 4
+        assert [json.loads(letter.value or b"") for letter in letters] == [body] * 4
+
+    def test_a_tombstone_is_a_dead_letter(self, way):
+        """A delete under such a key could only be a forged mark, as there is no such record."""
+        driver = partition(**way)
+        for key in self.KEYS:
+            driver.pipe_input(key, None, {"version": "1", "sowstream_moved_to": "x"})
+        assert [reason for reason, _ in rejected(driver)] == ["missing_key"] * 3
+        assert driver.pending_output("sow") == driver.pending_output("delta") == driver.pending_output("publish") == []
+
+    def test_a_record_of_before_can_be_deleted(self, way):
+        """A record that an earlier version stored can be changed and deleted; its tombstone has a kind."""
+        driver = partition(**way)
+        key = self.KEYS[0].encode()
+        driver.state.put_many({key: Stored(3, b'{"id":"\\u0000sowstream/moved/x"}')})
+        driver.pipe_input(key, {"a": 1})
+        driver.pipe_input(key, None)
+        changed, deleted = (told(record) for record in driver.pending_output("sow"))
+        assert (changed["version"], deleted["version"], deleted["kind"]) == ("4", "5", "delete")
+
+    def test_keys_of_other_formats_and_of_several_fields(self):
+        """A key that is read from JSON is refused; a key of several fields is an array, and so is no reserved one."""
+        driver = partition(key_format="json")
+        driver.pipe_input(json.dumps({"id": self.KEYS[0]}), {"a": 1})
+        assert [reason for reason, _ in rejected(driver)] == ["missing_key"]
+        several = partition(key=["/id", "/b"], foreign_partition="accept")
+        several.pipe_input(self.KEYS[0], None)
+        assert [reason for reason, _ in rejected(several)] == ["missing_key"]
+        several.pipe_input(b'["\\u0000sowstream/moved/x","1"]', None)
+        assert len(rejected(several)) == 1
 
 
 class TestSequencesOfMovedRecords:
@@ -335,7 +390,7 @@ class TestExpectVersion:
         [ack] = acks(driver)
         wanted = f"version {expected}" if expected else "no record"
         why = f"conflict: the record has version 2, and the command expects {wanted}"
-        answer = ("success", None, None) if applies else ("failure", why, 2)
+        answer = ("success", None, 3) if applies else ("failure", why, 2)
         assert (ack["status"], ack.get("reason"), ack.get("version")) == answer
         driver.commit()
         assert driver.events == ({} if applies else {"conflict": 1})

@@ -15,6 +15,7 @@ from processor.record import Record, Stored
 from processor.wire.command import KEY_BYTES_MAX
 from spark_integration.merge.batch.runs.plain_runs import PlainRuns
 from spark_integration.merge.batch.sequences.sequence_log import SequenceLog
+from spark_integration.merge.key_lives import KeyLives
 from tests.builtin.both_ways import BothWays, needs_compiled
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def test_a_topic_that_does_more_than_merge_is_plain_for_no_path(settings: dict[s
     topic, codec = TopicConfig(**settings), JsonCodec()
     assert not only_merges(topic)
     assert not is_plain_topic(topic, codec, KeyFields(topic.key_fields))
-    assert PlainRuns.of(codec, topic, SequenceLog("orders.publish", is_marked=False)) is None
+    assert PlainRuns.of(codec, topic, SequenceLog("orders.publish", is_marked=False), KeyLives()) is None
 
 
 def test_spark_merges_plain_topics_with_any_default_command():
@@ -85,5 +86,5 @@ def test_spark_merges_plain_topics_with_any_default_command():
     codec = JsonCodec()
     for topic in (TopicConfig(default_command="publish"), TopicConfig(key=["/a", "/b"])):
         assert not is_plain_topic(topic, codec, KeyFields(topic.key_fields))
-        assert PlainRuns.of(codec, topic, SequenceLog("orders.publish", is_marked=False)) is not None
+        assert PlainRuns.of(codec, topic, SequenceLog("orders.publish", is_marked=False), KeyLives()) is not None
     assert is_plain_topic(TopicConfig(), codec, KeyFields(TopicConfig().key_fields))

@@ -56,12 +56,12 @@ def test_a_delta_of_it_is_rejected_with_the_way_out():
 
 
 def test_a_delete_removes_it():
-    """After a delete the key is free, and a new record begins with version 1."""
+    """After a delete the key is free, and a new record begins above the versions of the one before."""
     topic = Topic()
     topic.driver.pipe_input("7", {"id": 7}, {"command": "sow_delete"})
     assert topic.last("sow") == (None, {"version": "3", "kind": "delete"})
     topic.driver.pipe_input("7", {"id": 7, "px": 3})
-    assert topic.last("sow") == ({"id": 7, "px": 3}, {"version": "1", "kind": "insert"})
+    assert topic.last("sow") == ({"id": 7, "px": 3}, {"version": "7", "kind": "insert"})
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ class Underlying:
 
     def __init__(self, **settings: Any) -> None:
         self.versions: dict[str, int] = {}
+        """The version of each live record."""
+        self._ended: dict[str, int] = {}
         self.driver = ProcessorTestDriver(
             Conflate,
             ConflatedConfig(**{"underlying": "orders", "interval": "1s", **settings}),
@@ -27,12 +29,13 @@ class Underlying:
 
     def record(self, key: str, body: Any, **headers: str) -> tuple[str, Any, dict[str, str]]:
         """The next record of a key: its whole body, or None for a delete."""
-        version = self.versions[key] = self.versions.get(key, 0) + 1
+        is_new = key not in self.versions
+        version = self.versions[key] = (self._ended.get(key, 0) if is_new else self.versions[key]) + 1
         kind = {}
         if body is None:
             kind = {"kind": "delete"}
-            del self.versions[key]
-        elif version == 1:
+            self._ended[key] = self.versions.pop(key)
+        elif is_new:
             kind = {"kind": "insert"}
         return key, body, {"version": str(version), **kind, **headers}
 

@@ -15,6 +15,7 @@ from google.protobuf import descriptor_pb2, text_format
 from hypothesis import strategies as st
 
 from processor.codec import Codec, CodecOptions, codec_options, load_codec
+from processor.codec.fix_tags import DATA_TAGS, MESSAGE_ENCODING
 from processor.codec.protobuf.presence import WholeMessage
 from processor.config import TopicConfig
 
@@ -80,8 +81,10 @@ NAMES = st.sampled_from(["a", "b", "c"])
 JSON = st.none() | st.booleans() | TEXTS | INTS | st.floats(allow_nan=False, allow_infinity=False)
 
 FIELD_TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x01"), max_size=6)
-FIELD_NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x01="), min_size=1, max_size=4)
-TAGS = st.integers(0, 99_999).map(str)
+FIELD_NAMES = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\0\x01=\ufeff"), min_size=1, max_size=4
+)
+TAGS = st.integers(0, 99_999).map(str).filter(lambda tag: tag not in {MESSAGE_ENCODING, *DATA_TAGS})
 
 
 def fields(names: st.SearchStrategy) -> st.SearchStrategy:

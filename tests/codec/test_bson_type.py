@@ -53,7 +53,7 @@ def test_both_integers_make_a_key(key):
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"", "not enough data"),
+        (b"\x05", "not enough data"),
         (bson.encode({"a": "x"}) + b"1", "of 15 bytes"),
         (bson.encode({"a": "x"}).replace(b"x", b"\xff"), "invalid start byte"),
         (b"\x0b\0\0\0\x7ea\0\0\0\0\0", "for fieldname 'a'"),

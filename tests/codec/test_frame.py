@@ -72,7 +72,7 @@ def test_the_header_that_stands_for_a_frame_does_not_travel():
         (b"\x00", "undecodable: a Confluent frame that ends at byte 1"),
         (b"\x00\x00\x00\x01", "undecodable: a Confluent frame that ends at byte 4"),
         (b"\x01" + b'{"id":7}', "undecodable: a Confluent frame that ends at byte 9"),
-        (ID, "undecodable: after a frame of 5 bytes: not JSON: "),
+        (ID, "undecodable: after a frame of 5 bytes: an empty value is no message; "),
         (ID + b"{", "undecodable: after a frame of 5 bytes: not JSON: "),
         (ID + ID + b"{}", "undecodable: not JSON: byte 00 after a frame of 5 bytes"),
         (GUID + ID + b"{}", "undecodable: not JSON: byte 00 after a frame of 17 bytes"),

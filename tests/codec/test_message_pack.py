@@ -32,7 +32,6 @@ def test_the_last_of_two_members_with_one_name_counts():
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"", "at byte 0"),
         (b"\x82\xa1a\x01\xa1b", "incomplete input, at byte 6"),
         (b"\x81\xa1a\xc1", "at byte 3"),
         (b"\x81\xa1a\xa2\xff\xff", "invalid start byte, at byte 3"),

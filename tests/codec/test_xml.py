@@ -96,7 +96,7 @@ def test_a_document_type_is_refused(data):
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"", "no element found: line 1, column 0"),
+        (b" ", "no element found: line 1, column 1"),
         (b"<a>", "no element found: line 1, column 3"),
         (b"<a>\n &x;</a>", "undefined entity: line 2, column 1"),
         (b"<a/><b/>", "junk after document element: line 1, column 4"),

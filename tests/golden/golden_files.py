@@ -16,6 +16,8 @@ VERSIONS: Final = sorted(path.parent.name for path in HERE.glob("*/made.json"))
 """The versions that have golden files."""
 NEWEST: Final = VERSIONS[-1]
 """The version whose bytes the writers of this checkout must still write."""
+BEFORE_LIVES: Final = frozenset(("0.1.0",))
+"""The versions in whose topics each life of a key begins at version 1 again."""
 
 
 def topic_names(version: str) -> list[str]:

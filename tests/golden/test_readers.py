@@ -23,7 +23,7 @@ from processor.wire.view_parts import group_of, group_of_route, member_of
 from tests.builtin.reading import bodies, seen, told
 from tests.codec.specimens import strict
 from tests.endtoend.oracle import last_per_key, replay
-from tests.golden.golden_files import VERSIONS, golden_messages, golden_texts, golden_topic
+from tests.golden.golden_files import BEFORE_LIVES, VERSIONS, golden_messages, golden_texts, golden_topic
 from tests.golden.messages import MESSAGES, decoded
 from tests.golden.test_writers import comparable
 from tests.golden.texts import BOOKMARK, TOPIC_ID, spec
@@ -45,6 +45,8 @@ def resumed(version: str) -> ProcessorTestDriver:
 
 def test_commands_are_merged_as_the_release_merged_them(version: str) -> None:
     """SOW records, deltas, acks, dead letters, marks and messages follow from the golden commands byte by byte."""
+    if version in BEFORE_LIVES:
+        pytest.skip("its lives have other versions, which its commands expect")
     outputs = merged(golden_topic(version, "orders.publish")[:-1])  # The last one is the worker's own.
     for role in ("sow", "delta", "ack", "dlq", "publish"):
         assert comparable(outputs[role]) == comparable(golden_topic(version, f"orders.{role}"))
@@ -57,7 +59,7 @@ def test_a_worker_goes_on_from_the_records_of_the_release(version: str) -> None:
     driver.pipe_input("7", {"id": 7, "qty": 1})
     driver.pipe_input("8", {"id": 8})
     [update, insert] = driver.pending_output("sow")
-    assert (told(update)["version"], told(insert)["version"], told(insert)["kind"]) == ("5", "1", "insert")
+    assert (told(update)["version"], told(insert)["version"], told(insert)["kind"]) == ("5", "3", "insert")
     assert bodies([update]) == [{"id": 7, "customer": "acme", "qty": 1, "px": {"bid": 1.5}}]
     assert told(update)["expiration"] == "60"  # The record's own time to live is restored, too.
 
@@ -83,7 +85,7 @@ def test_replayed_deltas_of_the_release_are_its_records(version: str) -> None:
         sow, deltas = golden_topic(version, f"{family}.sow"), golden_topic(version, f"{family}.delta")
         assert replay(seen(deltas)) == last_per_key(seen(sow))
     bases = [read_delta_headers(record.headers).base for record in golden_topic(version, "orders_5s.delta")]
-    assert bases == [0, 0, 0, 1, 0]
+    assert bases == [0, 0, 0, 1 if version in BEFORE_LIVES else 23, 0]
 
 
 def test_messages_are_made_of_the_release_s_headers(version: str) -> None:
@@ -123,13 +125,15 @@ def test_a_view_reads_the_release_s_parts(version: str) -> None:
 def test_acks_of_the_release_are_read(version: str) -> None:
     """Each ack has its command, its outcome and its reason."""
     acks = [read_ack("orders", record.value or b"") for record in golden_topic(version, "orders.ack")]
+    # Before lives, only a refusal for its version had one.
+    first, second, conflict = (None, None, 1) if version in BEFORE_LIVES else (11, 13, 13)
     assert [(ack.ack_type, ack.status, ack.sequence, ack.version) for ack in acks] == [
-        ("processed", "success", 1, None),
-        ("processed", "success", 2, None),
-        ("processed", "failure", 3, 1),
-        ("persisted", "failure", 3, 1),
-        ("processed", "success", 2, None),
-        ("persisted", "success", 2, None),
+        ("processed", "success", 1, first),
+        ("processed", "success", 2, second),
+        ("processed", "failure", 3, conflict),
+        ("persisted", "failure", 3, conflict),
+        ("processed", "success", 2, second),
+        ("persisted", "success", 2, second),
         ("persisted", "success", 2, None),
     ]
     assert (acks[0].command_id, acks[0].sow_key, acks[4].reason) == ("c2", "é", "duplicate")

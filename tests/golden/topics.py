@@ -82,7 +82,7 @@ def published() -> list[Record]:
         (b"12", b'{"id":12}', [("no_conflate", b"true"), forwarded_header("orders.publish", 3, 41)]),
         (b"12", b'{"id":12,"qty":6}', replay_headers([("trace", b"t")], "orders.publish/0/9")),
         outbox.delete("8", None, None),
-        (b"12", None, [healed_key_header("orders.publish"), ("expect_version", b"2")]),
+        (b"12", None, [healed_key_header("orders.publish"), ("expect_version", b"24")]),
         *[one.record for one in deletes(Selection(filter="/qty = 2"), outbox, lambda: 1, PublishOptions())],
     ]
     return [Record(key, value, headers, at, NOW_MS) for at, (key, value, headers) in enumerate(made)]

@@ -71,6 +71,10 @@ WRONG = {
     "a state of no version": (lambda context: context.state.put_many({b"a": Stored(None, b"")}), "Stored(version=None"),
     "a state under a text": (lambda context: context.state.put_many({"a": None}), "under the key str 'a'; a key is"),
     "a mark of text": (lambda context: context.marks.put(b"a", "1"), "puts the mark bytes b'a' to str '1'"),
+    "a mark of ours": (
+        lambda context: context.marks.put(b"\0sowstream/input", b"1"),
+        "names that begin with a NUL are reserved",
+    ),
     "a mark under a text": (lambda context: context.marks.put("a", b"1"), "a mark's name and value are bytes"),
 }
 

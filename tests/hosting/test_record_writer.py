@@ -61,16 +61,39 @@ def test_put_counts_versions_and_writes_the_difference():
 
 
 def test_a_record_that_comes_after_a_delete_is_an_insert():
-    """Versions begin again with 1, as in the topics of the built-in merge; a delete of nothing writes nothing."""
+    """Its version follows from the input offset, as in the built-in merge; a delete of nothing writes nothing."""
     driver = driver_of()
     for value in (None, {"a": 1}, None, None, {"a": 2}):
         driver.pipe_input("7", value)
     driver.commit()
     assert [headers for _, headers in outputs(driver, "sow")] == [
-        {"version": "1", "kind": "insert"},
-        {"version": "2", "kind": "delete"},
-        {"version": "1", "kind": "insert"},
+        {"version": "3", "kind": "insert"},
+        {"version": "4", "kind": "delete"},
+        {"version": "9", "kind": "insert"},
     ]
+
+
+def test_many_lives_for_one_record_have_versions_of_their_own():
+    """A plug-in may put and delete a key often for one record; later lives begin above, also after a crash."""
+
+    def lives(plug_in):
+        for number in range(3):
+            plug_in.put(b"7", {"n": number})
+            plug_in.put(b"7", {"n": -number})
+            plug_in.delete(b"7")
+
+    class Living(Putting):
+        acts: ClassVar = {b"many": lives}
+
+    driver = driver_of(Living)
+    for _ in range(2):
+        driver.pipe_input("many", {})
+        driver.commit()
+        driver.crash()
+    driver.pipe_input("7", {"n": 9})
+    driver.commit()
+    versions = [int(told(record)["version"]) for record in driver.read_output("sow")]
+    assert versions == [1, 2, 3, 4, 5, 6, 7, 8, 9, *range(10, 19), 19]
 
 
 JSON = st.recursive(

@@ -76,12 +76,12 @@ def test_an_installed_processor_runs_in_the_driver():
     assert [(record.key, record.value, told(record)) for record in driver.read_output("sow")] == [
         (b"1", b'{"qty":9}', {"version": "1", "kind": "insert"}),
         (b"1", b'{"qty":7}', {"version": "2"}),
-        (b"3", b'{"qty":5}', {"version": "1", "kind": "insert"}),
+        (b"3", b'{"qty":5}', {"version": "7", "kind": "insert"}),
         (b"1", None, {"version": "3", "kind": "delete"}),
-        (b"3", None, {"version": "2", "kind": "delete"}),
-        (b"3", b'{"qty":6}', {"version": "1", "kind": "insert"}),
+        (b"3", None, {"version": "8", "kind": "delete"}),
+        (b"3", b'{"qty":6}', {"version": "13", "kind": "insert"}),
     ]
-    assert driver.state.get_many([b"1", b"3"]) == {b"1": None, b"3": Stored(1, b'{"qty":6}')}
+    assert driver.state.get_many([b"1", b"3"]) == {b"1": None, b"3": Stored(13, b'{"qty":6}')}
     assert driver.events == {"left_out": 1}
 
 

@@ -170,3 +170,22 @@ def test_input_that_is_gone_stops_its_partition_only(member: Member) -> None:
     assert member.read == [b"d"]
     assert [(partition, hold.reason) for partition, hold in held.items()] == [(0, "input_gone")]
     assert "nothing is skipped silently" in str(held[0])
+
+
+def test_a_false_offset_is_the_reason_though_the_client_found_nothing_behind_it(member: Member) -> None:
+    """A record with an offset behind the end and the client's failed fetch there, in one read: the record is named."""
+    consumer = member.consumer
+    error = Message(
+        topic=member.topic,
+        partition=0,
+        offset=701,
+        error=KafkaError(KafkaError._AUTO_OFFSET_RESET, "it is out of range"),
+    )
+    consumer._consumer = cast("Any", Damaged(consumer._consumer, error))
+    consumer.begin(0, 0)
+    member.wait(lambda: 0 in consumer._unreadable)
+    false = Message(topic=member.topic, partition=0, offset=700, key=b"k", value=b"v", timestamp=(1, 1))
+    assert consumer.records(0, [false]) == []
+    held = consumer.take_unreadable()
+    assert [(partition, hold.reason) for partition, hold in held.items()] == [(0, "unreadable_batch")]
+    assert "says that its offset is 700" in str(held[0])

@@ -13,6 +13,7 @@ from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import TopicConfig
 from processor.store.memory import MemoryStore
 from processor.testing import ProcessorTestDriver
+from processor.wire.publisher_mark import mark_record, mark_text
 from processor.wire.sow_headers import stored_from
 from tests.builtin.test_delta_merge_law import BODIES, NUMBERS
 from tests.runtime.test_task import Script, Scripted
@@ -58,7 +59,7 @@ class Merging(ProcessorTestDriver):
         """Begin a commit of the records sent, after the end of the one before."""
         self.end()
         if self._task.marks is not None:
-            self._send("mark", [(name, value, []) for name, value in self._task.marks.staged])
+            self._send("mark", [mark_record(name, text) for name, text in self._task.marks.staged])
         self._prepared = self._task.prepare()
 
     def end(self) -> None:
@@ -128,7 +129,7 @@ def ends(driver: ProcessorTestDriver) -> dict[str, Any]:
         for role in driver._logs
         if role != "mark"
     }
-    marks = {record.key: record.value for record in driver.read_output("mark")}
+    marks = {r.key: mark_text(r.key, r.value, r.headers) for r in driver.read_output("mark")}
     assert {name: driver.marks.get(name) for name in marks} == marks
     return {
         "outputs": outputs,

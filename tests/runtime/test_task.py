@@ -8,6 +8,8 @@ from processor.api import Input, Output, Processor, Settings
 from processor.codec import load_codec
 from processor.config import TopicConfig
 from processor.errors import PartitionHeld, ProcessorFailed, StateDamaged, Stop, TransactionAborted
+from processor.filter import compile_filter
+from processor.filter.limits import STEPS_MAX
 from processor.hosting.pipeline import Pipeline
 from processor.record import Record, Stored
 from processor.runtime.task import Task
@@ -96,6 +98,34 @@ class Deaf(Scripted):
     def rejected(self, record, error):
         """Raise as for a record."""
         raise ValueError(f"cannot hear of {error.reason}")
+
+
+COSTLY = compile_filter("/a = 'x'")
+"""A filter whose evaluation on `LONG` is over its budget."""
+LONG = {"a": ["x"] * (STEPS_MAX + 1)}
+
+
+class Filtering(Scripted):
+    """Evaluates a filter over its budget in each of its calls, also in one that fails."""
+
+    def init(self, context, settings):
+        """Begin."""
+        super().init(context, settings)
+        COSTLY.matches(LONG)
+
+    def process(self, records):
+        """Evaluate it once for all of them."""
+        COSTLY.matches(LONG)
+        super().process(records)
+
+    def punctuate(self, now_ms):
+        """Evaluate it."""
+        COSTLY.matches(LONG)
+        return super().punctuate(now_ms)
+
+    def flush(self):
+        """Evaluate it."""
+        COSTLY.matches(LONG)
 
 
 def a_task(given=None, *, clock=(1,), **script) -> Task:
@@ -361,3 +391,28 @@ class TestClose:
         with pytest.raises(Stop):
             task.close()
         assert store.get_many([b"a"]) == [Stored(1, b"x")]
+
+
+def test_a_task_counts_the_evaluations_over_the_budget_of_its_own_processor():
+    """Those of its thread between its calls, as of other tasks, of subscribers or of a test before it, are not its."""
+    COSTLY.matches(LONG)
+    task = a_task(Filtering)
+    task.start(0)
+    COSTLY.matches(LONG)
+    assert task.prepare().counts.events == {"filter_over_budget": 1}
+    task.committed()
+    task.process([a_record(0)])
+    COSTLY.matches(LONG)
+    task.punctuate()
+    COSTLY.matches(LONG)
+    task.flush()
+    assert task.prepare().counts.events == {"filter_over_budget": 3}
+
+
+def test_an_evaluation_over_the_budget_counts_also_where_its_processor_fails():
+    """The reason of a failure may be that a filter was NULL, so that the count tells of it."""
+    task = a_task(Filtering, failing=frozenset([b"1"]))
+    task.start(0)
+    with pytest.raises(ProcessorFailed):
+        task.process([a_record(0)])
+    assert task.prepare().counts.events == {"filter_over_budget": 2}

@@ -23,12 +23,20 @@ class Disk:
     def __init__(self, directory: Path | None) -> None:
         self._directory, self._memory = directory, RocksMemory(1024 * 1024)
         self._kept = MemoryStore()
+        self._opened: RocksStore | None = None
 
     def open(self) -> MemoryStore | RocksStore:
         """The store, as it was left."""
         if self._directory is None:
             return self._kept
-        return RocksStore(self._directory, identity="orders.sow/0", memory=self._memory)
+        self._opened = RocksStore(self._directory, identity="orders.sow/0", memory=self._memory)
+        return self._opened
+
+    def release(self) -> None:
+        """Close the store that was opened last: the end of an unclosed RocksDB waits for ever for its directory."""
+        if self._opened is not None:
+            self._opened._abandon()
+            self._opened._release()
 
 
 @contextmanager
@@ -38,7 +46,11 @@ def disk(kind: str) -> Iterator[Disk]:
         yield Disk(None)
         return
     with tempfile.TemporaryDirectory() as directory:
-        yield Disk(Path(directory))
+        kept = Disk(Path(directory))
+        try:
+            yield kept
+        finally:
+            kept.release()
 
 
 def applied(model: Model, changes: Changes) -> Model:

@@ -16,7 +16,8 @@ from tests.store.layers import Layers, disk
 
 KEYS = [b"a", b"b", b"c", b"d"]
 VALUES = st.binary(max_size=9) | st.just(bytes(500))
-STORED = st.builds(Stored, st.integers(1, 9), VALUES, st.just(0), st.integers(-1, 9))
+TEXTS = st.sampled_from([b"", b"60"]), st.sampled_from([b"", b'{"/ts":{"w":null}}'])
+STORED = st.builds(Stored, st.integers(1, 9), VALUES, st.just(0), st.integers(-1, 9), *TEXTS)
 CHANGES = st.dictionaries(st.sampled_from(KEYS), st.none() | STORED)
 UNDER_WAY = "put and prepare and put again"
 WITH_CHANGES = ["put", "put and prepare", UNDER_WAY, f"{UNDER_WAY} and write", "put and prepare and commit"]

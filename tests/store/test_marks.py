@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processor.store.marks import POSITION_NAME, TransactionalMarks
+from processor.store.marks import (
+    MARK_FORGOTTEN,
+    ONE_SHOT_FORGOTTEN,
+    ONE_SHOT_LIFE_MS,
+    OWN_NAMES,
+    TransactionalMarks,
+)
 
 NAMES = [b"", b"a", b"b", b"c"]
 CHANGES = st.lists(st.tuples(st.sampled_from(NAMES), st.binary(max_size=2)), max_size=5)
@@ -146,7 +152,7 @@ def test_beyond_the_bound_those_not_changed_for_longest_are_forgotten(way):
         b"d": b"4",
         b"e": b"5",
     }
-    assert marks.forgotten == 2
+    assert marks.forgotten == ({MARK_FORGOTTEN: 2} if way == "commit" else {})
 
 
 def test_those_of_one_commit_are_cut_to_the_bound_at_once():
@@ -156,8 +162,8 @@ def test_those_of_one_commit_are_cut_to_the_bound_at_once():
         marks.put(b"%d" % number, b"1")
     marks.prepare()
     marks.commit(1)
-    assert len(marks._committed) == 10
-    assert (marks.get(b"999"), marks.get(b"989"), marks.forgotten) == (b"1", None, 990)
+    assert sum(marks.get(b"%d" % number) is not None for number in range(1000)) == 10
+    assert (marks.get(b"999"), marks.get(b"989"), marks.forgotten) == (b"1", None, {MARK_FORGOTTEN: 990})
 
 
 def test_a_forgotten_mark_is_removed_from_the_topic_with_the_next_transaction():
@@ -178,10 +184,85 @@ def test_a_forgotten_mark_is_removed_from_the_topic_with_the_next_transaction():
     assert marks.staged == [(b"e", b"1")]
 
 
-def test_the_input_position_is_never_forgotten():
-    """The input position is never dropped; it is no mark of the processor's, and does not count."""
+def test_marks_that_are_no_processor_s_are_never_forgotten():
+    """The input position, a fence and the base of versions are never dropped, and do not count as the processor's."""
     marks = TransactionalMarks(names_max=2)
-    changes = [(POSITION_NAME, b"0"), *((b"%d" % number, b"1") for number in range(5))]
-    marks.restore(changes, 6)
-    assert [marks.get(name) for name, _ in changes] == [b"0", None, None, None, b"1", b"1"]
-    assert marks.forgotten == 3
+    own = [(name, b"%d" % number) for number, name in enumerate(OWN_NAMES)]
+    changes = [*own, *((b"%d" % number, b"1") for number in range(5))]
+    marks.restore(changes, 7)
+    assert [marks.get(name) for name, _ in changes] == [b"0", b"1", b"2", None, None, None, b"1", b"1"]
+
+
+def commit(marks: TransactionalMarks, *names: bytes, value: bytes = b"1 once") -> None:
+    """Put marks of clients, and commit them."""
+    for name in names:
+        marks.put(b"sequence//" + name, value)
+    marks.prepare()
+    marks.commit(marks.position + len(names))
+
+
+def test_names_for_one_occasion_never_displace_a_regular_publisher():
+    """However many names with one number come, the mark of a publisher with two numbers stays; what goes is counted."""
+    marks = TransactionalMarks(names_max=3, one_shot_names_max=10)
+    commit(marks, b"ledger", value=b"7")
+    for number in range(0, 1000, 10):
+        commit(marks, *(b"%d" % name for name in range(number, number + 10)))
+    assert marks.get(b"sequence//ledger") == b"7"
+    assert marks.get(b"sequence//999") == b"1 once"
+    assert marks.get(b"sequence//989") is None
+    assert marks.forgotten == {ONE_SHOT_FORGOTTEN: 990}
+
+
+def test_a_name_is_regular_from_its_second_number_on():
+    """A name that uses another number moves to the regular ones, and is not displaced by later names."""
+    marks = TransactionalMarks(one_shot_names_max=2)
+    commit(marks, b"ledger")
+    commit(marks, b"ledger", value=b"2")
+    commit(marks, b"a", b"b", b"c")
+    assert (marks.get(b"sequence//ledger"), marks.get(b"sequence//a")) == (b"2", None)
+
+
+def test_a_random_client_name_stays_one_for_one_occasion():
+    """The random name of a client of ours has the small budget, however many numbers it uses."""
+    marks = TransactionalMarks(names_max=1, one_shot_names_max=2)
+    commit(marks, b"desk", value=b"7")
+    commit(marks, b"desk-00000001", b"desk-00000002", b"desk-00000003", value=b"900")
+    assert (marks.get(b"sequence//desk"), marks.get(b"sequence//desk-00000001")) == (b"7", None)
+
+
+@pytest.mark.parametrize("way", ["kept", "restored"])
+def test_a_name_for_one_occasion_lives_for_a_day(way):
+    """A day after its last change the mark goes, without being counted as forgotten; a regular one stays."""
+    now_ms = 1_700_000_000_000
+    marks = TransactionalMarks(clock_ms=lambda: now_ms)
+    commit(marks, b"once")
+    commit(marks, b"ledger", value=b"7")
+    if way == "restored":
+        marks = TransactionalMarks(clock_ms=lambda: now_ms)
+        marks.restore([(b"sequence//once", b"1 once"), (b"sequence//ledger", b"7")], 2, now_ms)
+    now_ms += ONE_SHOT_LIFE_MS - 1
+    commit(marks, b"other")
+    assert marks.get(b"sequence//once") == b"1 once"
+    now_ms += 1
+    commit(marks, b"another")
+    assert (marks.get(b"sequence//once"), marks.get(b"sequence//ledger"), marks.forgotten) == (None, b"7", {})
+    marks.put(b"sequence//ledger", b"8")
+    assert marks.staged == [(b"sequence//ledger", b"8"), (b"sequence//once", None)]
+
+
+def test_marks_are_bounded_in_bytes():
+    """Marks with long lists of refused numbers are dropped beyond the limit of bytes, the oldest first."""
+    marks = TransactionalMarks()
+    value = b"1 refused=" + b"9" * 1024 * 1024
+    commit(marks, *(b"%d" % name for name in range(70)), value=value)
+    assert 60 <= sum(marks.get(b"sequence//%d" % name) is not None for name in range(70)) < 64
+    assert marks.get(b"sequence//69") == value
+    assert marks.get(b"sequence//0") is None
+
+
+def test_the_marks_of_the_runtime_are_never_dropped():
+    """A mark whose name begins with NUL has no budget."""
+    marks = TransactionalMarks(names_max=1)
+    marks.restore([(b"\0sowstream/%d" % number, b"1") for number in range(5)], 5)
+    commit(marks, b"a", b"b", value=b"7")
+    assert [marks.get(b"\0sowstream/%d" % number) for number in range(5)] == [b"1"] * 5

@@ -106,6 +106,18 @@ def test_another_format_is_told_and_wiped(open_rocks, monkeypatch):
     assert (mine.initial_content, list(mine.scan())) == ("format", [])
 
 
+def test_the_format_before_is_read_and_becomes_the_present_one(open_rocks, monkeypatch):
+    """A store of format 4 keeps its records, and has the present format from then on: an older version wipes it."""
+    with monkeypatch.context() as patch:
+        patch.setattr(layout, "FORMAT", b"4")
+        store = open_rocks()
+        store.apply({b"a": Stored(7, b"x", 0, -1, b"60")}, Progress(1, 1))
+        store.close()
+    mine = open_rocks()
+    assert (mine.initial_content, list(mine.scan())) == ("clean", [(b"a", Stored(7, b"x", 0, -1, b"60"))])
+    assert mine._db.get(layout.FORMAT_KEY) == layout.FORMAT == b"5"
+
+
 def test_somebody_elses_database_is_wiped(open_rocks, tmp_path):
     """A database that is not ours is wiped, as it may have rows that look like ours."""
     (tmp_path / "0").mkdir()

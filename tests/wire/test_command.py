@@ -2,8 +2,11 @@
 
 import pytest
 
+from processor.errors import ConfigurationError
 from processor.record import Stored
 from processor.wire.command import PASSED_BYTES_MAX
+from processor.wire.headers import UNREADABLE_NAME
+from processor.wire.publisher_headers import named_headers, replay_headers
 from tests.builtin.merging import merging, rejected
 from tests.builtin.reading import bodies, told
 
@@ -50,6 +53,36 @@ class TestAllowMerge:
         driver = merging()
         driver.pipe_input("7", {"id": 7}, {"allow-merge": flag})
         assert [reason for reason, _ in rejected(driver)] == ["bad_header"]
+
+
+class TestUnreadableNames:
+    """A header name that is not UTF-8 has reached us as U+FFFD."""
+
+    @pytest.mark.parametrize("name", [UNREADABLE_NAME, f"trace{UNREADABLE_NAME}", f"command{UNREADABLE_NAME}"])
+    @pytest.mark.parametrize("key", ["7", None])
+    def test_the_record_is_rejected_with_the_rest_of_its_headers(self, name, key):
+        """Which header was meant is unknown: it may be a command. The letter has the others as they were."""
+        driver = merging()
+        driver.pipe_input(key, {"id": 7}, {"trace": b"\xff", name: "1"})
+        assert rejected(driver) == [("bad_header", f"header {name!r} has a name that is not UTF-8")]
+        assert driver.pending_output("dlq")[0].headers[:2] == [("trace", b"\xff"), (name, b"1")]
+
+    def test_values_of_unknown_headers_are_any_bytes(self):
+        """They travel on unchanged: tracing and schema ids are not text."""
+        driver = merging()
+        driver.pipe_input("7", {"id": 7}, {"trace": b"\xff\x00"})
+        assert ("trace", b"\xff\x00") in (driver.pending_output("delta")[0].headers or [])
+
+    def test_a_letter_is_sent_again_without_it(self):
+        """With it the record would be rejected again, and its name is lost in any case."""
+        headers = [("a", b"1"), (UNREADABLE_NAME, b"2")]
+        assert replay_headers(headers, "t/0/1") == [("a", b"1"), ("replay_of", b"t/0/1")]
+
+    @pytest.mark.parametrize("name", ["a\0b", "\ud800", UNREADABLE_NAME])
+    def test_a_publisher_cannot_write_such_a_name(self, name):
+        """It is refused at the call, and not at the worker."""
+        with pytest.raises(ConfigurationError, match="a name is text without NUL"):
+            named_headers({name: "1"})
 
 
 class TestCorrelationId:
@@ -140,7 +173,7 @@ class TestSource:
         """SOW, delta and deletes have topic, partition and offset, and the state the offset; an expiry has none."""
         driver = merging(source_header=True, expiration=1)
         driver.pipe_batch([("7", {"id": 7}, None), ("7", None, None), ("8", {"id": 8}, None)])
-        assert driver.state.get_many([b"8"]) == {b"8": Stored(1, b'{"id":8}', driver.now_ms + 1000, 2)}
+        assert driver.state.get_many([b"8"]) == {b"8": Stored(5, b'{"id":8}', driver.now_ms + 1000, 2)}
         driver.advance_time(1000)
         for role in ("sow", "delta"):
             assert [told(record).get("source") for record in driver.pending_output(role)] == [

@@ -217,3 +217,17 @@ def test_a_conflated_delta_of_a_record_without_a_version_has_no_base(desk):
     desk.put(1, qty=2)
     desk.pass_ms(100)
     assert message_of(desk).delta_base is None
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "text"),
+    [
+        (-1, "1969-12-31T23:59:59.999Z"),
+        (-62_135_596_800_000, "0001-01-01T00:00:00.000Z"),
+        (-(2**63), "0001-01-01T00:00:00.000Z"),
+        (2**63 - 1, "9999-12-31T23:59:59.999Z"),
+    ],
+)
+def test_any_timestamp_of_kafka_has_a_text(timestamp_ms, text):
+    """A publisher may give a record any time; one that ISO 8601 has no four digits for is the nearest that it has."""
+    assert metadata.iso(timestamp_ms) == text

@@ -33,6 +33,8 @@ def test_the_largest_headers_come_back_from_a_store():
         ("expires_at", b"9223372036854775808"),
         ("source", b"orders.publish/0/9223372036854775808"),
         ("expiration", b"x" * 65_536),
+        ("expiration", b"1\x000"),
+        ("group_stamps", b"x"),
     ],
     ids=lambda header: f"{header[0]}, {len(header[1])} bytes",
 )
@@ -42,7 +44,7 @@ def test_headers_that_no_worker_wrote_are_refused(header):
         stored_from(Record(b"7", b"{}", [*LARGEST, header], 0, 0))
 
 
-NAMES = st.sampled_from(["version", "expires_at", "source", "expiration", "kind", "anything"])
+NAMES = st.sampled_from(["version", "expires_at", "source", "expiration", "group_stamps", "kind", "anything"])
 TEXTS = st.one_of(st.none(), st.integers(0, 2**64).map(b"%d".__mod__), st.binary(max_size=4), st.just(b"t/0/7"))
 
 
@@ -61,11 +63,3 @@ def test_heads_are_what_encoding_puts_before_a_value(all_headers, value):
         expires = expires or stored.expires_at_ms > 0
         assert heads[tuple(headers)] + value == encode_record(stored)
     assert heads.expires is expires
-
-
-def test_heads_of_ever_new_headers_take_no_more_and_more_memory():
-    """The cache of heads has a limit, as a source offset differs from record to record."""
-    heads = EncodedHeads()
-    for number in range(10_000):
-        heads[("source", b"t/0/%d" % number),]
-    assert len(heads) == 4096

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
     from processor.api import Codec
     from processor.builtin.conflate.pending import Pending
+
+_PIECE_S: Final = 0.05
+"""Processor time after which a piece of deliveries should end."""
 
 DELIVERED_MAX: Final = 2_000
 """Keys delivered at once: where many are due, input and commits have their turn in between."""
@@ -57,6 +61,7 @@ class Conflate(Processor):
         self._key = KeyFields(context.topic.key_fields)
         self._pending = PendingUpdates(keys_max=settings.max_pending, bytes_max=settings.max_pending_bytes)
         self._interval = AdaptiveInterval(*settings.interval_range_ms)
+        self._has_filter, self._piece_keys = settings.filter is not None, DELIVERED_MAX
         self._reader = Reader(context.codec, selection(context.name, settings), self._reject)
         self._replay_guard = ReplayGuard(context.noted)
         self._is_again = True  # The next input may have been seen before.
@@ -92,12 +97,19 @@ class Conflate(Processor):
             self._replay_guard.is_exact, self._must_wait = True, False
         due: dict[bytes, Pending] = {}
         if not self._must_wait:
-            due = self._pending.due(now_ms - self._interval.interval_ms, DELIVERED_MAX)
+            began_s, count = time.thread_time(), self._piece_keys
+            due = self._pending.due(now_ms - self._interval.interval_ms, count)
             self._observe_lateness(due, now_ms)
             self._deliver(due)
             self._hold()
+            if self._has_filter:
+                # A costly filter may take a millisecond for each update: fewer keys, then, in each piece.
+                share = (time.thread_time() - began_s) / _PIECE_S
+                self._piece_keys = max(1, int(count / share)) if share > 1 else min(DELIVERED_MAX, 2 * count)
+            self._set_gauges(now_ms)
+            return len(due) == count
         self._set_gauges(now_ms)
-        return len(due) == DELIVERED_MAX
+        return False
 
     def _take(self, records: Sequence[Record], now_ms: int) -> None:
         """Add updates to those that wait, each under its key."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from processor.wire.ack import CONFLICT, MOVED_ACKS, write_ack
+from processor.wire.ack import CONFLICT, MOVED_ACKS, conflict_detail, write_ack
 from processor.wire.came_in import moved_partition
 from processor.wire.command import read_leniently
 
@@ -45,6 +45,7 @@ class Acks:
         reason: str | None = None,
         *,
         records_deleted: int | None = None,
+        version: int | None = None,
     ) -> None:
         """Answer a command that was carried out; one with a reason, such as `duplicate`, gets an ack of its own.
 
@@ -53,6 +54,7 @@ class Acks:
             key: of the record; None for a delete by filter.
             reason: why it is a success.
             records_deleted: how many records a delete has removed; None for other commands.
+            version: the record's version, of a delete that of its end; None where there is no record.
         """
         client, sequence, moved_from = request.client, request.sequence, moved_partition(request.source)
         for ack_type in request.acks:
@@ -66,14 +68,15 @@ class Acks:
                 count = records_deleted
                 if count is None:
                     status, why = "failure", "not supported"
-            self._add(ack_type, client, request.command_id, sequence, key, status, why, count, moved_from=moved_from)
+            known = None if ack_type in ("received", "stats") else version
+            self._add(
+                ack_type, client, request.command_id, sequence, key, status, why, count, known, moved_from=moved_from
+            )
 
     def refused(self, request: CommandHeaders, key: bytes, old: Stored | None) -> None:
         """Answer a command that expects another version than the record, `old`, has (queues.md, rule 8)."""
         actual = 0 if old is None else old.version
-        present = f"the record has version {actual}" if actual else "there is no record"
-        wanted = f"version {request.expect_version}" if request.expect_version else "no record"
-        conflict = f"{CONFLICT}: {present}, and the command expects {wanted}"
+        conflict = f"{CONFLICT}: {conflict_detail(actual, request.expect_version)}"
         moved_from = moved_partition(request.source)
         for ack_type in request.acks:
             status, why, version = ("success", None, None) if ack_type == "received" else ("failure", conflict, actual)

@@ -30,6 +30,11 @@ class CompiledSettings(NamedTuple):
     enrich: EnrichAll | None
     """The enrichers as one; None without any."""
 
+    @property
+    def prepares(self) -> bool:
+        """True if sequence groups or enrichers change updates before the merge."""
+        return self.enrich is not None or (self.rules is not None and self.rules.has_groups)
+
 
 def compile_settings(name: str, settings: TopicConfig, codec: Codec | None) -> CompiledSettings:
     """Compile a topic's settings.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from processor.api import (
     Context,
     Headers,
+    Incomplete,
     Input,
     Kind,
     Outgoing,
@@ -26,9 +27,9 @@ from processor.api.lazy_model import lazy_model
 from processor.builtin.delta_merge.acks import Acks
 from processor.builtin.delta_merge.batch import LOOK_BYTES, LOOK_RECORDS, read_states
 from processor.builtin.delta_merge.compiled_settings import compile_settings
-from processor.builtin.delta_merge.deduplication import Deduplicator
+from processor.builtin.delta_merge.deduplication import Deduplicator, Numbers
 from processor.builtin.delta_merge.fast_path import has_compiled, plain_deltas
-from processor.builtin.delta_merge.filter_delete import ByFilter, FilterDelete, refuse_key
+from processor.builtin.delta_merge.filter_delete import ByFilter, FilterDelete, refuse_other_means
 from processor.builtin.delta_merge.key_only import key_alone
 from processor.builtin.delta_merge.lifetime import EXPIRED_MAX, Lifetime
 from processor.builtin.delta_merge.record_change import RecordChange, StoredUnreadable
@@ -37,8 +38,9 @@ from processor.builtin.messages import Messages
 from processor.builtin.placement import Placement, other_sow_key
 from processor.builtin.queue import QueueFiller, check_queue
 from processor.wire import heads
+from processor.wire.ack import DUPLICATE, MENDED
 from processor.wire.command import KEY_BYTES_MAX, CommandReader, is_delete_by_filter, kind_of
-from processor.wire.heads import EMPTY, INSERT_HEADERS, NO_BASE, VERSION_NAME, VERSIONS_MAX, version_headers
+from processor.wire.heads import EMPTY, INSERT, NO_BASE, VERSION_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 
     from processor.api import Codec, Command
     from processor.config import QueueConfig, TopicConfig
+    from processor.merge import GroupedUpdate
     from processor.wire.command import CommandHeaders
 
 # Stored(...) goes through a function written in Python; this makes the same tuple in half the time.
@@ -72,17 +75,16 @@ class DeltaMerge(Processor):
         self,
         *,
         clock: Callable[[Record], int] | None = None,
-        duplicates: Callable[[Record], bool] | None = None,
-        on_conflict: Callable[[Record], None] | None = None,
+        numbers: Numbers | None = None,
     ) -> None:
         """Create a merge, usually without arguments; the hooks are for batch programs, which read a history.
 
         Args:
             clock: the time at which a record is merged, milliseconds since the epoch, instead of the context's.
-            duplicates: whether a record repeats an earlier one, instead of comparing sequences with the marks.
-            on_conflict: called with each record that expects another version; its sequence raises no mark.
+            numbers: finds the commands that repeat earlier ones, instead of the marks.
         """
-        self._clock, self._duplicates, self._on_conflict = clock, duplicates, on_conflict
+        self._clock = clock
+        self._given_numbers = numbers
 
     @classmethod
     def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:
@@ -114,15 +116,18 @@ class DeltaMerge(Processor):
         self._is_plain = not codec.uses_headers and compiled.preprocess is None
         own_topic = context.source_topic
         self._source = f"{own_topic}/{context.partition}/".encode()
-        self._deduplicator = Deduplicator(context.marks, f"{own_topic}/".encode())
+        self._numbers = self._given_numbers or Deduplicator(
+            context.marks, f"{own_topic}/".encode(), topic.sequence_jump_max
+        )
         self._acks = Acks(answers_moved=topic.moved_from is not None)
         self._messages = Messages(codec, compiled.preprocess)
         self._placement = Placement(context, topic, self._key, own_topic, self._messages.body)
-        self._redelivery = Redelivery(context, self._requests, self._deduplicator, self._acks, self._placement)
-        self._by_filter = FilterDelete(context, self._deduplicator, self._acks, self._redelivery, self._delete_many)
-        self._version_headers = version_headers()
+        self._redelivery = Redelivery(context, self._requests, self._numbers, self._acks, self._placement)
+        self._by_filter = FilterDelete(context, self._numbers, self._acks, self._redelivery, self._delete_many)
+        self._lives = context.lives
+        self._lives.is_used = True
         self._queues = QueueFiller(context, self._source, topic) if context.queues else None
-        fast_path = plain_deltas(topic, codec, compiled, self._version_headers, self._placement)
+        fast_path = plain_deltas(topic, codec, compiled, self._lives, self._placement)
         self._merge_plain = fast_path if self._clock is None else None  # It has one time for all records of a batch.
         self._begin_batch({})
 
@@ -131,6 +136,8 @@ class DeltaMerge(Processor):
         unread: list[tuple[Record, RecordRejected]] = []
         if self._placement.reads_keys:
             records = self._placement.with_text_keys(records, lambda record, error: unread.append((record, error)))
+            for record, _ in unread:
+                self._numbers.refuse(record)  # Before a later number of the batch is taken.
         while records:
             records = self._merge_batch(records)
             if records and self._context.is_full():
@@ -139,7 +146,7 @@ class DeltaMerge(Processor):
         for record, why in unread:
             if not records or record.offset < records[0].offset:  # Those behind the stop come again.
                 self._reject(record, why)
-        self._deduplicator.flush()
+        self._numbers.flush()
         self._acks.send(self._context)
 
     def _merge_batch(self, records: Sequence[Record]) -> Sequence[Record]:
@@ -180,6 +187,8 @@ class DeltaMerge(Processor):
 
     def rejected(self, record: Record, error: RecordRejected) -> None:
         """Answer the publisher of a rejected command."""
+        self._numbers.refuse(record)
+        self._numbers.flush()
         self._acks.failed(record, error)
         self._acks.send(self._context)
 
@@ -225,6 +234,7 @@ class DeltaMerge(Processor):
             record = self._placement.original(record)
         self._context.reject(record, error.reason, error.detail)
         if record.headers:
+            self._numbers.refuse(record)
             self._acks.failed(record, error)
 
     def _take(self, record: Record) -> None:
@@ -237,25 +247,29 @@ class DeltaMerge(Processor):
         if key is None:
             if is_delete_by_filter(record):
                 raise ByFilter(record, request)
-            self._placement.forward(record, self._placement.key_of_keyless(record, request), request)
+            self._forward(record, self._placement.key_of_keyless(record, request), request)
             self._context.count("rekeyed")
             return
         if headers:
             if request.sow_key is not None and request.sow_key != key:
                 raise other_sow_key(request.sow_key, key)
-            duplicates = self._duplicates
-            if request.sequence >= 0 and (
-                self._deduplicator.is_duplicate(request) if duplicates is None else duplicates(record)
-            ):
+            if request.sequence >= 0 and self._numbers.is_duplicate(record, request):
                 self._context.count("duplicate")
                 is_delete = value is None or request.command == "sow_delete"
-                self._acks.succeeded(request, key, "duplicate", records_deleted=0 if is_delete else None)
+                now = self._stored[key]
+                self._acks.succeeded(
+                    request,
+                    key,
+                    DUPLICATE,
+                    records_deleted=0 if is_delete else None,
+                    version=None if now is None else now[0],
+                )
                 return
         old = self._stored[key]
         if old is None:
             # A heal of a copy here is not for the record in the key's own partition: it is refused below.
             if not request.is_for_copy and (own_key := self._placement.elsewhere(key)) is not None:
-                self._placement.forward(record, own_key, request)
+                self._forward(record, own_key, request)
                 self._context.count("moved")
                 return
         # A record that was over at the publish time expires first. A publisher's clock may be ahead, ours counts too.
@@ -265,17 +279,18 @@ class DeltaMerge(Processor):
         if headers and 0 <= request.expect_version != (0 if old is None else old[0]):
             self._context.count("conflict")
             self._acks.refused(request, key, old)
-            if self._on_conflict is not None:
-                self._on_conflict(record)
+            self._numbers.refuse(record)
             return
         deleted = self._apply(record, key, old, request)
         if headers:
-            if request.sequence >= 0 and self._duplicates is None:
-                self._deduplicator.take(request)
+            is_late = request.sequence >= 0 and self._numbers.take(request)
             if request.acks:
                 # Its client's other numbers on this partition are in another order.
-                reason = "rekeyed" if self._deduplicator.came_in(request) else None
-                self._acks.succeeded(request, key, reason, records_deleted=deleted)
+                reason = "rekeyed" if self._numbers.came_in(request) else MENDED if is_late else None
+                now = self._stored[key]
+                ended = None if old is None else old[0] + 1
+                version = ended if now is None else now[0]
+                self._acks.succeeded(request, key, reason, records_deleted=deleted, version=version)
 
     def _apply(self, record: Record, key: bytes, old: Stored | None, request: CommandHeaders) -> int | None:
         """Carry out a command on the record of its key; return how many records a delete removed."""
@@ -285,7 +300,10 @@ class DeltaMerge(Processor):
         if self._is_plain:
             body = self._decode(record[1])
         else:
-            body, command = self._messages.read(record, request)
+            message = self._messages.read(record, request)
+            body, command = message
+            if type(message) is Incomplete:
+                self._changes.check_incomplete(old, message)
         if type(body) is dict:
             self._key.check(key, body, self._nulls_missing and command == "delta_publish")
         elif self._codec.can_delta or self._key.pointers or self._plan.enrich:
@@ -294,6 +312,10 @@ class DeltaMerge(Processor):
             return self._delete(record, key, old, request)
         self._update(record, key, old, request, command, body)
         return None
+
+    def _forward(self, record: Record, key: bytes, request: CommandHeaders) -> None:
+        """Send a command to the key's own partition."""
+        self._placement.forward(record, key, request, is_mended=self._numbers.pass_on(request))
 
     def _take_again(self, record: Record) -> None:
         """Carry out a command that may be in SOW already."""
@@ -304,19 +326,22 @@ class DeltaMerge(Processor):
         self, record: Record, key: bytes, old: Stored | None, request: CommandHeaders, command: Command, body: Value
     ) -> None:
         """Replace or merge a record; write it to `sow` and its change to `delta`."""
-        codec, enrich, is_delta = self._codec, self._plan.enrich, command == "delta_publish"
-        if enrich is not None:
-            body = enrich(body, self._changes.before(old, command), is_delta)
-            self._key.check(key, body, self._nulls_missing and is_delta)
+        codec, is_enriched, is_delta = self._codec, self._plan.enrich is not None, command == "delta_publish"
+        grouped: GroupedUpdate | None = None
+        if self._plan.prepares:
+            body, grouped = self._changes.prepare(old, command, body, request.remove, request.group_stamps)
+            if is_enriched:
+                self._key.check(key, body, self._nulls_missing and is_delta)
         is_completed = not is_delta and codec.can_delta and self._changes.add_key_field(key, old, body)
         headers: Headers
         if old is None:
             if len(key) > KEY_BYTES_MAX:
                 raise RecordRejected("too_large", f"its key has {len(key)} bytes; at most {KEY_BYTES_MAX}")
-            version, headers = 1, INSERT_HEADERS
+            version = self._lives.first_version(key, record.offset)
+            headers = [(VERSION_NAME, b"%d" % version), INSERT]
         else:
             version = old[0] + 1
-            headers = self._version_headers[version] if version < VERSIONS_MAX else [(VERSION_NAME, b"%d" % version)]
+            headers = [(VERSION_NAME, b"%d" % version)]
         if request.correlation_id or request.passed or self._settings.source_header:
             headers = headers + self._more(record, request)
         sow_headers = delta_headers = headers
@@ -329,11 +354,11 @@ class DeltaMerge(Processor):
             if codec.can_delta:
                 is_replaced = False
                 try:
-                    merged, changed, removed = self._changes.of(old, command, body, request.remove)
+                    merged, changed, removed = self._changes.of(old, command, body, request.remove, grouped)
                 except StoredUnreadable:
                     if is_delta:
                         raise
-                    merged, changed, removed = self._changes.of(None, command, body, request.remove)
+                    merged, changed, removed = self._changes.of(None, command, body, request.remove, grouped)
                     is_replaced = True
                 delta = self._key.with_delta(merged, changed)
                 if codec.uses_headers:
@@ -350,7 +375,7 @@ class DeltaMerge(Processor):
                     self._context.count("unreadable_replaced")
                 data = codec.encode_decoded(merged)  # All that is new in it was checked with the delta.
             else:
-                data = value = self._messages.whole(record, request, body, is_enriched=enrich is not None)
+                data = value = self._messages.whole(record, request, body, is_enriched=is_enriched)
         except TypeError as error:
             if is_completed:
                 raise RecordRejected("missing_key", f"no {self._key.pointers[0]} in the message: {error}") from None
@@ -359,16 +384,19 @@ class DeltaMerge(Processor):
             raise RecordRejected(
                 "too_large", f"merged: {len(data)} bytes; max_record_bytes is {self._settings.max_record_bytes}"
             )
+        group_stamps = b""
+        if grouped is not None and (group_stamps := grouped.stamps(merged)):
+            sow_headers = [*sow_headers, heads.group_stamps_header(group_stamps)]
         self._sow.append((key, data, sow_headers))
         self._delta.append((key, value, delta_headers))
         self._made_bytes += len(data) + len(value)
         source_offset = record.offset if self._settings.source_header else -1
-        new = _new(Stored, (version, data, expires_at_ms, source_offset, expiration))
+        new = _new(Stored, (version, data, expires_at_ms, source_offset, expiration, group_stamps))
         self._stored[key] = self._changed[key] = new
 
     def _delete(self, record: Record, key: bytes, old: Stored | None, request: CommandHeaders) -> int:
         """Remove a record, if there is one; return how many."""
-        refuse_key(record)
+        refuse_other_means(record, request)
         if old is None:
             self._context.count("delete_of_nothing")
             return 0
@@ -389,13 +417,15 @@ class DeltaMerge(Processor):
         self._context.count("expired")
 
     def _remove(self, key: bytes, old: Stored, kind: Kind, more: Headers) -> None:
-        """Write a tombstone, and the key fields on the delta topic."""
-        headers = [*heads.removal_headers(old.version + 1, kind), *more]
+        """Write a tombstone, and the key fields on the delta topic: the last version of the key's life."""
+        version = old.version + 1
+        headers = [*heads.removal_headers(version, kind), *more]
         value, delta_headers = key_alone(self._codec, self._key, old)
         self._sow.append((key, None, headers))
         self._delta.append((key, value, headers + delta_headers))
         self._made_bytes += len(value)
         self._stored[key] = self._changed[key] = None
+        self._lives.end(key, version)
 
     def _more(self, record: Record, request: CommandHeaders) -> Headers:
         """The headers of both outputs besides the version."""

@@ -20,7 +20,7 @@ from processor.builtin.delta_merge.batch import LOOK_BYTES, LOOK_RECORDS
 from processor.builtin.delta_merge.plain import is_plain_topic
 from processor.merge import insert
 from processor.wire.command import KEY_BYTES_MAX
-from processor.wire.heads import EMPTY, INSERT_HEADERS, VERSION_NAME
+from processor.wire.heads import EMPTY, INSERT, VERSION_NAME
 
 try:
     from processor.builtin.delta_merge.fast_path_json import CompiledDeltas
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from processor.builtin.delta_merge.compiled_settings import CompiledSettings
     from processor.builtin.placement import Placement
     from processor.config import TopicConfig
+    from processor.wire.lives import Lives
 
 Take: TypeAlias = Callable[[Record], int]
 """Carries out any command; returns the bytes of the outputs that it has made in this batch."""
@@ -69,7 +70,7 @@ def plain_deltas(
     settings: TopicConfig,
     codec: Codec,
     compiled: CompiledSettings,
-    version_headers: list[Headers],
+    lives: Lives,
     placement: Placement,
 ) -> MergeBatch | None:
     """Return the merge of a topic's plain deltas; None if its settings leave no command plain.
@@ -78,7 +79,7 @@ def plain_deltas(
         settings: the topic's.
         codec: its message type.
         compiled: its settings, compiled.
-        version_headers: the headers of each version that has some made, by its number.
+        lives: the versions with which new records begin.
         placement: the keys that belong to the partition.
     """
     name = compiled.key.only_name
@@ -95,8 +96,8 @@ def plain_deltas(
             bytes_max=settings.max_record_bytes,
             key_bytes_max=KEY_BYTES_MAX,
             depth_max=text.max_depth,
-            version_headers=version_headers,
-            insert_headers=INSERT_HEADERS,
+            lives=lives,
+            insert=INSERT,
             empty=EMPTY,
             version_name=VERSION_NAME,
             stored=Stored,
@@ -105,7 +106,7 @@ def plain_deltas(
         )
     decode, decode_own, encode = codec.decode, codec.decode_own, codec.encode_decoded
     merge, policy = compiled.merge, compiled.policy
-    bytes_max, versions_made = settings.max_record_bytes, len(version_headers)
+    bytes_max, first_version = settings.max_record_bytes, lives.first_version
 
     def merge_batch(
         records: Sequence[Record],
@@ -123,7 +124,7 @@ def plain_deltas(
                 look_bytes, look_at = made_bytes + taken_bytes + LOOK_BYTES, number + LOOK_RECORDS
                 if is_full(made_bytes + taken_bytes):
                     return number, made_bytes
-            key, value, record_headers, _, _ = record
+            key, value, record_headers, offset, _ = record
             if record_headers or key is None or value is None or len(value) > bytes_max:
                 taken_bytes = take(record)
                 continue
@@ -145,14 +146,15 @@ def plain_deltas(
                         taken_bytes = take(record)
                         continue
                     merged, fields, removed = insert(body, policy)
-                    own, version, headers = key_value, 1, INSERT_HEADERS
+                    own, version = key_value, first_version(key, offset)
+                    headers = [(VERSION_NAME, b"%d" % version), INSERT]
                 else:
                     if has_key:  # The record's own stays, as it was written.
                         del body[name]
                     merged = decode_own(old[1])
                     own, version = merged[name], old[0] + 1
                     _, fields, removed = merge(merged, body)
-                    headers = version_headers[version] if version < versions_made else [(VERSION_NAME, b"%d" % version)]
+                    headers = [(VERSION_NAME, b"%d" % version)]
                 data, delta_data = encode(merged), encode({name: own, **fields})
             except Exception:  # noqa: BLE001 - `take` raises the same error again
                 taken_bytes = take(record)
@@ -162,7 +164,7 @@ def plain_deltas(
                 continue
             sow.append((key, data, headers))
             delta.append((key, delta_data, headers if fields else [*headers, EMPTY]))
-            states[key] = changed[key] = _new(Stored, (version, data, 0, -1, b""))
+            states[key] = changed[key] = _new(Stored, (version, data, 0, -1, b"", b""))
             made_bytes += len(data) + len(delta_data)
         return len(records), made_bytes
 

@@ -1,7 +1,7 @@
 # cython: language_level=3
 """The parts of the compiled merge that other compiled loops use: Spark's `json_runs` merges texts by them."""
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t
 
 from processor.builtin.delta_merge.json_text cimport Edit, Member, text
 
@@ -10,12 +10,12 @@ cdef enum:
 
 
 cdef class CompiledDeltas:
-    cdef object read, write, survives, stored, new, empty, insert_headers, version_name
+    cdef object read, write, survives, stored, new, empty, insert_header, version_name, lives
     cdef bytes name
-    cdef list version_headers
     cdef Py_ssize_t bytes_max, key_bytes_max, depth_max
     cdef bint keeps_nulls, ignores_nulls
     cdef uint32_t partition, partitions
+    cdef int64_t base, ended  # As of the lives.
     # Of the record at hand.
     cdef Member *members
     cdef Py_ssize_t members_used, members_room

@@ -1,6 +1,7 @@
 from collections.abc import Callable, Sequence
 
-from processor.api import Header, Headers, Outgoing, Record, Stored, Value
+from processor.api import Header, Outgoing, Record, Stored, Value
+from processor.wire.lives import Lives
 
 class CompiledDeltas:
     def __init__(
@@ -14,8 +15,8 @@ class CompiledDeltas:
         bytes_max: int,
         key_bytes_max: int,
         depth_max: int,
-        version_headers: list[Headers],
-        insert_headers: Headers,
+        lives: Lives,
+        insert: Header,
         empty: Header,
         version_name: str,
         stored: type[Stored],

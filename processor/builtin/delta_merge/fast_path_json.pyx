@@ -8,10 +8,11 @@ its edits, and the new values make up the text of the delta that is sent.
 
 The merge relies on two facts. Both texts are as orjson writes them (compact, each member once, one way to write any
 value), so that equal values have equal bytes: a delta is therefore parsed and written once by orjson, which also finds
-texts that are not JSON. A record may have been stored with an older orjson, which wrote some numbers in another way
-(1e16 for 1e+16): one that comes again is sent as if it had changed, once. And commands are plain, see `plain`: one that
-would take more than copying (a null to be taken out of the record, a key that is written with escapes) is left to
-`take`, as are all errors. So this file decides nothing that is not decided elsewhere, and the same tests hold for both.
+texts that are not JSON; one that has this form for certain (`json_canonical`) is taken as it is. A record may have been
+stored with an older orjson, which wrote some numbers in another way (1e16 for 1e+16): one that comes again is sent as if
+it had changed, once. And commands are plain, see `plain`: one that would take more than copying (a null to be taken out
+of the record, a key that is written with escapes) is left to `take`, as are all errors. So this file decides nothing
+that is not decided elsewhere, and the same tests hold for both.
 
 Texts are scanned within their bounds, with any content. Of a stored record that was damaged only the structure is
 looked at: bytes that are no UTF-8, or a number that is none, are copied. The store has checksums against that.
@@ -20,10 +21,11 @@ looked at: bytes that are no UTF-8, or a number that is none, are copied. The st
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free
 from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from processor.builtin.delta_merge.murmur2 cimport murmur2
+from processor.builtin.delta_merge.json_canonical cimport is_canonical
 from processor.builtin.delta_merge.json_text cimport Edit, Member, Seen, grown, is_key, is_named, is_same, is_shallow, read_member, text
 
 cdef enum:
@@ -41,6 +43,19 @@ cdef enum:
     LOOK_WORK = 16
 
 
+cdef inline bytes digits_of(int64_t number):
+    """A number that is not negative, as text."""
+    cdef char[20] digits
+    cdef Py_ssize_t place = 20
+    cdef uint64_t rest = <uint64_t>number  # Divided faster than a number with a sign.
+    while True:
+        place -= 1
+        digits[place] = <char>(48 + rest % 10)  # The digit zero is 48.
+        rest //= 10
+        if rest == 0:
+            return PyBytes_FromStringAndSize(digits + place, 20 - place)
+
+
 cdef class CompiledDeltas:
     """`MergeBatch` of one partition of a topic: for one caller at a time, as what it has of a record is kept here."""
 
@@ -52,7 +67,7 @@ cdef class CompiledDeltas:
 
     def __init__(
         self, *, read, write, survives, bytes name, str null_policy, Py_ssize_t bytes_max, Py_ssize_t key_bytes_max,
-        Py_ssize_t depth_max, list version_headers, insert_headers, empty, version_name, stored,
+        Py_ssize_t depth_max, lives, insert, empty, version_name, stored,
         uint32_t partition, uint32_t partitions,
     ):
         """Take the compiled settings of a topic.
@@ -62,8 +77,8 @@ cdef class CompiledDeltas:
             name, null_policy: the key field's, as JSON, and the topic's.
             bytes_max, key_bytes_max: of a message or record, and of a Kafka key.
             depth_max: deepest nesting of a delta, in objects and arrays.
-            version_headers: the headers of each version that has some made, by its number.
-            insert_headers: of a new record.
+            lives: the versions with which new records begin.
+            insert: the header with the kind of a new record.
             empty: the header of a delta that changed nothing.
             version_name: the name of the header with the version.
             stored: the type of a state.
@@ -73,8 +88,9 @@ cdef class CompiledDeltas:
         self.name = name
         self.keeps_nulls, self.ignores_nulls = null_policy == "set", null_policy == "ignore"
         self.bytes_max, self.key_bytes_max, self.depth_max = bytes_max, key_bytes_max, depth_max
-        self.version_headers, self.version_name = version_headers, version_name
-        self.insert_headers, self.empty = insert_headers, empty
+        self.lives, self.version_name = lives, version_name
+        self.insert_header, self.empty = insert, empty
+        self.base = self.ended = 0
         self.stored, self.new = stored, tuple.__new__
         self.partition, self.partitions = partition, partitions
 
@@ -87,9 +103,11 @@ cdef class CompiledDeltas:
         cdef object record
         cdef Py_ssize_t taken = 0, taken_bytes = 0, before
         self.made_bytes = self.work = 0
+        self.base, self.ended = self.lives.base, self.lives.ended
         for record in records:
             if not self.take_plain(record, states, changed, sow, delta):
                 before, taken_bytes = taken_bytes, take(record)
+                self.ended = self.lives.ended  # It may have ended a life.
                 self.work += WORK_OF_TAKE + taken_bytes - before
             taken += 1
             if self.work >= WORK_MAX:
@@ -104,9 +122,11 @@ cdef class CompiledDeltas:
 
     cdef bint take_plain(self, object record, dict states, dict changed, list sow, list delta) except -1:
         """Merge one record; False, and nothing done, if it is not plain."""
-        cdef object value, key, old, version, headers
+        cdef object value, key, old
+        cdef int64_t version
+        cdef list headers
         cdef bytes written, data, delta_data
-        if not PyTuple_Check(record) or PyTuple_GET_SIZE(record) < 3 or <object>PyTuple_GET_ITEM(record, 2):
+        if not PyTuple_Check(record) or PyTuple_GET_SIZE(record) < 4 or <object>PyTuple_GET_ITEM(record, 2):
             return False
         key, value = <object>PyTuple_GET_ITEM(record, 0), <object>PyTuple_GET_ITEM(record, 1)
         if not PyBytes_CheckExact(key) or not PyBytes_CheckExact(value):
@@ -119,21 +139,25 @@ cdef class CompiledDeltas:
                 return False
         elif not self.is_plain_state(old):
             return False
-        try:
-            written = self.write(self.read(value))
-            if written != value and not self.survives(value, written):
+        if is_canonical(PyBytes_AS_STRING(value), PyBytes_AS_STRING(value) + PyBytes_GET_SIZE(value)):
+            written = value
+        else:
+            try:
+                written = self.write(self.read(value))
+                if written != value and not self.survives(value, written):
+                    return False
+            except Exception:  # `take` raises the same error again.
                 return False
-        except Exception:  # `take` raises the same error again.
-            return False
         if not is_shallow(PyBytes_AS_STRING(written), PyBytes_AS_STRING(written) + PyBytes_GET_SIZE(written), self.depth_max):
             return False
         self.key, self.key_size = PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)
         if old is None:
             # What orjson returns keeps a page of memory, and the record's own bytes are there already.
-            data = value if written == value else b"".join((written, b""))
+            data = value if written is value or written == value else b"".join((written, b""))
             if not self.insert(data):
                 return False
-            version, headers = 1, self.insert_headers
+            version = max(self.base + 2 * <int64_t><object>PyTuple_GET_ITEM(record, 3) + 1, self.ended + 1)
+            headers = [(self.version_name, digits_of(version)), self.insert_header]
         else:
             data = <object>PyTuple_GET_ITEM(old, 1)
             if not self.merge(data, written):
@@ -141,31 +165,30 @@ cdef class CompiledDeltas:
             data = self.edited(data)
             if data is None:
                 return False
-            version = <object>PyTuple_GET_ITEM(old, 0) + 1
-            if version < len(self.version_headers):
-                headers = self.version_headers[version]
-            else:
-                headers = [(self.version_name, b"%d" % version)]
+            version = <int64_t><object>PyTuple_GET_ITEM(old, 0) + 1
+            headers = [(self.version_name, digits_of(version))]
         if PyBytes_GET_SIZE(data) > self.bytes_max:  # A new one may be longer than what was sent, too: 1e15 grows.
             return False
         delta_data = PyBytes_FromStringAndSize(self.delta_text, self.delta_used)
         sow.append((key, data, headers))
         # Nothing was set, so the record is as it was.
         delta.append((key, delta_data, headers if old is None or self.edits_used else [*headers, self.empty]))
-        states[key] = changed[key] = self.new(self.stored, (version, data, 0, -1, b""))
+        states[key] = changed[key] = self.new(self.stored, (version, data, 0, -1, b"", b""))
         self.made_bytes += PyBytes_GET_SIZE(data) + self.delta_used
         self.work += PyBytes_GET_SIZE(data) + self.delta_used + LOOK_WORK * self.looks + WORK_OF_RECORD
         return True
 
     cdef bint is_own(self, bytes key) noexcept:
-        """Return whether a new key belongs to this partition."""
+        """Return whether a new key belongs to this partition, and is no reserved one: those begin with a NUL."""
+        if PyBytes_GET_SIZE(key) > 0 and PyBytes_AS_STRING(key)[0] == 0:
+            return False
         if self.partitions == 1:
             return True
         return (murmur2(PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)) & 0x7FFFFFFF) % self.partitions == self.partition
 
     cdef bint is_plain_state(self, object old) except -1:
         """True if nothing but its record is to be kept: it does not expire, and has no time to live of its own."""
-        if not PyTuple_Check(old) or PyTuple_GET_SIZE(old) != 5:
+        if not PyTuple_Check(old) or PyTuple_GET_SIZE(old) != 6:
             return False
         if not PyBytes_CheckExact(<object>PyTuple_GET_ITEM(old, 1)):
             return False

@@ -11,12 +11,14 @@ records.
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from processor.api import Record, RecordRejected
 from processor.builtin.rejection import rejection
 from processor.errors import ConfigurationError, PartitionHeld, Stop
+from processor.wire.ack import DUPLICATE, MENDED
 from processor.wire.command import filter_text, has_filter, without_filter
 
 if TYPE_CHECKING:
@@ -24,13 +26,19 @@ if TYPE_CHECKING:
 
     from processor.api import Context, Stored
     from processor.builtin.delta_merge.acks import Acks
-    from processor.builtin.delta_merge.deduplication import Deduplicator
+    from processor.builtin.delta_merge.deduplication import Numbers
     from processor.builtin.delta_merge.redelivery import Redelivery
     from processor.filter import Filter
     from processor.wire.command import CommandHeaders
 
 PIECE_RECORDS: Final = 5_000
-"""Records looked at in one turn: some 30 ms, and 100 ms where all of them are deleted."""
+"""Most records looked at in one turn, where each one that is deleted counts twice: some 30 to 50 ms."""
+
+_STRETCH_RECORDS: Final = 200
+"""Records looked at before the clock is: a costly filter may take a millisecond for each."""
+
+_PIECE_S: Final = 0.05
+"""Processor time after which a turn ends."""
 
 _UNKNOWN: Final = {
     "LAST_UPDATED": "when it last changed",
@@ -50,16 +58,31 @@ class ByFilter(Exception):
         self.request = request
 
 
-def refuse_key(record: Record) -> None:
-    """Refuse a delete by key that has a filter too.
+def refuse_other_means(record: Record, request: CommandHeaders) -> None:
+    """Refuse a delete by key that has a filter or names fields too: the publisher may have meant less than the record.
 
     Raises:
         RecordRejected: `bad_header`.
     """
+    refuse_fields(request)
     if has_filter(record):
         raise RecordRejected(
             "bad_header",
             "header filter: a delete by filter has no key; send it without one to every partition",
+        )
+
+
+def refuse_fields(request: CommandHeaders) -> None:
+    """Refuse a delete that names fields: it would remove the full record.
+
+    Raises:
+        RecordRejected: `bad_header`.
+    """
+    if request.remove:
+        raise RecordRejected(
+            "bad_header",
+            "header remove: it names fields, and the command deletes the full record; send a delta_publish, such as {} "
+            "with this header",
         )
 
 
@@ -89,14 +112,14 @@ class FilterDelete:
     def __init__(
         self,
         context: Context,
-        deduplicator: Deduplicator,
+        numbers: Numbers,
         acks: Acks,
         redelivery: Redelivery,
         delete: Callable[[Record, CommandHeaders, list[tuple[bytes, Stored]]], None],
     ) -> None:
         """Create it for a partition; `delete` removes records with their keys, on behalf of a command."""
         self._context = context
-        self._deduplicator = deduplicator
+        self._numbers = numbers
         self._acks = acks
         self._redelivery = redelivery
         self._delete = delete
@@ -119,6 +142,7 @@ class FilterDelete:
             self._finish()
         except RecordRejected as error:
             self._context.reject(record, error.reason, error.detail)
+            self._numbers.refuse(record)
             self._acks.failed(record, error)
         return [later for later in records if later.offset > record.offset]
 
@@ -137,9 +161,9 @@ class FilterDelete:
             RecordRejected: `bad_header`: it cannot be meant.
         """
         self._current = None
-        if request.sequence >= 0 and self._deduplicator.is_duplicate(request):
+        if request.sequence >= 0 and self._numbers.is_duplicate(record, request):
             self._context.count("duplicate")
-            self._acks.succeeded(request, None, "duplicate", records_deleted=0)
+            self._acks.succeeded(request, None, DUPLICATE, records_deleted=0)
             return
         context, offset = self._context, record.offset
         selected = _compiled(record, request)
@@ -156,11 +180,13 @@ class FilterDelete:
         self._go_on(self._current)
 
     def _go_on(self, deletion: _Deletion) -> None:
-        """Look at the next piece."""
-        rows = self._context.state.scan(deletion.after, PIECE_RECORDS)
-        deletion.is_done = len(rows) < PIECE_RECORDS
+        """Look at the next piece: until it has many records, or the time of a turn is over."""
+        end_s, is_first = time.thread_time() + _PIECE_S, deletion.after is None
+        matching: list[tuple[bytes, Stored]] = []
+        seen = 0
         try:
-            matching = list(self._matching(deletion, rows))
+            while not deletion.is_done and seen + len(matching) < PIECE_RECORDS and time.thread_time() < end_s:
+                seen += self._look(deletion, matching, end_s)
         except (PartitionHeld, Stop):
             raise
         except Exception as error:  # noqa: BLE001 - a third party's function may raise anything, also by the clock
@@ -170,29 +196,56 @@ class FilterDelete:
             self._delete(deletion.record, deletion.request, matching)
             self._context.count("deleted_by_filter", len(matching))
             deletion.deleted += len(matching)
-        if not deletion.is_done or deletion.after is not None:
+        if not deletion.is_done or not is_first:
             self._context.hold(None, f"sow_delete {deletion.record.offset} deleted {deletion.deleted}")
-        if rows:
-            deletion.after = rows[-1][0]
 
-    def _matching(self, deletion: _Deletion, rows: list[tuple[bytes, Stored]]) -> Iterator[tuple[bytes, Stored]]:
-        """The records of a piece that are to be deleted."""
+    def _look(self, deletion: _Deletion, matching: list[tuple[bytes, Stored]], end_s: float) -> int:
+        """Add the records of the next stretch that are to be deleted; return how many were looked at."""
+        count = min(_STRETCH_RECORDS, PIECE_RECORDS)
+        rows = self._context.state.scan(deletion.after, count)
+        is_last = len(rows) < count
+        for number, row in enumerate(self._matching(deletion, rows)):
+            if row is not None:
+                matching.append(row)
+            deletion.after = rows[number][0]
+            if time.thread_time() > end_s:
+                is_last &= number == len(rows) - 1
+                break
+        deletion.is_done = is_last
+        return len(rows)
+
+    def _matching(self, deletion: _Deletion, rows: list[tuple[bytes, Stored]]) -> Iterator[tuple[bytes, Stored] | None]:
+        """Each record of a stretch if it is to be deleted, else None.
+
+        Raises:
+            RecordRejected: `bad_header`: the filter is over its budget on a record.
+        """
         from processor.filter import RecordMetadata  # noqa: PLC0415 - as in `_compiled`
+        from processor.filter.budget import exceeded  # noqa: PLC0415 - likewise
 
         selected, context = deletion.filter, self._context
         decode, matches, name = context.codec.decode_own, selected.matches, context.name
         facts = RecordMetadata(topic=name, now_ms=deletion.record.timestamp_ms)
         for key, stored in rows:
             if 0 < stored[2] <= deletion.until_ms or key in deletion.passed:
+                yield None
                 continue
             try:
                 value = decode(stored[1])
             except RecordRejected:
-                continue  # What its message type cannot read any more has no fields that could match.
+                yield None  # What its message type cannot read any more has no fields that could match.
+                continue
             if selected.uses_metadata:
                 facts = facts._replace(message_bytes=len(stored[1]), sow_key=key.decode(errors="replace"))
-            if matches(value, facts):
-                yield key, stored
+            before = exceeded()
+            is_matching = matches(value, facts)
+            if exceeded() != before:
+                raise RecordRejected(
+                    "bad_header",
+                    f"header filter: it takes more work than it may for the record {facts.sow_key or key!r} of "
+                    f"{len(stored[1])} bytes; delete with a simpler filter, or by keys",
+                )
+            yield (key, stored) if is_matching else None
 
     def _finish(self) -> None:
         """Answer a command all of whose pieces are done.
@@ -208,9 +261,8 @@ class FilterDelete:
             detail = f"{deletion.error.detail}; {deletion.deleted} records had been deleted before, and stay so"
             raise RecordRejected(deletion.error.reason, detail)
         request = deletion.request
-        if request.sequence >= 0:
-            self._deduplicator.take(request)
-        self._acks.succeeded(request, None, records_deleted=deletion.deleted)
+        is_late = request.sequence >= 0 and self._numbers.take(request)
+        self._acks.succeeded(request, None, MENDED if is_late else None, records_deleted=deletion.deleted)
 
 
 def _compiled(record: Record, request: CommandHeaders) -> Filter:
@@ -220,6 +272,7 @@ def _compiled(record: Record, request: CommandHeaders) -> Filter:
     if record.value is not None or request.sow_key is not None:
         what = "header sow_key" if record.value is None else "a message"
         raise RecordRejected("bad_header", f"header filter and {what}: delete by filter, or by key or message")
+    refuse_fields(request)
     if request.expect_version >= 0:
         raise RecordRejected("bad_header", "header expect_version: a delete by filter is of many records")
     try:

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from processor.api import Command, Preprocessed, RecordRejected, Value
+from processor.api import Command, Incomplete, Preprocessed, RecordRejected, Value
 from processor.config.suggestions import unknown_name
 from processor.entry_points import find_installed, installed_names, load_installed
 from processor.errors import ConfigurationError, Stop
@@ -27,8 +27,12 @@ ENRICHERS: Final = "sowstream.enrichers"
 PreprocessAll: TypeAlias = Callable[[Value, Command], Preprocessed]
 """The preprocessors of a topic as one function of the message and its command."""
 
-EnrichAll: TypeAlias = Callable[[Value, Value | None, bool], Value]
-"""The enrichers of a topic as one function of the message, the stored record, and whether the message is a delta."""
+After: TypeAlias = Callable[[Value], Value]
+"""The record as a message would leave it, rules and header `remove` included."""
+
+EnrichAll: TypeAlias = Callable[[Value, Value | None, bool, After | None], Value]
+"""The enrichers of a topic as one function of the message, the stored record, whether the message is a delta, and the
+record as a message would leave it; None where that is the message over the stored record."""
 
 
 class Hook(NamedTuple):
@@ -41,7 +45,7 @@ class Hook(NamedTuple):
 
     @property
     def takes_is_delta(self) -> bool:
-        """True for the product's own enricher: it takes a third argument, and leaves the stored record as it is."""
+        """True for the product's own enricher: it takes two more arguments, and leaves the stored record as it is."""
         # By attribute: its module brings the filter language, which most topics and Spark's executors do without.
         return getattr(self.function, "takes_is_delta", False)
 
@@ -56,12 +60,16 @@ def preprocessing(settings: TopicConfig, topic: str) -> PreprocessAll:
     _check_needs(hooks, settings, topic)
 
     def preprocess(message: Value, command: Command) -> Preprocessed:
+        incomplete: Incomplete | None = None
         for hook in hooks:
             result = _run(hook, message)
-            if type(result) is Preprocessed:
+            if isinstance(result, Preprocessed):
+                incomplete = result if isinstance(result, Incomplete) else incomplete
                 result, command = result
             message = _object(hook, result)
-        return Preprocessed(message, command)
+        if incomplete is None:
+            return Preprocessed(message, command)
+        return Incomplete.of(message, command, incomplete.lacking, is_stored=incomplete.is_stored)
 
     return preprocess
 
@@ -76,10 +84,10 @@ def enriching(settings: TopicConfig, topic: str) -> EnrichAll:
     if len(hooks) == 1 and hooks[0].takes_is_delta:
         return hooks[0].function
 
-    def enrich(message: Value, previous: Value | None, is_delta: bool) -> Value:
+    def enrich(message: Value, previous: Value | None, is_delta: bool, after: After | None = None) -> Value:
         for hook in hooks:
             if hook.takes_is_delta:
-                message = hook.function(message, previous, is_delta)  # It leaves the stored record as it is.
+                message = hook.function(message, previous, is_delta, after)  # It leaves the stored record as it is.
                 continue
             # Each gets its own copy: a hook may change it, and the next one must see the record.
             previous_copy = previous if hook is hooks[-1] else copy.deepcopy(previous)

@@ -1,17 +1,20 @@
-"""The change that a command makes to the record of its key: rules, merge, removal, completion by the message type."""
+"""The change that a command makes to the record of its key: groups, enrichment, rules, merge, removal, completion."""
 
 from __future__ import annotations
 
+from copy import deepcopy
+from functools import partial
 from typing import TYPE_CHECKING
 
 from processor.errors import RecordRejected
-from processor.merge import diff, insert, remove_paths
+from processor.merge import check_removable, diff, insert, removal_paths, remove_path, remove_paths
+from processor.values.pointer import names
 
 if TYPE_CHECKING:
-    from processor.api import Change, Codec, Command, Context, Stored, Value
+    from processor.api import Change, Codec, Command, Context, Incomplete, Stored, Value
     from processor.builtin.delta_merge.compiled_settings import CompiledSettings
     from processor.config import TopicConfig
-    from processor.merge import SequenceGroup
+    from processor.merge import GroupedUpdate
 
 
 class StoredUnreadable(RecordRejected):
@@ -38,9 +41,91 @@ class RecordChange:
             compiled.rules,
         )
         self._codec: Codec = context.codec
+        self._enrich = compiled.enrich
         self._nulls_missing = settings.null_policy == "ignore"
 
-    def of(self, old: Stored | None, command: Command, body: Value, remove: Value) -> Change:
+    def prepare(
+        self, old: Stored | None, command: Command, body: Value, remove: Value, own_stamps: bytes = b""
+    ) -> tuple[Value, GroupedUpdate | None]:
+        """Take an update through sequence groups and enrichment: the steps before the merge.
+
+        Groups decide first, so that enrichment computes from the values that the record will have; the fields that it
+        computes are as new as the record. Where enrichment sets the field that a group goes by, it comes first instead.
+
+        Args:
+            old: the record before; None if there is none.
+            command: `publish` or `delta_publish`.
+            body: the parsed message, which is used up.
+            remove: the parsed header `remove`; None where there is none.
+            own_stamps: the stamps of a full record that was in another place before; empty: it has none.
+
+        Returns:
+            The message, and the update as the groups see it; None without groups.
+
+        Raises:
+            RecordRejected: the record before cannot be read, or a group or an enricher rejects the message.
+        """
+        rules, enrich = self._rules, self._enrich
+        if enrich is None or rules is None or not rules.has_groups:
+            grouped = self._grouped(old, command, body, own_stamps, is_plain=enrich is None and remove is None)
+            return (body if enrich is None else self._enriched(old, command, body, remove, None)), grouped
+        message = deepcopy(body)
+        grouped = self._grouped(old, command, body, own_stamps)
+        assert grouped is not None
+        before = grouped.guarded_values(body)
+        body = self._enriched(old, command, body, remove, grouped)
+        if not grouped.note_computed(body, before):
+            body = self._enriched(old, command, message, remove, None)
+            grouped = self._grouped(old, command, body)
+        return body, grouped
+
+    def _grouped(
+        self, old: Stored | None, command: Command, body: Value, own_stamps: bytes = b"", *, is_plain: bool = False
+    ) -> GroupedUpdate | None:
+        """Let the sequence groups decide about a message, in place; None without groups."""
+        if self._rules is None or not self._rules.has_groups:
+            return None
+        stamps = b"" if old is None else old.group_stamps
+        is_delta = command != "publish"
+        is_plain = is_plain and not own_stamps
+        grouped = self._rules.update(self.before(old, command), body, stamps, is_delta=is_delta, is_plain=is_plain)
+        if not is_delta and own_stamps:
+            grouped.complete_stamped(body, own_stamps)
+        elif not is_delta:
+            grouped.complete(body)
+        else:
+            grouped.reduce(body)
+        return grouped
+
+    def _enriched(
+        self, old: Stored | None, command: Command, body: Value, remove: Value, grouped: GroupedUpdate | None
+    ) -> Value:
+        """The message after enrichment."""
+        assert self._enrich is not None
+        is_delta = command == "delta_publish"
+        is_ruled = is_delta and self._rules is not None and self._rules.has_merge_rules
+        after = None
+        if is_ruled or remove or (grouped is not None and grouped.gone):
+            after = partial(self._after, old, command, remove, grouped)
+        return self._enrich(body, self.before(old, command), is_delta, after)
+
+    def _after(
+        self, old: Stored | None, command: Command, remove: Value, grouped: GroupedUpdate | None, body: Value
+    ) -> Value:
+        """The record as a message would leave it; the message is not changed."""
+        body, record = deepcopy(body), self.before(old, command)
+        if command == "publish":
+            merged = body
+        else:
+            if self._rules is not None:
+                self._rules.change(record, body, () if grouped is None else grouped.overruled)
+            merged = (insert(body, self._policy) if record is None else self._merge(record, body)).record
+        self._remove(merged, remove, grouped)
+        return merged
+
+    def of(
+        self, old: Stored | None, command: Command, body: Value, remove: Value, grouped: GroupedUpdate | None
+    ) -> Change:
         """Apply a command that is no delete.
 
         Args:
@@ -48,12 +133,13 @@ class RecordChange:
             command: `publish` or `delta_publish`.
             body: the parsed message, which is used up.
             remove: the parsed header `remove`; None where there is none.
+            grouped: the update as the sequence groups see it; None without groups.
 
         Raises:
             StoredUnreadable: the record before cannot be read; nothing of the body is used up.
             RecordRejected: the command contradicts the record, or a rule cannot be applied.
         """
-        change = self._applied(old, command, body, remove)
+        change = self._applied(old, command, body, remove, grouped)
         return self._completed(old, change) if self._codec.completes else change
 
     def add_key_field(self, key: bytes, old: Stored | None, body: Value) -> bool:
@@ -69,32 +155,63 @@ class RecordChange:
             return False
         return self._key.complete(body, key, self.before(old, "publish"))
 
-    def _applied(self, old: Stored | None, command: Command, body: Value, remove: Value) -> Change:
+    def check_incomplete(self, old: Stored | None, message: Incomplete) -> None:
+        """Count a message without fields that the record does not have either.
+
+        Raises:
+            RecordRejected: `schema_mismatch`: there is no record, and the message is not to be stored without them.
+        """
         record = self._parsed(old)
-        if command != "publish" and record is not None:
-            self._key.protect(record, body, self._nulls_missing, self._settings.merge_depth)
-        rules = self._rules
-        late: list[SequenceGroup] = []
-        stale: set[SequenceGroup] = set()
-        if rules is not None:
-            late = rules.late(record, body)
-            stale = rules.keep(late, record, body) if command == "publish" else rules.change(record, body, late)
+        if record is None and not message.is_stored:
+            raise RecordRejected(
+                "schema_mismatch",
+                f"the message does not have the value of {', '.join(message.lacking):.200}, and there is no record "
+                "that has it; publish all of it",
+            )
+        if record is None or any(name not in record for name in message.lacking):
+            self._context.count("incomplete_row")
+
+    def _applied(
+        self, old: Stored | None, command: Command, body: Value, remove: Value, grouped: GroupedUpdate | None
+    ) -> Change:
+        if grouped is None or grouped.record is None:
+            record = self._parsed(old)
+        else:
+            record, grouped.record = grouped.record, None  # It is used up.
         if command == "publish":
             change = diff(record, body)
-        elif record is None:
-            change = insert(body, self._policy)
         else:
-            change = self._merge(record, body)
-        if remove is not None:
+            if record is not None:
+                self._key.protect(record, body, self._nulls_missing, self._settings.merge_depth)
+            if self._rules is not None:
+                self._rules.change(record, body, () if grouped is None else grouped.overruled)
+            change = insert(body, self._policy) if record is None else self._merge(record, body)
+        if remove is not None or (grouped is not None and grouped.gone):
             # The removal comes after the merge and may undo parts of it: the change is the difference of both.
-            remove_paths(change.record, remove, self._key.pointers)
-            record = self._parsed(old)
-            if rules is not None and late:
-                stale |= rules.keep(late, record, change.record)
-            change = diff(record, change.record)
-        if stale:
-            self._context.count("stale_group", len(stale))
+            self._remove(change.record, remove, grouped)
+            change = diff(self._parsed(old), change.record)
+        if grouped is not None and (stale := grouped.stale_groups):
+            self._context.count("stale_group", stale)
         return change
+
+    def _remove(self, merged: Value, remove: Value, grouped: GroupedUpdate | None) -> None:
+        """Remove from a merged record, in place, the fields that header `remove` names, and those that groups remove.
+
+        Raises:
+            RecordRejected: `bad_header`: the header cannot be carried out.
+        """
+        key_fields = self._key.pointers
+        if grouped is None:
+            if remove is not None:
+                remove_paths(merged, remove, key_fields)
+            return
+        pointers = grouped.gone
+        if remove is not None:
+            paths = removal_paths(remove, key_fields)
+            check_removable(merged, paths)
+            pointers = pointers + grouped.removals(merged, paths)
+        for pointer in pointers:
+            remove_path(merged, names(pointer))
 
     def _completed(self, old: Stored | None, change: Change) -> Change:
         """Complete a change where the message type adds defaults or drops fields that it cannot hold."""

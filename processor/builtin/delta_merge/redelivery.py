@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from processor.api import RecordRejected
+from processor.wire.ack import DUPLICATE, MENDED
 from processor.wire.command import is_delete_by_filter
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from processor.api import Context, Record
     from processor.builtin.delta_merge.acks import Acks
-    from processor.builtin.delta_merge.deduplication import Deduplicator
+    from processor.builtin.delta_merge.deduplication import Numbers
     from processor.builtin.placement import Placement
     from processor.wire.command import CommandHeaders, CommandReader
 
@@ -29,7 +30,7 @@ class Redelivery:
         self,
         context: Context,
         requests: CommandReader,
-        deduplicator: Deduplicator,
+        numbers: Numbers,
         acks: Acks,
         placement: Placement,
     ) -> None:
@@ -37,7 +38,7 @@ class Redelivery:
         self._context = context
         self._read = requests.read
         self._plain = requests.plain
-        self._deduplicator = deduplicator
+        self._numbers = numbers
         self._acks = acks
         self._placement = placement
         self._applied: Mapping[int, Sequence[bytes]] = context.applied
@@ -60,7 +61,7 @@ class Redelivery:
         request = self._read(headers) if headers else self._plain
         is_applied = key is not None and self._latest.get(key, -1) >= offset
         if key is not None and not is_applied:
-            is_duplicate = request.sequence >= 0 and self._deduplicator.is_duplicate(request)
+            is_duplicate = request.sequence >= 0 and self._numbers.is_duplicate(record, request)
             if is_duplicate or not self._was_forwarded(key):
                 return False
         if key is None and is_delete_by_filter(record):
@@ -69,7 +70,10 @@ class Redelivery:
         if key is None:
             # Sent to its own partition before any record of the time reached SOW, and answered there.
             self._placement.key_of_keyless(record, request)
-        elif headers and is_applied:
+            self._numbers.pass_on(request)
+        elif not is_applied:
+            self._numbers.pass_on(request)
+        elif headers:
             self._answer(record, key, request)
         return True
 
@@ -95,20 +99,20 @@ class Redelivery:
         """Raise the mark and send the acks that may be missing for a record."""
         is_delete = record.value is None or request.command == "sow_delete"
         if record.offset not in self._applied:
-            if request.sequence >= 0 and self._deduplicator.is_duplicate(request):
-                self._acks.succeeded(request, key, "duplicate", records_deleted=0 if is_delete else None)
+            if request.sequence >= 0 and self._numbers.is_duplicate(record, request):
+                self._acks.succeeded(request, key, DUPLICATE, records_deleted=0 if is_delete else None)
                 return
             if request.expect_version >= 0:
+                self._numbers.refuse(record)
                 self._acks.refused(request, key, self._context.state.get_many([key])[key])
                 return
             if not is_delete or request.sow_key not in (None, key):
                 # The reason depended on the record of that time and cannot be found again.
                 raise RecordRejected("schema_mismatch", "rejected before; the first of its dead letters says why")
-        if request.sequence >= 0:
-            self._deduplicator.take(request)
+        is_late = request.sequence >= 0 and self._numbers.take(request)
         self._acks.succeeded(
             request,
             key,
-            "rekeyed" if self._deduplicator.came_in(request) else None,
+            "rekeyed" if self._numbers.came_in(request) else MENDED if is_late else None,
             records_deleted=int(record.offset in self._applied) if is_delete else None,
         )

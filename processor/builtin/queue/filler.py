@@ -16,6 +16,7 @@ from processor.topics.family import queue_outputs
 from processor.wire.dead_letter import reason_headers
 from processor.wire.heads import source_header
 from processor.wire.metadata import correlation_id
+from processor.wire.sow_headers import message_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -79,7 +80,8 @@ class QueueFiller:
     def fill(self, sow: Sequence[Outgoing]) -> None:
         """Forward the messages of a batch; records that no input record wrote, as expired ones, give none."""
         messages: list[list[Outgoing]] = [[] for _ in self._queues]
-        for offset, (key, data, headers) in self._updates(sow):
+        for offset, (key, data, sow_headers) in self._updates(sow):
+            headers = message_headers(sow_headers)
             assert data is not None
             with_source: Headers = headers if self._has_source else [*headers, source_header(self._source, offset)]
             body = self._body(data)

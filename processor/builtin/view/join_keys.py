@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from processor.filter.aggregate import group_key, plain
+from processor.filter.aggregate import plain
 from processor.filter.path import compile_path
-from processor.filter.record_metadata import NO_METADATA
+from processor.filter.record_metadata import UNCOUNTED
 from processor.filter.value import first
+from processor.values.group_key import group_key
 from processor.values.pointer import names
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def join_key(pointers: Iterable[str]) -> Callable[[Value], str | None]:
     paths = [compile_path(names(pointer)) for pointer in pointers]
 
     def key(record: Value) -> str | None:
-        values = tuple([plain(first(path(record, NO_METADATA))) for path in paths])
+        values = tuple([plain(first(path(record, UNCOUNTED))) for path in paths])
         return None if None in values else group_key(values).decode(errors="surrogatepass")
 
     return key

@@ -14,7 +14,8 @@ from processor.builtin.view.fingerprint import check_fingerprint
 from processor.builtin.view.row_writer import show_groups, show_ready
 from processor.builtin.view.source import FormerSource, Source, compiled_filter
 from processor.config import ViewConfig
-from processor.filter.aggregate import Contribution, group_key
+from processor.filter.aggregate import Contribution
+from processor.values.group_key import group_key, text_of_key_text
 from processor.wire.view_parts import ROUTE_HEADERS, group_of_route, member_key, route_value
 
 try:
@@ -185,7 +186,7 @@ class ViewPartialAggregate(Processor):
             return None if group is None else group.partial(place)
         members, sums = totals
         partials = [sums[argument][0] if kind == "count" else [*sums[argument], 0] for argument, kind in self._states]
-        plain = _new(Contribution, (place, (key.decode(),), (members, *partials)))
+        plain = _new(Contribution, (place, (text_of_key_text(key.decode()),), (members, *partials)))
         if group is None:
             return plain
         both = self._definition.new_combined_group()
@@ -247,7 +248,7 @@ def _fold(
                 added.append(record)
             if stored is not None:
                 removed.append((key, stored[1]))
-        rows[key] = changes[key] = None if value is None else _new(Stored, (1, value, 0, -1, b""))
+        rows[key] = changes[key] = None if value is None else _new(Stored, (1, value, 0, -1, b"", b""))
 
 
 def _plain_records(definition: AggregateDefinition, settings: ViewConfig, codec: Codec) -> PlainRecords | None:

@@ -4,6 +4,8 @@
 Why: parsing a record and its former state, and making the objects of both contributions, was most of the time of
 `ViewPartialAggregate`. Here a record's text is gone through once, and numbers are added to those of its group.
 
+The key of a group is that of `processor.values.group_key`.
+
 A record is plain if its text is as orjson writes it and has ASCII characters without escapes alone, its grouping value
 is a text that is not empty, and the arguments of the aggregates are numbers of few digits, null or missing. Whether it
 is plain depends on its text alone, so that a former state is found where it was added. All others are left to the
@@ -30,7 +32,7 @@ cdef struct Number:
     int decimals
 
 cdef struct Reading:
-    text group       # within its quotes
+    text group       # its text in keys: within its quotes, or with them
     Py_ssize_t group_size
     Number numbers[ARGUMENTS_MAX]
 
@@ -58,6 +60,38 @@ cdef bint read_number(text at, text end, Number *number) noexcept:
     if is_negative:
         number.value = -number.value
     return True
+
+
+cdef text skip_digits(text at, text end) noexcept:
+    """The first character that is no digit."""
+    while at < end and b'0' <= at[0] <= b'9':
+        at += 1
+    return at
+
+
+cdef bint is_quoted(text at, text end) noexcept:
+    """Return whether a text, not empty, stands in a key within its quotes: it reads as a number, or is true or false."""
+    cdef text begin = at
+    cdef Py_ssize_t digits
+    if at[0] == b't' or at[0] == b'f':
+        return (end - at == 4 and memcmp(at, b"true", 4) == 0) or (end - at == 5 and memcmp(at, b"false", 5) == 0)
+    if at[0] == b'+' or at[0] == b'-':
+        at += 1
+    begin = at
+    at = skip_digits(at, end)
+    digits = at - begin
+    if at < end and at[0] == b'.':
+        begin = at + 1
+        at = skip_digits(begin, end)
+        digits += at - begin
+    if digits == 0 or at == end:
+        return digits > 0
+    if at[0] != b'e' and at[0] != b'E':
+        return False
+    at += 1
+    if at < end and (at[0] == b'+' or at[0] == b'-'):
+        at += 1
+    return at < end and skip_digits(at, end) == end
 
 
 cdef class Totals:
@@ -212,7 +246,7 @@ cdef class PlainRecords:
                         self.change(&old, -1, changed)
                     elif has_old:
                         removed.append((key, stored[1]))
-            state = self.new(self.stored, (1, value, 0, -1, b"")) if has_new else None
+            state = self.new(self.stored, (1, value, 0, -1, b"", b"")) if has_new else None
             rows[key] = changes[key] = state
 
     cdef int change(self, const Reading *reading, int times, dict changed) except -1:
@@ -256,6 +290,8 @@ cdef class PlainRecords:
                     return False
                 reading.group = member.value + 1
                 reading.group_size = member.end - member.value - 2
+                if is_quoted(reading.group, reading.group + reading.group_size):
+                    reading.group, reading.group_size = member.value, member.end - member.value
             for place in range(self.arguments):
                 name = <bytes>self.names[place]
                 if is_named(&member, PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name)):

@@ -15,6 +15,7 @@ import fastavro
 from processor.codec.avro.branch import classes, is_marked
 from processor.codec.avro.schema import Node, Schema
 from processor.codec.avro.skim import CONTAINERS_FREE, compile_skim, may_hold_many
+from processor.codec.contract import empty_message
 from processor.errors import RecordRejected
 
 
@@ -70,6 +71,8 @@ class Wire:
         except RecursionError:
             raise RecordRejected("too_deep", f"nested deeper than can be read, by the schema {self._name}") from None
         except Exception as error:  # noqa: BLE001 - fastavro answers bad bytes with any error
+            if not data:
+                raise empty_message() from None
             raise RecordRejected(
                 "undecodable",
                 f"not Avro of the schema {self._name}: {type(error).__name__} at byte {stream.tell()} of {len(data)}: "

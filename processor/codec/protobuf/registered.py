@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor
 
-from processor.codec.contract import Codec, CodecOptions
+from processor.codec.contract import Codec, CodecOptions, empty_message
 from processor.codec.depth import depth_limit
 from processor.codec.frame import SCHEMA_ID_HEADER, protobuf_frame_size
 from processor.codec.protobuf.descriptors import file_of, message_at, message_type, path_of
@@ -61,6 +61,8 @@ class _Frames:
 
     def check_message(self, data: bytes) -> None:
         """Check the frame that a message begins with; errors as `check`, and `undecodable` where there is none."""
+        if not data:
+            raise empty_message()
         size = protobuf_frame_size(data)
         if size == 0:
             raise RecordRejected(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import uuid
 
-from processor.codec.contract import CodecOptions
+from processor.codec.contract import CodecOptions, empty_message
 from processor.codec.frame import SCHEMA_ID_HEADER, frame_size
 from processor.codec.schema_registry.schemas import Found, Registry
 from processor.errors import ConfigurationError, RecordRejected
@@ -63,6 +63,8 @@ def message_frame(data: bytes) -> int:
     Raises:
         RecordRejected: `undecodable`: there is none, or the message ends within it.
     """
+    if not data:
+        raise empty_message()
     size = frame_size(data)
     if size == 0 or len(data) < size:
         raise RecordRejected(

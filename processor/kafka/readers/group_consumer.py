@@ -11,10 +11,13 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from processor.errors import PartitionHeld, TransactionAborted
 from processor.kafka import errors as kafka_errors
 from processor.kafka import outage, properties
-from processor.kafka.message import Message
+from processor.kafka.message import Message, readable_records, with_readable_headers
+from processor.kafka.readers.stall_watch import StallWatch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from processor.record import Record
 
 _OLDEST_TIMEOUT_S = 2.0
 _RELEASE_TRY_S = 1.0
@@ -71,6 +74,7 @@ class GroupConsumer:
         self._properties = properties.group_member(
             kafka, group=group, session_timeout_s=session_timeout_s, instance=instance, prefetch_bytes=prefetch_bytes
         )
+        self._stalls = StallWatch(kafka, group=group, topic=topic)
         self._unreleased_s: float | None = None  # Since when the group has kept our name for another process.
         self._join()
 
@@ -82,10 +86,13 @@ class GroupConsumer:
         Raises:
             Stop: the input cannot be read on; the text has the reason.
         """
+        for partition, trouble in self._stalls.look(self._consumer, self.ended).items():
+            self._hold(partition, trouble)
         try:
             messages = self._consumer.consume(records_max, timeout_s)
         except KafkaException as error:
             raise kafka_errors.stop(error, f"reading {self.topic}") from error
+        with_readable_headers(messages)
         for message in messages:
             if message.error() is not None:
                 return self._without_events(messages)
@@ -108,17 +115,44 @@ class GroupConsumer:
         """
         self.ended.discard(partition)
         self._unreadable.pop(partition, None)
+        if (trouble := self._stalls.begin(partition, offset)) is not None:
+            self._hold(partition, trouble)
+            return
         position = TopicPartition(self.topic, partition, offset)
         try:
-            self._consumer.seek(position)
+            try:
+                self._consumer.seek(position)
+            except KafkaException as error:
+                if kafka_errors.of(error).code() != KafkaError._STATE:
+                    raise
+                # librdkafka has stopped at an offset that does not exist, as one that a record falsely says it has.
+                self._consumer.incremental_unassign([position])
+                self._consumer.incremental_assign([position])
             self._consumer.resume([position])
         except KafkaException as error:
             where = f"{self.topic} partition {partition} at offset {offset}"
             raise TransactionAborted(f"beginning {where}: {kafka_errors.of(error).str()}") from error
 
+    def records(self, partition: int, messages: list[Message]) -> list[Record]:
+        """Convert messages of one partition, up to the first one that cannot be; there the partition is unreadable."""
+        if not messages:
+            return []
+        place = TopicPartition(self.topic, partition)
+        _, end = self._consumer.get_watermark_offsets(place, cached=True)
+        if end < 0:  # A fetch behind a record with a false offset has failed since.
+            with contextlib.suppress(KafkaException):
+                end = self._consumer.get_watermark_offsets(place, _OLDEST_TIMEOUT_S)[1]
+        converted, problem = readable_records(messages, end)
+        if problem:
+            # The client may have gone on behind a false offset, and found nothing there: this is the cause.
+            self._unreadable.pop(partition, None)
+            self._hold(partition, PartitionHeld("unreadable_batch", f"{self.topic} partition {partition}: {problem}"))
+        return converted
+
     def pause(self, partition: int) -> None:
         """Stop reading a partition until `begin`."""
         self.ended.discard(partition)
+        self._stalls.end(partition)
         self._consumer.pause([TopicPartition(self.topic, partition)])
 
     def lag(self, partition: int, offset: int) -> int:
@@ -204,6 +238,7 @@ class GroupConsumer:
     def _hold(self, partition: int, trouble: PartitionHeld) -> None:
         """Stop reading a partition: librdkafka would fetch the same batch again and again."""
         self._unreadable.setdefault(partition, trouble)
+        self._stalls.end(partition)
         with contextlib.suppress(KafkaException):  # Not ours any more.
             self._consumer.pause([TopicPartition(self.topic, partition)])
 
@@ -260,6 +295,7 @@ class GroupConsumer:
         self.ended.difference_update([partition.partition for partition in partitions])
         for partition in partitions:
             self._unreadable.pop(partition.partition, None)
+            self._stalls.end(partition.partition)
         try:
             consumer.incremental_unassign(partitions)
         except KafkaException as error:

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from processor.errors import PartitionHeld, Stop
 from processor.kafka import errors as kafka_errors
 from processor.kafka import properties
-from processor.kafka.message import Message
+from processor.kafka.message import Message, with_readable_headers
 from processor.kafka.renewal import Renewal, leave
 
 if TYPE_CHECKING:
@@ -102,6 +102,7 @@ class LogReader:
             Stop: a partition cannot be read on, and the reader does not bear it.
         """
         came = self._consumer.consume(records_max, timeout_s)
+        with_readable_headers(came)
         if not any(map(Message.error, came)):  # The usual case, without a step in Python for each message.
             return ReadResult(came, [])
         messages: list[Message] = []

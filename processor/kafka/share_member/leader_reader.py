@@ -28,6 +28,7 @@ log = logging.getLogger("sowstream.share_member")
 _PAUSE_S, _PAUSE_MAX_S = 0.05, 1.0
 _GAPS_WITHIN_S: Final = 0.1
 _RELEASE: Final = 2
+_REJECT: Final = 3
 
 
 class Owner(Protocol):
@@ -239,9 +240,14 @@ class LeaderReader:
             ]
             acquired = read_acquired(part.records, ranges)
             leases += [Lease(partition, record, deliveries, asked_s) for record, deliveries in acquired.records]
-            if acquired.gaps or acquired.unseen:
+            for first, last, why in acquired.unreadable:
+                where = f"{self._owner.topic} partition {partition}, offsets {first} to {last}"
+                log.error("%s: rejected, as Kafka's own consumers do: %s", where, why)
+            if acquired.gaps or acquired.unseen or acquired.unreadable:
                 has_gaps = True
+                unreadable = [(first, last) for first, last, _ in acquired.unreadable]
                 with self._owner.lock:
+                    self._owner.book.decide_runs(self.node, partition, unreadable, _REJECT)
                     self._owner.book.decide_runs(self.node, partition, acquired.gaps, GAP)
                     self._owner.book.decide_runs(self.node, partition, acquired.unseen, _RELEASE)
         if has_gaps:

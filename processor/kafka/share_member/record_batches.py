@@ -51,6 +51,12 @@ class Acquired(NamedTuple):
     """Runs of leased offsets without a record, first and last: the markers of transactions, and compacted records."""
     unseen: list[tuple[int, int]]
     """Runs of leased offsets that lie behind the last batch that came."""
+    unreadable: list[tuple[int, int, str]]
+    """Runs of leased offsets whose batch cannot be unpacked or parsed, with the reason."""
+
+
+class _Unreadable(Exception):
+    """One batch cannot be read."""
 
 
 def read_acquired(data: memoryview | bytes | None, ranges: Sequence[AcquiredRange]) -> Acquired:
@@ -61,9 +67,10 @@ def read_acquired(data: memoryview | bytes | None, ranges: Sequence[AcquiredRang
         ranges: the leased offsets, in order and disjoint.
 
     Raises:
-        Stop: the batches cannot be read.
+        Stop: this installation cannot read such batches.
     """
     records: list[tuple[Record, int]] = []
+    unreadable: list[tuple[int, int, str]] = []
     end = -1
     view = memoryview(data or b"")
     if ranges:
@@ -73,9 +80,15 @@ def read_acquired(data: memoryview | bytes | None, ranges: Sequence[AcquiredRang
             if head[5] & _CONTROL:
                 continue
             wanted = [each for each in ranges if each.first <= last and each.last >= base]
-            if wanted:
-                records += _read_batch(head, body, wanted)
-    return Acquired(records, *_missing(ranges, [record.offset for record, _ in records], end))
+            try:
+                if wanted:
+                    records += list(_read_batch(head, body, wanted))
+            except _Unreadable as error:
+                unreadable += [(max(each.first, base), min(each.last, last), str(error)) for each in wanted]
+    offsets = [record.offset for record, _ in records]
+    for first, final, _ in unreadable:
+        offsets += range(first, final + 1)
+    return Acquired(records, *_missing(ranges, sorted(offsets), end), unreadable)
 
 
 def _batches(data: memoryview) -> Iterator[tuple[tuple[int, ...], memoryview]]:
@@ -117,8 +130,8 @@ def _read_batch(
             if each.first <= offset:
                 yield _record(data, body_at + 1, next_at, offset, first_ms, time_ms), each.deliveries
             at = next_at
-    except (IndexError, UnicodeDecodeError) as error:
-        raise Stop(f"a record batch at offset {base} cannot be read: {error}") from error
+    except IndexError as error:
+        raise _Unreadable(f"the batch at offset {base} cannot be read: {error}") from error
 
 
 def _unpacked(kind: int, body: memoryview, base: int) -> bytes:
@@ -133,7 +146,7 @@ def _unpacked(kind: int, body: memoryview, base: int) -> bytes:
     try:
         return bytes(getattr(codec, function)(bytes(body)))
     except Exception as error:  # Each library has errors of its own.
-        raise Stop(f"a record batch at offset {base}, compressed by {name}, cannot be read: {error}") from error
+        raise _Unreadable(f"the batch at offset {base}, compressed by {name}, cannot be read: {error}") from error
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
@@ -163,7 +176,8 @@ def _record(data: bytes, at: int, end: int, offset: int, first_ms: int, time_ms:
         headers = []
         for _ in range(count):
             size, at = _varint(data, at)
-            name = data[at : at + size].decode()
+            # As librdkafka reads a name, to its first NUL; one that is not UTF-8 has U+FFFD, as in `UNREADABLE_NAME`.
+            name = data[at : at + size].partition(b"\0")[0].decode(errors="replace")
             text, at = _bytes(data, at + size)
             headers.append((name, text))
     if at != end:

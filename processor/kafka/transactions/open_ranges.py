@@ -12,6 +12,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from processor.errors import BrokerUnavailable
 from processor.kafka import errors as kafka_errors
 from processor.kafka import properties
+from processor.kafka.message import with_readable_headers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -113,7 +114,7 @@ def read_uncommitted(
                 continue
             moved_s = time.monotonic()
             if error is None and offset < todo[place]:
-                yield message
+                yield from with_readable_headers([message])
             if (offset if error is not None else offset + 1) >= todo[place]:
                 del todo[place]
     finally:

@@ -1,1 +1,1 @@
-"""The health of a worker process: `task_reports` collects it, `health` judges it, and `http_server` serves it."""
+"""The health of a worker process: `task_reports` collects it, `health` judges it, and `pages` serves it."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
+from processor.errors import PartitionHeld
 from processor.runtime.holding.holds import Holds
 from processor.runtime.task_state import TaskState
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from queue import SimpleQueue
 
-    from processor.errors import PartitionHeld
     from processor.runtime.holding.holds import Hold, Resume
     from processor.runtime.process.metrics import ThreadMetrics
     from processor.runtime.task import Task
@@ -33,6 +33,9 @@ class Notices(Protocol):
 
     def orders(self, pipeline: str) -> SimpleQueue[Resume]:
         """The queue of orders for a pipeline."""
+
+    def stuck(self, pipeline: str, partition: int) -> tuple[int, str] | None:
+        """The offset at which a processor of a partition did not return, and the message; None: there is none."""
 
 
 class HeldTasks:
@@ -91,10 +94,40 @@ class HeldTasks:
         if order is None or not self._resume(order, task, hold):
             self._publish(task.partition, hold)  # Else it goes on at once: it has not answered the order yet.
 
+    def inherit(self, task: Task, offset: int) -> bool:
+        """Hold a task where the processor of its former owner did not return: now, or when it comes there.
+
+        Args:
+            task: a task that is about to start.
+            offset: its input offset.
+
+        Returns:
+            True if it is held now.
+        """
+        place = self._stuck_at(task.partition)
+        if place is None or place[0] < offset:
+            return False
+        error = PartitionHeld("stuck", place[1])
+        if place[0] > offset:
+            task.host.hold_at(place[0], error)
+            return False
+        task.committed_offset = offset
+        self.hold(task, error)
+        return True
+
     def task_started(self, task: Task) -> None:
-        """Withdraw the hold that a former owner of the partition may have published."""
-        if self._notices is not None and self._holds.last(task.partition) is None:
+        """Withdraw the hold that a former owner of the partition may have published, unless it is still to come."""
+        if self._notices is None or self._holds.last(task.partition) is not None:
+            return
+        place = self._stuck_at(task.partition)
+        if place is None or place[0] < task.committed_offset:
             self._notices.report(self._pipeline, task.partition, None)
+
+    def _stuck_at(self, partition: int) -> tuple[int, str] | None:
+        """The place at which the processor of a former owner did not return, and the message."""
+        if self._notices is None or self._holds.last(partition) is not None:
+            return None
+        return self._notices.stuck(self._pipeline, partition)
 
     def forget(self, partition: int) -> None:
         """Forget a partition that has left this thread; its next owner publishes its holds."""
@@ -152,6 +185,8 @@ class HeldTasks:
             self._skips[task.partition] = order.skip_until
         else:
             return False
+        if hold.reason == "stuck":
+            task.host.process_alone(hold.offset)
         log.info("partition resumed by order", pipeline=self._pipeline, partition=task.partition, skip=order.skip_until)
         self._holds.ask_now(task.partition, order.at_ms)
         return True

@@ -19,6 +19,9 @@ FIRST_PAUSE_S: Final = 1.0
 PAUSE_MAX_S: Final = 300.0
 """Longest time between two retries; each pause is twice as long as the one before."""
 
+_BY_ORDER_S: Final = 1e9
+"""Pause of a partition whose retry may end the process: it waits for an operator's order."""
+
 
 class Holds:
     """The held partitions of one thread. One thread only.
@@ -45,6 +48,8 @@ class Holds:
         tries = 0 if before is None else before.tries + 1
         since_ms = self._now_ms() if before is None else before.since_ms
         pause_s = min(FIRST_PAUSE_S * 2.0 ** min(tries, 16), PAUSE_MAX_S)
+        if error.reason == "stuck":
+            pause_s = _BY_ORDER_S
         order_ms = 0 if before is None else before.order_ms
         hold = Hold(error.reason, str(error), offset, since_ms, tries, self._clock_s() + pause_s, order_ms)
         self._holds[partition] = hold

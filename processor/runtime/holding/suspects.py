@@ -28,6 +28,7 @@ class Suspects:
         self._alone = -1  # Offset of the record with a transaction of its own.
         self._verdicts: dict[int, RecordRejected] = {}
         self._held: PartitionHeld | None = None
+        self._stop_at: tuple[int, PartitionHeld] | None = None
 
     def give_alone(self, until: int) -> None:
         """Process records one at a time, up to this offset."""
@@ -73,12 +74,22 @@ class Suspects:
         """Hold the partition at the next `check`: no record is at fault."""
         self._held = error
 
-    def check(self) -> None:
-        """Refuse to process records if the partition is to be held.
+    def stop_at(self, offset: int, error: PartitionHeld) -> None:
+        """Hold the partition at a record, once those before it are committed."""
+        self._stop_at = offset, error
+        self.give_alone(offset)
+        self.isolate(offset)
+
+    def check(self, offset: int = -1) -> None:
+        """Refuse to process records, from an offset on, if the partition is to be held.
 
         Raises:
-            PartitionHeld: Kafka refused an output that comes from no record.
+            PartitionHeld: Kafka refused an output that comes from no record, or the processor did not return from the
+                record at this offset before.
         """
+        if self._stop_at is not None and offset >= self._stop_at[0]:
+            (_, error), self._stop_at = self._stop_at, None
+            raise error
         if self._held is not None:
             error, self._held = self._held, None
             raise error

@@ -8,6 +8,9 @@ whose fence is up              waits: Spark merges it, or its records are being 
 that has moved                 forwards its input to the topic that has taken its place
 that takes another's place     waits until the records of that one have been copied, then merges
 =============================  =====================================================================================
+
+A fence is in the marks of the topic as well, which a worker restores before it merges: where the control topic could
+not be read, its partitions are held, and a topic that has moved begins again as one that forwards.
 """
 
 from __future__ import annotations
@@ -19,11 +22,11 @@ from processor.errors import ConfigurationError, TopicFenced
 from processor.hosting.pipeline import Outlet, Pipeline
 from processor.hosting.plugins import installed, plugin_of
 from processor.wire.ack import MOVED_ACKS
-from processor.wire.control import MOVED
+from processor.wire.control import MOVED, Fence, decode
 
 if TYPE_CHECKING:
     from processor.config import Config
-    from processor.shared_topics.control import ControlThread, Fence
+    from processor.shared_topics.control import ControlThread
 
 
 _FORWARD: Final = "forward"
@@ -59,6 +62,21 @@ class Places:
         if (error := self._control.fence(pipeline.name)) is not None:
             raise error
         return pipeline
+
+    def refusal(self, pipeline: Pipeline, mark: bytes) -> str | None:
+        """Return why a pipeline must not run as it does, by the fence in the marks of a partition; None: it may.
+
+        What the control topic says has made the pipeline what it is; but that may be missing, or silent for too long.
+        """
+        fence = decode(Fence, mark)
+        if fence is None:
+            return "its marks have the fence of a newer version, under which no worker of this one may merge it"
+        is_forwarding = pipeline.processor_type is plugin_of(installed(), _FORWARD, pipeline.name)
+        if not fence.is_up or (is_forwarding and fence.phase == MOVED):
+            return None
+        if fence.phase == MOVED and not fence.waiting:
+            self._control.learn_fence(pipeline.name, fence)  # All that forwarding needs: the pipeline begins again.
+        return f"by its marks {fence.sentence(pipeline.name)}"
 
     def _after_copy(self, pipeline: Pipeline, former: str) -> Pipeline:
         """The pipeline of a topic that has the records of another one; it answers in each partition of that one."""

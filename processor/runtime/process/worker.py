@@ -24,7 +24,7 @@ from processor.kafka.admin.admin import Admin
 from processor.kafka.admin.groups import GroupInspector
 from processor.runtime.assembly import Assembly
 from processor.runtime.health.health import Health
-from processor.runtime.health.http_server import serve
+from processor.runtime.health.pages import serve
 from processor.runtime.health.task_reports import TaskReports
 from processor.runtime.process import allocator
 from processor.runtime.process.logging_setup import set_up_logging
@@ -33,11 +33,12 @@ from processor.runtime.process.places import Places
 from processor.runtime.process.signals import stop_on_signal
 from processor.runtime.process.slot import ProcessSlot
 from processor.runtime.process.supervision import Supervised
-from processor.runtime.process.watchdog import Watchdog
+from processor.runtime.process.watchdog import Stuck, Watchdog
 from processor.runtime.watching.backlog import BacklogWatch, WaitingRecords, WatchedPipeline
 from processor.runtime.watching.rivals import RivalWatch
 from processor.runtime.watching.topic_watch import RetentionHeadroom, TopicMonitor
 from processor.shared_topics.control import ControlThread
+from processor.shared_topics.control.hold import Hold
 from processor.telemetry.metrics import metrics_export
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 log = structlog.stdlib.get_logger("sowstream.worker")
 
 _WATCH_S = 0.2
+_STOP_OTHERS_S = 5.0
 
 
 def run_worker(config: Config, names: Sequence[str] = (), *, stop: threading.Event, processes: int = 1) -> int:
@@ -104,7 +106,7 @@ class _Worker:
         self._stop = stop
         self._exports = metrics_export(config.telemetry)
         self._slot = ProcessSlot(config.state_dir)
-        self._watchdog = Watchdog(config.runtime.stuck_after_s)
+        self._watchdog = Watchdog(config.runtime.stuck_after_s, call_limit_s=config.runtime.call_stuck_after_s)
         self._control = ControlThread(config.kafka, config.application_id, config.topic_prefix, process=self._slot.name)
         self._places = Places(config, self._control)
         self._running: dict[str, Pipeline] = {}
@@ -121,6 +123,7 @@ class _Worker:
             reports=self._reports,
             backlogs=backlogs,
             consumers=len(chosen),
+            fenced=self._places.refusal,
         )
         self._pipelines = [
             Supervised(
@@ -181,7 +184,7 @@ class _Worker:
         self._backlog_watch.start()
         collected_s = time.monotonic()
         while not self._stop.wait(_WATCH_S) and not all(pipeline.has_failed for pipeline in self._pipelines):
-            self._watchdog.check()
+            self._watchdog.check(self._hold_stuck)
             self._health.turned()
             self._heed_fences()
             if multiprocessing.parent_process() is not None and os.getppid() != parent:
@@ -196,6 +199,27 @@ class _Worker:
             raise failed[0] or Stop("no pipeline can go on")
         log.info("stopped")
         return 0
+
+    def _hold_stuck(self, stuck: Stuck) -> None:
+        """Publish that the partition of a call that does not return is held, and stop the other pipelines in order."""
+        if (call := stuck.call) is None:
+            return
+        now_ms = int(time.time() * 1000)
+        message = (
+            f"{call.pipeline} partition {call.partition}: the processor's call with offset {call.offset} (up to "
+            f"{call.last}) did not return for {stuck.seconds:.0f} s, and its process was ended"
+        )
+        self._control.report(
+            call.pipeline, call.partition, Hold("stuck", message, call.offset, now_ms, 0, time.monotonic())
+        )
+        others = [pipeline for pipeline in self._pipelines if pipeline.pipeline.name != call.pipeline]
+        self._stop.set()
+        for pipeline in others:
+            pipeline.stop()
+        deadline = time.monotonic() + _STOP_OTHERS_S
+        for pipeline in others:
+            pipeline.has_ended(by_s=deadline)
+        self._control.stop()
 
     def _serve_pages(self) -> None:
         """Serve metrics and health on the first port plus the number of the process; port 0 is any free one."""
@@ -258,6 +282,7 @@ class _Worker:
         self._reports.of(pipeline.name).clear()
         try:
             thread = self._assembly.thread(pipeline, stop.is_set)
+            self._watchdog.watch_call(thread.call)
             is_running()
             thread.run(stop)
         finally:

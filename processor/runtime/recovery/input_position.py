@@ -24,7 +24,7 @@ from processor.store.marks import POSITION_NAME
 from processor.wire.input_position import InputPosition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from processor.runtime.task import Task
 
@@ -56,7 +56,15 @@ class Beginning(NamedTuple):
 class InputPositions:
     """Writes the input positions of one pipeline, and compares them with the group's offsets. One thread only."""
 
-    def __init__(self, application_id: str, family: str, source: str, advice: str = "") -> None:
+    def __init__(
+        self,
+        application_id: str,
+        family: str,
+        source: str,
+        advice: str = "",
+        *,
+        fenced: Callable[[bytes], str | None] = lambda _: None,
+    ) -> None:
         """Create it; `topic_id` must be set before a position is written or compared.
 
         Args:
@@ -64,7 +72,9 @@ class InputPositions:
             family: the pipeline's name.
             source: its input topic.
             advice: a sentence for error messages, on another possible cause and its remedy.
+            fenced: called with the fence in a partition's marks; returns the reason to hold it, or None.
         """
+        self._fenced = fenced
         self._advice = advice
         self._application_id = application_id
         self._family = family
@@ -114,6 +124,15 @@ class InputPositions:
             beginning = self._compared(partition, group, position)
         self.refuse_gone(partition, beginning.offset, group.oldest)
         return beginning
+
+    def refuse_fenced(self, partition: int, fence: bytes | None) -> None:
+        """Hold a partition that another engine merges, or whose topic has moved, by the fence in its marks.
+
+        Raises:
+            PartitionHeld: it is.
+        """
+        if fence is not None and (why := self._fenced(fence)) is not None:
+            raise PartitionHeld("fenced", f"{self._source} partition {partition}: {why}")
 
     def refuse_gone(self, partition: int, offset: int, oldest: int) -> None:
         """Hold a partition whose next input record has been deleted.

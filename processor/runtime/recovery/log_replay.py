@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Final, cast
 from processor.errors import PartitionHeld
 from processor.kafka.message import columns, records
 from processor.runtime.recovery.encoded_heads import EncodedHeads
-from processor.store.staleness import stale_reason
+from processor.store.marks import OWN_NAMES
+from processor.store.staleness import past_ms, stale_reason
+from processor.wire.publisher_mark import mark_text
 from processor.wire.sow_headers import stored_from
 
 if TYPE_CHECKING:
@@ -121,7 +123,7 @@ class SowReplay(LogReplay):
             self._redelivered.take(records)
         self._begin = None
         # As of its last record, not of now: a later delete may be as old, and compacted before the next restore.
-        self._state.restore(changes, records[-1].offset + 1, records[-1].timestamp_ms)
+        self._state.restore(changes, records[-1].offset + 1, past_ms(records[-1].timestamp_ms))
 
     def take_messages(self, messages: Sequence[Message]) -> None:
         """Apply a batch without creating an object for each record, where possible."""
@@ -142,7 +144,7 @@ class SowReplay(LogReplay):
         changes = cast("dict[bytes, bytes | None]", dict(zip(came.keys, rows, strict=True)))
         is_many = self.target - came.next_offset > _MANY
         self._begin = None
-        state.load(changes, came.next_offset, came.timestamp_ms, is_many=is_many)
+        state.load(changes, came.next_offset, past_ms(came.timestamp_ms), is_many=is_many)
 
     def finish(self, end: int) -> None:
         """Complete the state, as of now."""
@@ -184,9 +186,11 @@ class MarkReplay(LogReplay):
         for record in records:
             if record.key is None:
                 raise self._refuse(record, "it has no key", "mark")
-            if self._end is None or record.offset < self._end:
-                changes.append((record.key, record.value))
-        self._marks.restore(changes, records[-1].offset + 1)
+            # Those behind the end come again with the redelivered records; a fence, and a position of another engine,
+            # do not. A worker's own position behind it changes nothing: the group's offset counts then.
+            if self._end is None or record.offset < self._end or record.key in OWN_NAMES:
+                changes.append((record.key, mark_text(record.key, record.value, record.headers)))
+        self._marks.restore(changes, records[-1].offset + 1, records[-1].timestamp_ms)
 
     def finish(self, end: int) -> None:
         """Complete the marks."""

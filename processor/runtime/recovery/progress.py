@@ -29,8 +29,9 @@ class RestoreBar:
             clock_s: the monotonic clock.
         """
         self._console = console or Console(stderr=True)
-        # Several processes would write over one another.
-        self._is_shown = self._console.is_terminal and multiprocessing.parent_process() is None
+        # A dumb terminal gets empty lines of a bar, and several processes would write over one another.
+        can_draw = self._console.is_terminal and not self._console.is_dumb_terminal
+        self._is_shown = can_draw and multiprocessing.parent_process() is None
         self._clock_s = clock_s
         self._lock = threading.Lock()
         self._begun: dict[str, tuple[float, int]] = {}  # Start time and largest number of remaining offsets.

@@ -30,7 +30,7 @@ from processor.runtime.recovery.stall import Stalls
 from processor.runtime.recovery.target import Aim, Aims
 from processor.runtime.task import Task
 from processor.runtime.task_state import TaskState
-from processor.store.marks import POSITION_NAME
+from processor.store.marks import FENCE_NAME, POSITION_NAME
 from processor.wire.input_position import InputPosition
 
 if TYPE_CHECKING:
@@ -349,7 +349,7 @@ class Restorer:
         seconds = round(time.monotonic() - job.began_s, 3)
         rate, where = round(job.read / max(seconds, 0.001)), {"topic": self._shown, "partition": task.partition}
         log.info("restored", **where, read=job.sow_read, seconds=seconds, records_per_s=rate)
-        task.redelivered = start.redelivered
+        task.redelivered, task.input_id = start.redelivered, self._positions.topic_id if self._decides else ""
         task.committed_note = CommitMetadata.read(beginning.metadata).note
         ready.append((task, beginning.offset))
 
@@ -357,11 +357,13 @@ class Restorer:
         """Decide where the input begins, by the group's offset and the input position.
 
         Raises:
-            PartitionHeld: they contradict each other, or both are missing.
+            PartitionHeld: they contradict each other, or both are missing; or a fence is in its marks.
         """
         if not self._decides:
             return Beginning(start.offset, start.metadata)
         task = job.task
+        if task.marks is not None:
+            self._positions.refuse_fenced(task.partition, task.marks.get(FENCE_NAME))
         position = None if task.marks is None else InputPosition.read(task.marks.get(POSITION_NAME))
         # For a copy any record counts, also a deleted one; otherwise deleted records cannot be merged twice.
         if self._is_copy:

@@ -7,7 +7,7 @@ from elsewhere, and not be resumed by an order.
 from processor.shared_topics.control.hold import REMEDIES, Hold, Resume
 from processor.shared_topics.control.report import control_report
 from processor.shared_topics.control.thread import ControlThread
-from processor.shared_topics.control.topic import ControlEntries, ControlTopic
+from processor.shared_topics.control.topic import ControlEntries, ControlTopic, fence_mark
 from processor.wire.control import FORMAT, Failure, Fence, Key, Notice, Order
 
 __all__ = [
@@ -24,4 +24,5 @@ __all__ = [
     "Order",
     "Resume",
     "control_report",
+    "fence_mark",
 ]

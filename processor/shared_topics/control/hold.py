@@ -50,7 +50,10 @@ REMEDIES: Final[Mapping[str, str]] = {
     "offsets_lost": "`sowstream offsets adopt {topic} --from sow|earliest|latest`",
     "state_locked": "give each worker its own state_dir, or stop the other",
     "state_damaged": "look at the disk of state_dir and the memory of its machine",
+    "fenced": "`sowstream status {topic}` shows who merges it, or which topic has taken its place",
     "plugin_failed": "mend the plug-in, or skip the record: `sowstream resume {topic} --partition {partition} --skip "
     "OFFSET`",
+    "stuck": "skip the record: `sowstream resume {topic} --partition {partition} --skip OFFSET`; or mend the plug-in, "
+    "and resume without --skip",
 }
 """The operator's next step for each `HoldReason`, a template for the topic's name and the partition."""

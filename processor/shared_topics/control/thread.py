@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypedDict
 
 import structlog
 
-from processor.errors import BrokerUnavailable, SowstreamError, Stop, TopicFenced
+from processor.errors import BrokerUnavailable, ConfigurationError, SowstreamError, Stop, TopicFenced
 from processor.kafka import errors as kafka_errors
 from processor.kafka.admin.admin import Admin
 from processor.kafka.producers.publisher import Publisher
@@ -43,7 +43,8 @@ _ABSENT_S: Final = 30.0  # If there is no topic, or it may not be read.
 _REFUSED_S: Final = 10.0  # After a notice that Kafka has not accepted.
 _FLUSH_S: Final = 1.0
 _STOP_S: Final = 3.0
-_LOOK_S: Final = 10.0  # Longest wait of a pipeline that starts.
+_LOOK_S: Final = 10.0  # Longest wait of a pipeline in one attempt to start.
+_PATIENCE_S: Final = 60.0  # Time for which a topic may not answer although Kafka does.
 _SMALL_QUEUE: Final = {"queued.max.messages.kbytes": "1024"}
 
 
@@ -77,8 +78,10 @@ class ControlThread:
         self._pending: dict[Key, bytes | None] = {}
         self._queues: defaultdict[str, queue.SimpleQueue[Resume]] = defaultdict(queue.SimpleQueue)
         self._failed: set[str] = set()  # Pipelines that we have reported as failed.
-        self._fences: dict[str, Fence] = {}  # Replaced as a whole, so that other threads need no lock.
+        self._fences: dict[str, Fence] = {}  # Replaced as a whole, so that readers need no lock.
+        self._stuck: dict[tuple[str, str], tuple[int, str]] = {}  # By pipeline and partition; replaced as a whole.
         self._has_looked = threading.Event()  # The topic was read to its end, or cannot be used.
+        self._answered_s: float | None = None  # The time when Kafka answered first about the topic.
         # Used by the thread alone:
         self._there: set[Key] = set()  # Notices that are in the topic, or on their way there.
         self._sent: set[Key] = set()  # Those of them that we wrote ourselves, and perhaps have not read yet.
@@ -123,6 +126,13 @@ class ControlThread:
         """The fence of a pipeline as it was last read; None: it has none, or it was not read yet. Never waits."""
         return self._fences.get(pipeline)
 
+    def learn_fence(self, pipeline: str, fence: Fence) -> None:
+        """Apply a fence that a worker has found in its marks, unless a later one is known."""
+        with self._lock:
+            known = self._fences.get(pipeline)
+            if known is None or known.at_ms < fence.at_ms:
+                self._fences = {**self._fences, pipeline: fence}
+
     @property
     def has_looked(self) -> bool:
         """True if the fences that were there at the start have been read, or cannot be read."""
@@ -131,10 +141,19 @@ class ControlThread:
     def await_fences(self) -> None:
         """Wait until the fences that were written before have been read.
 
-        Where the topic cannot be read, there are none for this process: then the input positions that a move to Spark
-        writes hold the partitions of its workers.
+        Where there is no topic, or it may not be read, there are none for this process, and likewise where it alone
+        does not answer for a minute: a fence is in the marks, too, and holds the partitions of its workers.
+
+        Raises:
+            BrokerUnavailable: Kafka does not answer.
         """
-        self._has_looked.wait(_LOOK_S)
+        if self._has_looked.wait(_LOOK_S):
+            return
+        answered_s = self._answered_s
+        if answered_s is None or time.monotonic() - answered_s < _PATIENCE_S:
+            raise BrokerUnavailable(
+                f"reading {self.topic}, which shows whether another engine merges a topic: no answer in {_LOOK_S:g} s"
+            )
 
     def report(self, pipeline: str, partition: int, hold: Hold | None) -> None:
         """Report that a partition of ours is held, or goes on (None). Never waits; the newest report counts.
@@ -144,6 +163,13 @@ class ControlThread:
         """
         key = Key("held", self._application_id, pipeline, str(partition))
         self._put(key, None if hold is None else self._notice(hold).encode())
+
+    def stuck(self, pipeline: str, partition: int) -> tuple[int, str] | None:
+        """The offset at which the processor of a partition did not return, and the message; None: there is none.
+
+        As it was last read. Never waits.
+        """
+        return self._stuck.get((pipeline, str(partition)))
 
     def report_failure(self, pipeline: str, message: str | None) -> None:
         """Report that a pipeline has failed in this process, or runs (None). Never waits; the newest report counts."""
@@ -183,9 +209,12 @@ class ControlThread:
                 self._log_once(f"cannot be used now: {error}", about=type(error).__name__)
                 is_silence = self._is_current or isinstance(error, BrokerUnavailable)
                 pause_s = _RETRY_S if is_silence else _ABSENT_S
+                if isinstance(error, ConfigurationError):
+                    self._has_looked.set()  # Such as without the right to read it.
             except Exception:
                 log.exception("the control topic cannot be used now", topic=self.topic)
-            self._has_looked.set()
+            else:
+                self._has_looked.set()
             self._stopping.wait(pause_s)
 
     def _exists(self) -> bool:
@@ -195,6 +224,7 @@ class ControlThread:
             if kafka_errors.is_unknown(error):
                 return False
             raise
+        self._answered_s = self._answered_s or time.monotonic()
         return True
 
     def _serve(self) -> None:
@@ -230,6 +260,8 @@ class ControlThread:
         if key.kind == "fence":
             self._take_fence(key.pipeline, None if value is None else decode(Fence, value))
             return
+        if key.kind == "held":
+            self._take_held(key, None if value is None else decode(Notice, value))
         if key.kind != "resume":
             (self._there.discard if value is None else self._there.add)(key)
             return
@@ -242,13 +274,21 @@ class ControlThread:
         log.info("order to go on", pipeline=key.pipeline, partition=key.place, skip_until=order.skip_until, by=order.by)
         self.orders(key.pipeline).put(Resume(order.partition, order.skip_until, order.at_ms))
 
+    def _take_held(self, key: Key, notice: Notice | None) -> None:
+        """Remember a partition that is held because its processor did not return."""
+        stuck = {place: each for place, each in self._stuck.items() if place != (key.pipeline, key.place)}
+        if notice is not None and notice.reason == "stuck":
+            stuck[key.pipeline, key.place] = (notice.offset, notice.message)
+        self._stuck = stuck
+
     def _take_fence(self, pipeline: str, fence: Fence | None) -> None:
         """Apply a fence; one that cannot be read, as of a newer format, leaves the former one in place."""
         if fence is None:
             return
         if self._is_current:
             log.info("fence", pipeline=pipeline, phase=fence.phase, by=fence.by)
-        self._fences = {**self._fences, pipeline: fence}
+        with self._lock:
+            self._fences = {**self._fences, pipeline: fence}
 
     def _write(self) -> None:
         """Write the pending notices, once the notices in the topic have been read."""

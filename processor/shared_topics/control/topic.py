@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from processor.kafka.producers.publisher import Publisher
 from processor.kafka.readers.log_reader import LogReader, Position
 from processor.kafka.readers.range_reader import read_up_to
+from processor.store.marks import FENCE_NAME
 from processor.topics.family import control_spec
 from processor.wire.control import ALL_PARTITIONS, Failure, Fence, Key, Notice, Order, decode, decode_key
 
@@ -15,9 +16,15 @@ if TYPE_CHECKING:
 
     from processor.kafka.admin.admin import Admin
     from processor.kafka.message import Message
+    from processor.record import Outgoing
 
 READ_TIMEOUT_S: Final = 10.0
 """Longest wait for an answer, and for the next record."""
+
+
+def fence_mark(fence: Fence) -> Outgoing:
+    """Return the record of a mark topic with a fence; where workers may merge, the mark is removed."""
+    return FENCE_NAME, fence.encode() if fence.is_up else None, []
 
 
 class ControlEntries(NamedTuple):
@@ -70,6 +77,35 @@ class ControlTopic:
         messages = read_up_to(self._reader(), self.topic, ends, stall_timeout_s=timeout_s)
         latest = {message.key(): message.value() for message in messages}
         return _entries(application_id, latest.items(), ends[0])
+
+    def fence(self, entries: ControlEntries | None, pipeline: str, mark: str) -> Fence | None:
+        """The fence of a pipeline; None: there is none.
+
+        Where the control topic has none, as one that was deleted and created again, the marks of the pipeline have it.
+
+        Args:
+            entries: the entries of the control topic; None: there is no such topic.
+            pipeline: the pipeline's name.
+            mark: its mark topic.
+
+        Raises:
+            BrokerUnavailable: no answer in time.
+            Stop: the mark topic cannot be read to its end.
+        """
+        if entries is not None and pipeline in entries.fences:
+            return entries.fences[pipeline]
+        partitions = self._admin.partitions_of(mark, READ_TIMEOUT_S)
+        if partitions is None:
+            return None
+        ends = self._admin.end_offsets(mark, range(partitions), READ_TIMEOUT_S)
+        marks: dict[int | None, bytes | None] = {}
+        for message in read_up_to(self._reader(), mark, ends, stall_timeout_s=READ_TIMEOUT_S):
+            if message.key() == FENCE_NAME:
+                marks[message.partition()] = message.value()
+        fences = [
+            fence for value in marks.values() if value is not None and (fence := decode(Fence, value)) is not None
+        ]
+        return max(fences, key=lambda fence: fence.at_ms, default=None)
 
     def write_order(self, application_id: str, pipeline: str, order: Order) -> None:
         """Write an order.

@@ -228,8 +228,8 @@ def _law(chain: AggregateChain) -> str:
             headers = dict(delta.headers or ())
             key, version = delta.key or b"", int(headers["version"] or 0)
             kind = headers.get("kind", b"update")
-            expected = 1 if kind == b"insert" else versions[key] + 1
-            if version != expected:
+            is_next = version > versions.get(key, 0) if kind == b"insert" else version == versions[key] + 1
+            if not is_next:
                 return f"{key!r} has version {version} after {versions.get(key)}"
             versions[key] = version
             if kind == b"delete":

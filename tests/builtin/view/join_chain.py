@@ -156,21 +156,24 @@ class JoinHistory:
 
     def partner(self, order: Any, customers: Mapping[str, Any]) -> Any:
         """The partner of an order; None without one."""
-        return customers.get(str(order["customer"])) if order["customer"] not in (None, "") else None
+        # Of JSON values a text equals no number; this is Python's equality, as no customer is a truth value.
+        partners = (each for each in customers.values() if each is not None and each["id"] == order["customer"])
+        return next(partners, None) if order["customer"] not in (None, "") else None
 
     def _put(self) -> None:
         rng = self.rng
         if rng.random() < 0.7:
             number = rng.randrange(6)
             order = None if rng.random() < 0.15 else {
-                "id": f"o{number}", "customer": rng.choice(("a", "b", 7, None, "")), "qty": rng.randrange(9),
+                "id": f"o{number}", "customer": rng.choice(("a", "b", 7, 7.0, "7", None, "")), "qty": rng.randrange(9),
                 "state": rng.choice(("new", "new", "paid")),
             }  # fmt: skip
             self.orders[f"o{number}"] = order
             self.chain.put("left", number % 2, f"o{number}", order)
         else:
             key = rng.choice(self.partners)
-            customer = {"id": key, "name": rng.choice(("Ann", "Bob")), "bonus": rng.choice((1, 0.5))}
+            id_ = rng.choice((7, "7")) if key == "7" else key
+            customer = {"id": id_, "name": rng.choice(("Ann", "Bob")), "bonus": rng.choice((1, 0.5))}
             self.customers[key] = None if rng.random() < 0.25 else customer
             self.chain.put("right", ord(key[-1]) % 2, key, self.customers[key])
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record import MemoryRecordsBuilder
 
-from processor.errors import Stop
 from processor.kafka.share_member.record_batches import AcquiredRange, read_acquired
+from processor.wire.headers import UNREADABLE_NAME
+from tests.endtoend.raw_batch import raw_batch, raw_record
 
 HEAD_SIZE = 61
 ATTRIBUTES_AT = 21
@@ -71,6 +74,16 @@ def test_a_batch_that_is_cut_off_is_left_to_a_later_fetch():
     assert (offsets(acquired), acquired.gaps, acquired.unseen) == ([(0, 1)], [], [(1, 1)])
 
 
+def test_a_header_name_that_is_not_utf_8_does_not_end_the_batch():
+    """It is replaced, as other readers replace it, and a name ends at its first NUL; values and later records stay."""
+    headers = [(b"a", b"1"), (b"\xff\xfe", b"2"), (b"c\0\xff", None)]
+    data = raw_batch(raw_record(0, b"k", b"v", headers) + raw_record(1, b"k", b"w"), 2)
+    first, second = read_acquired(data, [AcquiredRange(0, 1, 1)]).records
+    (one, bad, cut) = first[0].headers or []
+    assert (one, UNREADABLE_NAME in bad[0], bad[1], cut) == (("a", b"1"), True, b"2", ("c", None))
+    assert (second[0].value, second[0].headers) == (b"w", None)
+
+
 @pytest.mark.parametrize("compression", [1, 2, 3, 4])
 def test_compressed_batches_are_read(compression):
     """Gzip, Snappy, LZ4 and Zstandard."""
@@ -79,12 +92,15 @@ def test_compressed_batches_are_read(compression):
 
 
 @pytest.mark.parametrize("compression", [0, 1, 2, 3, 4])
-def test_a_damaged_batch_is_an_error_with_its_offset(compression):
-    """Bytes that are no records stop the reader: it must not take them for gaps."""
+def test_a_damaged_batch_is_told_apart_from_gaps_and_the_next_one_is_read(compression):
+    """Its leased offsets are returned with the reason; those behind it come as records."""
     data = bytearray(batch(5, [b"x" * 100] * 3, compression))
     data[HEAD_SIZE:] = b"\x7f" * (len(data) - HEAD_SIZE)
-    with pytest.raises(Stop, match=r"at offset 5.* cannot be read"):
-        read_acquired(bytes(data), [AcquiredRange(5, 7, 1)])
+    acquired = read_acquired(bytes(data) + batch(8, [b"good"]), [AcquiredRange(6, 9, 1)])
+    ((first, last, why),) = acquired.unreadable
+    assert (first, last) == (6, 7)
+    assert re.search(r"at offset 5.* cannot be read", why)
+    assert (offsets(acquired), acquired.gaps, acquired.unseen) == ([(8, 1)], [], [(9, 9)])
 
 
 @given(st.data())

@@ -28,6 +28,7 @@ class Notices:
     def __init__(self) -> None:
         self.published: list[tuple[str, int, Hold | None]] = []
         self.queue: SimpleQueue[Resume] = SimpleQueue()
+        self.places: dict[int, tuple[int, str]] = {}
 
     def report(self, pipeline: str, partition: int, hold: Hold | None) -> None:
         """Keep a hold, or its end."""
@@ -36,6 +37,10 @@ class Notices:
     def orders(self, _pipeline: str) -> SimpleQueue[Resume]:
         """Return the queue of orders."""
         return self.queue
+
+    def stuck(self, _pipeline: str, partition: int) -> tuple[int, str] | None:
+        """Return the place at which a former owner's processor did not return."""
+        return self.places.get(partition)
 
 
 class Scene:
@@ -173,3 +178,67 @@ def test_an_order_is_over_with_the_hold_that_it_waited_for(scene: Scene):
     scene.held.release_recovered(scene.tasks.values())
     scene.hold(1, PartitionHeld("rejects", "bad again"))
     assert scene.held.due(scene.tasks) == []
+
+
+def records(*offsets: int) -> list[Record]:
+    """Build records at these offsets."""
+    return [Record(b"k", b"%d" % offset, None, offset, 0) for offset in offsets]
+
+
+def test_a_successor_holds_a_task_that_begins_where_a_processor_did_not_return(scene: Scene):
+    """A task whose input begins at the place of a stuck call is held before it starts, until an order alone."""
+    task = scene.tasks[1]
+    task.rewind()
+    scene.notices.places[1] = (40, "it hung")
+    assert scene.held.inherit(task, 40)
+    assert scene.held.is_held(1)
+    hold = scene.held.last(1)
+    assert hold is not None
+    assert (hold.reason, hold.offset, hold.message) == ("stuck", 40, "it hung")
+    scene.clock.now_s += 1_000_000
+    assert scene.held.due(scene.tasks) == []
+    scene.notices.queue.put(Resume(1, 40, 2_000))
+    assert scene.held.due(scene.tasks) == [task]
+    assert not scene.held.inherit(task, 40), "it was ordered to go on"
+    task.start(40)
+    task.process(records(40, 41))
+    assert [value for _, value, _ in task.take_outputs()["dlq"]] == [b"40"]
+    assert task.next_offset == 42
+
+
+def test_a_successor_commits_the_records_before_the_place_and_holds_there(scene: Scene):
+    """Records in front of the place of a stuck call are processed and committed; the record itself is not processed."""
+    task = scene.tasks[1]
+    task.rewind()
+    scene.notices.places[1] = (42, "it hung")
+    assert not scene.held.inherit(task, 40)
+    task.start(40)
+    scene.held.task_started(task)
+    assert scene.notices.published == [], "the hold is still to come"
+    batch = records(40, 41, 42, 43)
+    assert task.host.is_careful(40)
+    share = task.host.careful_share(batch, 200)
+    assert share == 2, "those before it are committed first"
+    task.process(batch[:share])
+    assert task.next_offset == 42
+    with pytest.raises(PartitionHeld, match="it hung") as held:
+        task.process(batch[share:])
+    assert held.value.reason == "stuck"
+    scene.hold(1, held.value)
+    scene.notices.queue.put(Resume(1, None, 2_000))
+    assert scene.held.due(scene.tasks) == [task]
+    task.start(42)
+    assert task.host.is_careful(42), "if it hangs again, the record is known"
+    task.process(batch[share:])
+    assert task.next_offset == 44
+
+
+def test_a_place_that_was_passed_holds_nothing(scene: Scene):
+    """A notice of a place before the input position is of the past, and so is none for another partition."""
+    task = scene.tasks[1]
+    task.rewind()
+    scene.notices.places = {1: (39, "it hung"), 2: (40, "it hung")}
+    assert not scene.held.inherit(task, 40)
+    task.start(40)
+    scene.held.task_started(task)
+    assert scene.notices.published == [(scene.name, 1, None)]

@@ -28,6 +28,10 @@ class _Fences:
         """The fence of a pipeline."""
         return self._fences.get(pipeline)
 
+    def learn_fence(self, pipeline: str, fence: Fence) -> None:
+        """Keep a fence that was found in the marks."""
+        self._fences[pipeline] = fence
+
     def fence(self, pipeline: str) -> TopicFenced | None:
         """The refusal of a pipeline whose fence is up."""
         fence = self._fences.get(pipeline)
@@ -72,6 +76,34 @@ def test_after_a_move_the_topic_forwards_and_the_other_merges() -> None:
     assert forwarding.source == "orders.publish"
     assert forwarding == place("orders", orders=moved)
     assert forwarding != place("orders", orders=moved.model_copy(update={"waiting": []}))
+
+
+def test_a_fence_in_the_marks_holds_a_pipeline_that_merges() -> None:
+    """A fence that is up or of a newer version holds a partition, although the control topic has not shown it."""
+    fences = _Fences()
+    places = Places(CONFIG, cast("ControlThread", fences))
+    (merging,) = pipelines(CONFIG, ["orders"])
+    for phase in ("resharding", "spark", "to_spark", "backfill", "replacing", "a phase of a newer version"):
+        why = places.refusal(merging, fence(phase, by="anna@desk").encode())
+        assert why is not None
+        assert "by its marks" in why
+        assert places.of(merging) is merging, "only a move that is over makes another pipeline of it"
+    assert "newer version" in str(places.refusal(merging, b'{"format": 99}'))
+    assert places.refusal(merging, fence("workers").encode()) is None
+
+
+def test_a_topic_that_has_moved_forwards_by_its_marks_alone() -> None:
+    """The fence in the marks has all that forwarding needs, unless partitions wait for others."""
+    for waiting in ([], [4]):
+        fences = _Fences()
+        places = Places(CONFIG, cast("ControlThread", fences))
+        (merging,) = pipelines(CONFIG, ["orders"])
+        moved = fence("moved", offsets=dict.fromkeys(range(6), 0), waiting=waiting)
+        assert "orders_12 has taken its place" in str(places.refusal(merging, moved.encode()))
+        running = places.of(merging)
+        assert running.processor_type is (DeltaMerge if waiting else Forward)
+        if not waiting:
+            assert places.refusal(running, moved.encode()) is None
 
 
 def test_a_move_to_a_topic_that_the_settings_lack_is_an_error() -> None:

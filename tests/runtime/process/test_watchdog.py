@@ -6,10 +6,12 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
-from processor.runtime.process.watchdog import Stuck, Watchdog
+from processor.record import Record
+from processor.runtime.process.watchdog import ProcessorCall, Stuck, StuckCall, Watchdog
 
 PROCESS = """
 import sys, threading, time
@@ -101,6 +103,61 @@ def test_a_thread_that_ended_is_not_missed(watchdog, clock):
     watchdog.release()
     watchdog.beat()
     assert passed(watchdog, clock, 60.0) == []
+
+
+def hanging(record: Record, is_over: threading.Event) -> None:
+    """Work on a record until the event is set."""
+    while not is_over.wait(0.01):
+        assert record is not None
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_call_that_does_not_return_is_reported_with_its_record(is_known):
+    """A processor's call beyond its limit is stuck; the place is the record of the innermost function that has one."""
+    began_s = time.monotonic()
+    watchdog = Watchdog(1_000.0, lambda: began_s + 1.0, call_limit_s=20.0)
+    call, is_over, is_in = ProcessorCall("orders"), threading.Event(), threading.Event()
+
+    def work() -> None:
+        watchdog.watch()
+        watchdog.watch_call(call)
+        call.begin(3, 40, 49)
+        is_in.set()
+        if is_known:
+            hanging(Record(b"k", b"{}", None, 44, 0), is_over)
+        else:
+            while not is_over.wait(0.01):
+                pass
+
+    thread = threading.Thread(target=work, name="orders")
+    thread.start()
+    try:
+        assert is_in.wait(10)
+        assert watchdog.look() is None
+        watchdog._clock = lambda: began_s + 1.9
+        assert watchdog.look() is None
+        call.began_s -= 20.0
+        stuck = watchdog.look()
+        assert stuck is not None
+        assert stuck.call == StuckCall("orders", 3, 44 if is_known else 40, 49)
+        call.end()
+        assert watchdog.look() is None
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def test_a_call_of_a_suspended_process_is_not_stuck():
+    """The time for which a process was suspended does not count for a call either."""
+    now_s = [time.monotonic()]
+    watchdog = Watchdog(1_000.0, lambda: now_s[0], call_limit_s=20.0)
+    call = ProcessorCall("orders")
+    watchdog.watch_call(call)
+    call.begin(3, 40, 49)
+    now_s[0] += 3_600.0
+    assert watchdog.look() is None
+    now_s[0] += 1.0
+    assert watchdog.look() is None
 
 
 def run(*arguments: str) -> subprocess.Popen[str]:

@@ -8,11 +8,13 @@ from rich.console import Console
 from processor.runtime.recovery.progress import RestoreBar, RestoreProgress
 
 
-def shown(*, is_terminal, seconds):
+def shown(*, is_terminal, seconds, term="xterm-256color"):
     """Draw the restores of two processors of the given duration."""
     file = io.StringIO()
     clock = iter(range(0, 1000, seconds))
-    bar = RestoreBar(Console(file=file, force_terminal=is_terminal, width=100), lambda: next(clock) * 1.0)
+    bar = RestoreBar(
+        Console(file=file, force_terminal=is_terminal, width=100, _environ={"TERM": term}), lambda: next(clock) * 1.0
+    )
     for left in (90, 100, 40):
         bar.update("orders", left)
         bar.update("trades", left)
@@ -43,6 +45,11 @@ def test_a_short_restore_draws_no_bar():
 def test_without_a_terminal_there_are_log_lines_only():
     """A bar would fill a file with escape sequences."""
     assert shown(is_terminal=False, seconds=2) == ""
+
+
+def test_a_dumb_terminal_gets_log_lines_only():
+    """A terminal without cursor movement would get an empty line for each step of a bar."""
+    assert shown(is_terminal=True, seconds=2, term="dumb") == ""
 
 
 def test_restored_records_are_counted():

@@ -9,7 +9,7 @@ from processor.record import Record
 from processor.runtime.recovery.log_replay import MarkReplay, SowReplay
 from processor.runtime.recovery.redelivered import Redelivered
 from processor.store.layered_state import LayeredState
-from processor.store.marks import TransactionalMarks
+from processor.store.marks import OWN_NAMES, TransactionalMarks
 from processor.store.memory import MemoryStore
 
 
@@ -64,6 +64,15 @@ def test_marks_behind_the_noted_end_are_left_out():
     log.take([Record(b"a", b"1", None, 3, 1), Record(b"a", b"9", None, 7, 1), Record(b"b", b"9", None, 8, 1)])
     log.finish(9)
     assert (marks.get(b"a"), marks.get(b"b"), marks.position) == (b"1", None, 9)
+
+
+def test_marks_of_ours_behind_the_noted_end_count():
+    """A fence, or a position of another engine, was written by no worker that has died, and comes only once."""
+    marks = TransactionalMarks()
+    log = MarkReplay("orders.mark", 0, marks, Redelivered(100, 50, 7))
+    log.take([Record(name, b"9", None, 7 + number, 1) for number, name in enumerate((*OWN_NAMES, b"sequence//a"))])
+    log.finish(10)
+    assert [marks.get(name) for name in (*OWN_NAMES, b"sequence//a")] == [b"9", b"9", b"9", None]
 
 
 def test_at_least_once_requires_source_headers():

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import queue
 import re
+import socket
 import time
 from typing import TYPE_CHECKING, get_args
 
 import pytest
 from structlog.testing import capture_logs
 
-from processor.errors import HoldReason
+from processor.errors import BrokerUnavailable, HoldReason
 from processor.kafka.admin.admin import Admin
 from processor.kafka.producers.publisher import Publisher
 from processor.runtime.holding.holds import Hold
-from processor.shared_topics.control import REMEDIES, ControlThread, ControlTopic, Order, Resume
+from processor.shared_topics.control import REMEDIES, ControlThread, ControlTopic, Fence, Order, Resume
 from processor.shared_topics.control import thread as control_thread
 from processor.topics.family import control_spec
 
@@ -256,6 +257,35 @@ def test_a_fence_is_heeded_until_it_is_lifted(place: Place):
     entries = place.control.read(APPLICATION)
     assert entries is not None
     assert {name: each.is_up for name, each in entries.fences.items()} == {"orders": False, "trades": True}
+
+
+def test_a_fence_in_the_marks_counts_until_a_later_one_is_read(place: Place):
+    """A worker may find a fence in its marks first; an older one than is known changes nothing."""
+    place.create()
+    thread = place.thread()
+    thread.await_fences()
+    moved = Fence(at_ms=5, phase="moved", number=0, moved_to="orders_12", offsets={0: 7})
+    thread.learn_fence("orders", moved)
+    thread.learn_fence("orders", Fence(at_ms=4, phase="resharding", number=0, moved_to="orders_12"))
+    assert thread.fence_of("orders") == moved
+    place.write("fence/desk/orders/*", {"format": 1, "at_ms": 6, "phase": "workers", "number": 0})
+    wait(lambda: thread.fence("orders") is None, "the fence of the control topic")
+
+
+def test_no_pipeline_starts_while_kafka_is_silent(monkeypatch):
+    """Without an answer nothing is known of any fence, so a pipeline waits for Kafka instead of merging."""
+    monkeypatch.setattr(control_thread, "_LOOK_S", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        thread = ControlThread({"bootstrap.servers": address}, APPLICATION)
+        thread.start()
+        try:
+            for _ in range(2):
+                with pytest.raises(BrokerUnavailable, match="another engine merges"):
+                    thread.await_fences()
+            assert not thread.has_looked
+        finally:
+            thread.stop()
 
 
 def test_without_the_topic_no_pipeline_is_refused(place: Place):
