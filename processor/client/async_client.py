@@ -60,9 +60,13 @@ class AsyncClient(Generic[_ClientT]):
         """Delete records; returns the last ack, None without `ack`."""
         return await self._send(partial(self.client.sow_delete, topic, key, headers, ack=ack, **arguments))
 
-    async def get(self, topic: str, key: Value) -> Message | None:
+    async def mark(self, topic: str) -> int | None:
+        """The highest `sequence` that workers have taken from this client's name."""
+        return await asyncio.to_thread(self.client.mark, topic)
+
+    async def get(self, topic: str, key: Value, *, min_version: int | None = None) -> Message | None:
         """The current record of a key, or None."""
-        return await asyncio.to_thread(self.client.get, topic, key)
+        return await asyncio.to_thread(partial(self.client.get, topic, key, min_version=min_version))
 
     async def view(self, topic: str, filter: str | None = None, options: str | None = None) -> View:  # noqa: A002
         """The state of the world as a mapping; returns when its snapshot is complete."""

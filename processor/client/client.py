@@ -11,6 +11,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from processor.client.blocking_calls import BlockingCalls
+from processor.client.own_process import OfOneProcess
+from processor.client.publish.calls import PublishCalls
 from processor.client.subscribe.opening import SubscriptionOpener
 from processor.client.topic_lookup import TopicLookup, warn_of_contradictions
 from processor.config import Config, settings_of
@@ -28,11 +30,14 @@ if TYPE_CHECKING:
 _FLUSH_AFTER_ERROR_S = 5.0
 
 
-class Client(BlockingCalls):
+class Client(BlockingCalls, OfOneProcess):
     """A connection to one cluster, with the method names of AMPS' client.
 
     Its methods may be called from any thread; `Subscription` describes its own rules. Acks are read on a thread of
     their own, which starts with the first command that asks for one.
+
+    A client belongs to the process that created it. In a fork of it, as of `multiprocessing` or of gunicorn with
+    `preload_app`, each call raises SowstreamError, and closing does nothing: create a client in each process.
     """
 
     def __init__(
@@ -62,15 +67,17 @@ class Client(BlockingCalls):
             skip_unreadable: whether snapshots and subscriptions leave out SOW records that cannot be parsed, and list
                 them in the log and in `unreadable`; otherwise the first one ends the subscription. Each record is then
                 parsed twice. Cannot be combined with `view_dir`.
-            gateway: the address of a gateway, such as `http://localhost:8080`: all calls go over it, and neither Kafka
-                nor settings are needed. Subscriptions resume by themselves after a lost connection. None: straight to
-                Kafka.
-            token: proves to the gateway who the client is; a function is called for each connection.
+            gateway: the address of a gateway, such as `http://localhost:8080` or `https://desk/sow`: all calls go over
+                it, and neither Kafka nor settings are needed. Subscriptions resume by themselves after a lost
+                connection. None: straight to Kafka.
+            token: proves to the gateway who the client is; a function is called for each connection, and before a
+                JSON Web Token expires.
 
         Raises:
             ConfigurationError: the settings are invalid, or have no topics, and there is no topic directory.
             BrokerUnavailable: the topics are to be read from the topic directory, and Kafka does not answer.
         """
+        OfOneProcess.__init__(self, "client")
         self.name = name
         self._queues: QueueOpener | None = None
         self._gateway: tuple[str, str | Callable[[], str] | None] | None = None
@@ -83,7 +90,7 @@ class Client(BlockingCalls):
             self._gateway = gateway, token
             from processor.client.gateway.opener import GatewayOpener  # noqa: PLC0415 - An extra.
 
-            self._opener = GatewayOpener(gateway, token, name)  # type: ignore[assignment]
+            self._reader: SubscriptionOpener = GatewayOpener(gateway, token, name)  # type: ignore[assignment]
             return
         if token is not None:
             raise ConfigurationError("token: it is for a gateway; Kafka's credentials are in the settings")
@@ -92,7 +99,7 @@ class Client(BlockingCalls):
         compare = None if self.config.is_from_directory else partial(warn_of_contradictions, self.config, self._admin)
         self._lookup = TopicLookup(self._admin, compare)
         directory = None if view_dir is None else Path(view_dir)
-        self._opener = SubscriptionOpener(
+        self._reader = SubscriptionOpener(
             self.config,
             self._admin,
             self._lookup,
@@ -102,9 +109,14 @@ class Client(BlockingCalls):
         )
 
     @property
+    def _opener(self) -> SubscriptionOpener:
+        self.refuse_inherited()
+        return self._reader
+
+    @property
     def unreadable(self) -> dict[str, dict[str, str]]:
         """The SOW records that `skip_unreadable` left out: for each topic, the keys with their reasons."""
-        skipped = self._opener.skipped or {}
+        skipped = self._reader.skipped or {}
         return {topic: dict(of_topic.reasons) for topic, of_topic in skipped.items() if of_topic.reasons}
 
     def __enter__(self) -> Self:
@@ -126,13 +138,15 @@ class Client(BlockingCalls):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self.is_inherited:
+            return
         self._block_has_ended = True
         if error is None:
             self.close()
             return
         # The caller must see the first error, not a later one; sent records still get a moment to arrive.
         with contextlib.suppress(Exception):
-            self._opener.close()
+            self._reader.close()
         if self._queues is not None:
             with contextlib.suppress(Exception):
                 self._queues.close()
@@ -168,6 +182,7 @@ class Client(BlockingCalls):
                 see `sowstream topics apply`.
             BrokerUnavailable: no answer in time.
         """
+        self.refuse_inherited()
         if self._gateway is not None:
             raise ConfigurationError("a gateway serves no queues; consume them with a client on Kafka")
         with self._lock:
@@ -189,24 +204,28 @@ class Client(BlockingCalls):
             AcksMissing: acks have not arrived in time. They may arrive later: flush again, or start a worker.
             Stop: a record was not delivered.
         """
+        self.refuse_inherited()
         if self._command_sender is not None:
             self._command_sender.flush(timeout_s)
 
     def close(self) -> None:
         """End all subscriptions, send queued records and wait for acks as `flush` does.
 
-        A client that is used again is to be closed again; after a `with` block it refuses records.
+        A client that is used again is to be closed again; after a `with` block it refuses records. In a fork of the
+        client's process it does nothing.
 
         Raises:
             AcksMissing: acks have not arrived; their futures fail with this too.
             Stop: a record was not delivered.
             Exception: the exception of a subscription's callback.
         """
+        if self.is_inherited:
+            return
         try:
             with contextlib.ExitStack() as stack:
                 if self._queues is not None:
                     stack.callback(self._queues.close)
-                self._opener.close()
+                self._reader.close()
         finally:
             if self._command_sender is not None:
                 try:
@@ -215,7 +234,15 @@ class Client(BlockingCalls):
                     self._command_sender.close()
                     self._command_sender = None
 
+    def under_name(self, name: str) -> PublishCalls:
+        """The publishing calls for commands that are numbered under another name, over this client's connections.
+
+        A program that publishes for many others needs one client for all of them. It numbers their commands itself.
+        """
+        return _NamedCalls(self, name)
+
     def _sender(self) -> CommandSender:
+        self.refuse_inherited()
         sender = self._command_sender
         if sender is None:
             with self._lock:
@@ -237,6 +264,16 @@ class Client(BlockingCalls):
                     assert sender is not None
                     self._command_sender = sender
         return sender
+
+
+class _NamedCalls(PublishCalls):
+    """The publishing calls of a client under another name."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self._client, self._name = client, name
+
+    def _sender(self) -> CommandSender:
+        return self._client._sender().named(self._name)  # noqa: SLF001
 
 
 def _settings(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import html
+from decimal import Decimal
 from itertools import islice
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from processor.codec.display import to_json_line
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
 Table: TypeAlias = Any
 """A `pyarrow.Table`; pyarrow is an extra and has no types."""
+Array: TypeAlias = Any
+"""A `pyarrow.Array`."""
 Frame: TypeAlias = Any
 """A `pandas.DataFrame`; pandas is an extra."""
 
@@ -28,7 +32,8 @@ _CELL_SHOWN_MAX: Final = 60
 def arrow_table(records: Iterable[tuple[str | None, Value]], key_column: str | None = None) -> Table:
     """The records as an Arrow table with a column for each field, in the order in which fields first appear.
 
-    A field that a record lacks is null there; objects are structs, arrays are lists.
+    A field that a record lacks is null there; objects are structs, arrays are lists. Numbers keep every digit: a column
+    whose numbers no type of 64 bits holds together has decimals, and texts if one of them has more than 76 digits.
 
     Args:
         records: keys and records.
@@ -54,7 +59,7 @@ def arrow_table(records: Iterable[tuple[str | None, Value]], key_column: str | N
     arrays = {}
     for name, values in columns.items():
         try:
-            arrays[name] = pa.array([*values, *[None] * (len(rows) - len(values))])
+            arrays[name] = _column([*values, *[None] * (len(rows) - len(values))])
         except (pa.ArrowException, TypeError, OverflowError) as error:
             raise ConfigurationError(
                 f"field {name!r} has values that no column can hold together ({error}); leave it out: select=-/{name}"
@@ -63,12 +68,39 @@ def arrow_table(records: Iterable[tuple[str | None, Value]], key_column: str | N
 
 
 def pandas_frame(records: Iterable[tuple[str | None, Value]], key_column: str | None = None) -> Frame:
-    """The same as a pandas frame. Errors as `arrow_table`."""
+    """The same as a pandas frame, in which integers with gaps have the type `Int64`. Errors as `arrow_table`."""
     table = arrow_table(records, key_column)
     try:
-        return table.to_pandas()
+        import pandas as pd  # noqa: PLC0415 - an extra
     except ImportError:
         raise ConfigurationError("frames need pandas; install it: pip install 'sowstream[frames]'") from None
+    frame = table.to_pandas(integer_object_nulls=True)
+    for name in table.column_names:
+        column = table[name]
+        if column.null_count and str(column.type) == "int64":  # pandas would make them floats, of 53 bits.
+            frame[name] = column.to_pandas(types_mapper={column.type: pd.Int64Dtype()}.get)
+    return frame
+
+
+def _column(values: list[Value]) -> Array:
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, TypeError, OverflowError):
+        if not all(value is None or _is_number(value) for value in values):
+            raise
+    exact = [Decimal(repr(value)) if type(value) is float else value for value in values]
+    try:
+        return pa.array([Decimal(value) if type(value) is int else value for value in exact])
+    except pa.ArrowException:
+        return pa.array([None if value is None else to_json_line(value) for value in values])
+
+
+def _is_number(value: Value) -> bool:
+    if type(value) is Decimal:
+        return value.is_finite()
+    return type(value) is int or (type(value) is float and isfinite(value))
 
 
 def html_table(records: Mapping[str, Value]) -> str:

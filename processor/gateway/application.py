@@ -26,6 +26,10 @@ from processor.gateway.sessions.websocket import ABORT, Receive, Scope, Send, We
 
 WEB: Final = Path(__file__).parent / "web"
 """The folder of the page and the JavaScript client."""
+REQUESTS_MAX: Final = 1_000
+"""Requests under way, besides those of `limits.connections`."""
+_HEALTH: Final = frozenset(("/livez", "/readyz", "/metrics"))
+"""Pages that are never refused."""
 _TYPES: Final = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -60,15 +64,15 @@ class Application:
         """
         self.gateway: Final = gateway
         """Its gateway."""
-        settings = gateway.settings
-        self._guards_name = settings.is_local and not gateway.authenticator.is_required
-        self._origins = settings.origins
+        self._guards_name = not gateway.authenticator.is_required
+        self._requests = 0
+        """Requests under way, except those for health pages."""
         self._websocket = WebSocketEndpoint(gateway)
         self._http = _http(gateway)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, one WebSocket, or the life of the application."""
-        if self._guards_name and scope["type"] != "lifespan" and not is_own_name(_host(scope), self._origins):
+        if self._guards_name and scope["type"] != "lifespan" and not self._is_own_name(scope):
             await _refuse_name(scope, receive, send)
             return
         if scope["type"] == "websocket":
@@ -77,9 +81,29 @@ class Application:
             else:
                 await send({"type": "websocket.close", "code": 1008})
             return
-        if scope["type"] == "http":
-            send = self._patient(scope, send)
-        await self._http(scope, receive, send)
+        if scope["type"] != "http":
+            await self._http(scope, receive, send)
+            return
+        send = self._patient(scope, send)
+        if scope["path"] in _HEALTH:
+            await self._http(scope, receive, send)
+        elif self._requests >= self.gateway.limits.connections + REQUESTS_MAX:
+            self.gateway.metrics.refused_connections += 1
+            await problem(503, "so many requests are under way that no more begin; try again later")(
+                scope, receive, send
+            )
+        else:
+            self._requests += 1
+            try:
+                await self._http(scope, receive, send)
+            finally:
+                self._requests -= 1
+
+    def _is_own_name(self, scope: Scope) -> bool:
+        """Return whether each header `Host` of a request is a name of this gateway."""
+        settings = self.gateway.settings
+        hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+        return all(is_own_name(host, settings.origins, settings.hosts) for host in hosts)
 
     def _patient(self, scope: Scope, send: Send) -> Send:
         """Sends the parts of an answer; a client that takes nothing for too long is closed."""
@@ -103,8 +127,8 @@ def _http(gateway: Gateway) -> Callable[[MutableMapping[str, Any], Receive, Send
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
-        await gateway.start()
         try:
+            await gateway.start()
             yield
         finally:
             await gateway.stop()
@@ -140,19 +164,15 @@ def _http(gateway: Gateway) -> Callable[[MutableMapping[str, Any], Receive, Send
     )
 
 
-def _host(scope: Scope) -> str | None:
-    hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
-    return hosts[0] if hosts else None
-
-
 async def _refuse_name(scope: Scope, receive: Receive, send: Send) -> None:
-    """Refuse a request to a name that is not this machine's."""
+    """Refuse a request to a name that may be another site's."""
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})
         return
-    await problem(403, "this gateway needs no tokens, so it answers to this machine's own names alone")(
-        scope, receive, send
+    text = (
+        "this gateway needs no tokens, so it answers to addresses, to localhost and to the names in gateway.hosts alone"
     )
+    await problem(403, text)(scope, receive, send)
 
 
 async def _http_error(_request: Request, error: Exception) -> Response:
@@ -163,8 +183,12 @@ async def _http_error(_request: Request, error: Exception) -> Response:
 async def _file(request: Request) -> Response:
     """A file of the page; there are no directory listings."""
     path = request.path_params["path"] or "index.html"
-    file = (WEB / path).resolve()
-    if not file.is_relative_to(WEB.resolve()) or not file.is_file() or file.suffix not in _TYPES:
+    try:
+        file = (WEB / path).resolve()
+        is_page = file.is_relative_to(WEB.resolve()) and file.suffix in _TYPES and file.is_file()
+    except (OSError, ValueError):  # A name that no file can have.
+        is_page = False
+    if not is_page:
         return problem(404, "there is no such page")
     headers = _PERSPECTIVE if path == "adapters/perspective.html" else _HEADERS
     return FileResponse(file, headers=headers, media_type=_TYPES[file.suffix])

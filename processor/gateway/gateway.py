@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
@@ -15,8 +16,11 @@ from processor.codec import codec_of
 from processor.config import Config
 from processor.config.gateway import AuthConfig, GatewayLimits
 from processor.errors import ConfigurationError
-from processor.gateway.access.entitlements import Entitlements, Rights
-from processor.gateway.access.identity import ANONYMOUS, Authenticator, Identity
+from processor.filter import compile_filter
+from processor.gateway.access.allowances import Allowance, Allowances
+from processor.gateway.access.entitlements import NO_RIGHTS, Entitlements, Rights
+from processor.gateway.access.identity import ANONYMOUS, AccessDenied, Authenticator, Identity
+from processor.gateway.executors import BoundedExecutor
 from processor.gateway.feeds.bookmark_text import places_text
 from processor.gateway.feeds.kafka_feed import KafkaFeed
 from processor.gateway.memory_keeper import MemoryKeeper
@@ -25,16 +29,36 @@ from processor.gateway.publishing import Publishing
 from processor.gateway.sessions.frames import FrameEncoder
 from processor.gateway.sessions.host import Waiting
 from processor.gateway.sessions.session import Session
+from processor.gateway.sessions.session_subscriptions import INLINE_WORDS
+from processor.gateway.sessions.slices import Slices
 from processor.merge import KeyFields
-from processor.subscriptions import Topic
+from processor.subscriptions import SubscriptionSpec, Topic
 from processor.subscriptions.resume import Bookmark
 
 log = structlog.stdlib.get_logger("sowstream.gateway")
 
+_Parsed = TypeVar("_Parsed")
+
 READY_TIMEOUT_S: Final = 30.0
 """Longest wait of a request for a topic's view."""
-_FLUSHES_MAX: Final = 500
-"""Sessions that are served without a pause for others."""
+COMMENT_INTERVAL_S: Final = 15.0
+"""Longest silence on Server-Sent Events: a comment follows, for proxies that cut quiet connections."""
+_VERIFYING_THREADS: Final = 8
+"""Tokens that are verified at the same time: those that wait for the issuer's keys, too."""
+_VERIFYING_WAITING: Final = 1_000
+"""Tokens that wait for one of these threads."""
+_COMPILING_WAITING: Final = 200
+"""Requests that wait to be compiled, beyond those that take little: ten seconds of work at most."""
+_PACE_MAX_S: Final = 0.5
+"""Longest pause of the thread that compiles."""
+_INLINE_BYTES: Final = 32 * 1024
+"""Longer texts are parsed on a thread: a megabyte of lists takes a second."""
+_UNIDENTIFIED_SHARE: Final = 10
+"""One of so many connections may be without an identity yet."""
+_FLUSH_S: Final = 0.01
+"""Longest time in which sessions are served without a pause for others."""
+_CATCH_UP_S: Final = 0.01
+"""Time of a tick for sessions that read snapshots, together."""
 _RELOAD_S: Final = 0.4
 _HEARTBEAT_S: Final = 5.0
 _SLOW_CHECK_S: Final = 1.0
@@ -62,6 +86,8 @@ class Gateway:
         """The limits."""
         self.ready_timeout_s = READY_TIMEOUT_S
         """Longest wait of a request for a topic's view."""
+        self.comment_interval_s = COMMENT_INTERVAL_S
+        """Longest silence on Server-Sent Events."""
         names = served_topics(config)
         auth = self.settings.auth
         self.authenticator: Final = Authenticator(auth if isinstance(auth, AuthConfig) else None)
@@ -80,6 +106,14 @@ class Gateway:
         """Publishes for clients."""
         self.memory: Final = MemoryKeeper()
         """Returns the memory of closed connections."""
+        self.allowances: Final = Allowances(self.limits)
+        """What each identity may ask for in a second."""
+        self.unidentified = 0
+        """Open WebSockets without an identity."""
+        self._verifying = BoundedExecutor("verifications", threads=_VERIFYING_THREADS, waiting_max=_VERIFYING_WAITING)
+        self._compiling = BoundedExecutor("compilations", threads=1, waiting_max=_COMPILING_WAITING, needs_caller=True)
+        self.slices = Slices()
+        """Gives turns to the work of queries."""
         self.waiting: list[Waiting] = []
         """Sessions with messages for the next tick."""
         self._places: dict[str, tuple[Mapping[int, int], str]] = {}
@@ -90,26 +124,32 @@ class Gateway:
         """True if every topic's view has caught up."""
         return all(feed.is_ready for feed in self.feeds.values())
 
+    @property
+    def has_place(self) -> bool:
+        """True if there is a place for a connection, which has no identity yet if a token is needed."""
+        if len(self.sessions) >= self.limits.connections:
+            return False
+        return self.unidentified < max(1, self.limits.connections // _UNIDENTIFIED_SHARE)
+
     def key_fields(self, topic: str) -> KeyFields:
         """The key fields of a topic."""
         return KeyFields(self.config.topic(topic).key_fields)
 
     def rights(self, identity: Identity, topic: str) -> Rights:
-        """The rights of an identity on a topic."""
-        return self.entitlements.rights(identity, topic)
+        """The rights of an identity on a topic; none if its token was revoked, also of a command that waited since."""
+        return NO_RIGHTS if self._is_revoked(identity) else self.entitlements.rights(identity, topic)
 
     async def verify(self, token: str | None) -> Identity:
         """The identity that a token proves.
 
         Raises:
             AccessDenied: it proves none.
+            BadRequest: `unavailable`: nothing can be said about it now.
         """
         if not self.authenticator.is_required:
             return ANONYMOUS
-        identity = await asyncio.to_thread(self.authenticator.verify, token)
+        identity = await self._verifying.run(self.authenticator.verify, token)
         if self.entitlements.is_revoked(identity):
-            from processor.gateway.access.identity import AccessDenied  # noqa: PLC0415
-
             raise AccessDenied("the token was revoked")
         return identity
 
@@ -129,6 +169,7 @@ class Gateway:
 
     async def start(self) -> None:
         """Begin to read the topics, and to deliver."""
+        compile_filter("/key = 1")  # The first filter makes the parser's tables, which takes 0.1 s.
         for feed in self.feeds.values():
             feed.on_begin = self._begin_again
             feed.start()
@@ -145,25 +186,60 @@ class Gateway:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for session in list(self.sessions):
             session.close(1012, "the gateway is restarting")
+        self._verifying.close()
+        self._compiling.close()
         await asyncio.to_thread(self.publishing.close)
         for feed in self.feeds.values():
             await feed.stop()
 
-    def apply_rights(self) -> None:
+    async def compiled(
+        self,
+        words: int,
+        compile: Callable[[], SubscriptionSpec],  # noqa: A002
+        allowance: Allowance | None,
+    ) -> SubscriptionSpec:
+        """Compile a request of so many words of about 20 µs, on a thread if that takes long.
+
+        Args:
+            words: the words.
+            compile: does it.
+            allowance: of the identity that asks, which has one request at a time compiled; None: no limit.
+
+        Raises:
+            BadRequest: `unavailable`: too many wait.
+            ConfigurationError: it is wrong.
+        """
+        if words <= INLINE_WORDS:
+            return compile()
+        async with nullcontext() if allowance is None else allowance.compiling:
+            return await self._compiling.run(_paced, compile)
+
+    async def parsed(self, data: bytes | str, parse: Callable[[], _Parsed]) -> _Parsed:
+        """Parse what a client sent, on a thread if it is long.
+
+        Raises:
+            BadRequest: `unavailable`: too many wait; or it is no JSON.
+        """
+        return parse() if len(data) <= _INLINE_BYTES else await self._compiling.run(_paced, parse)
+
+    async def apply_rights(self) -> None:
         """Apply changed rights to every session."""
         for session in list(self.sessions):
             identity = session.identity
-            if identity is not None and self.is_over(identity):
-                session.lose_identity("the token has expired or was revoked")
+            if identity is not None and identity.is_expired:
+                session.expire()
+            elif identity is not None and self.is_over(identity):
+                await session.lose_identity("the token was revoked")
             else:
-                session.apply_rights()
+                await session.apply_rights()
 
     def is_over(self, identity: Identity) -> bool:
         """Return whether the token of an identity has expired, or was revoked."""
-        return (
-            identity.is_expired
-            or self.entitlements.is_revoked(identity)
-            or (self.authenticator.is_required and self.authenticator.is_revoked(identity))
+        return identity.is_expired or self._is_revoked(identity)
+
+    def _is_revoked(self, identity: Identity) -> bool:
+        return self.entitlements.is_revoked(identity) or (
+            self.authenticator.is_required and self.authenticator.is_revoked(identity)
         )
 
     def _begin_again(self, feed: KafkaFeed) -> None:
@@ -205,11 +281,26 @@ class Gateway:
             for feed in self.feeds.values():
                 feed.punctuate(now_ms)
             waiting, self.waiting = self.waiting, []
-            for number, session in enumerate(waiting, 1):
+            await self._flush([session for session in waiting if not session.is_catching_up])
+            # Updates first: the others take turns.
+            reading = [session for session in waiting if session.is_catching_up]
+            until_s = loop.time() + _CATCH_UP_S
+            for number, session in enumerate(reading, 1):
                 session.flush()
-                if number % _FLUSHES_MAX == 0:
-                    await asyncio.sleep(0)
+                if loop.time() > until_s:
+                    self.waiting = reading[number:] + self.waiting
+                    break
             await asyncio.sleep(max(0.001, self.settings.tick_s - (loop.time() - began_s)))
+
+    async def _flush(self, sessions: Iterable[Waiting]) -> None:
+        """Let sessions send what waits, with pauses for others."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + _FLUSH_S
+        for session in sessions:
+            session.flush()
+            if loop.time() > until_s:
+                await asyncio.sleep(0)
+                until_s = loop.time() + _FLUSH_S
 
     async def _watch_files(self) -> None:
         """Apply changes of the files of tokens and entitlements, and the expiry of tokens, within a second."""
@@ -220,16 +311,17 @@ class Gateway:
             if now != stamps:
                 stamps = now
                 try:
-                    self.authenticator.reload()
-                    self.entitlements.load()
+                    # They may be large, and are replaced in one step.
+                    await asyncio.to_thread(self.authenticator.reload)
+                    await asyncio.to_thread(self.entitlements.load)
                     log.info("entitlements and tokens were read again")
                 except ConfigurationError as error:
                     log.error("a changed file cannot be used; the rights stay as they are", error=str(error))
-                self.apply_rights()
+                await self.apply_rights()
             elif self.authenticator.is_required:
                 for session in list(self.sessions):
                     if session.identity is not None and session.identity.is_expired:
-                        session.lose_identity("the token has expired")
+                        session.expire()
 
     def _stamps(self) -> list[tuple[int, int, int] | None]:
         stamps: list[tuple[int, int, int] | None] = []
@@ -257,6 +349,15 @@ class Gateway:
                 beat_s = now_s
                 for session in list(self.sessions):
                     session.beat()
+
+
+def _paced(call: Callable[[], _Parsed]) -> _Parsed:
+    """Make a call that computes, on a thread, and then let the event loop have as much time to itself."""
+    began_s = time.monotonic()
+    try:
+        return call()
+    finally:
+        time.sleep(min(_PACE_MAX_S, time.monotonic() - began_s))
 
 
 def served_topics(config: Config) -> tuple[str, ...]:

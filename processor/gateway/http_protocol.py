@@ -15,6 +15,15 @@ HEAD_TIMEOUT_S: Final = 10.0
 """Longest time from a connection, or from the response before, to the end of a request's head."""
 HEAD_BYTES_MAX: Final = 64 * 1024
 """Largest head of a request."""
+SILENT_MAX: Final = 500
+"""Connections that wait for a request for longer than a moment; the one that has waited longest makes room."""
+BURST_MAX: Final = 2_000
+"""Connections that wait for a request, new ones too: all clients of a gateway may come back at the same time."""
+_MOMENT_S: Final = 1.0
+
+
+_silent: Final[dict[GuardedHttp, float]] = {}
+"""The connections of this process that wait for a request, and since when; the one that has waited longest first."""
 
 
 class GuardedHttp(HttpToolsProtocol):
@@ -24,9 +33,13 @@ class GuardedHttp(HttpToolsProtocol):
     _head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for the first request."""
+        """Wait for the first request; the connection that has waited longest makes room if there are too many."""
         super().connection_made(transport)
         self._await_head()
+        if len(_silent) > SILENT_MAX:
+            oldest, since_s = next(iter(_silent.items()))
+            if len(_silent) > BURST_MAX or self.loop.time() - since_s > _MOMENT_S:
+                oldest.end()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
@@ -65,14 +78,17 @@ class GuardedHttp(HttpToolsProtocol):
     def _await_head(self) -> None:
         self._stop_timer()
         self._head_bytes = 0
-        self._head_timer = self.loop.call_later(HEAD_TIMEOUT_S, self._give_up)
+        self._head_timer = self.loop.call_later(HEAD_TIMEOUT_S, self.end)
+        _silent[self] = self.loop.time()
 
     def _stop_timer(self) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+        _silent.pop(self, None)
 
-    def _give_up(self) -> None:
-        self._head_timer = None
+    def end(self) -> None:
+        """Close a connection that has waited for too long."""
+        self._stop_timer()
         if self.transport is not None:
             self.transport.abort()

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
 from processor.client import Client
-from processor.errors import ConfigurationError, PublishRejected, RecordRejected, SowstreamError, VersionConflict
+from processor.client.publish.deleting import Selection, check
+from processor.errors import BrokerUnavailable, ConfigurationError, PublishRejected, RecordRejected, SowstreamError
 from processor.gateway.access.entitlements import NO_RIGHTS
 from processor.gateway.access.identity import Identity
-from processor.gateway.publishers import Publishers
+from processor.gateway.checked_commands import CheckedCommands, OnAnswer, with_version
+from processor.gateway.executors import BoundedExecutor
 from processor.gateway.sessions.requests import BadRequest
-from processor.gateway.sessions.session_subscriptions import SCAN_MAX
-from processor.merge import MergePolicy, compile_merge
-from processor.record import Record, Value
-from processor.subscriptions import SubscriptionSpec, parse_options
-from processor.wire.ack import Ack
-from processor.wire.sow_headers import version_of
+from processor.gateway.turns import NumberOrder
+from processor.record import Value
+from processor.wire.ack import Ack, ack_types
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from processor.config import Config
     from processor.gateway.access.entitlements import Rights
@@ -33,15 +30,14 @@ if TYPE_CHECKING:
 
 log = structlog.stdlib.get_logger("sowstream.gateway")
 
-_TAKEN_MAX: Final = 500
-"""Keys of a delete by filter that are collected without a pause for others."""
-
-OnAnswer = Callable[[str | None, "Ack | None", "Exception | None"], None]
-"""Called on the event loop with each ack, by type, or with the error that stands for all of them."""
+_THREADS: Final = 4
+"""Commands that are given to Kafka's client at the same time; it takes them one by one unless Kafka is away."""
+_WAITING_MAX: Final = 1_000
+"""Commands that wait for one of these threads."""
 
 
 class Publishing:
-    """Publishes to Kafka with one client for all commands, and one for each name that numbers its commands."""
+    """Publishes to Kafka with one client for all commands, under any name that numbers them."""
 
     def __init__(
         self,
@@ -54,11 +50,20 @@ class Publishing:
         self._feeds = feeds
         self._rights = rights
         self._metrics = metrics
-        self._publishers: Publishers[Client] = Publishers(lambda name: Client(name, config), unnamed="gateway")
-        self._takes_version = "expect_version" in inspect.signature(Client.publish).parameters
+        self._client = Client("gateway", config)
+        self._executor = BoundedExecutor("publishes", threads=_THREADS, waiting_max=_WAITING_MAX)
+        self._checked = CheckedCommands(config, feeds, rights, self._send_on_thread, self._note_refusal)
 
     async def publish(
-        self, identity: Identity, op: str, topic: str, fields: dict[str, Value], *, client: str, on_answer: OnAnswer
+        self,
+        identity: Identity,
+        op: str,
+        topic: str,
+        fields: dict[str, Value],
+        *,
+        client: str,
+        numbers: NumberOrder,
+        on_answer: OnAnswer,
     ) -> None:
         """Publish one command.
 
@@ -68,21 +73,31 @@ class Publishing:
             topic: the topic.
             fields: the other fields of the request.
             client: the publisher's own name, under which its sequences count.
+            numbers: the order of the sequences of its connection, or of its request.
             on_answer: called with each ack that it asks for.
 
         Raises:
             BadRequest: it may not be published, or a field is wrong.
             SowstreamError: it was not published.
         """
-        arguments = self._checked(identity, op, topic, fields)
-        if "expect_version" in arguments:
-            arguments.setdefault("ack", "processed")  # Only a worker knows whether it was carried out.
-        if arguments.get("filter") is not None and not await self._select_keys(identity, topic, arguments):
-            on_answer(None, None, None)  # Nothing that it may see matches.
+        rights = self._rights(identity, topic)
+        if topic not in self._feeds or rights == NO_RIGHTS:
+            raise self._refused(identity, op, topic, f"there is no topic {topic!r:.100} for {identity.user}")
+        arguments = self._arguments(op, topic, fields)
+        user = identity.user.replace("%", "%25").replace("/", "%2F")  # No name of one user is that of another one.
+        name = f"{user}/{client}" if arguments.get("sequence") is not None else None
+        try:
+            self._checked.check(topic).check_rights(identity.user, rights, op)
+        except BadRequest as error:
+            raise self._refused(identity, op, topic, str(error)) from None
+        is_of_many = arguments.get("filter") is not None or arguments.get("keys") is not None
+        if rights.reads_all and is_of_many:
+            await self._checked.turns.wait_for_all(topic)
+        elif rights.publish is not None or not rights.reads_all:
+            await self._checked.begin(identity, op, topic, arguments, name=name, numbers=numbers, on_answer=on_answer)
             return
         loop = asyncio.get_running_loop()
-        # Deletes of several records are answered once, when each of them was acknowledged.
-        is_one = arguments.get("filter") is None and arguments.get("keys") is None
+        is_one = not is_of_many  # Deletes of several records are answered once, when each of them was acknowledged.
 
         def answer(ack_type: str | None, ack: Ack | None, error: Exception | None) -> None:
             try:
@@ -91,11 +106,11 @@ class Publishing:
                 return  # The gateway has stopped.
 
         if arguments.get("ack") and is_one:
-            arguments["on_ack"] = lambda one: answer(one.ack_type, one, None)
-        user = identity.user.replace("%", "%25").replace("/", "%2F")  # No name of one user is that of another one.
-        name = f"{user}/{client}" if arguments.get("sequence") is not None else None
-        future = await asyncio.to_thread(self._send, name, op, topic, arguments)
-        self._metrics.publishes += 1
+            types = ack_types(arguments["ack"], is_delete=op == "sow_delete")
+            arguments["ack"] = with_version(types)
+            arguments["on_ack"] = lambda one: answer(one.ack_type, one, None) if one.ack_type in types else None
+        numbers.check(topic, arguments.get("sequence"))
+        future = await self._send_on_thread(name, op, topic, arguments)
         if future is None:
             answer(None, None, None)
             return
@@ -111,109 +126,49 @@ class Publishing:
         future.add_done_callback(done)
 
     def close(self) -> None:
-        """Send what waits, and end the clients."""
-        self._publishers.close()
+        """Send what waits, and end the client."""
+        self._executor.close()
+        try:
+            self._client.close()
+        except SowstreamError as error:
+            log.warning("the publishing client did not end cleanly", error=str(error))
+
+    async def _send_on_thread(
+        self, name: str | None, op: str, topic: str, arguments: dict[str, Any]
+    ) -> Future[Ack] | None:
+        future = await self._executor.run(self._send, name, op, topic, arguments)
+        self._metrics.publishes += 1
+        return future
 
     def _send(self, name: str | None, op: str, topic: str, arguments: dict[str, Any]) -> Future[Ack] | None:
-        return self._publishers.send(name, lambda publisher: getattr(publisher, op)(topic, **arguments))
+        calls = self._client if name is None else self._client.under_name(name)
+        sent: Future[Ack] | None = getattr(calls, op)(topic, **arguments)
+        return sent
 
-    def _checked(self, identity: Identity, op: str, topic: str, fields: dict[str, Value]) -> dict[str, Any]:
-        """The arguments of the client's call, if the identity may make it."""
-        rights = self._rights(identity, topic)
-        if topic not in self._feeds or rights == NO_RIGHTS:
-            raise self._refused(identity, op, topic, f"there is no topic {topic!r:.100} for {identity.user}")
+    def _arguments(self, op: str, topic: str, fields: dict[str, Value]) -> dict[str, Any]:
+        """The arguments of the client's call."""
         if self._config.underlying(topic) is not None:
             raise BadRequest("bad_request", f"{topic} is made by a worker; publish to {self._config.root(topic)}")
         arguments = {name: value for name, value in fields.items() if value is not None and name != "topic"}
-        if not self._takes_version and arguments.pop("expect_version", None) is not None:
-            raise BadRequest("unsupported", "expect_version is not supported by this installation's workers")
         if op == "sow_delete":
-            if not rights.delete:
-                raise self._refused(identity, op, topic, f"{topic}: {identity.user} may not delete")
-            return arguments
-        if "data" not in arguments:
+            if "expiration" in arguments:
+                raise BadRequest("bad_request", "sow_delete has no field 'expiration'")
+            selection = Selection(*(arguments.get(name) for name in Selection._fields))
+            is_conditional = arguments.get("expect_version") is not None
+            check(selection, has_sequence=arguments.get("sequence") is not None, is_conditional=is_conditional)
+        elif "data" not in arguments:
             raise BadRequest("bad_request", f"{op} needs the field 'data'")
-        if not rights.may_publish:
-            raise self._refused(identity, op, topic, f"{identity.user} may not publish to {topic}")
-        if rights.publish is not None:
-            self._check_merged(identity, op, topic, arguments)
+        if "expect_version" in arguments:
+            arguments.setdefault("ack", "processed")  # Only a worker knows whether it was carried out.
         return arguments
 
-    def _check_merged(self, identity: Identity, op: str, topic: str, arguments: dict[str, Any]) -> None:
-        """Check that the record after the command matches the filter of the identity's right to publish."""
-        settings = self._config.topic(topic)
-        rights = self._rights(identity, topic)
-        assert rights.publish is not None
-        if settings.preprocess or settings.enrich or settings.sequence_groups:
-            raise BadRequest("not_entitled", f"{topic} changes its messages; a right with a filter cannot be checked")
-        data = arguments["data"]
-        merged = data
-        record = self._current(topic, arguments.get("key"), data)
-        if op == "delta_publish":
-            if settings.merge_rules:
-                raise BadRequest("not_entitled", f"{topic} has merge rules; a right with a filter cannot be checked")
-            if type(data) is not dict:
-                raise BadRequest("bad_request", "the data of a delta is an object")
-            before = {} if record is None else self._feeds[topic].topic.value(record)
-            policy = MergePolicy(settings.null_policy, settings.merge_depth)
-            merged = compile_merge(policy)(before, _copied(data)).record
-        if not rights.publish.matches(merged):
-            raise self._refused(identity, op, topic, f"{identity.user} may not publish this record to {topic}")
-        if self._takes_version:
-            # What was checked is what is merged: another update in between makes the worker reject this one.
-            version = 0 if record is None else version_of(record.headers) or 0
-            if arguments.setdefault("expect_version", version) != version:
-                raise VersionConflict(f"the record has version {version} in the gateway's view", version)
-
-    async def _select_keys(self, identity: Identity, topic: str, arguments: dict[str, Any]) -> bool:
-        """Replace the filter of a delete by the keys of the visible records that match; False: there are none.
-
-        A worker's filter sees all fields, and what it deletes would say what is in them.
-        """
-        read = self._rights(identity, topic).read
-        if read is None:
-            raise self._refused(identity, "sow_delete", topic, f"{topic}: a delete by filter needs the right to read")
-        if read.filter is None and read.select is None:
-            return True
-        feed = self._feeds[topic]
-        if feed.engine is None:
-            raise BadRequest("unavailable", f"the view of {topic} has not caught up yet; try again later")
-        form = {"snapshot": True, "live": False, "delta": False}
-        text = arguments.pop("filter")
-        spec = SubscriptionSpec(feed.topic, text, parse_options(None, **form), **form, entitlement=read)
-        connection = feed.engine.connect(scan_max=SCAN_MAX)
-        connection.subscribe(spec)
-        keys: list[str] = []
-        try:
-            while connection.has_waiting:
-                keys += [one.sow_key for one in connection.take(_TAKEN_MAX) if one.command == "sow" and one.sow_key]
-                await asyncio.sleep(0)
-        finally:
-            connection.close()
-        arguments["keys"] = keys
-        return bool(keys)
-
-    def _current(self, topic: str, key: str | None, data: Value) -> Record | None:
-        feed = self._feeds[topic]
-        if feed.engine is None:
-            raise BadRequest("unavailable", f"the view of {topic} has not caught up yet; try again later")
-        if key is None and type(data) is dict:
-            key = feed.topic.key.text(data)
-        if key is None:
-            raise BadRequest("missing_key", "the message has no key")
-        return feed.engine.find(key.encode(errors="surrogatepass"))
-
     def _refused(self, identity: Identity, op: str, topic: str, detail: str) -> BadRequest:
-        self._metrics.refused_publishes += 1
-        log.warning("a command was refused", user=identity.user, op=op, topic=topic)
+        self._note_refusal(identity, op, topic)
         return BadRequest("not_entitled", detail)
 
-
-def _copied(value: Value) -> Value:
-    """A copy of a parsed value, as a merge uses up its delta."""
-    if type(value) is dict:
-        return {name: _copied(member) for name, member in value.items()}
-    return [_copied(element) for element in value] if type(value) is list else value
+    def _note_refusal(self, identity: Identity, op: str, topic: str) -> None:
+        self._metrics.refused_publishes += 1
+        log.warning("a command was refused", user=identity.user, op=op, topic=topic)
 
 
 def describe(error: Exception) -> tuple[str, str]:
@@ -224,4 +179,6 @@ def describe(error: Exception) -> tuple[str, str]:
         return error.reason, error.detail
     if isinstance(error, ConfigurationError):
         return "bad_request", str(error)
+    if isinstance(error, BrokerUnavailable):
+        return "unavailable", str(error)
     return type(error).__name__, str(error)

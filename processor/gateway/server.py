@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import multiprocessing
 import os
+import resource
 import socket
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -17,9 +20,9 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.http11 import Request
 
 from processor.errors import SowstreamError, Stop
-from processor.gateway.application import Application
+from processor.gateway.application import REQUESTS_MAX, Application
 from processor.gateway.gateway import Gateway
-from processor.gateway.http_protocol import GuardedHttp
+from processor.gateway.http_protocol import BURST_MAX, GuardedHttp
 from processor.gateway.sessions.websocket import ABORT, WRITE
 
 if TYPE_CHECKING:
@@ -32,9 +35,19 @@ log = structlog.stdlib.get_logger("sowstream.gateway")
 
 _BACKLOG: Final = 4096
 _STOP_TIMEOUT_S: Final = 10
-_HTTP_CONNECTIONS: Final = 1_000
-"""Connections for plain requests, besides those of `limits.connections`."""
+_CUT_OFF_S: Final = 8.0
+"""Longest time that clients have for the end of their answers when the gateway ends; then they are cut off."""
+_LOOK_S: Final = 0.1
+"""Time between two looks whether they are gone."""
+_SWITCH_INTERVAL_S: Final = 0.001
+"""Longest time that a thread computes while another one wants to."""
+_FULL_COLLECTION_FROM: Final = 1_000
+"""Collections of younger objects before one of all objects: about seven million new objects that stay."""
+_OTHER_FILES: Final = 500
+"""Files of views, of Kafka's clients and of the process itself."""
 _REVIVE_INTERVAL_S: Final = 1.0
+_GONE_IDLE_TIMEOUTS: Final = 2
+"""A peer whose machine acknowledges nothing for so many `idle_timeout_s` is gone; a slow one is closed earlier."""
 _SEND_BUFFER_BYTES: Final = 64 * 1024
 
 
@@ -100,12 +113,39 @@ def bound_socket(config: Config, *, is_shared: bool) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if is_shared:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            # Accepted sockets inherit it: a peer that is gone without a word is found.
+            timeout_ms = int(_GONE_IDLE_TIMEOUTS * config.gateway.limits.idle_timeout_s * 1000)
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout_ms)
         listening.bind((host, port))
         listening.listen(_BACKLOG)
     except OSError as error:
         listening.close()
         raise Stop(f"the gateway cannot listen at {config.gateway.listen}: {error.strerror}") from None
     return listening
+
+
+def tune_interpreter() -> None:
+    """Keep Python's collector and other threads from holding up the event loop.
+
+    The collector looks at all objects hardly ever: past updates and orders are many, and it pauses all. A connection
+    that has ended leaves no cycle (`MemoryKeeper`). A thread that computes gives way after a millisecond: the event
+    loop gives its turn away with each call of a socket, and would wait 5 ms to have it back.
+    """
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    gc.set_threshold(*gc.get_threshold()[:2], _FULL_COLLECTION_FROM)
+
+
+def _raise_file_limit(connections: int) -> None:
+    """Allow the process as many files as the system does: a connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    needed = connections + REQUESTS_MAX + BURST_MAX + _OTHER_FILES
+    if soft not in (resource.RLIM_INFINITY, -1) and soft < needed:
+        log.warning("limits.connections needs more files than the system allows", allowed=soft, needed=needed)
 
 
 async def serve(gateway: Gateway, listening: socket.socket, stop: asyncio.Event) -> None:
@@ -122,7 +162,6 @@ async def serve(gateway: Gateway, listening: socket.socket, stop: asyncio.Event)
             Application(gateway),
             http=GuardedHttp,
             ws=AbortableWebSocket,
-            limit_concurrency=gateway.limits.connections + _HTTP_CONNECTIONS,
             ws_max_size=gateway.limits.message_bytes,
             ws_per_message_deflate=False,
             ws_ping_interval=20,
@@ -137,20 +176,39 @@ async def serve(gateway: Gateway, listening: socket.socket, stop: asyncio.Event)
             ssl_keyfile=None if tls is None else str(tls.key),
         )
     )
-    running = asyncio.create_task(server.serve(sockets=[listening]))
+    running = asyncio.create_task(_served(server, listening))
     stopping = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
         server.should_exit = True
         for session in list(gateway.sessions):
             session.close(1012, "the gateway is restarting")
-        await running
+        await _ended(server, running)
         if not server.started:
             raise Stop("the gateway could not start; the log has the reason")
     finally:
+        listening.close()
         stopping.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await stopping
+
+
+async def _served(server: uvicorn.Server, listening: socket.socket) -> None:
+    """Serve; an application that cannot start ends the server, which would end the interpreter."""
+    with contextlib.suppress(SystemExit):
+        await server.serve(sockets=[listening])
+
+
+async def _ended(server: uvicorn.Server, running: asyncio.Task[None]) -> None:
+    """Wait for the end of a server, which leaves no connection: a client that takes nothing would hold one open."""
+    await asyncio.wait((running,), timeout=_CUT_OFF_S)
+    connections: Any = server.server_state.connections
+    while connections or not running.done():
+        for connection in list(connections):
+            connection.transport.abort()
+        await asyncio.wait((running,), timeout=_LOOK_S)
+    await asyncio.sleep(0)  # An aborted transport closes its socket in the next turn of the loop.
+    await running
 
 
 def run_gateway(config: Config, stop: threading.Event, *, processes: int = 1) -> int:
@@ -165,6 +223,7 @@ def run_gateway(config: Config, stop: threading.Event, *, processes: int = 1) ->
         SowstreamError: it cannot start.
     """
     listening = bound_socket(config, is_shared=processes > 1)
+    _raise_file_limit(config.gateway.limits.connections)
     scheme = "http" if config.gateway.tls is None else "https"
     log.info("the gateway listens", address=f"{scheme}://{config.gateway.listen}", processes=processes)
     children = _Children(config, processes - 1)
@@ -221,6 +280,8 @@ def _child(config: Config, number: int, parent: int) -> None:
 def _run(
     config: Config, listening: socket.socket, stop: threading.Event, *, number: int, look: Callable[[], bool]
 ) -> None:
+    tune_interpreter()
+
     async def main() -> None:
         gateway = Gateway(config, number=number)
         ended = asyncio.Event()

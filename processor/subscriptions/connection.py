@@ -9,7 +9,8 @@ from processor.errors import ConfigurationError, SowstreamError
 from processor.subscriptions.focus import focus_of
 from processor.subscriptions.message import PAUSE_MESSAGE, Message
 from processor.subscriptions.message_queue import MessageQueue, QueuedEnd, QueuedSnapshot
-from processor.subscriptions.replace import focus_keys, owned_records, replaced, withdrawn
+from processor.subscriptions.order_build import OrderBuild
+from processor.subscriptions.replace import FocusNow, replaced, withdrawn
 from processor.subscriptions.resume import Bookmark, bookmark_of, refusal, resumed
 from processor.subscriptions.share import Addressed
 from processor.subscriptions.subscription import EngineSubscription, too_slow
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from processor.subscriptions.share import Sharing
     from processor.subscriptions.spec import SubscriptionSpec
     from processor.subscriptions.topic import ParsedRecord
+    from processor.subscriptions.turn import Build
     from processor.subscriptions.update import Update
 
 QUEUE_MAX: Final = 10_000
@@ -45,27 +47,13 @@ class Connection:
         queue_bytes: int | None = None,
         on_waiting: Callable[[], None] | None = None,
         history: UpdateHistory | None = None,
-        scan_max: int | None = None,
     ) -> None:
-        """Begin without a subscription.
-
-        Args:
-            records: the records of the topic.
-            routes: the engine's routes.
-            deadlines: the engine's deadlines, of subscriptions that hold updates until a time.
-            sharing: joins messages that are for several subscriptions.
-            queue_max: with so many messages waiting, updates are conflated.
-            queue_bytes: with messages of so many bytes waiting, too; None: no limit.
-            on_waiting: called when a message begins to wait.
-            history: the last updates of the topic, for subscriptions that are resumed.
-            scan_max: records without a match that one `take` looks at; None: no limit.
-        """
+        """Begin without a subscription: with the parts of an engine, and the limits of `Engine.connect`."""
         self.queue_max: Final = queue_max
         """With so many messages waiting, updates are conflated."""
         self.ended_id: str | None = None
         """The subscription that ended with the error that `take` raised last."""
         self._history = history
-        self._scan_max = scan_max
         self._records = records
         self._routes = routes
         self._deadlines = deadlines
@@ -102,8 +90,18 @@ class Connection:
         began = [subscription.began_ms for subscription in self._subscriptions.values()]
         return min((began_ms for began_ms in began if began_ms is not None), default=None)
 
+    @property
+    def is_catching_up(self) -> bool:
+        """True if the next messages are of a snapshot, or of the changes since a bookmark: to take them is work."""
+        return self._queue.begins_with_snapshot
+
+    def begin_turn(self) -> None:
+        """Begin a turn, within which `take` reads snapshots."""
+        if self._records.turn is not None:
+            self._records.turn.begin()
+
     def subscribe(
-        self, spec: SubscriptionSpec, sub_id: str | None = None, *, resumes: bool = False
+        self, spec: SubscriptionSpec, sub_id: str | None = None, *, resumes: bool = False, build: Build | None = None
     ) -> EngineSubscription:
         """Begin a subscription with the records of now.
 
@@ -113,6 +111,7 @@ class Connection:
                 are two subscriptions.
             resumes: whether it resumes from a state that was kept, where records stay until they are deleted. Otherwise
                 its snapshot leaves out expired records.
+            build: the build of `Engine.prepare`, which is ready; None: there was nothing to build.
 
         Raises:
             ConfigurationError: the name is taken.
@@ -124,7 +123,8 @@ class Connection:
         while sub_id is None or sub_id in self._subscriptions:
             self._numbered += 1
             sub_id = str(self._numbered)
-        subscription, records = self._begin(spec, sub_id, None if resumes else self._records.wall_ms())
+        over_ms = None if resumes else self._records.wall_ms()
+        subscription, records = self._begin(spec, sub_id, over_ms, build=build)
         if spec.snapshot:
             subscription.is_catching_up = True
             snapshot = spec.builder.snapshot(records, (sub_id,) if self._sends_ids else ())
@@ -141,7 +141,8 @@ class Connection:
         Raises:
             SowstreamError: a record cannot be parsed, or a third party's function raised.
         """
-        if (reason := refusal(spec, self._history, bookmark)) is not None:
+        has_turns = self._records.turn is not None
+        if (reason := refusal(spec, self._history, bookmark, has_turns=has_turns)) is not None:
             return reason
         assert self._history is not None
         assert sub_id not in self._subscriptions
@@ -151,7 +152,9 @@ class Connection:
         subscription.low = bookmark.low
         return subscription
 
-    def replace(self, subscription: EngineSubscription, spec: SubscriptionSpec) -> EngineSubscription:
+    def replace(
+        self, subscription: EngineSubscription, spec: SubscriptionSpec, *, build: Build | None = None
+    ) -> EngineSubscription:
         """Change the request of a subscription in one step: only what leaves the focus and what enters it is sent.
 
         Raises:
@@ -162,26 +165,19 @@ class Connection:
             raise ConfigurationError(
                 "a subscription with a projection cannot be replaced; end it, and begin another one"
             )
-        records, held = self._records, subscription.held
-        had = focus_keys(subscription.spec, subscription, records)
-        fresh, _ = self._begin(spec, subscription.sub_id, None, has_records=True, replaces=subscription)
-        has = focus_keys(spec, fresh, records)
-        messages = replaced(subscription.spec, spec, held=held, had=had, has=has, records=records)
-        self._catch_up(fresh, messages)
+        had = FocusNow(subscription, self._records)
+        fresh, _ = self._begin(spec, subscription.sub_id, None, has_records=True, replaces=subscription, build=build)
+        self._catch_up(fresh, replaced(had, FocusNow(fresh, self._records), self._records))
         return fresh
 
     def withdraw(self, subscription: EngineSubscription) -> bool:
-        """End a subscription whose records may not be seen any more: each leaves with the reason `entitlement`.
-
-        Returns:
-            Whether messages wait for it.
-        """
-        owned = owned_records(subscription, self._records)
+        """End a subscription: its records leave with the reason `entitlement`. Returns whether messages wait for it."""
+        had = FocusNow(subscription, self._records)
         self._remove(subscription)
         dropped = self._drop_messages(subscription)
-        if not owned and not dropped:
+        if had.is_empty and not dropped:
             return False
-        self._catch_up(subscription, withdrawn(subscription, owned, dropped))
+        self._catch_up(subscription, withdrawn(subscription, had, dropped))
         return True
 
     def forget_messages(self, subscription: EngineSubscription) -> bool:
@@ -201,6 +197,7 @@ class Connection:
         *,
         has_records: bool = False,
         replaces: EngineSubscription | None = None,
+        build: Build | None = None,
     ) -> tuple[EngineSubscription, Iterable[ParsedRecord]]:
         """Begin to deliver updates to a subscription; arguments as `focus_of`; returns it with the records in focus."""
         current = self._records
@@ -210,7 +207,10 @@ class Connection:
             grouping, rows = self._sharing.groupings.grouping_of(spec, current, over_ms), spec.of_rows()
             current, over_ms = grouping.rows, None
         focus = focus_of(rows, current, over_ms, has_records=has_records)
-        matching = current.matching(rows, over_ms, self._scan_max)
+        if isinstance(build, OrderBuild) and build.keeps_records:
+            matching: Iterable[ParsedRecord] = build.ordered()
+        else:
+            matching = current.matching(rows, over_ms)
         records = focus.load(matching, received=has_records or spec.counts_as_received)
         subscription = EngineSubscription(current.topic, sub_id, spec, focus, current.find, grouping)
         records = subscription.load(records)
@@ -227,7 +227,8 @@ class Connection:
         """Queue the messages that lead a subscriber to the records of now."""
         ids = (subscription.sub_id,) if self._sends_ids else ()
         subscription.is_catching_up = True
-        self._queue.append(QueuedSnapshot(subscription, (message.addressed(ids) for message in messages)))
+        addressed = (one if one is PAUSE_MESSAGE else one.addressed(ids) for one in messages)
+        self._queue.append(QueuedSnapshot(subscription, addressed))
 
     def unsubscribe(self, subscription: EngineSubscription) -> None:
         """End a subscription at once: its waiting messages are dropped, and its error if it has ended with one."""
@@ -236,7 +237,7 @@ class Connection:
             self._drop_messages(subscription)
 
     def take(self, messages_max: int) -> list[Message]:
-        """Take the next messages, at most so many; none if none waits, or none was found within `scan_max`.
+        """Take the next messages, at most so many; none if none waits, or none was found within the turn.
 
         Raises:
             SowstreamError: a subscription has ended with it; the others go on.

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
     from processor.filter import Filter
     from processor.record import Record
+    from processor.subscriptions.order import SortOrder
     from processor.subscriptions.record_view import RecordView
     from processor.subscriptions.spec import SubscriptionSpec
     from processor.subscriptions.topic import ParsedRecord, Topic
+    from processor.subscriptions.turn import Turn
 
 
 def wall_ms() -> int:
@@ -37,6 +39,7 @@ class CurrentRecords:
         wall_ms: Callable[[], int],
         indexes: Iterable[tuple[str, ...]] = (),
         orders: Iterable[str] = (),
+        turn: Turn | None = None,
     ) -> None:
         """Begin with the records of the view.
 
@@ -46,6 +49,7 @@ class CurrentRecords:
             wall_ms: the wall clock, milliseconds since the epoch, by which records expire.
             indexes: the declared indexes.
             orders: the declared orders.
+            turn: the limit of work that can go on later; None: there is none.
 
         Raises:
             FilterError: a declared order cannot be meant.
@@ -56,12 +60,14 @@ class CurrentRecords:
         """The wall clock, milliseconds since the epoch."""
         self.positions: Final[dict[int, int]] = {}
         """The next offset of each partition."""
-        self.memo_index: Final = MemoIndex(topic, view, indexes)
+        self.turn: Final = turn
+        """The limit of work that can go on later; None: there is none."""
+        self.memo_index: Final = MemoIndex(topic, view, indexes, turn)
         """Finds records by values at a path."""
         self._view = view
         self._batch: dict[bytes, Record | None] = {}
         self._frozen_positions: Mapping[int, int] | None = None
-        self.orders: Final = SharedOrders(topic, self._including, wall_ms, orders)
+        self.orders: Final = SharedOrders(topic, self.including, wall_ms, orders, turn)
         """The orders of windows."""
 
     @property
@@ -75,10 +81,6 @@ class CurrentRecords:
         """Set the next offset of a partition."""
         self.positions[partition] = offset
         self._frozen_positions = None
-
-    def in_focus(self, spec: SubscriptionSpec) -> Iterator[ParsedRecord]:
-        """The records that match the filter of a subscription now."""
-        return self._filtered(spec.filter, self._including(spec.filter))
 
     def store(self, partition: int, records: Sequence[Record]) -> None:
         """Take the next records of a partition, which no subscription needs to see one by one."""
@@ -107,69 +109,73 @@ class CurrentRecords:
             return self._batch[key]
         return self._view.get_many([key])[key]
 
-    def matching(
-        self, spec: SubscriptionSpec, over_ms: int | None, scan_max: int | None = None
-    ) -> Iterable[ParsedRecord]:
+    def matching(self, spec: SubscriptionSpec, over_ms: int | None) -> Iterable[ParsedRecord]:
         """The records with which a subscription begins, in its order if it has one.
 
         Args:
             spec: the subscription.
             over_ms: records that had expired by this time are left out; None: none is.
-            scan_max: `PAUSE` comes after so many records without a match, unless all are needed at once; None: never.
+
+        Returns:
+            The records, with `PAUSE` where a turn is over, unless all are needed at once.
         """
         if not spec.reads_all:
             return ()
         if spec.options.is_window:
             # The focus of a window orders them itself, and asks for none if the order is there.
             return self._selected_when_asked(spec.filter, over_ms)
-        matching = self.selected(spec.filter, over_ms, scan_max if spec.is_read_as_taken else None)
-        order = spec.order
-        if order is None:
+        matching = self.selected(spec.filter, over_ms, pauses=spec.is_read_as_taken)
+        if spec.order is None:
             return matching
+        # With turns a build has made the order, unless the records are not asked for.
+        order = spec.order
+        return self._sorted(order, matching) if self.turn is None else self._sorted_when_asked(order, matching)
+
+    def _sorted_when_asked(self, order: SortOrder, matching: Iterable[ParsedRecord]) -> Iterator[ParsedRecord]:
+        """Records in an order, which is made when the first of them is asked for."""
+        yield from self._sorted(order, matching)
+
+    def _sorted(self, order: SortOrder, matching: Iterable[ParsedRecord]) -> Iterator[ParsedRecord]:
+        """Records in an order."""
         metadata_of = self.topic.metadata_of if order.uses_metadata else _no_metadata
         places = [(order.key(record.key or b"", value, metadata_of(record)), record) for record, value in matching]
         places.sort(key=itemgetter(0))
         return self.topic.parsed([record for _, record in places])
 
     def selected(
-        self, selection: Filter | None, over_ms: int | None, scan_max: int | None = None
+        self, selection: Filter | None, over_ms: int | None, *, pauses: bool = False
     ) -> Iterator[ParsedRecord]:
         """The records that a filter selects, in no order.
 
         Args:
             selection: the filter; None: all records.
             over_ms: records that had expired by this time are left out; None: none is.
-            scan_max: after so many records without a match comes `PAUSE`; None: never.
+            pauses: whether `PAUSE` comes where a turn is over.
         """
-        records = self._including(selection)
+        records = self.including(selection)
         if over_ms is not None:
             records = (record for record in records if not is_over(record, over_ms))
-        return self._filtered(selection, records, scan_max)
+        return self._filtered(selection, records, self.turn if pauses else None)
 
     def _selected_when_asked(self, selection: Filter | None, over_ms: int | None) -> Iterator[ParsedRecord]:
         """The records that a filter selects when the first of them is asked for."""
         yield from self.selected(selection, over_ms)
 
-    def _including(self, selection: Filter | None) -> Iterable[Record]:
+    def including(self, selection: Filter | None) -> Iterable[Record]:
         """Records of now that include all matches of a filter."""
         records = self.memo_index.records(selection)
         return self._view.scan() if records is None else records
 
     def _filtered(
-        self, selection: Filter | None, records: Iterable[Record], scan_max: int | None = None
+        self, selection: Filter | None, records: Iterable[Record], turn: Turn | None
     ) -> Iterator[ParsedRecord]:
         parsed, metadata_of = self.topic.value, self.topic.metadata_of
         uses_metadata = selection is not None and selection.uses_metadata
-        skipped = 0
         for record in records:
             value = parsed(record)
             if selection is None or selection.matches(value, metadata_of(record) if uses_metadata else NO_METADATA):
-                skipped = 0
                 yield record, value
-                continue
-            skipped += 1
-            if skipped == scan_max:
-                skipped = 0
+            if turn is not None and turn.is_over:
                 yield PAUSE
 
 

@@ -15,6 +15,8 @@ from processor.subscriptions.conflation.deadlines import Deadlines
 from processor.subscriptions.connection import QUEUE_MAX, Connection
 from processor.subscriptions.current_records import CurrentRecords, wall_ms
 from processor.subscriptions.focus import TopNFocus
+from processor.subscriptions.grouping import GroupingBuild
+from processor.subscriptions.order_build import OrderBuild
 from processor.subscriptions.routes import Routes
 from processor.subscriptions.share import Sharing
 from processor.subscriptions.update import Update
@@ -24,12 +26,12 @@ if TYPE_CHECKING:
 
     from processor.record import Record
     from processor.subscriptions.history import UpdateHistory
-    from processor.subscriptions.order_build import OrderBuild
     from processor.subscriptions.record_view import RecordView
     from processor.subscriptions.routes import FilterGroup
     from processor.subscriptions.spec import SubscriptionSpec
     from processor.subscriptions.subscription import EngineSubscription
     from processor.subscriptions.topic import Topic
+    from processor.subscriptions.turn import Build, Turn
 
 
 class Engine:
@@ -44,6 +46,7 @@ class Engine:
         history: UpdateHistory | None = None,
         indexes: Iterable[tuple[str, ...]] = (),
         orders: Iterable[str] = (),
+        turn: Turn | None = None,
     ) -> None:
         """Begin without subscribers.
 
@@ -54,13 +57,15 @@ class Engine:
             history: keeps the last updates, so that subscriptions can be resumed; None: none are kept.
             indexes: the declared indexes: lists of paths by whose values records are found without a scan.
             orders: the declared orders of all records: their windows find them ready.
+            turn: the limit of work that can go on later, where others wait: `prepare` comes before each `subscribe`,
+                and `Connection.begin_turn` before each `take`. None: there is no limit.
 
         Raises:
             FilterError: a declared order cannot be meant.
         """
         self.topic: Final = topic
         """The topic."""
-        self._records = CurrentRecords(topic, view, wall_ms, indexes, orders)
+        self._records = CurrentRecords(topic, view, wall_ms, indexes, orders, turn)
         self._memo_index = self._records.memo_index
         self._orders = self._records.orders
         self._routes: Routes[Connection] = Routes()
@@ -79,7 +84,6 @@ class Engine:
         *,
         queue_bytes: int | None = None,
         on_waiting: Callable[[], None] | None = None,
-        scan_max: int | None = None,
     ) -> Connection:
         """Connect a subscriber.
 
@@ -87,7 +91,6 @@ class Engine:
             queue_max: how many messages may wait for it before updates are conflated.
             queue_bytes: how many bytes of records, encoded, may wait before that; None: no limit but `queue_max`.
             on_waiting: called when a message begins to wait; None: the subscriber asks.
-            scan_max: `take` returns after so many records of a snapshot without a match; None: never.
         """
         return Connection(
             self._records,
@@ -98,7 +101,6 @@ class Engine:
             queue_bytes=queue_bytes,
             on_waiting=on_waiting,
             history=self._history,
-            scan_max=scan_max,
         )
 
     def load(self, partition: int, records: Sequence[Record]) -> None:
@@ -124,7 +126,7 @@ class Engine:
         if history is not None:
             history.mark(now_ms, current.positions_now)
         current.move(partition, records[-1].offset + 1)
-        if not self._routes and history is None and not self._orders:
+        if not self._routes and history is None and not self._orders and not self._sharing.groupings:
             current.store(partition, records)
             return
         keyed = [(record.key, record) for record in records if record.key is not None]
@@ -137,6 +139,12 @@ class Engine:
                     history.add(partition, key, old, record)
                 self._deliver(Update(self.topic, partition, key, old, record), now_ms)
         current.end_batch()
+
+    def advance(self) -> None:
+        """Go on for one turn with an index that is being built, and with freeing what is not used any more."""
+        self._memo_index.advance()
+        if (turn := self._records.turn) is not None:
+            turn.free()
 
     def punctuate(self, now_ms: int) -> None:
         """Send the held updates that are due by the clock of `take`."""
@@ -167,26 +175,39 @@ class Engine:
         self._memo_index.build_declared()
         self._orders.build_declared()
 
-    def prepare(self, spec: SubscriptionSpec) -> OrderBuild | None:
-        """Begin to build the order of a window in slices, so that `subscribe` finds it ready.
+    def prepare(self, spec: SubscriptionSpec) -> Build | None:
+        """Begin to build the order or the groups of a subscription in slices, so that `subscribe` finds them ready.
 
         Returns:
             The build, which is to be given to `release` after `subscribe`; None: there is nothing to build.
+
+        Raises:
+            ConfigurationError: it could not begin within a turn.
         """
+        if spec.grouping is not None:
+            return self._sharing.groupings.prepare(spec, self._records)
         return self._orders.prepare(spec)
 
-    def release(self, build: OrderBuild) -> None:
+    def release(self, build: Build) -> None:
         """Let go of a build of `prepare`."""
-        self._orders.release(build)
+        if isinstance(build, OrderBuild):
+            self._orders.release(build)
+        elif isinstance(build, GroupingBuild):
+            self._sharing.groupings.release(build)
 
     def find(self, key: bytes) -> Record | None:
         """The record of a key; None if there is none."""
         return self._records.find(key)
 
+    def ended_with(self, key: bytes) -> int:
+        """The version with which the record of a key ended last; -1: its end is not among the last ones."""
+        return -1 if self._history is None else self._history.ended_with(key)
+
     def _deliver(self, update: Update, now_ms: int) -> None:
         """Deliver an update to every subscription that it concerns."""
         self._memo_index.changed(update)
         self._orders.changed(update)
+        self._sharing.groupings.changed(update)
         if not self._routes:
             return
         try:

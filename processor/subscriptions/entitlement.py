@@ -14,12 +14,16 @@ from processor.filter.syntax_tree import And, Constant
 from processor.subscriptions.indexes.equality import required_values
 from processor.subscriptions.indexes.ranges import required_ranges
 from processor.subscriptions.order import SortOrder
-from processor.subscriptions.select import Select
+from processor.subscriptions.select import Node, Select
+from processor.values.equality import MISSING
 
 if TYPE_CHECKING:
     from processor.record import Value
     from processor.subscriptions.evaluated_record import EvaluatedRecord
     from processor.subscriptions.order import SortKey
+
+
+_ANY_DEPTH: Final = 1 << 30
 
 
 class Entitlement:
@@ -52,6 +56,20 @@ class Entitlement:
     def visible_metadata(self, metadata: RecordMetadata) -> RecordMetadata:
         """The metadata that may be seen: the size of a record would reveal hidden fields."""
         return metadata if self.select is None else metadata._replace(message_bytes=None)
+
+    def may_write(self, fields: Value, visible: Value, merge_depth: int | None = None) -> bool:
+        """Return whether a message leaves every field alone that may not be seen.
+
+        The answer depends on nothing that may not be seen: otherwise the value of a field could be found out by trying.
+
+        Args:
+            fields: the message, whose objects merge into those of the record.
+            visible: the visible part of the record; None: there is no record.
+            merge_depth: the depth to which objects merge; None: any.
+        """
+        if self.select is None or type(fields) is not dict:
+            return True  # A record that is no object is visible as a whole.
+        return _leaves_alone(self.select.root, fields, visible, merge_depth or _ANY_DEPTH)
 
     def narrowed(self, asked: Filter | None) -> Filter | None:
         """The filter for records that may be seen and match a filter of the subscriber."""
@@ -87,6 +105,7 @@ class EntitledFilter(Filter):
         self.tree = trees[0] if len(trees) == 1 else And(tuple(trees)) if trees else Constant(value=True)
         self.moves_by_itself = any(one.moves_by_itself for one in filters)
         self.uses_metadata = any(one.uses_metadata for one in filters)
+        self.steps = 0 if asked is None else asked.steps  # The other one is not the subscriber's.
         self._entitlement = entitlement
         self._allowed = allowed
         self._asked = asked
@@ -115,7 +134,7 @@ class EntitledOrder(SortOrder):
     def __init__(self, entitlement: Entitlement, asked: SortOrder) -> None:
         fields = entitlement.select.canonical_text if entitlement.select else ""
         self.text = f"{asked.text or ''}\0{fields}"
-        self.uses_metadata = asked.uses_metadata
+        self.uses_metadata, self.steps = asked.uses_metadata, asked.steps
         self._asked = asked
         self._entitlement = entitlement
 
@@ -123,6 +142,23 @@ class EntitledOrder(SortOrder):
         """The place of a record."""
         entitlement = self._entitlement
         return self._asked.key(sow_key, entitlement.visible(record), entitlement.visible_metadata(metadata))
+
+
+def _leaves_alone(node: Node, fields: Value, visible: Value, depth: int) -> bool:
+    """Return whether an object changes visible places only; `depth` counts the levels that merge, this one included."""
+    for name, new in fields.items():
+        place = node.member(name)
+        if place.included and not place.members:
+            continue
+        if type(new) is not dict or depth == 1 or not place.members:
+            return False
+        old = None if visible is None else visible.get(name, MISSING)
+        # An object replaces another value. If none is visible here, a hidden one may be in its place.
+        if type(old) is list or (type(old) is not dict and old is not None and not place.included):
+            return False
+        if not _leaves_alone(place, new, old if type(old) is dict or old is None else {}, depth - 1):
+            return False
+    return True
 
 
 def _has_places(one: Filter) -> bool:

@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from processor.filter.record_metadata import NO_METADATA
 from processor.subscriptions.top_n import TopN
+from processor.subscriptions.topic import PAUSE
+from processor.subscriptions.turn import LargeSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from processor.record import Record, Value
     from processor.subscriptions.current_records import CurrentRecords
     from processor.subscriptions.order import SortKey, SortOrder
     from processor.subscriptions.spec import SubscriptionSpec
     from processor.subscriptions.topic import ParsedRecord, Topic
+    from processor.subscriptions.turn import Turn
     from processor.subscriptions.update import Update
 
 
@@ -68,7 +71,8 @@ def focus_of(
         window = TopN(spec.options.top_n, spec.options.skip_n, records.orders.places_of(spec))
         return TopNFocus(records.topic, spec.order, window, records.find)
     if spec.filter is not None and spec.filter.moves_by_itself:
-        return RememberedFocus(records.topic)
+        is_late = records.turn is not None and not spec.options.conflation_key
+        return RememberedFocus(records.topic, is_read_as_taken=is_late, turn=records.turn)
     return MatchingFocus(records.positions, has_snapshot=has_records or spec.snapshot, over_ms=over_ms)
 
 
@@ -121,13 +125,53 @@ class MatchingFocus:
 class RememberedFocus:
     """The focus of a filter by the clock: it remembers the keys, as the filter cannot be asked about the past."""
 
-    def __init__(self, topic: Topic) -> None:
-        """Begin with no record; the topic parses records."""
+    def __init__(self, topic: Topic, *, is_read_as_taken: bool = False, turn: Turn | None = None) -> None:
+        """Begin with no record.
+
+        Args:
+            topic: parses records.
+            is_read_as_taken: whether `load` asks the filter when a record is taken, and not at once.
+            turn: its keys are freed in turns; None: at once.
+        """
         self._topic = topic
-        self._keys: set[bytes] = set()
+        self._keys: set[bytes] = LargeSet(turn)
+        self._is_read_as_taken = is_read_as_taken
+        self._updated: set[bytes] | None = None  # While records are read: the keys with an update since then.
+
+    def __contains__(self, key: bytes) -> bool:
+        """Return whether a record is in focus."""
+        return key in self._keys
+
+    def remember(self, key: bytes) -> None:
+        """Note that a record of the beginning is sent; an update that came since then decides by itself."""
+        if self._updated is None or key not in self._updated:
+            self._keys.add(key)
+
+    @property
+    def is_reading(self) -> bool:
+        """True while the records of the beginning are read, one by one."""
+        return self._updated is not None
+
+    def begin_reading(self) -> None:
+        """Note that the records of the beginning are about to be read, one by one."""
+        self._updated = set()
+
+    def end_reading(self) -> None:
+        """Note that all of them were read."""
+        self._updated = None
+
+    def _remembered(self, records: Iterable[ParsedRecord]) -> Iterator[ParsedRecord]:
+        for parsed in records:
+            if parsed is not PAUSE:
+                self.remember(parsed[0].key or b"")
+            yield parsed
+        self.end_reading()
 
     def load(self, records: Iterable[ParsedRecord], *, received: bool) -> Iterable[ParsedRecord]:
-        """All records are in focus. They are read at once: later the filter would answer otherwise."""
+        """All records are in focus. They are read at once, unless others wait: later the filter answers otherwise."""
+        if self._is_read_as_taken:
+            self.begin_reading()
+            return self._remembered(records) if received else records
         matching = [record for record, _ in records]
         if received:
             self._keys.update(record.key for record in matching if record.key is not None)
@@ -142,6 +186,8 @@ class RememberedFocus:
     def changes(self, update: Update, *, was: bool, now: bool) -> Sequence[FocusChange]:  # noqa: ARG002
         """One change, of the record itself."""
         had = update.key in self._keys
+        if self._updated is not None:
+            self._updated.add(update.key)
         if now:
             self._keys.add(update.key)
         else:

@@ -16,6 +16,8 @@ from bisect import bisect_left
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from processor.wire.sow_headers import version_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -30,6 +32,8 @@ _ENTRY_BYTES: Final = 400
 """Approximate memory of an entry besides its values."""
 _MARKS_MAX: Final = 4_096
 """Positions that are kept by time."""
+_ENDS_MAX: Final = 10_000
+"""Ends of records whose versions are kept."""
 
 
 class PastUpdate(NamedTuple):
@@ -79,6 +83,7 @@ class UpdateHistory:
         self._partitions: dict[int, _Partition] = {}
         self._sizes: deque[tuple[int, int]] = deque()  # Of all updates in order of arrival: partition and bytes.
         self._marks: deque[tuple[int, dict[int, int]]] = deque(maxlen=_MARKS_MAX)
+        self._ends: dict[bytes, int] = {}
 
     @property
     def kept_bytes(self) -> int:
@@ -102,6 +107,16 @@ class UpdateHistory:
             self._bytes -= freed
             self._partitions[first].drop_first()
 
+        if new.value is None:
+            self._ends.pop(key, None)
+            self._ends[key] = version_of(new.headers) or -1
+            if len(self._ends) > _ENDS_MAX:
+                del self._ends[next(iter(self._ends))]
+
+    def ended_with(self, key: bytes) -> int:
+        """The version with which the record of a key ended last, of the last ends; -1: it is not known."""
+        return self._ends.get(key, -1)
+
     def mark(self, now_ms: int, positions: Positions) -> None:
         """Note the positions before the updates that come at a time."""
         self._marks.append((now_ms, dict(positions)))
@@ -119,6 +134,11 @@ class UpdateHistory:
         return positions.keys() == self._partitions.keys() and all(
             position >= self._partitions[partition].floor for partition, position in positions.items()
         )
+
+    def count_since(self, positions: Positions) -> int:
+        """The number of updates since these positions."""
+        parts = [(self._partitions[partition], position) for partition, position in positions.items()]
+        return sum(len(part.offsets) - bisect_left(part.offsets, at, lo=part.dropped) for part, at in parts)
 
     def since(self, positions: Positions) -> Iterator[tuple[int, PastUpdate]]:
         """The updates since these positions, in order within each partition, with the partition's number."""

@@ -66,6 +66,11 @@ class MessageQueue:
         """True if so much waits that updates are conflated."""
         return len(self.entries) >= self.queue_max or self.waiting_bytes >= self._bytes_max
 
+    @property
+    def begins_with_snapshot(self) -> bool:
+        """True if the next messages must be made first."""
+        return bool(self.entries) and type(self.entries[0]) is QueuedSnapshot
+
     def append(self, entry: Queued, size: int = 0) -> None:
         """Put an entry at the end; `size` is that of its record, encoded."""
         size += ENTRY_BYTES

@@ -52,10 +52,12 @@ _TEXT: Final = 4
 class SortOrder:
     """An order that was compiled."""
 
-    __slots__ = ("_parts", "text", "uses_metadata")
+    __slots__ = ("_parts", "steps", "text", "uses_metadata")
 
     text: str | None
     """The compiled order, equal for orders that are written alike but for spaces and ASC; None: by SOW key alone."""
+    steps: int
+    """The work to find the place of an ordinary record, in steps of about 100 ns."""
     uses_metadata: bool
     """True if it asks for `RecordMetadata`; if not, none need be made."""
 
@@ -68,7 +70,7 @@ class SortOrder:
         Raises:
             FilterError: it cannot be meant; the message shows the place.
         """
-        self.text, self.uses_metadata = text, False
+        self.text, self.uses_metadata, self.steps = text, False, 0
         self._parts: list[tuple[Evaluate, Callable[[Value], _Ranked]]] = []
         if text is None:
             return
@@ -117,6 +119,7 @@ class SortOrder:
                 text, item.at, "its value moves although no record changes; order by what is in the records"
             )
         self.uses_metadata |= expression.uses_metadata
+        self.steps += expression.steps
         is_falling = direction is not None and direction[1].lower() == "desc"
         self._parts.append((expression.value, _falling if is_falling else _rising))
         return f"{bare} DESC" if is_falling else bare

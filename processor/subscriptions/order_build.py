@@ -14,19 +14,21 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from processor.errors import SowstreamError
+from processor.errors import ConfigurationError, SowstreamError
 from processor.filter.record_metadata import NO_METADATA
 from processor.subscriptions.places import Places
 from processor.subscriptions.sliced_sort import BUCKET_KEYS, SlicedSort
+from processor.subscriptions.turn import LargeDict
 from processor.wire.metadata import is_over
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from processor.filter import Filter
     from processor.record import Record, Value
     from processor.subscriptions.order import SortKey, SortOrder
-    from processor.subscriptions.topic import Topic
+    from processor.subscriptions.topic import ParsedRecord, Topic
+    from processor.subscriptions.turn import Turn
     from processor.subscriptions.update import Update
 
 SLICE_RECORDS: Final = 250
@@ -53,6 +55,9 @@ class OrderBuild:
         first_places: int = FIRST_PLACES,
         spare_places: int = SPARE_PLACES,
         bucket_keys: int = BUCKET_KEYS,
+        keeps_records: bool = False,
+        records_max: int | None = None,
+        turn: Turn | None = None,
     ) -> None:
         """Begin with the records of now.
 
@@ -65,8 +70,11 @@ class OrderBuild:
             first_places: the places that are there before the others are sorted.
             spare_places: the places behind a window that must be there when it begins.
             bucket_keys: the keys that are sorted at once.
+            keeps_records: whether `ordered` returns the records.
+            records_max: it fails if more records match; None: any number may.
+            turn: a slice ends with the turn, if that is over before its records; None: turns have no limit.
         """
-        self.places: Final = Places()
+        self.places: Final = Places(turn)
         """The places: of all records when `is_done`, the first ones when `is_ready`."""
         self.users = 0
         """Those who hold it: it is not dropped until the last of them lets it go."""
@@ -82,6 +90,9 @@ class OrderBuild:
         self._first_places = first_places
         self._spare_places = spare_places
         self._bucket_keys = bucket_keys
+        self._kept: dict[bytes, Record] | None = LargeDict(turn) if keeps_records else None
+        self._records_max = records_max
+        self._turn = turn
         self._scanned: list[SortKey] = []
         self._first: list[SortKey] = []  # The smallest keys of the scan, and some others.
         self._first_end: SortKey | None = None  # No key above it is one of the first; None: any may be.
@@ -96,12 +107,25 @@ class OrderBuild:
         """True if it cannot be completed, or missed an update."""
         return self._error is not None
 
+    @property
+    def keeps_records(self) -> bool:
+        """True if it is of a snapshot, which `ordered` returns."""
+        return self._kept is not None
+
     def fail(self, error: SowstreamError) -> None:
         """Note that an update is not in it."""
         self._error = error
 
+    def abandon(self) -> None:
+        """End it, if no window runs in it: its places refer to it, and a reference cycle would not be freed."""
+        if not self.is_done and not self.places.windows:
+            self.places.later = None
+            self.fail(ConfigurationError("the order was abandoned"))
+
     def is_ready(self, depth: int) -> bool:
-        """Return whether a window that looks at the first `depth` places can begin."""
+        """Return whether a window that looks at the first `depth` places can begin, or a snapshot."""
+        if self._kept is not None:
+            return self.is_done
         return self.places.is_loaded and self.places.has_reached(depth + self._spare_places)
 
     def advance(self, records_max: int = SLICE_RECORDS) -> bool:
@@ -117,6 +141,8 @@ class OrderBuild:
             raise self._error
         if self.is_done:
             return True
+        if self._turn is not None:
+            self._turn.begin()
         try:
             if not self._is_scanned:
                 self._scan(records_max)
@@ -137,6 +163,13 @@ class OrderBuild:
         """
         while not self.advance():
             pass
+
+    def ordered(self) -> Iterator[ParsedRecord]:
+        """The records in their order, when all are in it; no update may follow."""
+        assert self.is_done
+        assert self._kept is not None
+        kept = self._kept
+        return self._topic.parsed(kept[sort_key[-1]] for sort_key in self.places.order)
 
     def load(self) -> None:
         """Take slices until the first places are there.
@@ -169,6 +202,8 @@ class OrderBuild:
         try:
             _, now = update.matches(self._filter)
             sort_key = self._sort_key(key, update.new_value, update.new) if now else None
+            if self._kept is not None:
+                self._keep(key, update.new if now else None)
         except SowstreamError as error:
             self._error = error
             return
@@ -185,7 +220,9 @@ class OrderBuild:
         key_of = self._sort_key if self._order.uses_metadata else None
         plain_key_of = self._order.key
         first, first_end, first_max = self._first, self._first_end, 2 * self._first_places
+        turn, kept = self._turn, self._kept
         count = 0
+        has_paused = False
         for record in islice(self._records, records_max):
             count += 1
             key = record.key or b""
@@ -200,9 +237,27 @@ class OrderBuild:
                     first.append(sort_key)
                     if len(first) >= first_max:
                         first_end = self._cut_first()
+                if kept is not None:
+                    self._keep(key, record)
+            if turn is not None and turn.is_over:
+                has_paused = True
+                break
         self._first_end = first_end
-        if count < records_max:
+        if count < records_max and not has_paused:
             self._begin_order()
+
+    def _keep(self, key: bytes, record: Record | None) -> None:
+        """Keep the record of a key as it is now; None: it has none that matches."""
+        assert self._kept is not None
+        if record is None:
+            self._kept.pop(key, None)
+            return
+        self._kept[key] = record
+        if self._records_max is not None and len(self._kept) > self._records_max:
+            raise ConfigurationError(
+                f"option 'conflation_key': more than {self._records_max:,} records match, and their groups cannot be "
+                "made in between other work; ask for fewer by the filter"
+            )
 
     def _cut_first(self) -> SortKey:
         """Keep the smallest of the first keys; returns the largest of them."""

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from sortedcontainers import SortedList
 
+from processor.subscriptions.turn import LargeDict
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from processor.subscriptions.order import SortKey
+    from processor.subscriptions.turn import Turn
 
 
 class PlaceChange(NamedTuple):
@@ -44,11 +47,11 @@ class LaterPlaces(Protocol):
 class Places:
     """Every key at its place in an order. A change takes O(log n)."""
 
-    def __init__(self) -> None:
-        """Begin without keys."""
+    def __init__(self, turn: Turn | None = None) -> None:
+        """Begin without keys; with a turn they are freed in slices in the end."""
         self.order: Final[SortedList[SortKey]] = SortedList()
         """The sort keys of all records; while there is a bound, of those below it."""
-        self.sort_keys: Final[dict[bytes, SortKey]] = {}
+        self.sort_keys: Final[dict[bytes, SortKey]] = LargeDict(turn)
         """The sort key of each SOW key."""
         self.last: PlaceChange | None = None
         """The last change; None: the order did not change by it."""

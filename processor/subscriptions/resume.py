@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from processor.filter.record_metadata import NO_METADATA
 from processor.merge import add_touched, touch
 from processor.subscriptions.focus import TopNFocus
+from processor.subscriptions.message import PAUSE_MESSAGE
 from processor.subscriptions.update import Update
 
 if TYPE_CHECKING:
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
     from processor.subscriptions.order import SortKey
     from processor.subscriptions.spec import SubscriptionSpec
     from processor.subscriptions.subscription import EngineSubscription
+    from processor.subscriptions.turn import Turn
+
+
+SINCE_MAX: Final = 25_000
+"""Updates since a bookmark that are looked at within a turn."""
+WINDOW_SINCE_MAX: Final = 2_500
+"""The same for a window, whose places of then are found."""
 
 
 class Bookmark(NamedTuple):
@@ -67,8 +75,10 @@ def bookmark_of(
     return None if subscription.low is None else Bookmark(subscription.low, now)
 
 
-def refusal(spec: SubscriptionSpec, history: UpdateHistory | None, bookmark: Bookmark) -> str | None:
-    """The reason for which a subscription cannot be resumed; None: it can."""
+def refusal(
+    spec: SubscriptionSpec, history: UpdateHistory | None, bookmark: Bookmark, *, has_turns: bool = False
+) -> str | None:
+    """The reason for which a subscription cannot be resumed; None: it can. With turns, others wait meanwhile."""
     if spec.filter is not None and spec.filter.moves_by_itself:
         return "the answer of the filter changes with the clock"
     if spec.grouping is not None:
@@ -79,6 +89,8 @@ def refusal(spec: SubscriptionSpec, history: UpdateHistory | None, bookmark: Boo
         return "the bookmark is too old: updates since then are not kept any more"
     if spec.options.is_window and dict(bookmark.low) != dict(bookmark.high):
         return "the window of the bookmark is not known: updates were waiting for it"
+    if has_turns and history.count_since(bookmark.low) > (WINDOW_SINCE_MAX if spec.options.is_window else SINCE_MAX):
+        return "more has changed since the bookmark than can be looked at in between other work"
     return None
 
 
@@ -104,15 +116,21 @@ def resumed(
     focus = subscription.focus
     if isinstance(focus, TopNFocus):
         return _of_window(spec, subscription, records, focus, changes)
-    return _of_filter(spec, subscription, changes, bookmark)
+    return _of_filter(spec, subscription, changes, bookmark, records.turn)
 
 
 def _of_filter(
-    spec: SubscriptionSpec, subscription: EngineSubscription, changes: dict[bytes, _Changes], bookmark: Bookmark
+    spec: SubscriptionSpec,
+    subscription: EngineSubscription,
+    changes: dict[bytes, _Changes],
+    bookmark: Bookmark,
+    turn: Turn | None,
 ) -> Iterator[Message]:
     """The messages of a subscription without a window."""
     builder = spec.builder
     for of_key in changes.values():
+        if turn is not None and turn.is_over:
+            yield PAUSE_MESSAGE
         updates = of_key.updates
         matches = [update.matches(spec.filter) for update in updates]
         was, now, last = matches[0][0], matches[-1][1], updates[-1]

@@ -62,7 +62,7 @@ class Routes(Generic[Receiver]):
         group = self._groups.get(text)
         if group is None:
             group = self._groups[text] = FilterGroup(selection)
-            self._index.add(selection, group)
+            self._index.add(selection, group, subscription.spec.index_slots)
         group.members[subscription] = receiver
         if subscription.grouping is not None:
             subscription.grouping.subscriptions += 1

@@ -40,7 +40,7 @@ class Select:
     """The compiled form."""
     canonical_text: str
     """Equal for lists that include the same places, and for no others."""
-    root: _Node
+    root: Node
     """The same as a tree."""
     project: Projection
     """The selected part of a record: a new object, which shares its values with the record.
@@ -92,14 +92,14 @@ class Select:
     def __repr__(self) -> str:
         return f"Select({self.text!r})"
 
-    def settle(self, root: _Node) -> None:
+    def settle(self, root: Node) -> None:
         """Take a tree whose places are decided."""
         self.root = root
         self.canonical_text = json.dumps(_rules(root), sort_keys=True)
         self.project = _of_record(root)
 
 
-class _Node:
+class Node:
     """A place in records with a rule for it, or for a place in it."""
 
     __slots__ = ("included", "members")
@@ -107,21 +107,21 @@ class _Node:
     def __init__(self) -> None:
         self.included: bool | None = None
         """True if the rule for this place includes it; None: it has no rule."""
-        self.members: dict[str, _Node] = {}
+        self.members: dict[str, Node] = {}
         """Places in it."""
 
-    def below(self, path: tuple[str, ...]) -> _Node:
+    def below(self, path: tuple[str, ...]) -> Node:
         """The place at a path from here, made if need be."""
         node = self
         for name in path:
-            node = node.members.setdefault(name, _Node())
+            node = node.members.setdefault(name, Node())
         return node
 
-    def member(self, name: str) -> _Node:
+    def member(self, name: str) -> Node:
         """A place in it, settled as it is; one without a rule is as its parent."""
         if (member := self.members.get(name)) is not None:
             return member
-        plain = _Node()
+        plain = Node()
         plain.included = self.included
         return plain
 
@@ -138,13 +138,13 @@ class _Node:
         }
 
 
-def _rules(node: _Node) -> list[Any]:
+def _rules(node: Node) -> list[Any]:
     return [node.included, {name: _rules(member) for name, member in node.members.items()}]
 
 
-def _union(one: _Node, other: _Node) -> _Node:
+def _union(one: Node, other: Node) -> Node:
     """The union of two settled trees."""
-    union = _Node()
+    union = Node()
     union.included = one.included or other.included
     for name in dict.fromkeys((*one.members, *other.members)):
         member = _union(one.member(name), other.member(name))
@@ -153,9 +153,9 @@ def _union(one: _Node, other: _Node) -> _Node:
     return union
 
 
-def _intersection(one: _Node, other: _Node) -> _Node:
+def _intersection(one: Node, other: Node) -> Node:
     """The intersection of two settled trees."""
-    both = _Node()
+    both = Node()
     both.included = one.included and other.included
     for name in dict.fromkeys((*one.members, *other.members)):
         member = _intersection(one.member(name), other.member(name))
@@ -164,12 +164,12 @@ def _intersection(one: _Node, other: _Node) -> _Node:
     return both
 
 
-def _parse(text: str) -> _Node:
+def _parse(text: str) -> Node:
     """The rules as a tree."""
     if len(text) > CHARACTERS_MAX:
         said = f"it has {len(text)} characters, a select list at most {CHARACTERS_MAX}; make it shorter"
         raise _syntax_error(text, CHARACTERS_MAX, said)
-    root = _Node()
+    root = Node()
     for item in split(text):
         included, path = _rule(text, item)
         node = root.below(path)
@@ -207,7 +207,7 @@ def _syntax_error(text: str, at: int, said: str) -> FilterError:
     return syntax_error(text, at, said, "select")
 
 
-def _of_record(root: _Node) -> Projection:
+def _of_record(root: Node) -> Projection:
     """The function of the full record; the usual lists, of fields at the top, have functions of their own."""
     at_top = not any(member.members for member in root.members.values())
     if at_top:
@@ -247,14 +247,14 @@ def _without(excluded: tuple[str, ...]) -> Projection:
     return project
 
 
-def _of(node: _Node) -> Projection | None:
+def _of(node: Node) -> Projection | None:
     """The function of a place: None where it is all or nothing, by the rule of the node."""
     if not node.members:
         return None
     return _of_included(node) if node.included else _of_excluded(node)
 
 
-def _of_included(node: _Node) -> Projection:
+def _of_included(node: Node) -> Projection:
     """An included place: all but its excluded members."""
     members = tuple((name, _of(member)) for name, member in node.members.items())
 
@@ -277,7 +277,7 @@ def _of_included(node: _Node) -> Projection:
     return project
 
 
-def _of_excluded(node: _Node) -> Projection:
+def _of_excluded(node: Node) -> Projection:
     """An excluded place: nothing but its included members."""
     members = tuple((name, _of(member)) for name, member in node.members.items())
 

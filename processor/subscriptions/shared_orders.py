@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeAlias
 from weakref import WeakValueDictionary
 
-from processor.errors import SowstreamError
+from processor.errors import ConfigurationError, SowstreamError
 from processor.subscriptions.order import SortOrder
 from processor.subscriptions.order_build import OrderBuild
 from processor.subscriptions.places import Places
@@ -21,10 +21,15 @@ if TYPE_CHECKING:
     from processor.record import Record
     from processor.subscriptions.spec import SubscriptionSpec
     from processor.subscriptions.topic import Topic
+    from processor.subscriptions.turn import Turn
     from processor.subscriptions.update import Update
 
 ORDERS_MAX: Final = 4
 """Orders without a user that are kept up to date; another one replaces the least recently used one."""
+WINDOW_MAX: Final = 5_000
+"""Records of a window that begins within a turn."""
+CONFLATED_MAX: Final = 5_000
+"""Records whose groups by `conflation_key` are made within a turn."""
 ROWS_MAX: Final = 2_000_000
 """The rows of all these together: about 250 bytes each."""
 _ASKED_MAX: Final = 64
@@ -42,6 +47,7 @@ class SharedOrders:
         records: Callable[[Filter | None], Iterable[Record]],
         wall_ms: Callable[[], int],
         declared: Iterable[str] = (),
+        turn: Turn | None = None,
     ) -> None:
         """Begin without an order.
 
@@ -50,11 +56,14 @@ class SharedOrders:
             records: returns records of now that include all matches of a filter.
             wall_ms: the wall clock, milliseconds since the epoch, by which records expire.
             declared: orders of all records that are always kept, an empty one by SOW key; `build_declared` does it.
+            turn: the limit of slices, and so of windows; None: there is none.
 
         Raises:
             FilterError: a declared order cannot be meant.
         """
         self._topic = topic
+        self._turn = turn
+        self._snapshots: list[OrderBuild] = []  # Of records in an order, without a window: no two share them.
         self._records = records
         self._wall_ms = wall_ms
         orders = [SortOrder(text or None) for text in declared]
@@ -65,7 +74,7 @@ class SharedOrders:
 
     def __bool__(self) -> bool:
         """Return whether an order must follow the updates."""
-        return bool(self._builds)
+        return bool(self._builds) or bool(self._snapshots)
 
     def places_of(self, spec: SubscriptionSpec) -> Places:
         """The places of the records in focus in their order, shared with live windows of the same filter and order.
@@ -78,7 +87,7 @@ class SharedOrders:
         if places is None or not places.windows:
             build = self._builds.get(name)
             if build is None or build.has_failed:
-                places = Places()
+                places = Places(self._turn)
             else:
                 build.load()
                 places = build.places
@@ -93,8 +102,15 @@ class SharedOrders:
         A query without updates needs no more of an order than its window. When the same order is asked for again, all
         of it is wanted: more queries are likely to follow.
         """
-        if not spec.options.is_window or spec.grouping is not None:
+        if spec.grouping is not None:
             return None
+        if not spec.options.is_window:
+            return self._prepare_snapshot(spec)
+        if self._turn is not None and spec.window_places > WINDOW_MAX:
+            raise ConfigurationError(
+                f"a window has at most {WINDOW_MAX:,} records: give a smaller top_n, or leave out top_n and skip_n, so "
+                "that all records come"
+            )
         name = spec.order_name
         build = self._builds.pop(name, None)
         if build is not None:
@@ -113,14 +129,39 @@ class SharedOrders:
         build.users += 1
         return build
 
+    def _prepare_snapshot(self, spec: SubscriptionSpec) -> OrderBuild | None:
+        """Begin to read and to sort all records of a snapshot that has an order, or groups by `conflation_key`."""
+        is_conflated = bool(spec.options.conflation_key)
+        if self._turn is None or not spec.reads_all or (spec.order is None and not is_conflated):
+            return None
+        order = SortOrder(None) if spec.order is None else spec.order
+        build = OrderBuild(
+            self._topic,
+            spec.filter,
+            order,
+            self._records(spec.filter),
+            self._wall_ms(),
+            keeps_records=True,
+            records_max=CONFLATED_MAX if is_conflated else None,
+            turn=self._turn,
+        )
+        self._snapshots.append(build)
+        build.users += 1
+        return build
+
     def release(self, build: OrderBuild) -> None:
         """Let a build go; without a user or a window it is kept for a while if it is complete, and else dropped."""
         build.users -= 1
         if build.users:
             return
+        if build in self._snapshots:
+            self._snapshots.remove(build)
+            build.abandon()
+            return
         name = next((name for name, one in self._builds.items() if one is build), None)
         if name is not None and (build.has_failed or not (build.is_done or build.places.windows)):
             del self._builds[name]
+            build.abandon()
         self._drop_kept()
 
     def build_declared(self) -> None:
@@ -135,7 +176,7 @@ class SharedOrders:
 
     def changed(self, update: Update) -> None:
         """Take an update, into the orders that no window keeps up to date."""
-        for build in self._builds.values():
+        for build in (*self._builds.values(), *self._snapshots):
             build.changed(update)
 
     def fail(self, places: Places, error: SowstreamError) -> None:
@@ -145,7 +186,7 @@ class SharedOrders:
                 build.fail(error)
 
     def _build(self, name: _Name, selection: Filter | None, order: SortOrder) -> OrderBuild:
-        build = OrderBuild(self._topic, selection, order, self._records(selection), self._wall_ms())
+        build = OrderBuild(self._topic, selection, order, self._records(selection), self._wall_ms(), turn=self._turn)
         self._builds[name] = build
         return build
 

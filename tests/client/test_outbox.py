@@ -40,6 +40,14 @@ def test_the_key_comes_from_the_body():
     assert key == b'["true","x"]'
 
 
+def test_a_reserved_key_is_refused():
+    """A key that only Sowstream writes is refused at the call, given, computed and for a delete."""
+    key = "\0sowstream/moved/x"
+    for arguments in (("publish", {"id": key}, None), ("publish", {"id": 7}, key), ("sow_delete", None, key)):
+        with pytest.raises(RecordRejected, match="reserved"):
+            outbox().record(*arguments, None)
+
+
 VALUES = st.one_of(
     st.text(), st.integers(-(2**63), 2**64 - 1), st.booleans(), st.sampled_from(['a"b\\', "\n\x00", "é𝄞"])
 )

@@ -108,6 +108,38 @@ def test_a_persisted_success_does_not_settle_commands_with_other_acks():
     assert delivered == []
 
 
+def test_a_command_that_is_mended_is_settled_by_its_own_ack():
+    """A success of 3 does not cover a command 2 that was sent after it: its first attempt had failed."""
+    waiting = pending_acks()
+    refused, later = added(waiting, 2), added(waiting, 3)
+    waiting.apply_ack(0, ack(2, reason="undecodable: no"))
+    mended = added(waiting, 2)
+    waiting.apply_ack(0, ack(3))
+    waiting.apply_ack(0, ack(3))
+    assert isinstance(refused.future.exception(0), PublishRejected)
+    assert (later.future.done(), mended.future.done()) == (True, False)
+    waiting.apply_ack(0, ack(2, reason="undecodable: again"))
+    assert isinstance(mended.future.exception(0), PublishRejected)
+
+
+def test_a_command_is_covered_by_a_higher_one_that_was_sent_after_it():
+    """Where 3 was refused, 2 may come after it; a success of 4, which was sent later, covers it."""
+    waiting = pending_acks()
+    added(waiting, 3)
+    waiting.apply_ack(0, ack(3, reason="undecodable: no"))
+    late, last = added(waiting, 2), added(waiting, 4)
+    waiting.apply_ack(0, ack(4))
+    assert late.future.done()
+    assert last.future.done()
+
+
+def test_a_duplicate_says_so():
+    """The result of a command that was taken before differs from that of others."""
+    assert ack(3, reason="duplicate").is_duplicate
+    assert not ack(3).is_duplicate
+    assert not ack(3, reason="conflict: no").is_duplicate
+
+
 def test_one_sequence_sent_twice_is_two_commands():
     """A publisher that repeats a command before its ack gets one ack for each."""
     waiting = pending_acks()

@@ -1,4 +1,4 @@
-"""A world of topics for each test, and gateways that end with it."""
+"""Topics for each test, in memory or on a real broker, and gateways that end with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,17 @@ collect_ignore_glob = [] if importlib.util.find_spec("uvicorn") else ["test_*.py
 
 
 @pytest.fixture
-def world(bootstrap, tmp_path, unique):
+def memory_world():
+    """A gateway of one topic in memory, without tokens."""
+    from tests.gateway.memory import MemoryWorld
+
+    made = MemoryWorld()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def kafka_world(bootstrap, tmp_path, unique):
     """A family of topics on a real broker."""
     made = World(bootstrap, tmp_path, unique)
     yield made
@@ -20,22 +30,22 @@ def world(bootstrap, tmp_path, unique):
 
 
 @pytest.fixture
-def writer(world):
-    """Writes the SOW topic of the world."""
+def writer(kafka_world):
+    """Writes the SOW topic on Kafka."""
     from tests.gateway.running import SowWriter
 
-    return SowWriter(world)
+    return SowWriter(kafka_world)
 
 
 @pytest.fixture
-def start(world):
-    """Starts gateways of the world's topics."""
+def start(kafka_world):
+    """Starts gateways of the topics on Kafka."""
     from tests.gateway.running import RunningGateway
 
     started = []
 
     def start_one(**settings):
-        gateway = RunningGateway(world.config, **settings)
+        gateway = RunningGateway(kafka_world.config, **settings)
         started.append(gateway)
         return gateway
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from urllib.parse import urlsplit
 
 import pytest
 
+from processor.codec.json import JsonCodec
 from processor.gateway.application import WEB
 from tests.gateway.memory import MemoryWorld
+from tests.gateway.test_digits import RECORD
 from tests.gateway.test_page import PATIENCE_MS, browser, pytestmark  # noqa: F401 - A fixture, and its needs.
 
 MODULES = WEB / "adapters" / "node_modules"
@@ -21,6 +24,14 @@ def world():
         made.put(key, qty=ord(key), customer=f"c{key}")
     yield made
     made.close()
+
+
+def until(page, expression):
+    """Wait until a promise gives something true: `wait_for_function` takes the promise itself for it."""
+    until_s = time.monotonic() + PATIENCE_MS / 1000
+    while not page.evaluate(expression):
+        assert time.monotonic() < until_s, expression
+        page.wait_for_timeout(20)
 
 
 def opened(browser, world, name):  # noqa: F811
@@ -55,8 +66,51 @@ def test_perspective_follows_a_view(browser, world):  # noqa: F811
     assert {row["sowKey"]: row["qty"] for row in page.evaluate(rows)} == {"a": 97, "b": 98, "c": 99}
     world.put("a", qty=7, customer="ca")
     world.delete("b")
-    page.wait_for_function(f"{rows}.then((rows) => rows.length === 2 && rows.some((row) => row.qty === 7))")
+    until(page, f"{rows}.then((rows) => rows.length === 2 && rows.some((row) => row.qty === 7))")
     page.close()
+
+
+@pytest.mark.skipif(not (MODULES / "ag-grid-community").exists(), reason="npm ci in processor/gateway/web/adapters")
+def test_ag_grid_shows_every_digit(browser, world):  # noqa: F811
+    """AG Grid shows and sorts numbers with every digit, and a field that appears later is a column."""
+    page = opened(browser, world, "ag-grid")
+    world.put("d", qty=9007199254740993)
+    world.put("e", qty=9007199254740992)
+    value = JsonCodec().decode(RECORD.encode())
+    world.gateway.call(lambda: world.feeds["orders"].write("x", value | {"a.b": 1, "qty": value["long"]}))
+    shown = "(key, field) => { const { api } = window.sowstreamGrid; const node = api.getRowNode(key); return node && "
+    shown += "api.getColumn(field) && api.getCellValue({ rowNode: node, colKey: field, useFormatter: true }); }"
+    page.wait_for_function(f"({shown})('x', 'a.b') === '1'")
+    texts = {"big": "9007199254740993", "price": "12345678901234567890.12", "huge": "1E+400", "minus": "-0.0"}
+    assert {field: page.evaluate(f"({shown})('x', '{field}')") for field in texts} == texts
+    page.evaluate("window.sowstreamGrid.api.applyColumnState({ state: [{ colId: 'qty', sort: 'asc' }] })")
+    order = "[0, 1, 2, 3, 4, 5].map((at) => window.sowstreamGrid.api.getDisplayedRowAtIndex(at).id).join('')"
+    page.wait_for_function(f"{order} === 'xabced'")
+    page.close()
+
+
+@pytest.mark.skipif(not (MODULES / "@perspective-dev" / "viewer").exists(), reason="npm ci in web/adapters")
+def test_perspective_has_columns_by_the_first_value_that_has_a_kind(browser):  # noqa: F811
+    """Of a topic that was empty, fields are columns as they appear, by their first value that is not null."""
+    world = MemoryWorld()
+    page = opened(browser, world, "perspective")
+    rows = "window.sowstreamGrid.table.view().then((view) => view.to_json())"
+    schema = "window.sowstreamGrid.table.schema()"
+    assert page.evaluate(schema) == {"sowKey": "string"}
+    world.put("a", qty=None, sowKey="z")
+    world.put("b", qty=7, open=True)
+    until(page, f"{schema}.then((schema) => schema.qty === 'float' && schema.open === 'boolean')")
+    until(page, f"{rows}.then((rows) => rows.length === 2 && rows[1].qty === 7 && rows[0].sowKey === 'a')")
+    value = JsonCodec().decode(RECORD.encode())
+    world.gateway.call(lambda: world.feeds["orders"].write("x", value | {"qty": value["long"]}))
+    until(page, f"{rows}.then((rows) => rows.length === 3 && rows[1].qty === '7')")
+    held = {row["sowKey"]: row for row in page.evaluate(rows)}
+    wanted = ("0.1234567890123456789", "9007199254740993", "1E+400")
+    assert tuple(held["x"][name] for name in ("qty", "big", "huge")) == wanted
+    world.delete("b")
+    until(page, f"{rows}.then((rows) => rows.length === 2)")
+    page.close()
+    world.close()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from collections import defaultdict
 
 import pytest
 
-from processor.gateway.sessions.session_subscriptions import SCAN_MAX
 from processor.record import Record
 from processor.subscriptions import SubscriptionSpec
 from processor.subscriptions.entitlement import Entitlement
@@ -222,14 +221,18 @@ def test_the_event_loop_turns_while_the_order_of_a_window_is_built():
         world.close()
 
 
+APART = 5_000
+"""Records between two that match: more than a turn reads."""
+
+
 def test_a_filter_that_matches_few_of_many_records_finds_them_all():
     """A query, over WebSocket and HTTP, goes on after slices of records in which nothing matched."""
     world = MemoryWorld()
     feed = world.feeds["orders"]
     try:
-        world.gateway.call(lambda: [feed.write(key, {"id": key, "px": key}) for key in range(3 * SCAN_MAX)])
-        wanted = sorted([str(SCAN_MAX + 2), str(2 * SCAN_MAX + 2)])
-        asked = f"/px % {SCAN_MAX} = 2 AND /px > 9"
+        world.gateway.call(lambda: [feed.write(key, {"id": key, "px": key}) for key in range(3 * APART)])
+        wanted = sorted([str(APART + 2), str(2 * APART + 2)])
+        asked = f"/px % {APART} = 2 AND /px > 9"
         client = world.connect()
         name = client.subscribe("sow", "orders", filter=asked)
         client.until(lambda: name in client.ready)

@@ -11,28 +11,49 @@ import pytest
 
 from processor.gateway.application import WEB
 from tests.gateway.memory import MemoryWorld
+from tests.gateway.test_digits import RECORD
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 CLIENT = WEB / "sowstream.js"
 BYTES_MAX = 15 * 1024
 
 
+def in_node(file, address, **environment):
+    """The number of tests of a file that passed in Node; each of them must pass."""
+    done = subprocess.run(
+        ["node", "--experimental-websocket", "--test", str(Path(__file__).parent / "js" / file)],
+        env={**os.environ, "GATEWAY_URL": address, **environment},
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return int(re.search(r"# pass (\d+)", done.stdout)[1])
+
+
 def test_the_client_in_node():
     """All tests of the JavaScript client pass in Node: the EURUSD story, views, resume, renewed tokens, errors."""
     world = MemoryWorld("orders", "quotes")
     try:
-        done = subprocess.run(
-            ["node", "--experimental-websocket", "--test", str(Path(__file__).parent / "js" / "client.test.mjs")],
-            env={**os.environ, "GATEWAY_URL": f"http://{world.gateway.address}"},
-            capture_output=True,
-            text=True,
-            timeout=170,
-            check=False,
-        )
+        assert in_node("client.test.mjs", f"http://{world.gateway.address}") >= 9
     finally:
         world.close()
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert int(re.search(r"# pass (\d+)", done.stdout)[1]) >= 9
+
+
+def test_the_client_comes_back_in_node():
+    """The client goes on after dead sockets, lost answers and late views, and ends with the reason of a refusal."""
+    assert in_node("coming_back.test.mjs", "") >= 15
+
+
+def test_values_in_node():
+    """Numbers have every digit in both directions, and what JSON does not have is refused at the call."""
+    world = MemoryWorld("orders", limits={"message_bytes": 10_000})
+    try:
+        address = f"http://{world.gateway.address}"
+        assert in_node("values.test.mjs", address, RECORD=RECORD, MESSAGE_BYTES="10000") >= 7
+    finally:
+        world.close()
 
 
 def test_the_client_is_small_and_stands_alone():

@@ -9,6 +9,7 @@ import pytest
 
 from processor.gateway.sessions import order_completion
 from processor.gateway.sessions.order_completion import complete_behind
+from processor.gateway.sessions.slices import Slices
 from processor.subscriptions import shared_orders
 from tests.subscriptions.test_order_build import World, short_build, spec
 
@@ -44,8 +45,8 @@ def test_the_order_of_a_live_window_is_completed_while_it_runs(world, ends):
 
     async def run():
         build, desk, feed = begun(world, live=True)
-        complete_behind(feed, world.engine, build)
-        complete_behind(feed, world.engine, build)
+        complete_behind(Slices(), feed, world.engine, build)
+        complete_behind(Slices(), feed, world.engine, build)
         world.engine.release(build)
         assert len(order_completion._tasks) == 1
         await asyncio.sleep(0)
@@ -66,7 +67,7 @@ def test_the_order_of_a_query_is_completed_when_it_is_asked_for_again(world):
         for is_kept in (False, True):
             build, desk, feed = begun(world, live=False)
             desk.close()
-            complete_behind(feed, world.engine, build)
+            complete_behind(Slices(), feed, world.engine, build)
             world.engine.release(build)
             await ended()
             assert build.is_done is is_kept
@@ -80,7 +81,7 @@ def test_nothing_is_built_for_an_engine_that_was_replaced(world):
 
     async def run():
         build, _, feed = begun(world, live=True)
-        complete_behind(feed, world.engine, build)
+        complete_behind(Slices(), feed, world.engine, build)
         world.engine.release(build)
         feed.engine = None
         await ended()

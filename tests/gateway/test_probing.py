@@ -10,9 +10,6 @@ from concurrent.futures import Future
 import pytest
 
 from processor.gateway.access.origins import is_own_name
-from processor.gateway.publishers import Publishers
-from processor.gateway.sessions.requests import BadRequest
-from tests.gateway.memory import MemoryWorld
 from tests.gateway.test_rights import RIGHTS, Guarded
 
 BEARER = {"Authorization": "Bearer t-bob"}
@@ -24,14 +21,6 @@ def guarded(tmp_path):
     made = Guarded(tmp_path)
     yield made
     made.world.close()
-
-
-@pytest.fixture
-def world():
-    """A gateway that needs no tokens."""
-    made = MemoryWorld()
-    yield made
-    made.close()
 
 
 def grant(guarded, **desk):
@@ -97,7 +86,7 @@ def test_a_topic_that_changes_its_messages_takes_none_under_a_right_with_a_filte
     """Where sequence groups may leave out a part of a message, the record after it is not known, and it is refused."""
     settings = guarded.world.config.topic("orders")
     changed = settings.model_copy(update={"sequence_groups": [{"by": "/n", "fields": ["/desk"]}]})
-    guarded.world.gateway.gateway.publishing._config = guarded.world.config.model_copy(
+    guarded.world.gateway.gateway.publishing._checked._config = guarded.world.config.model_copy(
         update={"topics": {"orders": changed}}
     )
     client = guarded.world.connect("t-bob")
@@ -200,43 +189,9 @@ def test_lines_are_published_without_waiting_for_each_others_acks(guarded):
         head = f"POST /v1/topics/orders/publish HTTP/1.1\r\nHost: a\r\n{head}Content-Length: {len(body)}\r\n\r\n"
         one.sendall(head.encode() + body)
         wait_for(lambda: len(sent) == 3)
-    assert sent == [("ann/k", 7), ("ann/k", 8), ("ann/k", 9)]
-
-
-class Closes:
-    """A publisher that notes that it was closed."""
-
-    def __init__(self, name):
-        self.name = name
-        self.is_closed = False
-
-    def close(self):
-        """End it."""
-        self.is_closed = True
-
-
-def test_a_publisher_that_waits_for_an_ack_stays_open():
-    """Of the publishers with names, one that is idle is closed for a new one, and none that waits for an ack."""
-    opened = {}
-
-    def make(name):
-        opened[name] = Closes(name)
-        return opened[name]
-
-    publishers = Publishers(make, unnamed="gateway", open_max=2)
-    ack = Future()
-    publishers.send("a", lambda publisher: ack)
-    publishers.send("b", lambda publisher: None)
-    publishers.send("c", lambda publisher: Future())
-    assert [name for name, one in opened.items() if one.is_closed] == ["b"]
-    with pytest.raises(BadRequest, match="wait for acks"):
-        publishers.send("d", lambda publisher: None)
-    publishers.send(None, lambda publisher: None)
-    ack.set_result(None)
-    publishers.send("d", lambda publisher: None)
-    assert [name for name, one in opened.items() if one.is_closed] == ["a", "b"]
-    publishers.close()
-    assert all(one.is_closed for one in opened.values())
+    (name,) = {name for name, _ in sent}
+    assert name.startswith("ann/key/k/"), "with the digest of the body"
+    assert [key for _, key in sent] == [7, 8, 9]
 
 
 @pytest.mark.parametrize(
@@ -249,19 +204,23 @@ def test_a_publisher_that_waits_for_an_ack_stays_open():
         ("evil.example:8080", False),
         ("localhost.evil.example", False),
         ("127.0.0.1.evil.example", False),
+        ("gateway:8080", True),
+        ("gateway.evil.example", False),
+        ("localhost.:8080", False),
+        ("", True),
     ],
 )
 def test_names_of_this_machine(host, is_own):
-    """This machine's own names, addresses and the hosts of listed origins are accepted, and names of others are not."""
-    assert is_own_name(host, ("https://desk.example.com",)) is is_own
+    """Addresses, localhost, listed names and the hosts of listed origins are accepted, and names of others are not."""
+    assert is_own_name(host, ("https://desk.example.com",), ("gateway",)) is is_own
 
 
-def test_a_name_of_another_site_does_not_lead_to_a_gateway_without_tokens(world):
+def test_a_name_of_another_site_does_not_lead_to_a_gateway_without_tokens(memory_world):
     """A page whose own name leads to this machine can neither read nor connect, where no token is needed."""
     evil = {"Host": "evil.example", "Origin": "http://evil.example"}
-    assert world.gateway.get("/v1/topics", evil)[0] == 403
-    assert world.gateway.get("/v1/topics")[0] == 200
-    with socket.create_connection(("127.0.0.1", world.gateway.port)) as one:
+    assert memory_world.gateway.get("/v1/topics", evil)[0] == 403
+    assert memory_world.gateway.get("/v1/topics")[0] == 200
+    with socket.create_connection(("127.0.0.1", memory_world.gateway.port)) as one:
         one.sendall(
             b"GET /v1/ws HTTP/1.1\r\nHost: evil.example\r\nOrigin: http://evil.example\r\nConnection: Upgrade\r\n"
             b"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"

@@ -8,14 +8,6 @@ import pytest
 from tests.gateway.memory import MemoryWorld
 
 
-@pytest.fixture
-def world():
-    """A gateway with one topic."""
-    made = MemoryWorld()
-    yield made
-    made.close()
-
-
 @pytest.fixture(scope="module")
 def shared():
     """A gateway for tests that change nothing."""
@@ -28,34 +20,34 @@ def shared():
 OOF = {"oof": True}
 
 
-def test_a_subscriber_gets_a_snapshot_deltas_and_what_leaves(world):
+def test_a_subscriber_gets_a_snapshot_deltas_and_what_leaves(memory_world):
     """A subscriber gets records that match, their deltas, whole records that enter and oof for those that leave."""
-    world.put(1, qty=5)
-    world.put(2, qty=20)
-    client = world.connect()
+    memory_world.put(1, qty=5)
+    memory_world.put(2, qty=20)
+    client = memory_world.connect()
     sub = client.subscribe("sow_and_delta_subscribe", "orders", filter="/qty > 10", options=OOF)
     client.until(lambda: sub in client.ready)
     assert client.held(sub) == {"2": {"id": 2, "qty": 20}}
-    world.put(1, qty=11)
-    world.put(2, qty=20, note="x")
+    memory_world.put(1, qty=11)
+    memory_world.put(2, qty=20, note="x")
     client.until(lambda: client.held(sub).get("2") == {"id": 2, "qty": 20, "note": "x"})
     deltas = [m["data"] for m in client.messages if m.get("delta")]
     assert deltas == [{"id": 2, "note": "x"}]
-    world.put(2, qty=3)
-    world.delete(1)
+    memory_world.put(2, qty=3)
+    memory_world.delete(1)
     client.until(lambda: client.held(sub) == {})
     reasons = {m["sow_key"]: m["reason"] for m in client.messages if m.get("command") == "oof"}
     assert reasons == {"2": "match", "1": "deleted"}
     client.close()
 
 
-def test_subscriptions_of_one_connection_share_a_message(world):
+def test_subscriptions_of_one_connection_share_a_message(memory_world):
     """Two subscriptions that match an update get one message, with the union of their fields, whole if one is whole."""
-    client = world.connect()
+    client = memory_world.connect()
     one = client.subscribe("sow_and_delta_subscribe", "orders", options={"select": "-/,+/a"})
     other = client.subscribe("sow_and_subscribe", "orders", options={"select": "-/,+/b"})
     client.until(lambda: {one, other} <= client.ready)
-    world.put(1, a=1, b=2, c=3)
+    memory_world.put(1, a=1, b=2, c=3)
     client.until(lambda: any(m.get("command") == "publish" for m in client.messages))
     [message] = [m for m in client.messages if m.get("command") == "publish"]
     assert message["subs"] == [one, other]
@@ -64,12 +56,12 @@ def test_subscriptions_of_one_connection_share_a_message(world):
     client.close()
 
 
-def test_what_came_within_a_tick_is_one_frame(world):
+def test_what_came_within_a_tick_is_one_frame(memory_world):
     """Updates that come within a tick are packed into one frame, and its last message alone has the bookmarks."""
-    client = world.connect()
+    client = memory_world.connect()
     sub = client.subscribe("sow_and_subscribe", "orders")
     client.until(lambda: sub in client.ready)
-    world.gateway.call(lambda: [world.feeds["orders"].write(key, {"id": key}) for key in range(20)])
+    memory_world.gateway.call(lambda: [memory_world.feeds["orders"].write(key, {"id": key}) for key in range(20)])
     client.until(lambda: len(client.held(sub)) == 20)
     [frame] = [frame for frame in client.frames if any(m.get("sow_key") == "19" for m in frame)]
     assert len(frame) == 20
@@ -77,19 +69,19 @@ def test_what_came_within_a_tick_is_one_frame(world):
     client.close()
 
 
-def test_a_bookmark_resumes_with_what_changed(world):
+def test_a_bookmark_resumes_with_what_changed(memory_world):
     """A resumed subscription gets deltas, whole records that entered, and oof for what left, and no snapshot."""
     for key in range(4):
-        world.put(key, qty=10 + key)
-    first = world.connect()
+        memory_world.put(key, qty=10 + key)
+    first = memory_world.connect()
     sub = first.subscribe("sow_and_delta_subscribe", "orders", filter="/qty > 10", options=OOF)
     first.until(lambda: sub in first.bookmarks)
     first.close()
-    world.put(1, qty=1)
-    world.put(0, qty=99)
-    world.put(3, qty=13, note="n")
-    world.delete(2)
-    client = world.connect()
+    memory_world.put(1, qty=1)
+    memory_world.put(0, qty=99)
+    memory_world.put(3, qty=13, note="n")
+    memory_world.delete(2)
+    client = memory_world.connect()
     client.records["x"] = first.records[sub]
     client.subscribe(
         "sow_and_delta_subscribe",
@@ -110,20 +102,20 @@ def test_a_bookmark_resumes_with_what_changed(world):
 @pytest.mark.parametrize("cause", ["query", "topic", "old"])
 def test_a_bookmark_that_cannot_be_resumed_is_answered_with_refetch(cause):
     """Another query, a recreated topic and a bookmark that is too old lead to refetch and a full snapshot."""
-    world = MemoryWorld(history_bytes=2_000)
+    memory_world = MemoryWorld(history_bytes=2_000)
     try:
-        world.put(1, qty=5)
-        first = world.connect()
+        memory_world.put(1, qty=5)
+        first = memory_world.connect()
         sub = first.subscribe("sow_and_delta_subscribe", "orders", options=OOF)
         first.until(lambda: sub in first.bookmarks)
         first.close()
         if cause == "topic":
-            world.feeds["orders"].topic_id = "BBBB"
+            memory_world.feeds["orders"].topic_id = "BBBB"
         if cause == "old":
             for number in range(50):
-                world.put(number, qty=number)
-            world.delete(1)
-        client = world.connect()
+                memory_world.put(number, qty=number)
+            memory_world.delete(1)
+        client = memory_world.connect()
         client.records["x"] = first.records[sub]
         more = {"filter": "/qty > 1"} if cause == "query" else {}
         client.subscribe("sow_and_delta_subscribe", "orders", id="x", options=OOF, resume=first.bookmarks[sub], **more)
@@ -133,35 +125,35 @@ def test_a_bookmark_that_cannot_be_resumed_is_answered_with_refetch(cause):
         assert ("1" in client.held("x")) == (cause != "old")
         client.close()
     finally:
-        world.close()
+        memory_world.close()
 
 
-def test_a_topic_whose_view_is_made_anew_is_fetched_again(world):
+def test_a_topic_whose_view_is_made_anew_is_fetched_again(memory_world):
     """When a feed begins again, each subscription gets refetch and a snapshot, and loses what is gone."""
-    world.put(1, qty=5)
-    world.put(2, qty=5)
-    client = world.connect()
+    memory_world.put(1, qty=5)
+    memory_world.put(2, qty=5)
+    client = memory_world.connect()
     sub = client.subscribe("sow_and_delta_subscribe", "orders", options=OOF)
     client.until(lambda: sub in client.ready)
 
     def begin_again():
-        feed = world.feeds["orders"]
+        feed = memory_world.feeds["orders"]
         feed.records.pop(b"1")
         feed.restart()
 
-    world.gateway.call(begin_again)
+    memory_world.gateway.call(begin_again)
     client.until(lambda: client.held(sub) == {"2": {"id": 2, "qty": 5}})
     assert client.refetches == [(sub, "the view was made anew")]
-    world.put(3, qty=1)
+    memory_world.put(3, qty=1)
     client.until(lambda: "3" in client.held(sub))
     client.close()
 
 
-def test_a_window_scrolls_by_replace(world):
+def test_a_window_scrolls_by_replace(memory_world):
     """Replace moves a window: what leaves is an oof, what enters is whole, what stays is not repeated."""
     for key in range(6):
-        world.put(key, qty=key)
-    client = world.connect()
+        memory_world.put(key, qty=key)
+    client = memory_world.connect()
     options = {"oof": True, "order_by": "/qty", "top_n": 3}
     sub = client.subscribe("sow_and_delta_subscribe", "orders", options=options)
     client.until(lambda: sub in client.ready)
@@ -174,27 +166,43 @@ def test_a_window_scrolls_by_replace(world):
     client.close()
 
 
+def test_what_begins_again_has_the_request_that_replaced_the_first(memory_world):
+    """A subscription that was replaced has its new filter and options also where the view is built again."""
+    for key in range(4):
+        memory_world.put(key, qty=key)
+    client = memory_world.connect()
+    sub = client.subscribe("sow_and_delta_subscribe", "orders", filter="/qty < 2", options=OOF)
+    client.until(lambda: set(client.held(sub)) == {"0", "1"})
+    assert client.ask("replace", sub=sub, filter="/qty > 1", options={"select": "-/,+/id"})["status"] == "success"
+    client.until(lambda: set(client.held(sub)) == {"2", "3"})
+    client.ready.discard(sub)
+    memory_world.gateway.call(memory_world.feeds["orders"].restart)
+    client.until(lambda: sub in client.ready)
+    assert client.held(sub) == {"2": {"id": 2}, "3": {"id": 3}}
+    client.close()
+
+
 def test_a_slow_client_gets_the_last_state():
     """Updates that find the queue of a client full are conflated: each record's last state arrives, in few messages."""
-    world = MemoryWorld(limits={"queue_bytes": 20_000})
+    memory_world = MemoryWorld(limits={"queue_bytes": 20_000})
     try:
-        client = world.connect()
+        client = memory_world.connect()
         sub = client.subscribe("sow_and_delta_subscribe", "orders", options=OOF)
         client.until(lambda: sub in client.ready)
 
         def write_many():
             for number in range(40):
                 for key in range(20):
-                    world.feeds["orders"].write(key, {"id": key, "n": number, "pad": "x" * 5_000})
+                    memory_world.feeds["orders"].write(key, {"id": key, "n": number, "pad": "x" * 5_000})
 
-        world.gateway.call(write_many)
-        world.put("end")
+        memory_world.gateway.call(write_many)
+        memory_world.put("end")
         keys = [str(key) for key in range(20)]
         client.until(lambda: "end" in client.held(sub) and all(client.held(sub)[key]["n"] == 39 for key in keys))
         assert sum(m.get("command") == "publish" for m in client.messages) < 60
         client.close()
     finally:
-        world.close()
+        memory_world.close()
 
 
 @pytest.mark.parametrize(
@@ -229,11 +237,11 @@ def test_a_request_that_cannot_be_meant_is_refused_with_its_reason(shared, text,
     client.close()
 
 
-def test_one_record_has_its_version_as_etag(shared):
-    """A record is found by its key; its version is the ETag, and an unknown key is a problem with status 404."""
+def test_one_record_is_found_by_its_key(shared):
+    """A record is found by its key, and an unknown key is a problem with status 404."""
     status, headers, body = shared.gateway.get("/v1/topics/orders/records/a")
-    assert (status, headers["etag"], json.loads(body)["data"]) == (200, '"1"', {"id": "a", "qty": 1, "s": "x"})
-    assert shared.gateway.get("/v1/topics/orders/records/a", {"If-None-Match": '"1"'})[0] == 304
+    assert (status, json.loads(body)["data"]) == (200, {"id": "a", "qty": 1, "s": "x"})
+    assert shared.gateway.get("/v1/topics/orders/records/a", {"If-None-Match": headers["etag"]})[0] == 304
     status, headers, body = shared.gateway.get("/v1/topics/orders/records/none")
     assert (status, headers["content-type"]) == (404, "application/problem+json")
     assert json.loads(body)["reason"] == "not_found"
@@ -250,14 +258,14 @@ def test_a_query_over_http_streams_lines_of_json(shared):
     assert json.loads(body)["column"] == 7
 
 
-def test_events_resume_by_their_last_id(world):
+def test_events_resume_by_their_last_id(memory_world):
     """Server-Sent Events carry bookmarks as ids; Last-Event-ID resumes after one of them."""
     import http.client
 
-    world.put(1, qty=1)
+    memory_world.put(1, qty=1)
 
     def events(headers, enough):
-        connection = http.client.HTTPConnection(world.gateway.address, timeout=60)
+        connection = http.client.HTTPConnection(memory_world.gateway.address, timeout=60)
         connection.request("GET", "/v1/topics/orders/subscribe?oof=true&op=sow_and_delta_subscribe", headers=headers)
         answer = connection.getresponse()
         assert answer.getheader("content-type").startswith("text/event-stream")
@@ -274,20 +282,26 @@ def test_events_resume_by_their_last_id(world):
 
     last_id, messages = events({}, lambda messages, last_id: messages)
     assert [m["command"] for m in messages if "command" in m] == ["group_begin", "sow", "group_end"]
-    world.put(1, qty=2)
+    memory_world.put(1, qty=2)
     _, messages = events({"Last-Event-ID": last_id}, lambda messages, _: any("sow_key" in m for m in messages))
     assert [(m["command"], m["data"]) for m in messages if "command" in m] == [("publish", {"id": 1, "qty": 2})]
 
 
-def test_lines_of_json_are_published_with_an_ack_each(world):
+def test_lines_of_json_are_published_with_an_ack_each(memory_world):
     """A POST of several lines publishes each of them, and answers with an ack for each."""
-    status, _, body = world.gateway.get("/v1/topics/orders/publish", data=b'{"id":9,"qty":1}\n{"id":10,"qty":2}\n')
+    status, _, body = memory_world.gateway.get(
+        "/v1/topics/orders/publish", data=b'{"id":9,"qty":1}\n{"id":10,"qty":2}\n'
+    )
     acks = [json.loads(line) for line in body.splitlines()]
     assert (status, [ack["sow_key"] for ack in acks]) == (200, ["9", "10"])
-    status, _, body = world.gateway.get("/v1/topics/orders/delta_publish", data=b'{"id":9,"note":"n"}')
+    status, _, body = memory_world.gateway.get("/v1/topics/orders/delta_publish", data=b'{"id":9,"note":"n"}')
     assert status == 200
-    assert json.loads(world.gateway.get("/v1/topics/orders/records/9")[2])["data"] == {"id": 9, "qty": 1, "note": "n"}
-    assert world.gateway.get("/v1/topics/orders/publish", data=b"{")[0] == 400
+    assert json.loads(memory_world.gateway.get("/v1/topics/orders/records/9")[2])["data"] == {
+        "id": 9,
+        "qty": 1,
+        "note": "n",
+    }
+    assert memory_world.gateway.get("/v1/topics/orders/publish", data=b"{")[0] == 400
 
 
 def test_operators_see_life_readiness_and_metrics(shared):

@@ -189,8 +189,8 @@ def test_subscribers_hold_the_records_of_the_model():
 @pytest.mark.random
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_subscribers_hold_the_records_of_the_model_for_long():
+def test_subscribers_hold_the_records_of_the_model_for_long(steps):
     """Every subscriber holds the records of the model in many more examples, and a failing one is shrunk."""
     run_state_machine_as_test(
-        Model, settings=settings(SETTINGS, max_examples=700, stateful_step_count=50, print_blob=True)
+        Model, settings=settings(SETTINGS, max_examples=steps(3_000), stateful_step_count=50, print_blob=True)
     )

@@ -15,6 +15,7 @@ from processor.subscriptions import Engine, MemoryRecords, SubscriptionSpec, Top
 from processor.subscriptions.options import parse_options
 from processor.subscriptions.order_build import OrderBuild
 from processor.subscriptions.top_n import TopN
+from processor.subscriptions.turn import Turn
 
 TOPIC = Topic("orders", load_codec("json"), KeyFields(("/id",)))
 
@@ -33,12 +34,28 @@ def spec(
     return SubscriptionSpec(TOPIC, filter, options, **form)
 
 
+class ShortTurn(Turn):
+    """A turn that is over after some looks at it, in place of a time."""
+
+    LOOKS = 10
+
+    def begin(self):
+        """Begin the next turn."""
+        self._looks = 0
+
+    @property
+    def is_over(self):
+        """True with each look after the ninth."""
+        self._looks = getattr(self, "_looks", 0) + 1
+        return self._looks >= self.LOOKS
+
+
 class World:
     """An engine with random records."""
 
-    def __init__(self, seed, count=200):
+    def __init__(self, seed, count=200, turn=None):
         self.rng = random.Random(seed)
-        self.engine = Engine(TOPIC, MemoryRecords())
+        self.engine = Engine(TOPIC, MemoryRecords(), turn=turn)
         self.offset = 0
         for key in range(count):
             self.write(key)
@@ -125,26 +142,27 @@ def test_a_query_without_a_window_needs_no_order():
     assert World(1).engine.prepare(plain) is None
 
 
-def test_a_snapshot_pauses_where_nothing_matches():
-    """With `scan_max`, `take` returns after so many records without a match, and the snapshot goes on with the next."""
-    world = World(1, count=0)
+def test_a_snapshot_pauses_when_a_turn_is_over():
+    """With turns, `take` returns when the turn is over, also among records that match, and goes on with the next."""
+    world = World(1, count=0, turn=ShortTurn())
     for key in range(100):
         body = json.dumps({"id": key, "px": key}).encode()
         world.engine.take(0, [Record(b"%d" % key, body, [("version", b"1")], key, 1)], key)
     form = {"snapshot": True, "live": False, "delta": False}
-    desk = world.engine.connect(scan_max=10)
+    desk = world.engine.connect()
     desk.subscribe(SubscriptionSpec(TOPIC, "/px IN (5, 77)", parse_options(None, **form), **form))
     takes, taken = 0, []
     while desk.has_waiting:
         takes += 1
+        desk.begin_turn()
         taken += desk.take(10)
     assert [m.sow_key for m in taken if m.command == "sow"] == ["5", "77"]
-    assert takes == 1 + 98 // 10
+    assert takes == 1 + 100 // ShortTurn.LOOKS
 
 
-def short_build(*arguments):
+def short_build(*arguments, **more):
     """The build of an order whose windows begin in few places."""
-    return OrderBuild(*arguments, first_places=12, spare_places=2, bucket_keys=5)
+    return OrderBuild(*arguments, **more, first_places=12, spare_places=2, bucket_keys=5)
 
 
 class Holder:

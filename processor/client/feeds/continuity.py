@@ -82,9 +82,9 @@ class Continuity:
         healed     read again: the deltas already in the topic may be older or newer than the record
 
     The record that is read again may be far ahead of the position in the delta topic, and may belong to a later life of
-    the key: after a delete, versions begin again at 1. So the deltas up to the end of the topic at that time are judged
-    together. If none begins a life, versions only grow, and those above the record's follow it. Otherwise the record is
-    read again at that end.
+    the key. In records that a former release wrote, versions began again at 1 after a delete. So the deltas up to the
+    end of the topic at that time are judged together. If none begins a life, versions only grow, and those above the
+    record's follow it. Otherwise the record is read again at that end.
     """
 
     def __init__(self, keys_max: int) -> None:

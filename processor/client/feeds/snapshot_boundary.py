@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from operator import itemgetter
+from typing import Final, NamedTuple, cast
 
 from processor.client.feeds.identity_watch import IdentityWatch
 from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost, Stop, TopicMoved
@@ -12,15 +13,17 @@ from processor.kafka import errors as kafka_errors
 from processor.kafka.admin.admin import Admin
 from processor.kafka.message import Message, by_partition, records
 from processor.kafka.readers.log_reader import BOUNDED_FETCH_WAIT_MS, LogReader, Position, ReadResult
-from processor.record import Record
+from processor.record import Headers, Record
 from processor.topics.family import DAY_MS
-from processor.wire.moved import moved_to
+from processor.wire.moved import MOVED_RETENTION_MS, RESERVED, moved_to
 
 _READ_MAX: Final = 10_000
 _WAIT_S: Final = 0.1  # Longest wait in one call, so that Ctrl-C is noticed.
 _ASK_TIMEOUT_S: Final = 15.0
 _LOOK_TIMEOUT_S: Final = 2.0
 _STALL_TIMEOUT_S: Final = 60.0
+_TAIL_RECORDS: Final = 16
+_value_of: Final = itemgetter(1)  # By number: twice as fast.
 
 
 class FetchedBatches(NamedTuple):
@@ -50,6 +53,7 @@ class SnapshotBoundary:
         topic_id: str | None = None,
         make: Callable[[Sequence[Message]], list[Record]] = records,
         follows: bool = True,
+        has_marks: bool = True,
     ) -> None:
         """Fix the boundary at the current ends.
 
@@ -62,6 +66,7 @@ class SnapshotBoundary:
             topic_id: the topic's id: following stops with an error when the topic is recreated. None: not checked.
             make: converts Kafka's messages to records.
             follows: whether records after the boundary are read, too. Without, reaching the boundary is quicker.
+            has_marks: whether it is a SOW or delta topic, in which a mark says that another one has taken its place.
 
         Raises:
             BrokerUnavailable: no answer in time.
@@ -71,8 +76,9 @@ class SnapshotBoundary:
         """The end offset of each partition at the boundary."""
         self._admin = admin
         self._make = make
+        self._has_marks = has_marks
         self._moved_to = ""
-        self._lasts: dict[int, int] = {}  # The offset of the last record of each partition, once the topic has moved.
+        self._lasts: dict[int, int] = {}  # The offset of the mark in each partition, once the topic has moved.
         self._watch = None if topic_id is None else IdentityWatch(admin, topic, topic_id, len(self.ends))
         self._reader = LogReader(kafka, group=group, fetch_wait_ms=None if follows else BOUNDED_FETCH_WAIT_MS)
 
@@ -128,7 +134,8 @@ class SnapshotBoundary:
                 if partition in todo and offset >= todo[partition]:
                     del todo[partition]
                     self._reader.remove(self.topic, partition)
-        self._refuse_moved()
+        if self._lasts:
+            raise TopicMoved(self.topic, self._moved_to)
 
     def follow(self, begins: Mapping[int, int] | None = None) -> None:
         """Begin to read after the boundary; call it when `before` is exhausted, or without `before`.
@@ -147,7 +154,8 @@ class SnapshotBoundary:
             TopicMoved: another topic has taken its place; all records of this one were returned.
             Stop: a partition cannot be read on.
         """
-        self._refuse_moved()
+        if self._lasts and len(self._lasts) == len(self.ends):
+            raise TopicMoved(self.topic, self._moved_to)
         if self._watch is not None:
             self._watch.check()
         read = self._read(min(timeout_s, _WAIT_S))
@@ -216,16 +224,18 @@ class SnapshotBoundary:
         self._reader.close()
 
     def _records(self, partition: int, messages: Sequence[Message]) -> list[Record]:
-        """Messages of a partition as records, without the one that says that the topic has moved, which is the last."""
-        if (name := moved_to(messages[-1].key())) is None:
-            return self._make(messages)
-        # Nobody may pass it: a reader that begins anew must meet it again.
-        self._moved_to, self._lasts[partition] = name, messages[-1].offset() or 0
-        return self._make(messages[:-1]) if len(messages) > 1 else []
-
-    def _refuse_moved(self) -> None:
-        if self._lasts and len(self._lasts) == len(self.ends):
-            raise TopicMoved(self.topic, self._moved_to)
+        """Messages of a partition as records, up to the mark that says that the topic has moved."""
+        if partition in self._lasts:
+            return []  # A worker that did not know of the move has written them.
+        batch = self._make(messages)
+        if not self._has_marks or None not in map(_value_of, batch):
+            return batch
+        for place, message in enumerate(messages):
+            if (name := _moved_to(message)) is not None:
+                # Nobody may pass it: a reader that begins again must meet it again.
+                self._moved_to, self._lasts[partition] = name, message.offset() or 0
+                return self._make(messages[:place]) if place else []
+        return batch
 
     def _read(self, timeout_s: float) -> ReadResult:
         """The messages that are there, or else the first to arrive. A read of many would wait for as many."""
@@ -245,3 +255,53 @@ class SnapshotBoundary:
             "is more. A transaction that is open holds readers back. Try again in a minute: Kafka ends what a dead "
             "worker left open. What is open for longer, `sowstream transactions list` finds; never abort it unseen"
         )
+
+
+def _moved_to(message: Message) -> str | None:
+    """Return the topic that a message names as the one that has taken the place of its own; None for any other."""
+    key = message.key()
+    if message.value() is not None or key is None or not key.startswith(RESERVED):
+        return None
+    return moved_to(key, cast("Headers | None", message.headers()))
+
+
+def refuse_moved(kafka: Mapping[str, str], admin: Admin, topic: str, partitions: int, group: str) -> None:
+    """Refuse to read a topic that has moved, for a reader that may begin behind the marks.
+
+    A topic that has moved keeps its deletes for ever, so any other one costs a question about its settings alone.
+
+    Args:
+        kafka: librdkafka properties.
+        admin: administration of the same cluster.
+        topic: the SOW topic.
+        partitions: the number of its partitions.
+        group: the reader's name for the brokers.
+
+    Raises:
+        TopicMoved: another topic has taken its place.
+        BrokerUnavailable: no answer in time.
+        Stop: it cannot be read.
+    """
+    tail: int | None = None
+    try:
+        if admin.delete_retention_ms(topic) < MOVED_RETENTION_MS:
+            return
+    except ConfigurationError as error:
+        if kafka_errors.is_unknown(error):
+            raise
+        tail = _TAIL_RECORDS  # Without the right to ask: where nothing was written behind the marks, they are there.
+    boundary = SnapshotBoundary(
+        kafka, admin, topic=topic, partitions=range(partitions), group=group, make=_tombstones, follows=False
+    )
+    try:
+        ends = boundary.ends
+        begins = {} if tail is None else {partition: max(0, end - tail) for partition, end in ends.items()}
+        for _ in boundary.between(begins, ends):
+            pass
+    finally:
+        boundary.close()
+
+
+def _tombstones(messages: Sequence[Message]) -> list[Record]:
+    """The records without a value, for a reader that looks for marks alone."""
+    return records([message for message in messages if message.value() is None])

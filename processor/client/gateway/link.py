@@ -2,65 +2,118 @@
 
 from __future__ import annotations
 
-import json
+import itertools
+import logging
 import random
+import re
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from typing import Any, Final, TypeAlias
-from urllib.parse import urlsplit, urlunsplit
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any, Final, NamedTuple
+from urllib.error import HTTPError
+from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.request import Request, urlopen
 
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+import structlog
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+from websockets.protocol import State
 from websockets.sync.client import ClientConnection, connect
 
-from processor.errors import BrokerUnavailable, ConfigurationError, SowstreamError, Stop
+from processor.client.gateway.answers import LATER
+from processor.client.gateway.tokens import Token, Tokens, in_background
+from processor.codec import exact
+from processor.codec.json import JsonCodec
+from processor.errors import BrokerUnavailable, ConfigurationError, RecordRejected, SowstreamError, Stop
 from processor.record import Value
-from processor.subscriptions import Message
 
-Token: TypeAlias = "str | Callable[[], str] | None"  # noqa: S105 - It is a type.
-"""A token, or a function that gives one for each connection."""
+log = structlog.stdlib.get_logger("sowstream.client")
 
 PROTOCOL: Final = "sowstream.v1"
-_BACKOFF_S: Final = 0.25
-_BACKOFF_MAX_S: Final = 15.0
-_OPEN_TIMEOUT_S: Final = 15.0
-_ANSWER_TIMEOUT_S: Final = 30.0
-_FIELDS: Final = frozenset(Message._fields)
+_REFUSED_STATUS: Final = (401, 403)
+_NOT_FOUND: Final = 404
+_NO_IDENTITY: Final = 4401
+_FORBIDDEN: Final = 4403
+_RENEWAL: Final = "renewal"
+_CLOSE_TIMEOUT_S: Final = 1.0
+_QUIET: Final = logging.getLogger("sowstream.websockets")
+"""The end of a connection is logged here, and not with a traceback by the library."""
+_QUIET.setLevel(logging.CRITICAL)
+_MESSAGE_BYTES: Final = 1024 * 1024
+"""Largest request of a gateway that does not say its own limit."""
+_CODEC: Final = JsonCodec()
+
+
+class LinkTimes(NamedTuple):
+    """The limits of a connection, seconds."""
+
+    backoff_s: float = 0.25
+    """Longest wait before the second attempt of anything; each further one may be twice as long."""
+    backoff_max_s: float = 15.0
+    """Longest wait before any attempt."""
+    open_s: float = 15.0
+    """Longest attempt to connect, to get a token, and to log on, each."""
+    first_s: float = 30.0
+    """So long the first call waits for a gateway that does not answer."""
+    silence_s: float = 15.0
+    """Time between two pings, and longest wait for the answer to one: then the connection is lost."""
+    answer_s: float = 60.0
+    """Longest wait for the answer to a request; the gateway itself waits 30 s for a view."""
+    publish_s: float = 300.0
+    """So long a command with a number is sent again that the gateway does not take now."""
+
+    def backoff(self, attempt: int) -> float:
+        """A random wait before the next attempt, so that clients that lost one gateway spread in time."""
+        return random.random() * min(self.backoff_max_s, self.backoff_s * 2.0 ** min(attempt, 30))  # noqa: S311
 
 
 class GatewayLink:
     """One WebSocket. `receive` is for one thread at a time; `send` for any."""
 
-    def __init__(self, url: str, token: Token, name: str) -> None:
-        """Prepare it; `open` connects.
+    def __init__(self, url: str, token: Token, name: str, times: LinkTimes = LinkTimes()) -> None:  # noqa: B008
+        """Prepare it; `open` and `reopen` connect.
 
         Args:
-            url: the gateway's address, such as `http://localhost:8080`.
+            url: the gateway's address, such as `http://localhost:8080`; its path and query are kept, as behind a proxy.
             token: proves who the client is.
             name: the client's name.
+            times: the limits.
 
         Raises:
             ConfigurationError: the address cannot be used.
         """
         parts = urlsplit(url)
-        schemes = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
-        if parts.scheme not in schemes or not parts.netloc:
+        if parts.scheme not in ("http", "https", "ws", "wss") or not parts.netloc:
             raise ConfigurationError(f"gateway: {url!r} is not an address; write http://HOST:PORT or https://HOST:PORT")
-        self._address = urlunsplit((schemes[parts.scheme], parts.netloc, "/v1/ws", "", ""))
-        self._token = token
+        self._parts = parts._replace(path=re.sub(r"(/v1/ws)?/*$", "", quote(parts.path, safe="/%:@!$&'()*+,;=~")))
+        self._address = self._address_of("/v1/ws", "ws")
+        self._tokens = Tokens(token, times.open_s)
         self._name = name
+        self.times: Final = times
+        """The limits."""
         self._socket: ClientConnection | None = None
-        self._undo = ExitStack()
         self._numbers = 0
         self._lock = threading.Lock()
+        self._opening: Future[tuple[ClientConnection, str | None]] | None = None
+        self._failure: BrokerUnavailable | None = None
         self._attempts = 0
         self._ready_s = 0.0
+        self._refusals = 0
+        self._renew_s: float | None = None
+        self._renewals = 0
+        self._renewing = ""
+        self._message_bytes = _MESSAGE_BYTES
 
     @property
     def is_open(self) -> bool:
-        """True if it is connected."""
+        """True if it is connected, as far as was read."""
         return self._socket is not None
+
+    @property
+    def is_alive(self) -> bool:
+        """True if it is connected now: the last ping was answered."""
+        socket = self._socket
+        return socket is not None and socket.protocol.state is State.OPEN
 
     def number(self) -> str:
         """A new id of a request."""
@@ -69,122 +122,281 @@ class GatewayLink:
             return f"p{self._numbers}"
 
     def open(self) -> None:
-        """Connect and log on.
+        """Connect and log on for a call; attempts go on for `first_s`.
 
         Raises:
-            BrokerUnavailable: the gateway does not answer.
+            BrokerUnavailable: the gateway has not answered by then.
             Stop: it refuses the client.
         """
-        undo = ExitStack()
-        try:
-            socket = undo.enter_context(
-                connect(
-                    self._address,
-                    subprotocols=[PROTOCOL],  # type: ignore[list-item]
-                    max_size=None,
-                    compression=None,
-                    open_timeout=_OPEN_TIMEOUT_S,
-                )
-            )
-        except InvalidStatus as error:
-            raise BrokerUnavailable(
-                f"the gateway at {self._address} refused the connection with status {error.response.status_code}"
-            ) from None
-        except (OSError, TimeoutError, InvalidHandshake) as error:
-            raise BrokerUnavailable(f"the gateway at {self._address} does not answer: {error}") from None
-        self._socket, self._undo = socket, undo
-        token = self._token() if callable(self._token) else self._token
-        if token is not None:
-            answer = self.ask("logon", {"token": token, "client": self._name})
-            if answer["status"] != "success":
-                self.drop()
-                raise Stop(f"the gateway refused the logon: {answer.get('detail')}")
-        self._attempts = 0
+        until_s = time.monotonic() + self.times.first_s
+        while not self.reopen(self.times.backoff_s):
+            if time.monotonic() > until_s:
+                raise self._failure or BrokerUnavailable(f"the gateway at {self._address} does not answer")
 
     def reopen(self, wait_s: float) -> bool:
-        """Try to connect again, at most after `wait_s`; returns whether it is connected.
+        """Connect, for at most `wait_s`: the next call goes on with the attempt. Returns whether it is connected.
 
         Raises:
             Stop: the gateway refuses the client.
         """
-        now_s = time.monotonic()
-        if now_s < self._ready_s:
-            time.sleep(min(wait_s, self._ready_s - now_s))
-            if time.monotonic() < self._ready_s:
-                return False
+        if self._opening is None:
+            before_s = self._ready_s - time.monotonic()
+            if before_s > 0:
+                time.sleep(min(wait_s, before_s))
+                if before_s > wait_s:
+                    return False
+            self._opening = in_background(self._connected)
         try:
-            self.open()
-        except BrokerUnavailable:
-            longest_s = min(_BACKOFF_MAX_S, _BACKOFF_S * 2**self._attempts)
-            self._attempts += 1
-            self._ready_s = time.monotonic() + random.random() * longest_s  # noqa: S311 - Spreads clients in time.
+            socket, token = self._opening.result(wait_s)
+        except TimeoutError:
             return False
+        except BrokerUnavailable as error:
+            self._opening, self._failure = None, error
+            if not self._attempts:
+                log.warning("the gateway is away, and is tried again", address=self._address, error=str(error))
+            self._ready_s = time.monotonic() + self.times.backoff(self._attempts)
+            self._attempts += 1
+            return False
+        except BaseException:
+            self._opening = None
+            raise
+        if self._attempts:
+            log.info("the gateway is connected again", address=self._address)
+        # Not before the logon: other threads may send from now on.
+        self._opening, self._socket, self._attempts, self._refusals = None, socket, 0, 0
+        self._renew_later(token)
         return True
 
-    def send(self, op: str, fields: Mapping[str, Value], request_id: str | None = None) -> str:
-        """Send a request; returns its id.
+    def send(
+        self, op: str, fields: Mapping[str, Value], request_id: str | None = None, data: bytes | None = None
+    ) -> str:
+        """Send a request; returns its id. `data` is the JSON text of its field `data`.
 
         Raises:
+            ConfigurationError: a field is no value of JSON.
+            RecordRejected: it is larger than the gateway takes.
             BrokerUnavailable: there is no connection.
+            Stop: the gateway refuses the client.
         """
         request_id = request_id or self.number()
+        frame = self.frame(op, fields, request_id, data)
         socket = self._socket
         if socket is None:
             raise BrokerUnavailable("the connection to the gateway was lost")
-        text = json.dumps({"op": op, "id": request_id} | {name: one for name, one in fields.items() if one is not None})
         try:
-            socket.send(text)
-        except ConnectionClosed:
-            self.drop()
-            raise BrokerUnavailable("the connection to the gateway was lost") from None
+            socket.send(frame, text=True)
+        except ConnectionClosed as error:
+            raise self._lost(error) from None
         return request_id
 
-    def ask(self, op: str, fields: Mapping[str, Value], request_id: str | None = None) -> dict[str, Any]:
-        """Send a request before any subscription, and wait for its answer."""
-        request_id = self.send(op, fields, request_id)
-        until_s = time.monotonic() + _ANSWER_TIMEOUT_S
-        while time.monotonic() < until_s:
-            for message in self.receive(_ANSWER_TIMEOUT_S) or ():
-                if message.get("op") == "ack" and message.get("id") == request_id:
-                    return message
-        raise BrokerUnavailable("the gateway did not answer in time")
+    def frame(self, op: str, fields: Mapping[str, Value], request_id: str, data: bytes | None = None) -> bytes:
+        """The text of a request; arguments and errors as `send`, but for a lost connection."""
+        try:
+            frame = _CODEC.encode(
+                {"op": op, "id": request_id} | {name: one for name, one in fields.items() if one is not None}
+            )
+        except TypeError as error:
+            raise ConfigurationError(f"{op}: an argument cannot be sent: {error}") from None
+        if data is not None:
+            frame = b'%b,"data":%b}' % (frame.rstrip()[:-1], data)
+        if len(frame) > self._message_bytes:
+            raise RecordRejected(
+                "too_large", f"the request has {len(frame)} bytes, and the gateway takes {self._message_bytes}"
+            )
+        return frame
 
     def receive(self, wait_s: float) -> list[dict[str, Any]] | None:
-        """The messages of the next frame; None if none came in time.
+        """The messages of the next frame; None if none came in time. A token is renewed meanwhile.
 
         Raises:
             BrokerUnavailable: the connection was lost.
+            Stop: the gateway refuses the client.
         """
         socket = self._socket
         if socket is None:
             raise BrokerUnavailable("the connection to the gateway was lost")
+        if self._renew_s is not None and time.monotonic() >= self._renew_s:
+            self._renew()
         try:
-            tree = json.loads(socket.recv(wait_s))
+            messages = _read(socket, wait_s)
         except TimeoutError:
             return None
-        except ConnectionClosed:
-            self.drop()
-            raise BrokerUnavailable("the connection to the gateway was lost") from None
-        return tree if type(tree) is list else [tree]
+        except ConnectionClosed as error:
+            raise self._lost(error) from None
+        if self._renewing:
+            for message in messages:
+                if message.get("op") == "ack" and message.get("id") == _RENEWAL:
+                    self._renewed(message)
+        return messages
+
+    def key_fields(self, topic: str) -> tuple[tuple[str, ...], bool]:
+        """The JSON Pointers of a topic's key fields, none where keys are explicit, and whether its keys are of groups.
+
+        Raises:
+            ConfigurationError: there is no such topic for this client.
+            BrokerUnavailable: the gateway does not answer.
+            Stop: it refuses the client.
+        """
+        for one in (self._read("/v1/topics") or {"topics": []})["topics"]:
+            if one["topic"] == topic:
+                return tuple(one["key"]), one.get("groups", False)  # An older gateway does not say it.
+        raise ConfigurationError(f"there is no topic {topic!r} that this client may use")
+
+    def record(self, topic: str, key: str, min_version: int) -> Value | None:
+        """The fields of a record, in a version or a later one; None: it is gone. Errors as `key_fields`."""
+        path = f"/v1/topics/{quote(topic, safe='')}/records/{quote(key, safe='')}"
+        return self._read(path, f"min_version={min_version}")
 
     def drop(self) -> None:
         """Close the connection."""
-        self._socket = None
-        self._undo.close()
+        socket, self._socket = self._socket, None
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            opening.add_done_callback(_abandon)
+        self._renew_s, self._renewing = None, ""
+        if socket is not None:
+            socket.close()
+
+    def _read(self, path: str, query: str = "") -> Value | None:
+        """The answer to a request, which is repeated while the gateway is away; None: there is nothing there."""
+        until_s = time.monotonic() + self.times.first_s
+        for attempt in itertools.count():
+            try:
+                return self._answer(path, query)
+            except BrokerUnavailable:
+                wait_s = self.times.backoff(attempt)
+                if time.monotonic() + wait_s > until_s:
+                    raise
+                time.sleep(wait_s)
+        raise AssertionError
+
+    def _answer(self, path: str, query: str) -> Value | None:
+        address = self._address_of(path, "http", query)
+        token = self._tokens.current()
+        request = Request(address, headers={} if token is None else {"Authorization": f"Bearer {token}"})  # noqa: S310
+        try:
+            with urlopen(request, timeout=self.times.open_s) as answer:  # noqa: S310 - The scheme was checked.
+                return exact.read(answer.read())
+        except HTTPError as error:
+            with error:
+                if error.code == _NOT_FOUND:
+                    return None
+                refusal = Stop if error.code in _REFUSED_STATUS else BrokerUnavailable
+                raise refusal(f"the gateway at {address} refused the request with status {error.code}") from None
+        except (OSError, ValueError) as error:
+            raise BrokerUnavailable(f"the gateway at {address} does not answer: {error}") from None
+
+    def _address_of(self, path: str, scheme: str, query: str = "") -> str:
+        secure = "s" if self._parts.scheme in ("https", "wss") else ""
+        query = "&".join(filter(None, (self._parts.query, query)))
+        return urlunsplit((scheme + secure, self._parts.netloc, self._parts.path + path, query, ""))
+
+    def _connected(self) -> tuple[ClientConnection, str | None]:
+        """A socket that has logged on, and its token.
+
+        Raises:
+            BrokerUnavailable: the gateway does not answer, or not now.
+            Stop: it refuses the client.
+        """
+        token = self._tokens.current()
+        times = self.times
+        try:
+            connecting = connect(  # A context manager, which `drop` ends.
+                self._address,
+                subprotocols=[PROTOCOL],  # type: ignore[list-item]
+                max_size=None,
+                compression=None,
+                open_timeout=times.open_s,
+                ping_interval=times.silence_s,
+                ping_timeout=times.silence_s,
+                logger=_QUIET,
+                close_timeout=min(_CLOSE_TIMEOUT_S, times.open_s),
+            )
+            socket = connecting.__enter__()
+        except InvalidStatus as error:
+            status = error.response.status_code
+            kind = Stop if status in _REFUSED_STATUS else BrokerUnavailable
+            raise kind(f"the gateway at {self._address} refused the connection with status {status}") from None
+        except (OSError, EOFError, WebSocketException) as error:
+            raise BrokerUnavailable(f"the gateway at {self._address} does not answer: {error}") from None
+        try:
+            self._log_on(socket, token)
+        except BaseException:
+            socket.close()
+            raise
+        return socket, token
+
+    def _log_on(self, socket: ClientConnection, token: str | None) -> None:
+        try:
+            socket.send(self.frame("logon", {"token": token, "client": self._name}, "logon"), text=True)
+            until_s = time.monotonic() + self.times.open_s
+            while True:
+                for answer in _read(socket, max(0.0, until_s - time.monotonic())):
+                    if answer.get("op") == "ack" and answer.get("id") == "logon":
+                        self._take_logon(answer)
+                        return
+        except TimeoutError:
+            raise BrokerUnavailable(f"the gateway at {self._address} did not answer the logon in time") from None
+        except ConnectionClosed as error:
+            raise self._lost(error) from None
+
+    def _take_logon(self, answer: dict[str, Any]) -> None:
+        if answer["status"] == "success":
+            self._message_bytes = answer.get("message_bytes", _MESSAGE_BYTES)
+            return
+        detail = answer.get("detail")
+        if answer.get("reason") in LATER:
+            raise BrokerUnavailable(f"the gateway cannot log the client on now: {detail}")
+        self._refusals += 1
+        # A function may give another token the next time; two that were refused one after the other are an answer.
+        if self._tokens.may_change and self._refusals < 2:
+            raise BrokerUnavailable(f"the gateway refused a token: {detail}")
+        raise Stop(f"the gateway refused the logon: {detail}")
+
+    def _renew_later(self, token: str | None) -> None:
+        """Plan the renewal of a JSON Web Token that a function gave."""
+        wait_s = self._tokens.renewal_s(token)
+        self._renewals, self._renewing = 0, ""
+        self._renew_s = None if wait_s is None else time.monotonic() + wait_s
+
+    def _renew(self) -> None:
+        """Log on again with a new token; the answer comes with the messages."""
+        self._renew_s = None
+        try:
+            token = self._tokens.current()
+            self.send("logon", {"token": token, "client": self._name}, _RENEWAL)
+            self._renewing = token or ""
+        except BrokerUnavailable as error:
+            self._renew_again(str(error))
+
+    def _renewed(self, answer: dict[str, Any]) -> None:
+        if answer["status"] == "success":
+            self._renew_later(self._renewing)
+        else:
+            self._renewing = ""
+            self._renew_again(str(answer.get("detail")))
+
+    def _renew_again(self, reason: str) -> None:
+        """Try once more, while the session lasts."""
+        log.warning("a token was not renewed; it is tried again", reason=reason)
+        self._renewals += 1
+        self._renew_s = time.monotonic() + self.times.backoff(self._renewals)
+
+    def _lost(self, error: ConnectionClosed) -> SowstreamError:
+        """Drop the connection; returns the error of its end."""
+        self.drop()
+        code, reason = (0, "") if error.rcvd is None else (error.rcvd.code, error.rcvd.reason)
+        if code == _FORBIDDEN or (code == _NO_IDENTITY and self._tokens.is_none):
+            return Stop(f"the gateway refused the client: {reason}")
+        return BrokerUnavailable(f"the connection to the gateway was lost: {reason or code}")
 
 
-def message_of(fields: Mapping[str, Any], *, names_subscriptions: bool) -> Message:
-    """A message, as the client delivers it."""
-    known = {name: value for name, value in fields.items() if name in _FIELDS}
-    known["removed"] = tuple(known.get("removed", ()))
-    if names_subscriptions:
-        known["sub_ids"] = tuple(fields.get("subs", ()))
-    return Message(**known)
+def _abandon(opening: Future[tuple[ClientConnection, str | None]]) -> None:
+    """Close a socket that is not needed any more."""
+    if opening.exception() is None:
+        opening.result()[0].close()
 
 
-def error_of(answer: Mapping[str, Any]) -> SowstreamError:
-    """The error of a failed request."""
-    detail = answer.get("detail") or answer.get("reason") or "the request failed"
-    if answer.get("reason") in ("bad_request", "bad_filter", "not_entitled", "too_many", "unknown_op", "unsupported"):
-        return ConfigurationError(str(detail))
-    return Stop(str(detail))
+def _read(socket: ClientConnection, wait_s: float) -> list[dict[str, Any]]:
+    tree = exact.read(socket.recv(wait_s, decode=False))
+    return tree if type(tree) is list else [tree]

@@ -5,16 +5,21 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+from processor.client.gateway.answers import message_of
 from processor.client.gateway.feed import GatewayFeed, GatewayRequest
-from processor.client.gateway.link import GatewayLink, Token
-from processor.client.subscribe.arguments import Form
+from processor.client.gateway.link import GatewayLink, LinkTimes
+from processor.client.gateway.tokens import Token
+from processor.client.subscribe.arguments import Form, key_text
 from processor.client.subscribe.connection import ClientConnection
 from processor.client.subscribe.subscription import Subscription
 from processor.filter import compile_filter
+from processor.merge import KeyFields
 from processor.subscriptions import Message, parse_options
+from processor.values.group_key import is_respelled
 
 if TYPE_CHECKING:
     from processor.client.subscribe.stream import OnMessage, Stream
+    from processor.record import Value
 
 _ONE: Form = Form(snapshot=True, live=False, delta=False)
 
@@ -27,7 +32,10 @@ class GatewayOpener:
 
     def __init__(self, url: str, token: Token, name: str) -> None:
         self._url, self._token, self._name = url, token, name
+        self.times = LinkTimes()
+        """The limits of connections that are opened from now on."""
         self._open: set[Stream] = set()
+        self._key_fields: dict[str, tuple[KeyFields, bool]] = {}
         self._lock = threading.Lock()
 
     def subscription(
@@ -87,8 +95,17 @@ class GatewayOpener:
         feed.add(request, sub_id)
         return feed
 
-    def get(self, name: str, key: str) -> Message | None:
-        """The current record of a key, or None."""
+    def get(self, name: str, key: Value, *, min_version: int | None = None) -> Message | None:
+        """The current record of a key, or None. Arguments and errors as `Client.get`."""
+        if not isinstance(key, str) or is_respelled(key):
+            if name not in self._key_fields:
+                pointers, is_of_groups = self._link().key_fields(name)
+                self._key_fields[name] = KeyFields(pointers), is_of_groups
+            fields, is_of_groups = self._key_fields[name]
+            key = key_text(name, key, fields, is_of_groups=is_of_groups)
+        if min_version is not None:
+            record = self._link().record(name, key, min_version)
+            return None if record is None else message_of({"command": "sow", **record}, names_subscriptions=False)
         quoted = key.replace("\\", "\\\\").replace("'", "\\'")
         query = self.subscription(name, f"SOW_KEY() = '{quoted}'", "timestamp", _ONE)
         with query:
@@ -101,7 +118,7 @@ class GatewayOpener:
             subscription.close()
 
     def _link(self) -> GatewayLink:
-        return GatewayLink(self._url, self._token, self._name)
+        return GatewayLink(self._url, self._token, self._name, self.times)
 
 
 def _request(

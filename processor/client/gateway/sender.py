@@ -2,53 +2,82 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
-from processor.client.gateway.link import GatewayLink, Token, error_of
+from processor.client.gateway.answers import LATER, error_of, is_of_request
+from processor.client.gateway.link import GatewayLink, LinkTimes
+from processor.client.gateway.tokens import Token
+from processor.client.own_process import AckFuture
+from processor.codec.contract import CodecOptions
+from processor.codec.json import JsonCodec
 from processor.errors import (
     AcksMissing,
     BrokerUnavailable,
     ConfigurationError,
     PublishRejected,
+    RecordRejected,
     SowstreamError,
     VersionConflict,
 )
 from processor.wire.ack import CONFLICT, Ack, ack_types
+from processor.wire.publisher_headers import correlation_header, expect_version_header, time_to_live_header
 
 if TYPE_CHECKING:
     from processor.client.publish.deleting import Selection
     from processor.client.publish.publish_options import PublishOptions
     from processor.record import Command, Value
 
-_REASONS: Final = frozenset(("bad_request", "bad_filter", "not_entitled", "too_many", "unsupported", "unknown_op"))
 _POLL_S: Final = 0.1
 _STALL_S: Final = 60.0
+_NUMBERED_MAX: Final = 10_000
+"""Commands that wait while they cannot be sent."""
+_DEPTH_MAX: Final = 64
+"""Deepest nesting of a record that a gateway takes."""
+_CODEC: Final = JsonCodec(CodecOptions(max_depth=_DEPTH_MAX))
 
 
 class _Pending:
     """A command without its last ack."""
 
-    def __init__(self, topic: str, types: tuple[str, ...], options: PublishOptions) -> None:
+    def __init__(
+        self, topic: str, types: tuple[str, ...], options: PublishOptions, frame: tuple[Any, ...], until_s: float
+    ) -> None:
+        self.frame = frame
+        """The arguments by which it is sent."""
+        self.until_s = until_s
+        """The time at which it is not sent again any more."""
+        self.is_sent = False
+        """False while it is to be sent, for the first time or again."""
         self.topic = topic
         self.types = types
         self.options = options
-        self.future: Future[Ack] = Future()
+        self.future: Future[Ack] = AckFuture()
 
 
 class GatewaySender:
-    """The contract of `CommandSender`, over a WebSocket whose answers are read on a thread. Any thread."""
+    """The contract of `CommandSender`, over a WebSocket whose answers are read on a thread. Any thread.
 
-    def __init__(self, url: str, token: Token, name: str) -> None:
-        self._link = GatewayLink(url, token, name)
+    A command with a `sequence` is sent again after a lost connection, in its order, until it is answered: it is carried
+    out once. Another one fails then, as it may have been carried out. One that the gateway does not take now is sent
+    again for `LinkTimes.publish_s`, and those behind it wait, as a worker drops a number that a higher one overtook.
+    """
+
+    def __init__(self, url: str, token: Token, name: str, times: LinkTimes = LinkTimes()) -> None:  # noqa: B008
+        self._link = GatewayLink(url, token, name, times)
         self._link.open()
+        self._sending = threading.Lock()  # Numbered commands keep their order.
+        self._is_ready = True
         self._name = name
         self._lock = threading.Lock()
         self._pending: dict[str, _Pending] = {}
+        self._pauses: dict[str, float] = {}  # Topics whose numbered commands wait, and until when.
+        self._attempts: dict[str, int] = {}
         self._failed: SowstreamError | None = None
+        self._refused: SowstreamError | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._read, name=f"gateway-{name}", daemon=True)
         self._thread.start()
@@ -57,13 +86,20 @@ class GatewaySender:
         self, command: Command, topic: str, data: Value, key: str | None, options: PublishOptions
     ) -> Future[Ack] | None:
         """Send one command other than `sow_delete`."""
-        body = json.loads(data) if isinstance(data, bytes) else data
-        return self._send(command, topic, {"data": body, "key": key, "expiration": options.expiration}, options)
+        if options.expiration is not None:
+            time_to_live_header(options.expiration)
+        return self._send(command, topic, {"key": key, "expiration": options.expiration}, _written(data), options)
 
     def delete(self, topic: str, selection: Selection, options: PublishOptions) -> Future[Ack] | None:
         """Send a delete."""
         key, keys, data, filter_text = selection
-        return self._send("sow_delete", topic, {"key": key, "keys": keys, "data": data, "filter": filter_text}, options)
+        body = None if data is None else _written(data)
+        fields = {"key": key, "keys": None if keys is None else list(keys), "filter": filter_text}
+        return self._send("sow_delete", topic, fields, body, options)
+
+    def mark(self, topic: str) -> int | None:
+        """Refuse: a gateway does not read the mark topic."""
+        raise ConfigurationError(f"mark({topic!r}): a gateway does not give it; ask with a client on Kafka")
 
     def flush(self, timeout_s: float | None) -> None:
         """Wait until every command was answered.
@@ -92,17 +128,19 @@ class GatewaySender:
         self._link.drop()
         self._fail(AcksMissing("the client was closed before the ack came"))
 
-    def _send(self, op: str, topic: str, fields: dict[str, Any], options: PublishOptions) -> Future[Ack] | None:
+    def _send(
+        self, op: str, topic: str, fields: dict[str, Any], data: bytes | None, options: PublishOptions
+    ) -> Future[Ack] | None:
         if options.headers:
             raise ConfigurationError("headers: a gateway passes on no headers; publish straight to Kafka")
         asked = "processed" if options.ack is None and options.expect_version is not None else options.ack
         types = () if asked is None else ack_types(asked, is_delete=op == "sow_delete")
         if options.on_ack is not None and not types:
             raise ConfigurationError("on_ack receives acks; ask for some, such as ack='persisted'")
-        pending = _Pending(topic, types, options)
-        number = self._link.number()
-        with self._lock:
-            self._pending[number] = pending
+        if options.correlation_id is not None:
+            correlation_header(options.correlation_id)
+        if options.expect_version is not None:
+            expect_version_header(options.expect_version)
         more = {
             "topic": topic,
             "ack": ",".join(types) or None,
@@ -110,31 +148,93 @@ class GatewaySender:
             "correlation_id": options.correlation_id,
             "expect_version": options.expect_version,
         }
-        try:
-            self._link.send(op, {**more, **fields}, number)
-        except BrokerUnavailable:
-            self._pending.pop(number, None)
-            raise
+        number = self._link.number()
+        frame = (op, {**more, **fields}, number, data)
+        self._link.frame(*frame)  # What cannot be sent fails here.
+        pending = _Pending(topic, types, options, frame, time.monotonic() + self._link.times.publish_s)
+        with self._sending:
+            if self._refused is not None:
+                raise self._refused
+            if not self._is_ready and options.sequence is None:
+                raise BrokerUnavailable("the connection to the gateway was lost; give a sequence to have it sent later")
+            is_now = self._is_ready and (options.sequence is None or topic not in self._pauses)
+            if not is_now and len(self._pending) >= _NUMBERED_MAX:
+                raise BrokerUnavailable(f"{_NUMBERED_MAX} commands wait for the gateway; it takes none now")
+            with self._lock:
+                self._pending[number] = pending
+            try:
+                if is_now:
+                    pending.is_sent = True
+                    self._link.send(*frame)
+            except BaseException as error:
+                if not isinstance(error, BrokerUnavailable) or options.sequence is None:
+                    self._pending.pop(number, None)  # It was not sent, so that no answer comes.
+                    raise
         return pending.future if types else None
 
     def _read(self) -> None:
+        lost = BrokerUnavailable("the connection to the gateway was lost: the command may have been carried out")
         while not self._stopping.is_set():
             try:
                 if not self._link.is_open:
-                    self._link.reopen(_POLL_S)
+                    with self._sending:
+                        self._is_ready = False
+                    self._fail(lost, lambda one: one.options.sequence is None)
+                    if self._link.reopen(_POLL_S):
+                        self._send_again(None)
                     continue
+                for topic in [one for one, until_s in self._pauses.items() if until_s <= time.monotonic()]:
+                    self._send_again(topic)
                 for message in self._link.receive(_POLL_S) or ():
                     self._take(message)
-            except BrokerUnavailable as error:
-                self._fail(error)  # The outcome of what was sent is not known.
+            except BrokerUnavailable:
+                self._link.drop()
             except SowstreamError as error:
+                self._refused = error
                 self._fail(error)
                 return
 
+    def _send_again(self, topic: str | None) -> None:
+        """Send the numbered commands that wait, in their order; others may follow.
+
+        Args:
+            topic: the topic whose pause is over; None: the connection is new, and all without an answer are sent.
+        """
+        with self._sending:
+            for pending in list(self._pending.values()):
+                if topic is None or (pending.topic == topic and not pending.is_sent):
+                    pending.is_sent = True
+                    self._link.send(*pending.frame)
+            if topic is None:
+                self._pauses.clear()
+                self._is_ready = True
+            else:
+                del self._pauses[topic]
+
+    def _pause(self, pending: _Pending, error: SowstreamError) -> None:
+        """Let the numbered commands of a topic wait, as the gateway does not take one now; its time may be over."""
+        topic = pending.topic
+        pending.is_sent = False
+        if time.monotonic() > pending.until_s:
+            # Behind it nothing may be taken of what the caller has not seen fail.
+            self._fail(error, lambda one: one.topic == topic and one.options.sequence is not None)
+        elif topic not in self._pauses:
+            attempts = self._attempts.get(topic, 0)
+            self._attempts[topic] = attempts + 1
+            self._pauses[topic] = time.monotonic() + self._link.times.backoff(attempts)
+
     def _take(self, message: dict[str, Any]) -> None:
+        if message.get("id") == "" and message.get("status") == "failure":
+            self._fail(error_of(message))  # A frame was refused unread: which one is not known.
+            return
         pending = self._pending.get(str(message.get("id")))
         if message.get("op") != "ack" or pending is None:
             return
+        if pending.options.sequence is not None:
+            if message["status"] != "success" and message.get("reason") in LATER:
+                self._pause(pending, error_of(message))
+                return
+            self._attempts.pop(pending.topic, None)
         kind = message.get("ack")
         is_last = not pending.types or message["status"] != "success" or kind == pending.types[-1]
         ack = Ack(
@@ -161,7 +261,7 @@ class GatewaySender:
             if reason == CONFLICT:
                 error = VersionConflict(detail, ack.version)
             else:
-                error = error_of(message) if reason in _REASONS else PublishRejected(reason, detail)
+                error = error_of(message) if is_of_request(reason) else PublishRejected(reason, detail)
         if not pending.types:
             self._failed = self._failed or error
         elif error is None:
@@ -171,14 +271,28 @@ class GatewaySender:
         if pending.options.on_delivery is not None:
             pending.options.on_delivery(None if error is None else error)  # type: ignore[arg-type]
 
-    def _fail(self, error: SowstreamError) -> None:
+    def _fail(self, error: SowstreamError, chooses: Callable[[_Pending], bool] = lambda _: True) -> None:
+        """Fail the commands that wait for an answer, or those of them that a function chooses."""
         with self._lock:
-            pending, self._pending = list(self._pending.values()), {}
+            pending = [one for one in self._pending.values() if chooses(one)]
+            self._pending = {number: one for number, one in self._pending.items() if not chooses(one)}
         for one in pending:
             if one.types:
                 one.future.set_exception(error)
             else:
                 self._failed = self._failed or error
+
+
+def _written(data: Value) -> bytes:
+    """The JSON text of a record, or of bytes that are one.
+
+    Raises:
+        RecordRejected: JSON does not have a part of it, or it is nested too deep.
+    """
+    try:
+        return _CODEC.encode(_CODEC.decode(data) if isinstance(data, bytes) else data)
+    except TypeError as error:
+        raise RecordRejected("undecodable", str(error)) from None
 
 
 def _reason(message: dict[str, Any]) -> str | None:

@@ -44,7 +44,6 @@ class AckReader:
         self._serve = serve
         self._asked: list[Position] = []
         self._topics: dict[str, str] = {}
-        self._clients: frozenset[bytes] = frozenset()
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
@@ -54,17 +53,15 @@ class AckReader:
         """True if the caller is a callback of this reader."""
         return threading.current_thread() is self._thread
 
-    def watch(self, topic: str, positions: list[Position], clients: frozenset[bytes]) -> None:
+    def watch(self, topic: str, positions: list[Position]) -> None:
         """Read the acks of one more topic.
 
         Args:
             topic: the SOW topic.
             positions: the start offset of each partition of the ack topic.
-            clients: the names that belong to this client; acks of other clients are skipped without parsing.
         """
         with self._lock:
             self._topics[positions[0].topic] = topic
-            self._clients = clients
             self._asked += positions
             if self._thread is None:
                 # A forgotten client does not keep the program from ending.
@@ -104,7 +101,7 @@ class AckReader:
         except Exception:
             log.exception("on_delivery raised")
         for message in messages:
-            if message.key() in self._clients:
+            if self._pending_acks.waits_for(message.key()):  # Acks of other clients are skipped without parsing.
                 self._take(message)
 
     def _take(self, message: Message) -> None:

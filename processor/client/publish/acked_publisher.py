@@ -8,6 +8,7 @@ eight random digits, new for each `Client`, and sequences begin with 1.
 
 from __future__ import annotations
 
+import copy
 import secrets
 import threading
 from concurrent.futures import Future
@@ -60,6 +61,12 @@ class AckedPublisher:
         # Held from the choice of a sequence until the record is queued: otherwise a later number could overtake an
         # earlier one, whose record would be dropped as a duplicate. No callback runs under it.
         self._order = threading.Lock()
+
+    def named(self, name: str) -> AckedPublisher:
+        """A publisher for commands with numbers of their own under another name; it shares all else with this one."""
+        other = copy.copy(self)
+        other._name = name  # noqa: SLF001
+        return other
 
     def send(
         self,
@@ -176,5 +183,5 @@ class AckedPublisher:
             ack_topic = self._kafka_names.topic(topic, "ack")
             ends = self._admin.end_offsets(ack_topic, range(self._lookup.partitions(ack_topic)))
             positions = [Position(ack_topic, partition, end) for partition, end in ends.items()]
-            self._reader.watch(topic, positions, frozenset((self._name.encode(), self._own_name.encode())))
+            self._reader.watch(topic, positions)
             self._watched.add(topic)

@@ -222,3 +222,22 @@ class PublishCalls:
                 headers, ack, on_ack, sequence, None, correlation_id, command_id, on_delivery, expect_version
             ),
         )
+
+    def mark(self, topic: str) -> int | None:
+        """Return the highest `sequence` that workers have taken from this client's name, over all partitions.
+
+        A publisher that has lost its own count goes on above it. A partition that has only lower numbers of this client
+        takes each number above those as well. The mark topic is read once, as far as it is committed.
+
+        Args:
+            topic: the SOW topic.
+
+        Returns:
+            The number; None if none was taken, or its mark was forgotten.
+
+        Raises:
+            ConfigurationError: no such topic, no right to read its mark topic, or the client is one of a gateway.
+            BrokerUnavailable: no answer in time.
+            Stop: the mark topic cannot be read.
+        """
+        return self._sender().mark(topic)

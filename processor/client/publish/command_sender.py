@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from concurrent.futures import Future
 from functools import partial
@@ -9,6 +10,7 @@ from typing import TypeAlias
 
 from processor.client.publish.acked_publisher import AckedPublisher
 from processor.client.publish.deleting import CombinedAcks, Selection, check, deletes
+from processor.client.publish.mark_reader import read_mark
 from processor.client.publish.outbox import Outbox
 from processor.client.publish.publish_options import PublishOptions
 from processor.client.topic_lookup import TopicLookup
@@ -29,13 +31,19 @@ class CommandSender:
     """Sends the commands of a client. Any thread."""
 
     def __init__(self, config: Config, admin: Admin, lookup: TopicLookup, *, name: str) -> None:
-        self._config = config
+        self._config, self._admin, self._name = config, admin, name
         self._lookup = lookup
         self._publisher = Publisher(config.kafka)
         self._spans: Spans | None = spans_of(config.telemetry)
         self._outboxes: dict[str, Outbox] = {}
         self._checked: set[str] = set()
         self._acked_publisher = AckedPublisher(config, admin, lookup, self._publisher, name=name)
+
+    def named(self, name: str) -> CommandSender:
+        """A sender under another name, over the same connections: a name costs neither a thread nor a file."""
+        other = copy.copy(self)
+        other._name, other._acked_publisher = name, self._acked_publisher.named(name)  # noqa: SLF001
+        return other
 
     def send(
         self, command: Command, topic: str, data: Value, key: str | None, options: PublishOptions
@@ -121,6 +129,11 @@ class CommandSender:
             if future is not None and gathered is not None:
                 gathered.add(future)
         return None if gathered is None else gathered.sent()
+
+    def mark(self, topic: str) -> int | None:
+        """Return the highest number of this client's name that was taken. Errors as `Client.mark`."""
+        publishable(self._config, topic)
+        return read_mark(self._config, self._admin, self._lookup, topic, self._name)
 
     def flush(self, timeout_s: float | None) -> None:
         """Wait until Kafka has all sent records, and all requested acks have arrived.

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple
 
+from processor.client.own_process import AckFuture
 from processor.client.publish.outbox import Outbox
 from processor.client.publish.publish_options import PublishOptions
 from processor.errors import ConfigurationError
@@ -114,7 +115,7 @@ class CombinedAcks:
 
     def __init__(self, topic: str, last: AckType, command_id: str | None) -> None:
         """Start without commands."""
-        self.future: Future[Ack] = Future()
+        self.future: Future[Ack] = AckFuture()
         self.future.set_running_or_notify_cancel()
         self._result = Ack("success", None, last, topic, None, None, None, command_id, 0)
         self._error: BaseException | None = None
@@ -152,4 +153,6 @@ class CombinedAcks:
         if self._error is not None:
             self.future.set_exception(self._error)
         else:
-            self.future.set_result(self._result._replace(sow_key=None, sequence=None, records_deleted=self._deleted))
+            self.future.set_result(
+                self._result._replace(sow_key=None, sequence=None, records_deleted=self._deleted, version=None)
+            )

@@ -11,6 +11,7 @@ from processor.errors import RecordRejected
 from processor.merge import KeyFields
 from processor.record import Command, Headers, RejectReason, Value
 from processor.wire.heads import command_header
+from processor.wire.moved import refuse_reserved
 from processor.wire.publisher_headers import (
     command_id_header,
     correlation_header,
@@ -59,7 +60,8 @@ class Outbox:
             expect_version: the version that the record must have; 0: no record.
 
         Raises:
-            RecordRejected: there is no key, the message cannot be parsed or written, or an argument is invalid.
+            RecordRejected: there is no key or a reserved one, the message cannot be parsed or written, or an argument
+                is invalid.
             ConfigurationError: a header that a publisher may not set.
         """
         all_headers: Headers = [*self._marks, *named_headers(headers or {})]
@@ -73,9 +75,10 @@ class Outbox:
             all_headers.append(expect_version_header(expect_version))
         if key is None:
             key = self._key(command, data, all_headers)
+        refuse_reserved(key.encode())
         value: bytes | None = None
         if command != "sow_delete":
-            value = data if isinstance(data, bytes) else self._encode(command, data, all_headers)
+            value = self._encode(command, data, all_headers)
             if command != self._default_command:
                 all_headers.append(command_header(command))
         # A tombstone means sow_delete without a header.
@@ -105,23 +108,26 @@ class Outbox:
 
     def _encode(self, command: Command, data: Value, headers: Headers) -> bytes:
         """Encode the message; parts that the format puts into headers are added to `headers`."""
+        if isinstance(data, bytes):
+            if not data:
+                self._decode(command, data, headers)  # A delete would be null; this is often meant as one.
+            return data
         try:
-            if command == "publish" or not self._codec.uses_headers:
-                return self._codec.encode(data)
-            value, more = self._codec.encode_delta(data)
+            value, more = self._codec.encode_command(data, is_delta=command == "delta_publish")
         except TypeError as error:
             raise RecordRejected(self._unwritable, str(error)) from None
         headers += more
         return value
+
+    def _decode(self, command: Command, data: bytes, headers: Headers) -> Value:
+        return self._codec.decode_command(data, headers, is_delta=command == "delta_publish")
 
     def _key(self, command: Command, data: Value, headers: Headers) -> str:
         """The key, computed from the message."""
         if not self._key_fields.pointers:
             raise RecordRejected("missing_key", "the topic's key is explicit: each message needs one, by key=")
         if isinstance(data, bytes):
-            codec = self._codec
-            is_delta = command == "delta_publish"
-            data = codec.decode_command(data, headers, is_delta=is_delta) if codec.uses_headers else codec.decode(data)
+            data = self._decode(command, data, headers)
         if type(data) is not dict:
             raise RecordRejected("not_an_object", "a record is an object; this message is not")
         text = self._key_fields.text(data)

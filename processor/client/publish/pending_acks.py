@@ -2,19 +2,23 @@
 
 Acks of one partition arrive in the order of its commands. Each command gets an ack of each type, except the successful
 `persisted` ack: one of sequence 7 settles every command of that client on that partition up to 7, as failures and
-duplicates among them were reported before. It does not cover a command that never reached Kafka, so it counts only once
-Kafka has acknowledged the delivery.
+duplicates among them were reported before. It does not cover a command that was sent later under a lower sequence, such
+as the mended one of a failure, nor one that never reached Kafka: it counts only once Kafka has acknowledged the
+delivery.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from processor.client.own_process import AckFuture
 from processor.client.publish.publish_options import OnAck
 from processor.errors import AcksMissing, PublishRejected, SowstreamError, VersionConflict
 from processor.wire.ack import CONFLICT, Ack, AckType
@@ -23,6 +27,8 @@ log = logging.getLogger(__name__)
 
 _Outcome: TypeAlias = Literal["ignored", "reported", "settled"]
 
+_LANES_MAX: Final = 10_000
+"""Lanes without a pending command whose highest sequence is remembered."""
 _SLICE_S: Final = 0.1  # Longest wait in one call, so that Ctrl-C is noticed.
 
 
@@ -46,11 +52,14 @@ class PendingCommand:
         "covering_ack",
         "future",
         "is_delivered",
+        "is_late",
         "is_settled",
         "on_ack",
+        "order",
         "records_deleted",
         "sequence",
         "sow_key",
+        "version",
     )
 
     def __init__(
@@ -67,13 +76,19 @@ class PendingCommand:
         self.sow_key = sow_key
         self.command_id = command_id
         self.on_ack = on_ack
+        self.order = 0
+        """Its place among the commands of the client."""
+        self.is_late = False
+        """True if a higher sequence was sent before it."""
         self.is_delivered = False
         self.records_deleted: int | None = None
         """The number in its `stats` ack."""
+        self.version: int | None = None
+        """The version in its `processed` ack."""
         self.covering_ack: Ack | None = None
         """A success that covers this command too, once it is delivered."""
         self.is_settled = False
-        self.future: Future[Ack] = Future()
+        self.future: Future[Ack] = AckFuture()
         # A record that was sent cannot be cancelled.
         self.future.set_running_or_notify_cancel()
 
@@ -91,6 +106,9 @@ class PendingAcks:
         self._commands_max = commands_max
         self._stall_s = stall_s
         self._lanes: dict[Lane, dict[int, list[PendingCommand]]] = {}
+        self._highest: dict[Lane, int] = {}
+        self._clients: Counter[bytes] = Counter()  # The number of lanes of each name.
+        self._orders = itertools.count(1)
         self._count = 0
         self._moved_s = 0.0
         self._failed: SowstreamError | None = None
@@ -102,6 +120,10 @@ class PendingAcks:
         """Number of commands that are not settled yet."""
         return self._count
 
+    def waits_for(self, client: bytes | None) -> bool:
+        """Return whether a command of this name waits for acks."""
+        return client in self._clients
+
     def add(self, lane: Lane, pending: PendingCommand) -> None:
         """Register a command that is about to be sent.
 
@@ -111,6 +133,14 @@ class PendingAcks:
         with self._changed:
             if self._failed is not None:
                 raise self._failed
+            highest = self._highest.get(lane, -1)
+            pending.order, pending.is_late = next(self._orders), pending.sequence < highest
+            self._highest.pop(lane, None)
+            self._highest[lane] = max(pending.sequence, highest)
+            if len(self._highest) > _LANES_MAX and (oldest := next(iter(self._highest))) not in self._lanes:
+                del self._highest[oldest]  # A name that was used once, long ago.
+            if lane not in self._lanes:
+                self._clients[lane.client.encode()] += 1
             self._lanes.setdefault(lane, {}).setdefault(pending.sequence, []).append(pending)
             self._count += 1
 
@@ -146,6 +176,7 @@ class PendingAcks:
             self._failed = error
             pendings = [pending for lane in self._lanes.values() for pending in _all(lane) if not pending.is_settled]
             self._lanes.clear()
+            self._clients.clear()
             for pending in pendings:
                 pending.is_settled = True
         for pending in pendings:
@@ -209,7 +240,9 @@ class PendingAcks:
         elif ack.ack_type == "persisted" and ack.status == "success" and ack.reason is None:
             # All of them: sequences that the caller chose himself may come in any order.
             upto = ack.sequence
-            covered = [one for at, same in commands.items() if at <= upto for one in same if "persisted" in one.awaited]
+            waiting = [one for at, same in commands.items() if at <= upto for one in same if "persisted" in one.awaited]
+            until = min((one.order for one in waiting if one.sequence == upto), default=None)
+            covered = [one for one in waiting if (not one.is_late if until is None else one.order <= until)]
             for one in covered:
                 one.covering_ack = ack
             return [one for one in covered if one.is_delivered]
@@ -222,6 +255,8 @@ class PendingAcks:
         pending.awaited = tuple(one for one in pending.awaited if one != ack.ack_type)
         if ack.records_deleted is not None:
             pending.records_deleted = ack.records_deleted
+        if ack.version is not None:
+            pending.version = ack.version
         is_last = not pending.awaited
         if is_last:
             self._drop(lane, pending)
@@ -242,6 +277,10 @@ class PendingAcks:
             del commands[pending.sequence]
         if not commands:
             del self._lanes[lane]
+            name = lane.client.encode()
+            self._clients[name] -= 1
+            if not self._clients[name]:
+                del self._clients[name]
         return True
 
     def _report(self, outcomes: list[tuple[PendingCommand, _Outcome]], ack: Ack) -> None:
@@ -270,6 +309,7 @@ def _report(pending: PendingCommand, ack: Ack, *, settles: bool) -> None:
         sequence=pending.sequence,
         command_id=pending.command_id,
         records_deleted=pending.records_deleted,
+        version=pending.version,
     )
     if pending.on_ack is not None:
         try:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
+from processor.client.own_process import refuse_inherited
 from processor.codec.display import to_json_line
 from processor.errors import SowstreamError
 from processor.kafka.share_member.lease import Lease
@@ -28,6 +30,7 @@ class QueueMessage:
     __slots__ = (
         "_lock",
         "_outcome",
+        "_process_id",
         "_reason",
         "correlation_id",
         "data",
@@ -45,6 +48,7 @@ class QueueMessage:
 
     def __init__(self, queue: str, topic: str, lease: Lease, data: Value) -> None:
         """Created by the queue's consumer."""
+        self._process_id = os.getpid()
         record = lease.record
         facts = metadata(record.headers)
         self.lease = lease
@@ -116,6 +120,7 @@ class QueueMessage:
                 self._outcome = outcome
 
     def _settle(self, outcome: Outcome, reason: str = "") -> None:
+        refuse_inherited("message", self._process_id)
         with self._lock:
             if self._outcome not in (None, outcome):
                 raise SowstreamError(f"message {self.sow_key} of {self.queue} has the outcome {self._outcome} already")

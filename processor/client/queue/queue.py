@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Final, Literal, Self, TypeAlias
 
+from processor.client.own_process import OfOneProcess
 from processor.client.queue.backlog import Backlog
 from processor.client.queue.message import QueueMessage
 from processor.kafka.background_calls import BackgroundCalls
@@ -22,7 +23,7 @@ _ReadMode: TypeAlias = Literal["iterated", "called", "awaited"]
 _WAIT_S: Final = 0.1  # Longest wait in one turn, so that Ctrl-C and `close` are noticed.
 
 
-class Queue:
+class Queue(OfOneProcess):
     """Read it in one of three ways, and close it, or leave its `with` or `async with`, to give back what is left.
 
     ========  ============================  =====================================================================
@@ -52,6 +53,7 @@ class Queue:
             on_message: called with each message; None: it is iterated over, or awaited.
             on_close: called once, when it has ended.
         """
+        OfOneProcess.__init__(self, "queue")
         self.timeout_s = timeout_s
         """It ends when no message came for so long; None: it goes on until `close`."""
         self._backlog = backlog
@@ -110,6 +112,7 @@ class Queue:
         Raises:
             Exception: the exception of the callback or of reading; raised once.
         """
+        self.refuse_inherited()
         if self._thread is None:
             raise RuntimeError("wait() is for queues with on_message; iterate over this one")
         self._thread.join(timeout_s)
@@ -124,6 +127,8 @@ class Queue:
         Raises:
             Exception: the exception of a callback, or of reading for it, that `wait` has not raised yet.
         """
+        if self.is_inherited:
+            return
         self._is_closed = True
         if self._thread is threading.current_thread():
             return  # A callback: its thread ends when it returns, and has acknowledged its message then.
@@ -142,6 +147,8 @@ class Queue:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self.is_inherited:
+            return
         if error is None:
             if self._current is not None:  # Its loop was left by `break` or `return`.
                 self._current.settle_if_open("ack")
@@ -190,6 +197,7 @@ class Queue:
 
     def _next(self, timeout_s: float | None) -> QueueMessage | None:
         """The next message; None if none came in time, or the queue was closed."""
+        self.refuse_inherited()
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             left_s = _WAIT_S if until_s is None else until_s - time.monotonic()
@@ -202,6 +210,7 @@ class Queue:
 
     async def _next_awaited(self) -> QueueMessage | None:
         """As `_next`, on the other thread."""
+        self.refuse_inherited()
         if self._fetching is None:
             if self._is_closed:
                 return None
@@ -241,6 +250,8 @@ class Queue:
 
     def _end(self) -> None:
         """Release all resources; from any thread, more than once."""
+        if self.is_inherited:
+            return
         self._is_closed = True  # A waiting turn notices it.
         with self._lock:
             if self._is_released:

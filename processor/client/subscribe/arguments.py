@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
+from processor.errors import ConfigurationError, RecordRejected
+from processor.filter.aggregate import plain
+from processor.filter.path import compile_path
+from processor.filter.record_metadata import UNCOUNTED
+from processor.filter.value import first
+from processor.values.group_key import group_key, spelled_group_key
+from processor.values.pointer import names
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from processor.client.subscribe.stream import OnMessage
+    from processor.merge import KeyFields
+    from processor.record import Value
 
 
 class Form(NamedTuple):
@@ -53,3 +63,40 @@ class StreamArguments(SubscriptionArguments, total=False):
     """It ends when no message came for so long."""
     on_message: OnMessage | None
     """Called with each message, on a thread of its own; without it the subscription is iterated over, or awaited."""
+
+
+def key_text(topic: str, key: Value, fields: KeyFields, *, is_of_groups: bool = False) -> str:
+    """The SOW key of a value: of a key field, of a list or an object of several; a text is the key itself.
+
+    Args:
+        topic: the topic.
+        key: the value, or the values.
+        fields: the key fields of the topic.
+        is_of_groups: whether its keys are those of groups; then a text may spell a key in another way.
+
+    Raises:
+        ConfigurationError: it is no key of the topic.
+    """
+    if isinstance(key, str):
+        return spelled_group_key(key, len(fields.pointers)) if is_of_groups else key
+    if is_of_groups and (values := _grouping_values(key, fields)) is not None:
+        return group_key(values).decode(errors="surrogatepass")
+    named = ", ".join(fields.pointers) or "explicit"
+    text = None
+    try:
+        if fields.pointers:
+            text = fields.text(key) if isinstance(key, dict) else fields.text_of_values(key)
+    except RecordRejected as error:
+        raise ConfigurationError(f"{key!r:.100} is no key of {topic!r}: {error.detail}") from None
+    if text is None:
+        raise ConfigurationError(f"{key!r:.100} is no key of {topic!r}, whose key is {named}; give its text or values")
+    return text
+
+
+def _grouping_values(key: Value, fields: KeyFields) -> list[Value] | None:
+    """The values of a group's fields; None if there is another number of them."""
+    if isinstance(key, dict):
+        paths = [compile_path(names(pointer)) for pointer in fields.pointers]
+        return [plain(first(path(key, UNCOUNTED))) for path in paths]
+    values = key if isinstance(key, list) else [key]
+    return [plain(first(value)) for value in values] if len(values) == len(fields.pointers) else None

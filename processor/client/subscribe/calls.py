@@ -30,7 +30,10 @@ class SubscribeCalls:
         Stop                   another process uses the directory of the kept view
     """
 
-    _opener: SubscriptionOpener
+    @property
+    def _opener(self) -> SubscriptionOpener:
+        """The opener of subscriptions."""
+        raise NotImplementedError
 
     def sow(
         self,
@@ -70,18 +73,21 @@ class SubscribeCalls:
             on_message=on_message,
         )
 
-    def get(self, topic: str, key: Value) -> Message | None:
+    def get(self, topic: str, key: Value, *, min_version: int | None = None) -> Message | None:
         """The current record of a key, or None. Reads the key's partition only.
 
         Args:
             topic: a SOW topic or a conflated one.
             key: the SOW key as text, the value of the key field such as 7, a list with a value for each of several key
                 fields, or an object with the key fields.
+            min_version: over a gateway, whose view may be some milliseconds behind: the `version` of an ack, for
+                which it waits for a while. From Kafka everything that was acknowledged is read anyway.
 
         Raises:
             ConfigurationError: the value is no key of this topic.
+            BrokerUnavailable: the version has not come in time.
         """
-        return self._opener.get(topic, key)
+        return self._opener.get(topic, key, min_version=min_version)
 
     def subscribe(
         self,

@@ -130,6 +130,7 @@ class ClientConnection(Stream):
         Raises:
             ConfigurationError: there is no subscription of this name.
         """
+        self.refuse_inherited()
         with self._opening, self._door, self._lock:
             self._refuse_closed()
             self._feeds.remove(sub_id)
@@ -144,6 +145,7 @@ class ClientConnection(Stream):
         sub_id: str | None = None,
         **arguments: Any,
     ) -> str:
+        self.refuse_inherited()
         opened_topic, request = self._topics.understand(topic, filter, options, form, **arguments)
         with self._opening:  # Two at a time would open a topic twice.
             with self._door, self._lock:

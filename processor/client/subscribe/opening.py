@@ -17,8 +17,8 @@ from processor.client.feeds.delta_feed import DeltaFeed
 from processor.client.feeds.feed import EngineFeed, OpenedTopic
 from processor.client.feeds.reread import RecordReader
 from processor.client.feeds.skipping import SkippedRecords
-from processor.client.feeds.snapshot_boundary import SnapshotBoundary
-from processor.client.subscribe.arguments import Form
+from processor.client.feeds.snapshot_boundary import SnapshotBoundary, refuse_moved
+from processor.client.subscribe.arguments import Form, key_text
 from processor.client.subscribe.connection import ClientConnection
 from processor.client.subscribe.literal import LiteralTopic, check_literal, refuse_state
 from processor.client.subscribe.received_spans import received
@@ -29,7 +29,7 @@ from processor.client.views.contract import NothingKept
 from processor.client.views.growing_view import GrowingView
 from processor.codec import codec_of
 from processor.config import Config
-from processor.errors import ConfigurationError, RecordRejected
+from processor.errors import ConfigurationError
 from processor.kafka.admin.admin import Admin
 from processor.kafka.message import Message as Kafka
 from processor.kafka.message import records
@@ -159,13 +159,18 @@ class SubscriptionOpener:
         """Open a topic of a connection, in a way that any other subscription can be added."""
         return self._feed(topic, request, form, sub_id, delivers_meanwhile=False)
 
-    def get(self, name: str, key: Value) -> Message | None:
-        """The current record of a key, or None. Reads its partition only, or all if keys may be in any partition."""
+    def get(self, name: str, key: Value, *, min_version: int | None = None) -> Message | None:  # noqa: ARG002
+        """The current record of a key, or None. Reads its partition only, or all if keys may be in any partition.
+
+        Every version that was acknowledged is read: an ack is committed together with its record.
+        """
         topic = self._topic(name)
         if isinstance(topic, LiteralTopic):
             raise refuse_state(name, "get")
-        sow, key_bytes = self._kafka_topic(name, "sow"), self._key(name, key)
-        is_anywhere = self._config.topic(name).foreign_partition == "accept"
+        sow = self._kafka_topic(name, "sow")
+        settings, is_of_groups = self._config.topic(name), self._config.has_group_keys(name)
+        key_bytes = key_text(name, key, KeyFields(settings.key_fields), is_of_groups=is_of_groups).encode()
+        is_anywhere = settings.foreign_partition == "accept"
         partitions = partitions_of(key_bytes, self._lookup.partitions(sow), is_anywhere=is_anywhere)
         boundary = SnapshotBoundary(
             self._config.kafka, self._admin, topic=sow, partitions=partitions, group=self._group, follows=False
@@ -177,24 +182,6 @@ class SubscriptionOpener:
         if last is None or last.value is None or is_over(last, wall_ms()):
             return None
         return MessageBuilder(topic, Options(timestamp=True), delta=False).full("sow", last, topic.value(last))
-
-    def _key(self, name: str, key: Value) -> bytes:
-        """The SOW key of a value; a text is the key itself."""
-        if isinstance(key, str):
-            return key.encode()
-        fields = KeyFields(self._config.topic(name).key_fields)
-        named = ", ".join(fields.pointers) or "explicit"
-        try:
-            text = None
-            if fields.pointers:
-                text = fields.text(key) if isinstance(key, dict) else fields.text_of_values(key)
-        except RecordRejected as error:
-            raise ConfigurationError(f"{key!r:.100} is no key of {name!r}: {error.detail}") from None
-        if text is None:
-            raise ConfigurationError(
-                f"{key!r:.100} is no key of {name!r}, whose key is {named}; give its text or values"
-            )
-        return text.encode()
 
     def close(self) -> None:
         """End all subscriptions.
@@ -229,6 +216,7 @@ class SubscriptionOpener:
         is_literal = isinstance(topic, LiteralTopic)
         if form.delta and not form.snapshot and _is_plain(request) and sub_id is None and not is_literal:
             # With all headers: they describe the delta.
+            self._refuse_moved(topic)
             boundary, _ = self._followed(self._kafka_topic(topic.name, "delta"), records)
             sow, delta = self._kafka_topic(topic.name, "sow"), self._kafka_topic(topic.name, "delta")
             read_again = RecordReader(self._config.kafka, self._admin, sow=sow, delta=delta, group=self._group)
@@ -252,7 +240,17 @@ class SubscriptionOpener:
         if isinstance(topic, LiteralTopic):
             make = self._making(topic, records)  # Headers may be part of a message.
             return self._followed(self._kafka_topic(topic.name, "delta"), make)
+        self._refuse_moved(topic)
         return self._followed(self._kafka_topic(topic.name, "sow"), self._making(topic, CompactRecords().records))
+
+    def _refuse_moved(self, topic: Topic) -> None:
+        """Refuse a topic that has moved, for a reader that does not begin with the first record.
+
+        Raises:
+            TopicMoved: another topic has taken its place.
+        """
+        sow = self._kafka_topic(topic.name, "sow")
+        refuse_moved(self._config.kafka, self._admin, sow, self._lookup.partitions(sow), self._group)
 
     def _making(self, topic: Topic, make: _Make) -> _Make:
         """The function that creates the records of a topic; with `skip_unreadable` it leaves out invalid ones."""
@@ -277,6 +275,8 @@ class SubscriptionOpener:
             if isinstance(view, GrowingView):
                 undo.pop_all()
                 return OpenedTopic(boundary, view, {}, delivers_past=False, topic_id=topic_id)
+            if any(view.positions.values()):
+                self._refuse_moved(topic)
             oldest = {partition: boundary.oldest(partition) for partition in boundary.ends}
             for partition, reason in view.wipe_stale(
                 boundary.ends, oldest, self._admin.delete_retention_ms(sow)

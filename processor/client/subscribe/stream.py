@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Final, Literal, Self, TypeAlias
 
 from processor.client.feeds.contract import MessageSource
+from processor.client.own_process import OfOneProcess
 from processor.errors import SowstreamError
 from processor.kafka.background_calls import BackgroundCalls
 from processor.subscriptions import Message
@@ -27,7 +28,7 @@ ReadMode: TypeAlias = Literal["iterated", "called", "awaited"]
 _WAIT_S: Final = 0.1  # Longest wait in one turn, so that Ctrl-C and `close` are noticed.
 
 
-class Stream:
+class Stream(OfOneProcess):
     """A stream of messages of one or several subscriptions, filled by a feed.
 
     `close`, or leaving its `with` or `async with`, ends it. `close` may be called from any thread. It waits for the
@@ -52,6 +53,7 @@ class Stream:
             on_close: called once, when it has ended.
             on_fetched: called with the messages of each turn before they are delivered.
         """
+        OfOneProcess.__init__(self, "subscription")
         self.timeout_s = timeout_s
         """It ends when no message came for so long, once the snapshot is over; None: it goes on until `close`."""
         self._feed = feed
@@ -99,6 +101,7 @@ class Stream:
         Raises:
             Exception: the exception of the callback or of reading; raised once.
         """
+        self.refuse_inherited()
         if self._thread is None:
             raise RuntimeError("wait() is for subscriptions with on_message; iterate over this one")
         self._thread.join(timeout_s)
@@ -129,6 +132,8 @@ class Stream:
         Raises:
             Exception: the exception of a callback, or of reading for it, that `wait` has not raised yet.
         """
+        if self.is_inherited:
+            return
         self._end(delivered=True)
         if self._thread is not threading.current_thread():
             self._join()
@@ -146,7 +151,7 @@ class Stream:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
+        if error is None or self.is_inherited:
             self.close()
             return
         self._failure = None  # The caller must see the first error.
@@ -278,6 +283,8 @@ class Stream:
         Args:
             delivered: whether all messages were taken, apart from those still in the buffer.
         """
+        if self.is_inherited:
+            return
         self._is_closed = True  # A waiting turn notices it.
         with self._lock:
             if self._is_released:
@@ -300,6 +307,7 @@ class Stream:
 
     def _set_mode(self, mode: ReadMode) -> None:
         """Reject a second way of reading: the two would take each other's messages."""
+        self.refuse_inherited()
         if self._mode is None:
             self._mode = mode
         elif self._mode != mode:

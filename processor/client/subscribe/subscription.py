@@ -9,7 +9,7 @@ from processor.client.subscribe.stream import Stream
 from processor.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from processor.client.feeds.contract import TopicFeed
     from processor.client.subscribe.stream import OnFetched, OnMessage
@@ -85,6 +85,7 @@ class Subscription(Stream):
         Raises:
             ConfigurationError: the arguments are invalid, or the first one was opened without the state that it needs.
         """
+        self.refuse_inherited()
         request = self._request(filter, options, **arguments)
         with self._door, self._lock:
             self._refuse_closed()
@@ -105,15 +106,20 @@ class Subscription(Stream):
         """The same as a `pandas.DataFrame`."""
         return pandas_frame(self._snapshot(), key_column)
 
-    def _snapshot(self) -> Iterator[tuple[str | None, Value]]:
+    def _snapshot(self) -> list[tuple[str | None, Value]]:
         """The keys and records of the snapshot; a subscription without one has none before its first message."""
+        rows: list[tuple[str | None, Value]] = []
         for message in self:
-            if message.command == "group_end":
-                return
-            if message.command == "sow":
-                yield message.sow_key, message.data
-            elif message.command != "group_begin":
-                raise ConfigurationError("this subscription has no snapshot to make a table of; use sow()")
+            match message.command:
+                case "group_begin":
+                    rows = []  # Perhaps again: a gateway was lost before the end.
+                case "sow":
+                    rows.append((message.sow_key, message.data))
+                case "group_end":
+                    break
+                case _:
+                    raise ConfigurationError("this subscription has no snapshot to make a table of; use sow()")
+        return rows
 
     def remove(self, sub_id: str) -> None:
         """End one of several subscriptions; some messages that were read before may still arrive for it.
@@ -121,6 +127,7 @@ class Subscription(Stream):
         Raises:
             ConfigurationError: there is no subscription of this name.
         """
+        self.refuse_inherited()
         with self._door, self._lock:
             self._refuse_closed()
             self._topic_feed.remove(sub_id)
@@ -134,6 +141,7 @@ class Subscription(Stream):
         Raises:
             PositionLost: the subscription has no snapshot.
         """
+        self.refuse_inherited()
         with self._door, self._lock:
             self._refuse_closed()
             self._topic_feed.begin_again(reason)

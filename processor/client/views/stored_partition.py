@@ -21,7 +21,8 @@ from processor.errors import StateDamaged
 from processor.record import Record, Stored
 from processor.store.contract import Progress
 from processor.store.layout import RECORD_HEAD, decode_record, encode_record
-from processor.wire.heads import VERSION_AND_KIND, VERSIONS_MAX, headers_of_version, version_headers
+from processor.store.staleness import past_ms
+from processor.wire.heads import VERSION_AND_KIND, headers_of_version
 from processor.wire.sow_headers import version_of
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class StoredPartition:
             StateDamaged: it cannot be written.
             DiskUnusable: the disk takes no more.
         """
-        progress = Progress(self._delivered_position, self._delivered_as_of_ms)
+        progress = Progress(self._delivered_position, past_ms(self._delivered_as_of_ms))
         rows = {key: None if record.value is None else _row(record) for key, record in self._delivered.items()}
         self._store.load(rows, progress, is_many=False)
         self._delivered = {}
@@ -165,14 +166,14 @@ def _overlaid(
 
     Almost every row is plain: its record has a version, a value and no other header, which is read in one step.
     """
-    unpack, begin, plain_headers = _PLAIN_HEAD.unpack_from, _PLAIN_HEAD.size, version_headers()
+    unpack, begin = _PLAIN_HEAD.unpack_from, _PLAIN_HEAD.size
     for key, row in chain(() if first is None else (first,), stored):
         if key in over:
             continue
         if len(row) >= begin:
             version, _, offset, expiration_size, timestamp_ms, headers_size = unpack(row)
-            if not expiration_size and not headers_size and 0 < version < VERSIONS_MAX:
-                yield _new(Record, (key, row[begin:], plain_headers[version], offset, timestamp_ms))
+            if not expiration_size and not headers_size and version > 0:
+                yield _new(Record, (key, row[begin:], headers_of_version(version), offset, timestamp_ms))
                 continue
         yield _record(key, decode_record(row))
     for record in over.values():

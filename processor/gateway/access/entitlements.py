@@ -24,6 +24,7 @@ from pydantic import Field, ValidationError
 
 from processor.config.section import Section
 from processor.config.suggestions import unknown_name
+from processor.config.yaml_values import parse, problem_of
 from processor.errors import ConfigurationError, FilterError
 from processor.filter import Filter, compile_filter
 from processor.gateway.access.identity import Identity
@@ -57,9 +58,14 @@ class Rights(NamedTuple):
     may_publish: bool = False
     """True if it may publish at all."""
     publish: Filter | None = None
-    """Must match a merged record; None: any may be published, if `may_publish`."""
+    """Must match a record before and after a command; None: any may be published, if `may_publish`."""
     delete: bool = False
     """True if it may delete."""
+
+    @property
+    def reads_all(self) -> bool:
+        """True if it may see every record in full."""
+        return self.read is not None and self.read.filter is None and self.read.select is None
 
     @property
     def text(self) -> str:
@@ -102,11 +108,11 @@ class Entitlements:
             return
         try:
             text = self.path.read_text(encoding="utf-8")
-            file = _File.model_validate(yaml.safe_load(text) or {})
+            file = _File.model_validate(parse(text) or {})
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(f"{self.path}: {type(error).__name__}: {error}") from None
         except yaml.YAMLError as error:
-            raise ConfigurationError(f"{self.path}: not YAML: {error}") from None
+            raise ConfigurationError(f"{self.path}: {problem_of(error)}") from None
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(str(part) for part in first["loc"])

@@ -14,13 +14,17 @@ import structlog
 import yaml
 
 from processor.config.gateway import AuthConfig, JwtConfig
+from processor.config.yaml_values import parse, problem_of
 from processor.errors import ConfigurationError, SowstreamError
+from processor.gateway.access.issuer_keys import IssuerKeys, KeysUnavailable, UnknownKey
+from processor.gateway.sessions.requests import BadRequest
+from processor.record import Value
+from processor.values.pointer import names
 
 log = structlog.stdlib.get_logger("sowstream.gateway")
 
 TOKEN_CHARACTERS_MAX: Final = 16_384
 """Longest token."""
-_LEEWAY_S: Final = 0
 
 
 class AccessDenied(SowstreamError):
@@ -35,7 +39,7 @@ class Identity(NamedTuple):
     roles: tuple[str, ...] = ()
     """The roles of the user."""
     expires_at_s: float | None = None
-    """Time at which the token expires, seconds since the epoch; None: never."""
+    """Time at which the session of the token ends, seconds since the epoch: its end and the leeway; None: never."""
     token_id: str | None = None
     """The claim `jti` of a JSON Web Token, or the digest of a token of the file."""
 
@@ -89,6 +93,7 @@ class Authenticator:
 
         Raises:
             AccessDenied: it proves none.
+            BadRequest: `unavailable`: nothing can be said about it now.
         """
         if self._auth is None:
             return ANONYMOUS
@@ -113,7 +118,8 @@ class _JwtVerifier:
     def __init__(self, settings: JwtConfig) -> None:
         self._settings = settings
         self._key: Any = None
-        self._keys = None if settings.jwks_url is None else jwt.PyJWKClient(settings.jwks_url, timeout=5)
+        self._keys = None if settings.jwks_url is None else IssuerKeys(settings.jwks_url)
+        self._missing: set[str] = set()  # Claims that a token lacked, and that were logged.
         if settings.public_key_file is not None:
             try:
                 self._key = settings.public_key_file.read_bytes()
@@ -123,26 +129,37 @@ class _JwtVerifier:
     def verify(self, token: str) -> Identity:
         settings = self._settings
         try:
-            key = self._key if self._keys is None else self._keys.get_signing_key_from_jwt(token).key
             claims = jwt.decode(
                 token,
-                key,
+                self._key if self._keys is None else self._keys.find(jwt.get_unverified_header(token).get("kid")),
                 algorithms=list(settings.algorithms),
                 audience=settings.audience,
                 issuer=settings.issuer,
-                leeway=_LEEWAY_S,
-                options={"require": ["exp", "iss", "aud", settings.user_claim]},
+                leeway=settings.leeway_s,
+                options={"require": ["exp", "iss", "aud"]},
             )
-        except (jwt.PyJWTError, ValueError, TypeError) as error:
+        except KeysUnavailable:
+            raise BadRequest("unavailable", "the issuer's keys cannot be fetched now; try again later") from None
+        except (jwt.PyJWTError, UnknownKey, ValueError, TypeError) as error:
             # The type alone: a message may quote the token.
             raise AccessDenied(f"the token is not valid ({type(error).__name__})") from None
-        user, roles = claims[settings.user_claim], claims.get(settings.roles_claim, [])
-        if isinstance(roles, str):
-            roles = roles.split()
+        user, roles = self._claim(claims, settings.user_claim), self._claim(claims, settings.roles_claim)
+        roles = roles.split() if isinstance(roles, str) else [] if roles is None else roles
         if type(user) is not str or type(roles) is not list or not all(type(role) is str for role in roles):
             raise AccessDenied("the token's claims of the user or the roles are no texts")
         token_id = claims.get("jti")
-        return Identity(user, tuple(roles), float(claims["exp"]), token_id if type(token_id) is str else None)
+        ends_s = float(claims["exp"]) + settings.leeway_s
+        return Identity(user, tuple(roles), ends_s, token_id if type(token_id) is str else None)
+
+    def _claim(self, claims: dict[str, Any], name: str) -> Value:
+        """The value of a claim; None if the token has none, which is logged once."""
+        value: Value = claims
+        for member in names(name) if name.startswith("/") else (name,):
+            value = value.get(member) if type(value) is dict else None
+        if value is None and name not in self._missing:
+            self._missing.add(name)
+            log.warning("a token has no such claim; look at gateway.auth.jwt", claim=name)
+        return value
 
 
 class TokensFile:
@@ -163,11 +180,11 @@ class TokensFile:
     def load(self) -> None:
         """Read the file again."""
         try:
-            tree = yaml.safe_load(self.path.read_text(encoding="utf-8")) or {}
+            tree = parse(self.path.read_text(encoding="utf-8")) or {}
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(f"{self.path}: {type(error).__name__}; the tokens cannot be read") from None
-        except yaml.YAMLError:
-            raise ConfigurationError(f"{self.path}: not YAML") from None
+        except yaml.YAMLError as error:
+            raise ConfigurationError(f"{self.path}: {problem_of(error, hides_names=True)}") from None
         identities = {}
         entries = tree.items() if type(tree) is dict else [(None, None)]
         for number, (token, described) in enumerate(entries, 1):

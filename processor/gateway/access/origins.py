@@ -25,17 +25,17 @@ def is_allowed(origin: str | None, host: str | None, allowed: Sequence[str]) -> 
         return False
 
 
-def is_own_name(host: str | None, allowed: Sequence[str]) -> bool:
-    """Return whether a header `Host` names this machine itself, or a listed origin.
+def is_own_name(host: str | None, origins: Sequence[str], hosts: Sequence[str] = ()) -> bool:
+    """Return whether a header `Host` is an address, `localhost`, or the name of a listed host or origin.
 
-    A gateway that needs no tokens and listens for this machine alone refuses other names: they are of sites that have
-    their name lead here, so that a browser takes the gateway for a part of them.
+    A gateway that needs no tokens refuses other names: they are of sites that have their name lead here, so that a
+    browser takes the gateway for a part of them.
     """
     try:
         name = urlsplit(f"//{host or ''}").hostname
         if not name or name == "localhost" or name.endswith(".localhost"):
             return True
-        if any(urlsplit(origin).hostname == name for origin in allowed):
+        if name in hosts or any(urlsplit(origin).hostname == name for origin in origins):
             return True
         ipaddress.ip_address(name)
     except ValueError:

@@ -22,7 +22,7 @@ from typing import Final
 import structlog
 
 from processor.client.feeds.compact_records import CompactRecords, without_collector
-from processor.client.feeds.snapshot_boundary import SnapshotBoundary
+from processor.client.feeds.snapshot_boundary import SnapshotBoundary, refuse_moved
 from processor.client.topic_lookup import TopicLookup
 from processor.client.views.stored_view import StoredView
 from processor.errors import (
@@ -34,11 +34,13 @@ from processor.errors import (
     Stop,
     TopicMoved,
 )
+from processor.gateway.feeds.intake import Intake
 from processor.kafka.admin.admin import Admin
 from processor.record import Record
 from processor.subscriptions import Engine, Topic
 from processor.subscriptions.history import UpdateHistory
 from processor.subscriptions.order import SortOrder
+from processor.subscriptions.turn import Turn
 from processor.topics.family import SNAPSHOT_MS_MAX
 
 log = structlog.stdlib.get_logger("sowstream.gateway")
@@ -51,7 +53,7 @@ _WRITE_INTERVAL_S: Final = 10.0
 _LOOK_S: Final = 60.0
 """Time between two requests for the ends of quiet partitions."""
 _RETRY_S: Final = 1.0
-_RETRY_MAX_S: Final = 30.0
+_RETRY_MAX_S: Final = 10.0
 _EXACT_S: Final = SNAPSHOT_MS_MAX / 1000 * 0.8
 """Updates are complete for so long: later, compaction may have removed all but the last one of a key."""
 
@@ -95,11 +97,13 @@ class KafkaFeed:
         self.generation = 0
         """Counts the engines: with a new one every subscription begins again."""
         self.on_begin: Callable[[KafkaFeed], None] = _ignore
-        """Called on the event loop when there is a new engine."""
+        """Called on the event loop when there is a new engine, and when the topic has moved."""
         self.updates = 0
         """Records that the engine took."""
         self.lag_records = 0
         """Records that were read and wait for the engine."""
+        self.moved: TopicMoved | None = None
+        """The error of a topic that has moved, which has no records any more."""
         self.last_update_ms = 0
         """The Kafka timestamp of the record that the engine took last."""
         self._kafka = kafka
@@ -117,9 +121,10 @@ class KafkaFeed:
         self._broken = threading.Event()  # The engine failed on the event loop; the thread begins again.
         self._room = threading.Condition()
         self._outstanding = 0
+        self._intake = Intake(self._take)
         self._view: StoredView | None = None
         self._written_s = 0.0
-        self._moved: TopicMoved | None = None  # The last error, if it was this one.
+        self._moved_id = ""  # The id of the topic, for the thread.
         self._thread = threading.Thread(target=self._run, name=f"feed-{topic.name}", daemon=True)
 
     @property
@@ -139,8 +144,8 @@ class KafkaFeed:
             TopicMoved: another topic has taken its place.
             BrokerUnavailable: the view has not caught up in time.
         """
-        if self._moved is not None:
-            raise self._moved
+        if self.moved is not None:
+            raise self.moved
         try:
             async with asyncio.timeout(timeout_s):
                 await self._ready.wait()
@@ -167,6 +172,7 @@ class KafkaFeed:
         due_ms = self.engine.due_ms
         if due_ms is not None and due_ms <= now_ms:
             self.engine.punctuate(now_ms)
+        self.engine.advance()
         now_s = time.monotonic()
         if self._view is not None and now_s - self._written_s > _WRITE_INTERVAL_S:
             self._written_s = now_s
@@ -184,15 +190,18 @@ class KafkaFeed:
                 self._follow()
                 wait_s = _RETRY_S
             except SowstreamError as error:
-                log.warning("the feed begins again", topic=self.topic.name, error=str(error), wait_s=wait_s)
+                if error is not self.moved:
+                    log.warning("the feed begins again", topic=self.topic.name, error=str(error), wait_s=wait_s)
                 wipes = isinstance(error, StateDamaged | PositionLost)
-                self._moved = error if isinstance(error, TopicMoved) else None
+                self.moved = error if isinstance(error, TopicMoved) else None
             except Exception:
                 log.exception("the feed failed and begins again", topic=self.topic.name)
                 wipes = True
             else:
                 return
             self._call(partial(self._end, wipes=wipes))
+            if self.moved is not None:
+                self._call(partial(self.on_begin, self))  # Its subscriptions begin again, and end with the error.
             self._stopping.wait(wait_s)
             wait_s = min(wait_s * 2, _RETRY_MAX_S)
 
@@ -202,6 +211,10 @@ class KafkaFeed:
         lookup = TopicLookup(admin)
         partitions = lookup.partitions(self._sow)
         topic_id = admin.topic_id(self._sow)
+        if self.moved is not None and self._moved_id == topic_id:
+            raise self.moved  # Until it is created again.
+        self._moved_id = topic_id
+        refuse_moved(self._kafka, admin, self._sow, partitions, self._group)
         boundary = SnapshotBoundary(
             self._kafka,
             admin,
@@ -245,6 +258,7 @@ class KafkaFeed:
             history=UpdateHistory(self._history_bytes) if self._history_bytes else None,
             indexes=self._indexes,
             orders=self._orders,
+            turn=Turn(),
         )
         for partition, at in begins.items():
             engine.open(partition, at)
@@ -281,14 +295,15 @@ class KafkaFeed:
                     with self._room:
                         self._room.wait_for(self._has_room)
                         self._outstanding += len(part)
-                    if not self._call(partial(self._take, partition, part)):
+                    if not self._call(partial(self._intake.add, partition, part)):
                         return
             if fetched.ends:
-                self._call(partial(self._reach, fetched.ends, time.time()))
+                self._call(partial(self._intake.add_call, partial(self._reach, fetched.ends, time.time())))
             if time.monotonic() - looked_s > _LOOK_S and self.engine is not None:
                 looked_s = time.monotonic()
                 # A quiet partition is up to date: otherwise its view on disk would look as old as its last record.
-                self._call(partial(self._reach, boundary.quiet_ends(self.engine.positions), time.time()))
+                ends = boundary.quiet_ends(self.engine.positions)
+                self._call(partial(self._intake.add_call, partial(self._reach, ends, time.time())))
 
     def _has_room(self) -> bool:
         return self._outstanding < _OUTSTANDING_MAX or self._stopping.is_set() or self._broken.is_set()
@@ -305,7 +320,7 @@ class KafkaFeed:
     # On the event loop.
 
     def _begin(self, engine: Engine, view: StoredView, topic_id: str) -> None:
-        self.engine, self._view, self.topic_id = engine, view, topic_id
+        self.engine, self._view, self.topic_id, self.moved = engine, view, topic_id, None
         self._written_s = time.monotonic()
         self.generation += 1
         self._ready.set()
@@ -314,6 +329,7 @@ class KafkaFeed:
     def _end(self, *, wipes: bool) -> None:
         """Close the view of a feed that cannot go on; sessions begin again with the next engine."""
         view, self._view, self.engine = self._view, None, None
+        self._intake.clear()
         self._ready.clear()
         with self._room:
             self._outstanding = 0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
@@ -13,24 +15,36 @@ from starlette.types import Receive, Scope, Send
 from processor.codec.display import to_json_line
 from processor.gateway.access.entitlements import NO_RIGHTS, Rights
 from processor.gateway.access.identity import Identity
+from processor.gateway.access.visible_records import (
+    CurrentRecord,
+    current_record,
+    wait_for_record,
+    wait_for_step,
+)
 from processor.gateway.http.openapi import document
-from processor.gateway.http.problems import problem
+from processor.gateway.http.problems import PRIVATE, problem
+from processor.gateway.sessions.client_subscription import words_of
 from processor.gateway.sessions.order_completion import complete_behind
 from processor.gateway.sessions.requests import BadRequest
 from processor.gateway.sessions.requests import Request as Asked
 from processor.gateway.sessions.session import Session
-from processor.gateway.sessions.session_subscriptions import SCAN_MAX
 from processor.subscriptions import SubscriptionSpec, parse_options
 from processor.subscriptions.message_builder import MessageBuilder
 from processor.subscriptions.options import Options
-from processor.wire.metadata import is_over
+from processor.values.group_key import spelled_group_key
 
 if TYPE_CHECKING:
+    from processor.gateway.feeds.kafka_feed import KafkaFeed
     from processor.gateway.gateway import Gateway
+    from processor.subscriptions.entitlement import Entitlement
 
+MIN_VERSION_TIMEOUT_S: Final = 5.0
+"""Longest wait for the version of a record."""
 _CHUNK_MAX: Final = 500
 """Messages in one chunk of a streamed answer."""
 _FLAGS: Final = frozenset(("oof", "no_empties", "no_sowkey", "send_keys", "timestamp"))
+_EVENTS_ID: Final = "1"
+"""The id of the subscription whose messages are Server-Sent Events."""
 _SUBSCRIBE_OPS: Final = ("sow_and_subscribe", "subscribe", "delta_subscribe", "sow_and_delta_subscribe")
 
 
@@ -52,6 +66,7 @@ class Endpoints:
                     {
                         "topic": name,
                         "key": list(feed.topic.key.pointers),
+                        "groups": gateway.config.has_group_keys(name),
                         "read": rights.read is not None,
                         "publish": rights.may_publish and gateway.config.underlying(name) is None,
                         "delete": rights.delete and gateway.config.underlying(name) is None,
@@ -59,86 +74,100 @@ class Endpoints:
                         "ready": feed.is_ready,
                     }
                 )
-        return JSONResponse({"topics": rows})
+        return JSONResponse({"topics": rows}, headers=PRIVATE)
 
     async def record(self, request: Request) -> Response:
-        """`GET /v1/topics/{topic}/records/{key}`: one record; its version is the ETag."""
-        identity, name = await self._identity(request), request.path_params["topic"]
+        """`GET /v1/topics/{topic}/records/{key}`: one record; its ETag is the digest of the answer.
+
+        With `min_version` it waits, at most `MIN_VERSION_TIMEOUT_S`, until the view has the record in this version or a
+        later one, or knows that the record has ended with one: so a client reads what it has written.
+        """
+        began_s = asyncio.get_running_loop().time()
+        identity, name, key = await self._identity(request), request.path_params["topic"], request.path_params["key"]
         self._reading(identity, name)
+        min_version = _min_version(request)
         feed = self._gateway.feeds[name]
+        if self._gateway.config.has_group_keys(name):
+            key = spelled_group_key(key, len(feed.topic.key.pointers))
         engine = await feed.ready(self._gateway.ready_timeout_s)
-        rights = self._reading(identity, name)  # They may have changed meanwhile.
-        record = engine.find(request.path_params["key"].encode(errors="surrogatepass"))
-        entitlement = rights.read
-        value = None if record is None or is_over(record, _wall_ms()) else feed.topic.value(record)
-        if record is None or value is None or entitlement is None:
+        read = self._reading(identity, name).read  # They may have changed meanwhile.
+        current = current_record(feed.topic, engine, key)
+        if min_version and not _has(current, read, min_version):
+            held = partial(_has_or_ended, feed, key, read, min_version)
+            current = await wait_for_record(feed, key, held, MIN_VERSION_TIMEOUT_S)
+            read = self._reading(identity, name).read
+            if not held(current):
+                raise BadRequest("not_yet", f"version {min_version} of the record has not come; ask again")
+        if read is None or current.record is None or not current.is_visible(read):
+            if read is not None and read.filter is not None:
+                await wait_for_step(began_s)  # A record that may not be seen takes as long as none.
             raise BadRequest("not_found", "there is no such record")
-        if not entitlement.allows(value, feed.topic.metadata_of(record)):
-            raise BadRequest("not_found", "there is no such record")
-        builder = MessageBuilder(feed.topic, Options(timestamp=True), delta=False, entitlement=entitlement)
-        message = builder.full("sow", record, value)
-        tag = f'"{message.version}"'
-        if tag in [text.strip() for text in request.headers.get("if-none-match", "").split(",")]:
-            return Response(status_code=304, headers={"ETag": tag})
+        builder = MessageBuilder(feed.topic, Options(timestamp=True), delta=False, entitlement=read)
+        message = builder.full("sow", current.record, current.value)
         body = to_json_line(
             {"topic": name, "sow_key": message.sow_key, "version": message.version, "timestamp": message.timestamp}
             | ({"expires_at": message.expires_at} if message.expires_at else {})
             | {"data": message.data}
         )
-        return Response(body, headers={"ETag": tag, "Cache-Control": "no-cache"}, media_type="application/json")
+        tag = f'"{hashlib.sha256(body.encode(errors="surrogatepass")).hexdigest()[:32]}"'
+        headers = {"ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Authorization"}
+        if _is_held(request, tag):
+            return Response(status_code=304, headers=headers)
+        return Response(body, headers=headers, media_type="application/json")
 
     async def sow(self, request: Request) -> Response:
         """`GET /v1/topics/{topic}/sow`: the records that match, a line of JSON each, streamed."""
         identity, name = await self._identity(request), request.path_params["topic"]
         rights = self._reading(identity, name)
         options = _options(request, ("select", "order_by", "top_n", "skip_n", "timestamp"))
-        feed = self._gateway.feeds[name]
-        engine = await feed.ready(self._gateway.ready_timeout_s)
-        spec = SubscriptionSpec(
-            feed.topic,
-            request.query_params.get("filter") or None,
-            parse_options(None, snapshot=True, live=False, delta=False, **options),
-            snapshot=True,
-            live=False,
-            delta=False,
-            entitlement=rights.read,
-        )
-        connection = engine.connect(queue_bytes=self._gateway.limits.queue_bytes, scan_max=SCAN_MAX)
+        gateway, feed = self._gateway, self._gateway.feeds[name]
+        text = request.query_params.get("filter") or None
+        words = words_of(text, options)
+        allowance = gateway.allowances.of(identity)
+        allowance.words.spend(words)
+        form = {"snapshot": True, "live": False, "delta": False}
+
+        def compiled() -> SubscriptionSpec:
+            parsed = parse_options(None, **form, **options)
+            return SubscriptionSpec(feed.topic, text, parsed, **form, entitlement=rights.read)
+
+        spec = await gateway.compiled(words, compiled, allowance)
+        engine = await feed.ready(gateway.ready_timeout_s)
+        connection = engine.connect(queue_bytes=gateway.limits.queue_bytes)
         build = engine.prepare(spec)
         try:
-            while build is not None and not build.is_ready(spec.window_depth):
-                build.advance()
-                await asyncio.sleep(0)  # Others have their turn.
-            connection.subscribe(spec)
+            if build is not None:
+                await gateway.slices.build(build, spec.window_depth, lambda: feed.engine is engine)
+            connection.subscribe(spec, build=build)
         finally:
             if build is not None:
-                complete_behind(feed, engine, build)
+                complete_behind(gateway.slices, feed, engine, build)
                 engine.release(build)
-        encode = self._gateway.encoder.message
+        encode = gateway.encoder.message
+
+        def next_lines() -> str:
+            connection.begin_turn()
+            messages = connection.take(_CHUNK_MAX)
+            return "".join(f"{_plain(encode(message))}}}\n" for message in messages if message.command == "sow")
 
         async def lines() -> AsyncIterator[str]:
             try:
                 while connection.has_waiting:
-                    if rights.text != self._gateway.rights(identity, name).text or self._gateway.is_over(identity):
+                    if rights.text != gateway.rights(identity, name).text or gateway.is_over(identity):
                         raise BadRequest("not_entitled", "the rights have changed; ask again")
-                    messages = connection.take(_CHUNK_MAX)
-                    chunk = "".join(
-                        f"{_plain(encode(message))}}}\n" for message in messages if message.command == "sow"
-                    )
-                    if chunk:
+                    if chunk := await gateway.slices.run(next_lines):
                         yield chunk
-                    await asyncio.sleep(0)
             finally:
                 connection.close()
 
-        return StreamingResponse(lines(), media_type="application/x-ndjson")
+        return StreamingResponse(lines(), media_type="application/x-ndjson", headers=PRIVATE)
 
     async def subscribe(self, request: Request) -> Response:
         """`GET /v1/topics/{topic}/subscribe`: Server-Sent Events; `Last-Event-ID` resumes."""
         gateway = self._gateway
         identity, name = await self._identity(request), request.path_params["topic"]
         self._reading(identity, name)
-        if len(gateway.sessions) >= gateway.limits.connections:
+        if len(gateway.sessions) >= gateway.limits.connections:  # It has an identity.
             raise BadRequest("unavailable", "the gateway has as many connections as it may have")
         op = request.query_params.get("op", "sow_and_subscribe")
         if op not in _SUBSCRIBE_OPS:
@@ -153,23 +182,28 @@ class Endpoints:
         wakes = asyncio.Event()
         gone = asyncio.Event()
         session = Session(gateway, wakes.set, gone.set)
-        session.identity = identity
+        session.identity, session.allowance = identity, gateway.allowances.of(identity)
         gateway.sessions.add(session)
         try:
-            await session.subscribe(Asked(op, "1", fields))
+            await session.subscribe(Asked(op, _EVENTS_ID, fields))
         except BaseException:
             self._leave(session)
             raise
 
         async def events() -> AsyncIterator[str]:
             while not gone.is_set():
-                while (frame := session.take_frame()) is not None:
-                    yield _event(frame)
+                while (frame := await session.next_frame()) is not None:
+                    yield _event(frame, session.bookmark(_EVENTS_ID))
                     if session.is_waiting:
                         break
                 if session.is_closing and not session.has_waiting:
                     return
-                await wakes.wait()
+                try:
+                    async with asyncio.timeout(gateway.comment_interval_s):
+                        await wakes.wait()
+                except TimeoutError:
+                    yield ":\n\n"
+                    continue
                 wakes.clear()
 
         return _EventStream(events(), lambda: self._leave(session))
@@ -183,8 +217,8 @@ class Endpoints:
         return PlainTextResponse("ok\n")
 
     async def ready(self, _request: Request) -> Response:
-        """`GET /readyz`: every topic's view has caught up."""
-        waiting = [name for name, feed in self._gateway.feeds.items() if not feed.is_ready]
+        """`GET /readyz`: every topic's view has caught up, or the topic has moved, which an answer of 410 says."""
+        waiting = [name for name, feed in self._gateway.feeds.items() if not feed.is_ready and feed.moved is None]
         if waiting:
             return problem(503, f"these views have not caught up: {', '.join(waiting)}")
         return PlainTextResponse("ok\n")
@@ -229,9 +263,39 @@ async def identity_of(gateway: Gateway, request: Request) -> Identity:
 
     Raises:
         AccessDenied: it proves none.
+        BadRequest: `unavailable`: nothing can be said about it now; `too_many`: it has asked for too much.
     """
     kind, _, token = request.headers.get("authorization", "").partition(" ")
-    return await gateway.verify(token.strip() if kind.lower() == "bearer" else None)
+    identity = await gateway.verify(token.strip() if kind.lower() == "bearer" else None)
+    gateway.allowances.of(identity).requests.spend(1)
+    return identity
+
+
+def _min_version(request: Request) -> int:
+    """The parameter `min_version`; 0: any version."""
+    text = request.query_params.get("min_version", "0")
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise BadRequest("bad_request", "min_version is the version of a record, as an ack has it")
+    return int(text)
+
+
+def _has(current: CurrentRecord, read: Entitlement | None, version: int) -> bool:
+    return current.is_visible(read) and current.version >= version
+
+
+def _has_or_ended(feed: KafkaFeed, key: str, read: Entitlement | None, version: int, current: CurrentRecord) -> bool:
+    """Return whether a record has a version, or has ended with one, which a user with a read filter does not learn."""
+    if _has(current, read, version):
+        return True
+    if current.record is not None or feed.engine is None or read is None or read.filter is not None:
+        return False
+    return feed.engine.ended_with(key.encode(errors="surrogatepass")) >= version
+
+
+def _is_held(request: Request, tag: str) -> bool:
+    """Return whether the client has the answer with this ETag; proxies that compress make a weak one of it."""
+    tags = [text.strip().removeprefix("W/") for text in request.headers.get("if-none-match", "").split(",")]
+    return tag in tags or tags == ["*"]
 
 
 def _options(request: Request, names: tuple[str, ...]) -> dict[str, Any]:
@@ -257,16 +321,7 @@ def _plain(body: str) -> str:
     return "{" + body.removeprefix('{"subs":[],')
 
 
-def _event(frame: str) -> str:
-    """A frame as a Server-Sent Event; its id is the bookmark, if it has one."""
-    at = frame.rfind('"bookmarks":{"1":"')
-    if at < 0:
-        return f"data: {frame}\n\n"
-    begin = at + len('"bookmarks":{"1":"')
-    return f"id: {frame[begin : frame.index(chr(34), begin)]}\ndata: {frame}\n\n"
-
-
-def _wall_ms() -> int:
-    from processor.subscriptions.current_records import wall_ms  # noqa: PLC0415
-
-    return wall_ms()
+def _event(frame: str, bookmark: str | None) -> str:
+    """A frame as a Server-Sent Event; its id is the session's bookmark behind it, if there is one yet."""
+    data = f"data: {frame}\n\n"
+    return data if bookmark is None else f"id: {bookmark}\n{data}"

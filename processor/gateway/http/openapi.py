@@ -22,7 +22,7 @@ def _operation(summary: str, media: str, parameters: list[dict[str, Any]], **mor
     return {
         "summary": summary,
         "parameters": parameters,
-        "responses": {"200": answer, **dict.fromkeys(("400", "401", "403", "503"), _PROBLEM)},
+        "responses": {"200": answer, **dict.fromkeys(("400", "401", "403", "410", "503"), _PROBLEM)},
         **more,
     }
 
@@ -38,9 +38,13 @@ def document() -> dict[str, Any]:
     record = _operation(
         "One record; its version is the ETag.",
         "application/json",
-        [_TOPIC, {"name": "key", "in": "path", "required": True, "schema": {"type": "string"}}],
+        [
+            _TOPIC,
+            {"name": "key", "in": "path", "required": True, "schema": {"type": "string"}},
+            {"name": "min_version", "in": "query", "required": False, "schema": {"type": "integer", "minimum": 0}},
+        ],
     )
-    record["responses"]["404"] = _PROBLEM
+    record["responses"]["404"] = record["responses"]["503"] = _PROBLEM
     paths: dict[str, Any] = {
         "/v1/topics": {"get": _operation("The topics that the client may use.", "application/json", [])},
         "/v1/topics/{topic}/records/{key}": {"get": record},

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import zlib
+from codecs import BOM_UTF8
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import structlog
@@ -13,18 +17,25 @@ from processor.codec.display import to_json_line
 from processor.errors import SowstreamError
 from processor.gateway.access.identity import Identity
 from processor.gateway.access.origins import is_allowed
+from processor.gateway.executors import BoundedExecutor
 from processor.gateway.http.endpoints import identity_of
+from processor.gateway.http.idempotency import CHARACTERS_MAX, IdempotencyKeys
 from processor.gateway.publishing import describe
 from processor.gateway.sessions.requests import PUBLISHING, BadRequest, read_json
+from processor.gateway.turns import NumberOrder
 
 if TYPE_CHECKING:
     from processor.gateway.gateway import Gateway
+    from processor.record import Value
     from processor.wire.ack import Ack
 
 log = structlog.stdlib.get_logger("sowstream.gateway")
 
+_KEYS_WAITING_MAX: Final = 1_000
+"""Idempotency keys that wait for their file."""
 _ACK_TIMEOUT_S: Final = 60.0
 _BODY_TIMEOUT_S: Final = 30.0
+_GZIP: Final = zlib.MAX_WBITS | 16
 
 _Answer: TypeAlias = dict[str, Any]
 """The ack of one command, as the client gets it."""
@@ -35,6 +46,9 @@ class PublishEndpoint:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
+        config = gateway.config
+        self._keys = IdempotencyKeys(Path(config.state_dir) / config.application_id / "idempotency-keys.sqlite")
+        self._executor = BoundedExecutor("idempotency keys", threads=1, waiting_max=_KEYS_WAITING_MAX)
 
     async def publish(self, request: Request) -> Response:
         """Publish one record, or lines of JSON; answers with an ack for each."""
@@ -46,15 +60,14 @@ class PublishEndpoint:
         if not is_allowed(request.headers.get("origin"), request.headers.get("host"), gateway.settings.origins):
             raise BadRequest("not_entitled", "this origin may not publish")
         rows = await self._rows(request, op)
-        token = request.headers.get("idempotency-key")
-        # With a right that has a filter, the next command is checked against the record that the last one left.
-        in_turn = gateway.rights(identity, topic).publish is not None
+        gateway.allowances.of(identity).publishes.spend(len(rows))
+        client = await self._client(request, identity, rows)
         answers: list[asyncio.Future[_Answer]] = []
+        numbers = NumberOrder()
         for number, row in enumerate(rows, 1):
-            numbered = row if token is None else {**row, "sequence": number}
-            answers.append(await self._send(identity, op, topic, {"ack": "persisted", **numbered}, token or "http"))
-            if in_turn:
-                await asyncio.wait(answers[-1:], timeout=_ACK_TIMEOUT_S)
+            numbered = row if client is None else {**row, "sequence": number}
+            fields = {"ack": "persisted", **numbered}
+            answers.append(await self._send(identity, op, topic, fields, client or "http", numbers))
         if answers:
             await asyncio.wait(answers, timeout=_ACK_TIMEOUT_S)
         acks = [answer.result() if answer.done() else _MISSING for answer in answers]
@@ -64,16 +77,27 @@ class PublishEndpoint:
         body = "".join(f"{to_json_line(ack)}\n" for ack in acks)
         return Response(body, status, media_type="application/x-ndjson")
 
+    async def _client(self, request: Request, identity: Identity, rows: list[dict[str, Any]]) -> str | None:
+        """The name under which the lines of a request with an `Idempotency-Key` are numbered; None: it has no key.
+
+        Raises:
+            BadRequest: `key_reused`: the key was used for another request.
+        """
+        key = request.headers.get("idempotency-key")
+        if key is None:
+            return None
+        if not 0 < len(key) <= CHARACTERS_MAX:
+            raise BadRequest("bad_request", f"an Idempotency-Key has 1 to {CHARACTERS_MAX} characters")
+        asked = to_json_line({"op": request.path_params["op"], "rows": rows})
+        digest = hashlib.sha256(asked.encode(errors="surrogatepass")).hexdigest()[:32]
+        place = to_json_line([identity.user, request.path_params["topic"], key])
+        await self._executor.run(self._keys.note, place, digest)
+        return f"key/{key}/{digest}"
+
     async def _rows(self, request: Request, op: str) -> list[dict[str, Any]]:
         """The commands of a body: the fields of each."""
-        text = await self._text(request)
-        try:
-            lines = [read_json(line, "the body") for line in text.splitlines() if line.strip()]
-        except BadRequest as error:
-            try:
-                lines = [read_json(text, "the body")]
-            except BadRequest:
-                raise BadRequest("bad_request", f"neither a record nor lines of JSON: {error}") from None
+        body = await self._body(request)
+        lines = await self._gateway.parsed(body, lambda: _lines(body))
         query = request.query_params
         common: dict[str, Any] = {name: query[name] for name in ("key", "correlation_id") if name in query}
         for name, read in (("expiration", float), ("expect_version", int)):
@@ -86,25 +110,28 @@ class PublishEndpoint:
             return [{**common, **({"data": line} if line else {})} for line in lines or [{}]]
         return [{**common, "data": line} for line in lines]
 
-    async def _text(self, request: Request) -> str:
-        """The body of a request."""
+    async def _body(self, request: Request) -> bytes:
+        """The body of a request, decompressed, without a byte order mark."""
+        encoding = request.headers.get("content-encoding", "identity").strip().lower()
+        if encoding not in ("identity", "gzip"):
+            raise BadRequest("unsupported_media", f"Content-Encoding: {encoding!r:.40} is not read; send gzip, or none")
         size, size_max, parts = 0, self._gateway.limits.message_bytes, []
         try:
             async with asyncio.timeout(_BODY_TIMEOUT_S):
                 async for part in request.stream():
                     size += len(part)
                     if size > size_max:
-                        raise BadRequest("too_large", f"a request has at most {size_max} bytes")
+                        raise _too_large(size_max)
                     parts.append(part)
         except TimeoutError:
             raise BadRequest("too_slow", f"the body did not come within {_BODY_TIMEOUT_S:g} s") from None
-        try:
-            return b"".join(parts).decode()
-        except UnicodeDecodeError:
-            raise BadRequest("bad_request", "the body is not UTF-8") from None
+        body = b"".join(parts)
+        if encoding == "gzip":
+            body = _decompressed(body, size_max)
+        return body.removeprefix(BOM_UTF8)
 
     async def _send(
-        self, identity: Identity, op: str, topic: str, fields: dict[str, Any], client: str
+        self, identity: Identity, op: str, topic: str, fields: dict[str, Any], client: str, numbers: NumberOrder
     ) -> asyncio.Future[_Answer]:
         """Publish one command; returns the future of its answer."""
         outcome: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
@@ -112,12 +139,47 @@ class PublishEndpoint:
         def answer(_type: str | None, ack: Ack | None, error: Exception | None) -> None:
             if not outcome.done():
                 outcome.set_result(_failure(error) if error is not None else _answer(ack))
+                numbers.note(topic, fields.get("sequence"), outcome.result()["reason"])
 
         try:
-            await self._gateway.publishing.publish(identity, op, topic, fields, client=client, on_answer=answer)
+            await self._gateway.publishing.publish(
+                identity, op, topic, fields, client=client, numbers=numbers, on_answer=answer
+            )
         except Exception as error:  # noqa: BLE001 - Each command has an answer.
-            outcome.set_result(_failure(error))
+            answer(None, None, error)
         return outcome
+
+
+def _lines(body: bytes) -> list[Value]:
+    """The values of a body: lines of JSON, or one record."""
+    try:
+        return [read_json(line, f"line {number}") for number, line in enumerate(body.split(b"\n"), 1) if line.strip()]
+    except BadRequest as error:
+        try:
+            return [read_json(body, "the body")]
+        except BadRequest:
+            raise BadRequest("bad_request", f"neither a record nor lines of JSON: {error}") from None
+
+
+def _decompressed(body: bytes, size_max: int) -> bytes:
+    """The content of a body in gzip, of one part or of several."""
+    content = bytearray()
+    while body:
+        part = zlib.decompressobj(_GZIP)
+        try:
+            content += part.decompress(body, size_max + 1 - len(content))
+        except zlib.error as error:
+            raise BadRequest("bad_request", f"the body is not gzip: {error}") from None
+        if len(content) > size_max:
+            raise _too_large(size_max)
+        if not part.eof:
+            raise BadRequest("bad_request", "the body is not gzip: its end is missing")
+        body = part.unused_data
+    return bytes(content)
+
+
+def _too_large(size_max: int) -> BadRequest:
+    return BadRequest("too_large", f"a request has at most {size_max} bytes, also decompressed")
 
 
 _MISSING: Final[_Answer] = {
@@ -137,7 +199,12 @@ def _failure(error: Exception) -> _Answer:
 
 def _answer(ack: Ack | None) -> _Answer:
     if ack is None or ack.status == "success":
-        key, reason = (None, None) if ack is None else (ack.sow_key, ack.reason)
-        return {"status": "success", "reason": reason, "sow_key": key}
+        key, reason, version = (None, None, None) if ack is None else (ack.sow_key, ack.reason, ack.version)
+        return {
+            "status": "success",
+            "reason": reason,
+            "sow_key": key,
+            **({} if version is None else {"version": version}),
+        }
     reason, _, detail = (ack.reason or "").partition(":")
     return {"status": "failure", "reason": reason, "detail": detail.strip()}

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from processor.config.gateway import GatewayLimits
+    from processor.gateway.access.allowances import Allowance
     from processor.gateway.access.entitlements import Rights
     from processor.gateway.access.identity import Identity
     from processor.gateway.feeds.kafka_feed import KafkaFeed
     from processor.gateway.sessions.frames import FrameEncoder
+    from processor.gateway.sessions.slices import Slices
+    from processor.subscriptions import SubscriptionSpec
     from processor.subscriptions.resume import Bookmark
 
 
@@ -20,6 +23,10 @@ class Waiting(Protocol):
     flush: Callable[[], None]
     """Called with each tick when messages wait."""
 
+    @property
+    def is_catching_up(self) -> bool:
+        """True if the next messages must be read or computed first."""
+
 
 class SessionHost(Protocol):
     """The feeds, rights and limits of a gateway."""
@@ -28,6 +35,9 @@ class SessionHost(Protocol):
     """Longest wait of a request for a topic's view."""
     waiting: list[Waiting]
     """Sessions with messages for the next tick."""
+
+    slices: Slices
+    """Gives turns to the work of queries."""
 
     @property
     def feeds(self) -> Mapping[str, KafkaFeed]:
@@ -40,6 +50,14 @@ class SessionHost(Protocol):
     @property
     def encoder(self) -> FrameEncoder:
         """Encodes messages for all sessions."""
+
+    async def compiled(
+        self,
+        words: int,
+        compile: Callable[[], SubscriptionSpec],  # noqa: A002
+        allowance: Allowance | None,
+    ) -> SubscriptionSpec:
+        """Compile a request of so many words, on a thread if that takes long."""
 
     def rights(self, identity: Identity, topic: str) -> Rights:
         """The rights of an identity on a topic."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import json
+import re
+from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
-from processor.errors import ConfigurationError, SowstreamError
+from processor.codec import depth
+from processor.codec.contract import CodecOptions
+from processor.codec.json import JsonCodec
+from processor.errors import ConfigurationError, RecordRejected, SowstreamError
 from processor.record import Value
 
 DEPTH_MAX: Final = 64
-"""Deepest nesting of a request."""
+"""Deepest nesting of a record in a request."""
 ID_CHARACTERS_MAX: Final = 128
 """Longest id of a request."""
 
@@ -36,7 +40,6 @@ _FIELDS: Final[dict[str, frozenset[str]]] = {
                 "key",
                 "ack",
                 "sequence",
-                "expiration",
                 "correlation_id",
                 "expect_version",
                 "keys",
@@ -51,6 +54,11 @@ _FIELDS: Final[dict[str, frozenset[str]]] = {
 }
 _TEXTS: Final = frozenset(("token", "client", "topic", "filter", "resume", "sub", "key", "ack", "correlation_id"))
 _NUMBERS: Final = frozenset(("sequence", "expect_version"))
+_CODEC: Final = JsonCodec(CodecOptions(max_depth=depth.DEPTH_MAX))
+_HEAD: Final = re.compile(
+    r'\s*\{\s*(?:"op"\s*:\s*"[a-z_]{1,32}"\s*,\s*)?"id"\s*:\s*(?:"([^"\\]{1,128})"|([0-9]{1,18}))\s*[,}]', re.ASCII
+)
+"""The beginning of a request with its id, as our clients write it."""
 
 
 class BadRequest(SowstreamError):
@@ -85,34 +93,42 @@ class Request(NamedTuple):
 
 
 def read_requests(text: str) -> list[Value]:
-    """The requests of a frame: one object, or an array of them.
+    """The requests of a frame: one object, or an array of them. `request_of` checks each.
 
     Raises:
-        BadRequest: as `read_json`.
+        BadRequest: it is no JSON; it has the id of the request, if that stands at the beginning.
     """
-    tree = read_json(text, "the frame")
+    try:
+        tree = _decoded(text.encode(), "the frame")
+    except BadRequest as error:
+        head = _HEAD.match(text)
+        raise BadRequest(error.reason, str(error), head[1] or head[2] if head else "") from None
     return tree if type(tree) is list else [tree]
 
 
-def read_json(text: str, what: str) -> Value:
-    """The value of a JSON text that a client sent; `what` names the text in errors.
+def read_json(data: bytes, what: str) -> Value:
+    """The value of a JSON text that a client sent, its numbers with every digit; `what` names the text in errors.
 
     Raises:
         BadRequest: it is no JSON, or too deep, or has a text that is none.
     """
-    try:
-        tree = json.loads(text, parse_constant=_no_constant)
-        if "\\u" in text:
-            json.dumps(tree, ensure_ascii=False).encode()  # Half a surrogate pair could be neither answered nor sent.
-    except RecursionError:
-        raise BadRequest("bad_request", f"{what} is nested too deep") from None
-    except UnicodeEncodeError:
-        raise BadRequest("bad_request", f"{what} has half a surrogate pair, which is no text") from None
-    except ValueError as error:
-        raise BadRequest("bad_request", f"{what} is not JSON: {error}") from None
-    if _depth_exceeds(tree, DEPTH_MAX):
-        raise BadRequest("bad_request", f"{what} is nested deeper than {DEPTH_MAX} levels")
+    tree = _decoded(data, what)
+    _check_depth(tree, DEPTH_MAX, what)
     return tree
+
+
+def _decoded(data: bytes, what: str) -> Value:
+    try:
+        return _CODEC.decode(data)
+    except RecordRejected as error:
+        raise BadRequest("bad_request", f"{what}: {error.detail}") from None
+
+
+def _check_depth(tree: Value, depth_max: int, what: str, request_id: str = "") -> None:
+    try:
+        depth.check_depth(tree, depth_max)
+    except RecordRejected:
+        raise BadRequest("bad_request", f"{what} is nested deeper than {DEPTH_MAX} levels", request_id) from None
 
 
 def request_of(tree: Value) -> Request:
@@ -131,6 +147,7 @@ def request_of(tree: Value) -> Request:
     op = tree.get("op")
     if type(op) is not str or op not in _FIELDS:
         raise BadRequest("unknown_op", f"there is no op {op!r:.40}; there are {', '.join(_FIELDS)}", request_id)
+    _check_depth(tree, DEPTH_MAX + 1, op, request_id)  # The request is a level of its own.
     fields = {name: value for name, value in tree.items() if name not in ("op", "id") and value is not None}
     for name, value in fields.items():
         if name not in _FIELDS[op]:
@@ -141,10 +158,12 @@ def request_of(tree: Value) -> Request:
             raise BadRequest("bad_request", f"{op}: {name} is a whole number", request_id)
         if name == "options" and type(value) is not dict:
             raise BadRequest("bad_request", f"{op}: options is an object", request_id)
-        if name == "expiration" and type(value) not in (int, float):
+        if name == "expiration" and type(value) not in (int, float, Decimal):
             raise BadRequest("bad_request", f"{op}: expiration is a number of seconds", request_id)
         if name == "keys" and not (type(value) is list and all(type(key) is str for key in value)):
             raise BadRequest("bad_request", f"{op}: keys is an array of texts", request_id)
+    if type(fields.get("expiration")) is Decimal:
+        fields["expiration"] = float(fields["expiration"])
     return Request(op, request_id, fields)
 
 
@@ -157,22 +176,3 @@ def arguments_of(options: dict[str, Any]) -> dict[str, Any]:
         name: tuple(value) if type(value) is list and name == "conflation_key" else value
         for name, value in options.items()
     }
-
-
-def _no_constant(name: str) -> Value:
-    raise ValueError(f"{name} is no number of JSON")
-
-
-def _depth_exceeds(tree: Value, depth_max: int) -> bool:
-    level = [tree]
-    for _ in range(depth_max):
-        level = [
-            member
-            for node in level
-            if type(node) in (dict, list)
-            for member in (node.values() if type(node) is dict else node)
-            if type(member) in (dict, list)
-        ]
-        if not level:
-            return False
-    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -10,10 +11,12 @@ import structlog
 from processor.codec.display import to_json_line
 from processor.errors import SowstreamError
 from processor.gateway.sessions.frames import frame_of
-from processor.gateway.sessions.requests import SUBSCRIBING, BadRequest, Request
+from processor.gateway.sessions.requests import SUBSCRIBING, Request
 from processor.gateway.sessions.session_subscriptions import SessionSubscriptions
+from processor.subscriptions.turn import TURN_S
 
 if TYPE_CHECKING:
+    from processor.gateway.access.allowances import Allowance
     from processor.gateway.access.entitlements import Rights
     from processor.gateway.access.identity import Identity
     from processor.gateway.feeds.kafka_feed import KafkaFeed
@@ -74,6 +77,15 @@ class Session:
         self._subscriptions.identity = identity
 
     @property
+    def allowance(self) -> Allowance | None:
+        """The budgets of the client's identity; None: no limit."""
+        return self._subscriptions.allowance
+
+    @allowance.setter
+    def allowance(self, allowance: Allowance) -> None:
+        self._subscriptions.allowance = allowance
+
+    @property
     def subscriptions(self) -> int:
         """The number of its subscriptions."""
         return len(self._subscriptions.by_id)
@@ -86,12 +98,19 @@ class Session:
         )
 
     @property
+    def is_catching_up(self) -> bool:
+        """True if the next messages must be read or computed first: of a snapshot, or what changed since a bookmark."""
+        return any(connection.is_catching_up for connection in self._subscriptions.connections.values())
+
+    @property
     def waiting_bytes(self) -> int:
         """The size of the records whose messages wait."""
         return sum(connection.waiting_bytes for connection in self._subscriptions.connections.values())
 
     def answer(self, fields: dict[str, Any]) -> None:
-        """Queue an answer, which is sent at once."""
+        """Queue an answer, which is sent at once; none behind the end: a request that waits is asked again then."""
+        if self.is_closing:
+            return
         if len(self._control) >= _CONTROL_MAX:
             self.close(4408, "answers are not read")
             return
@@ -147,34 +166,46 @@ class Session:
         """Begin the subscriptions of a topic again, whose engine is a new one."""
         self._subscriptions.begin_again(feed)
 
-    def apply_rights(self) -> None:
+    async def apply_rights(self) -> None:
         """Apply changed rights to the running subscriptions; records that may not be seen any more leave."""
-        self._subscriptions.apply_rights()
+        await self._subscriptions.apply_rights()
 
     def _on_waiting(self) -> None:
         if not self.is_waiting:
             self.is_waiting = True
             self._gateway.waiting.append(self)
 
-    def lose_identity(self, reason: str) -> None:
-        """End the session of a token that has expired or was revoked; every record leaves before."""
+    async def lose_identity(self, reason: str) -> None:
+        """End the session of a token that was revoked; every record leaves before."""
         self.identity = None
-        self.apply_rights()
+        await self.apply_rights()
         self.close(4401, reason)
 
+    def expire(self) -> None:
+        """End the session of a token that has expired: nothing leaves, as its client resumes with a new one."""
+        self.identity = None
+        self._subscriptions.close()
+        self.close(4401, "the token has expired")
+
+    async def next_frame(self) -> str | None:
+        """The next frame, when the turn of this session has come if that is work; None if nothing waits."""
+        return await self._gateway.slices.run(self.take_frame) if self.is_catching_up else self.take_frame()
+
     def take_frame(self) -> str | None:
-        """The next frame; None if nothing waits."""
+        """The next frame; None if nothing waits, or nothing was found within a turn."""
         self.is_waiting = False
         control, self._control = self._control, []
         bodies: list[str] = []
         bookmarks: dict[str, str] = {}
         rows: dict[str, int] = {}
         size = 0
+        until_s = perf_counter() + TURN_S
         encode = self._gateway.encoder.message
         for topic, connection in self._subscriptions.connections.items():
             if not connection.has_waiting:
                 continue
             moved: dict[str, None] = {}
+            connection.begin_turn()
             try:
                 for message in self._taken(connection):
                     bodies.append(encode(message))
@@ -183,13 +214,17 @@ class Session:
                         moved[sub_id] = None
                         if message.command == "group_end":
                             self._finish_query(sub_id)
-                    if size > _FRAME_CHARACTERS:
+                    if size > _FRAME_CHARACTERS or perf_counter() > until_s:
                         break
             except SowstreamError as error:
-                if connection.ended_id is not None:
+                if connection.ended_id is not None and not self._subscriptions.begin_anew(connection.ended_id, error):
                     self._subscriptions.fail(connection.ended_id, error)
             self._add_bookmarks(topic, connection, moved, bookmarks)
             self._add_rows(moved, rows)
+            if size and perf_counter() > until_s:
+                break
+        if self._subscriptions.ending:
+            self._subscriptions.end_withdrawn()
         if self._control or any(connection.has_waiting for connection in self._subscriptions.connections.values()):
             self._on_waiting()
         if not control and not bodies:
@@ -198,6 +233,11 @@ class Session:
         if not control and not rows:
             return self._gateway.encoder.frame(bodies, bookmarks)
         return frame_of(tuple(control), bodies, bookmarks, rows)
+
+    def bookmark(self, sub_id: str) -> str | None:
+        """The bookmark of a subscription behind the last frame that was taken; None: it has none yet."""
+        sent = self._subscriptions.sent_bookmarks.get(sub_id)
+        return None if sent is None else f"{sent[0]}.{sent[1]}"
 
     def beat(self) -> None:
         """Send the bookmarks that moved although no message came."""
@@ -245,8 +285,6 @@ class Session:
             if subscription is None or subscription.engine is None or not subscription.engine.is_live:
                 continue
             if subscription.is_ending:
-                if not connection.has_waiting:
-                    self._subscriptions.fail(sub_id, BadRequest("not_entitled", "the right to read was withdrawn"))
                 continue
             bookmark = connection.bookmark(subscription.engine)
             if bookmark is None:

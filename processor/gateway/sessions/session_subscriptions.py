@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from processor.errors import BrokerUnavailable, SowstreamError
+from processor.errors import BrokerUnavailable, GroupsLost, SowstreamError
+from processor.gateway.access.allowances import counted_steps
 from processor.gateway.access.entitlements import NO_RIGHTS, Rights
 from processor.gateway.feeds.bookmark_text import query_hash, read_bookmark
 from processor.gateway.sessions.client_subscription import ClientSubscription, reason_of
@@ -21,15 +23,17 @@ from processor.subscriptions.top_n import FAR
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from processor.gateway.access.allowances import Allowance
     from processor.gateway.access.identity import Identity
     from processor.gateway.feeds.kafka_feed import KafkaFeed
     from processor.gateway.sessions.host import SessionHost
     from processor.subscriptions import Engine, Topic
+    from processor.subscriptions.turn import Build
 
 log = structlog.stdlib.get_logger("sowstream.gateway")
 
-SCAN_MAX: Final = 5_000
-"""Records without a match that a session looks at before others have their turn: about 15 ms."""
+INLINE_WORDS: Final = 50
+"""A request with more words is not compiled on the event loop: about 1 ms."""
 
 
 class SessionSubscriptions:
@@ -53,9 +57,14 @@ class SessionSubscriptions:
         """The bookmark of each subscription that was sent last."""
         self.identity: Identity | None = None
         """Who the client is; None before `logon`."""
+        self.allowance: Allowance | None = None
+        """The budgets of the client's identity; None: no limit."""
+        self.ending: Final[set[str]] = set()
+        """The subscriptions that end behind the messages that wait."""
         self._gateway = gateway
         self._answer = answer
         self._on_waiting = on_waiting
+        self._steps = 0  # Those in the account of the allowance.
         self._tasks: set[asyncio.Task[None]] = set()
 
     def close(self) -> None:
@@ -66,6 +75,7 @@ class SessionSubscriptions:
             connection.close()
         self.connections.clear()
         self.by_id.clear()
+        self._sum_steps()
         self._answer = self._on_waiting = _ignore  # They are of the session, which refers to this object.
 
     def rights(self, topic: str) -> Rights:
@@ -89,18 +99,23 @@ class SessionSubscriptions:
         if request.id in self.by_id:
             raise BadRequest("bad_request", f"there is a subscription {request.id!r} already")
         if len(self.by_id) >= self._gateway.limits.subscriptions_per_connection:
-            raise BadRequest("too_many", f"{len(self.by_id)} subscriptions are the limit of a connection")
+            raise BadRequest("limit", f"{len(self.by_id)} subscriptions are the limit of a connection")
         subscription = ClientSubscription(request.op, topic, request.text("filter"), request.fields.get("options", {}))
-        self._spec(subscription)  # A wrong request is refused before the view has caught up.
+        self._spend(subscription)
         self.by_id[request.id] = subscription
         try:
             resume = request.text("resume")
-            async with self._prepared(subscription, resumes=resume is not None) as spec:
-                if self.by_id.get(request.id) is subscription:
-                    self._open(request.id, subscription, spec, resume)
+            async with self._prepared(subscription, resumes=resume is not None) as (spec, build):
+                if self.by_id.get(request.id) is not subscription:
+                    raise BadRequest("no_such_subscription", f"{request.id!r:.100} was ended before it began")
+                if self.allowance is not None:
+                    subscription.steps = counted_steps(self.allowance, spec.live_steps)
+                    self._sum_steps()
+                self._open(request.id, subscription, spec, resume, build)
         except BaseException:
             if self.by_id.get(request.id) is subscription:
                 self.by_id.pop(request.id)
+            self._sum_steps()
             raise
 
     async def replace(self, request: Request) -> dict[str, Any]:
@@ -118,12 +133,18 @@ class SessionSubscriptions:
         changed.options = {name: value for name, value in changed.options.items() if value is not None}
         if changed.asked == "":
             changed.asked = None
-        async with self._prepared(changed) as spec:
-            if self.by_id.get(sub_id) is not subscription or subscription.engine is None or subscription.is_ending:
-                raise BadRequest("no_such_subscription", f"subscription {sub_id!r:.100} has ended, or begins again")
+        self._spend(changed)
+        async with self._prepared(changed) as (spec, build):
+            if self.by_id.get(sub_id) is not subscription or subscription.is_ending:
+                raise BadRequest("no_such_subscription", f"subscription {sub_id!r:.100} has ended")
+            if subscription.engine is None:
+                raise BadRequest("unavailable", f"subscription {sub_id!r:.100} begins again; try again")
             connection = self.connections[subscription.topic]
-            subscription.engine = connection.replace(subscription.engine, spec)
-            subscription.asked, subscription.options = changed.asked, changed.options
+            if self.allowance is not None:
+                changed.steps = counted_steps(self.allowance, spec.live_steps, subscription.steps)
+            subscription.engine = connection.replace(subscription.engine, spec, build=build)
+            subscription.change(changed)
+            self._sum_steps()
             subscription.query = query_hash(spec)
         return selected(spec)
 
@@ -142,11 +163,11 @@ class SessionSubscriptions:
             if subscription.topic == name and subscription.engine is not None:
                 self._refetch(sub_id, subscription, "the view was made anew")
 
-    def apply_rights(self) -> None:
+    async def apply_rights(self) -> None:
         """Apply changed rights to the running subscriptions; records that may not be seen any more leave."""
         for sub_id, subscription in list(self.by_id.items()):
             running = subscription.engine
-            if running is None or subscription.is_ending:
+            if self.by_id.get(sub_id) is not subscription or running is None or subscription.is_ending:
                 continue
             try:
                 rights = self.rights(subscription.topic) if self.identity is not None else NO_RIGHTS
@@ -155,15 +176,31 @@ class SessionSubscriptions:
             held = running.spec.entitlement
             if rights.read is not None and held is not None and rights.read.text == held.text:
                 continue
-            if rights.read is None:
-                subscription.is_ending = self.connections[subscription.topic].withdraw(running)
-                if not subscription.is_ending:
-                    self.fail(sub_id, BadRequest("not_entitled", "the right to read was withdrawn"))
-                continue
             try:
-                self._narrow(sub_id, subscription)
+                if rights.read is None:
+                    self._withdraw(sub_id, subscription, running)
+                else:
+                    self._narrow(sub_id, subscription)
             except SowstreamError as error:
                 self.fail(sub_id, error)
+            await asyncio.sleep(0)  # Others have their turn.
+
+    def end_withdrawn(self) -> None:
+        """End the subscriptions whose last messages were taken."""
+        for sub_id in list(self.ending):
+            subscription = self.by_id.get(sub_id)
+            connection = None if subscription is None else self.connections.get(subscription.topic)
+            if connection is None or not connection.has_waiting:
+                self.ending.discard(sub_id)
+                self.fail(sub_id, BadRequest("not_entitled", "the right to read was withdrawn"))
+
+    def begin_anew(self, sub_id: str, error: Exception) -> bool:
+        """Begin a subscription again that has ended with an error; False: it cannot."""
+        subscription = self.by_id.get(sub_id)
+        if subscription is None or not isinstance(error, GroupsLost):
+            return False
+        self._refetch(sub_id, subscription, str(error))
+        return True
 
     def fail(self, sub_id: str, error: Exception) -> None:
         """End a subscription, and send the error to the client."""
@@ -180,72 +217,92 @@ class SessionSubscriptions:
     def _topic(self, subscription: ClientSubscription) -> Topic:
         return self._gateway.feeds[subscription.topic].topic
 
-    def _spec(self, subscription: ClientSubscription, *, with_snapshot: bool = False) -> SubscriptionSpec:
-        rights = self.rights(subscription.topic)
+    def _reading(self, topic: str) -> Rights:
+        rights = self.rights(topic)
         if rights.read is None:
-            raise BadRequest("not_entitled", f"{subscription.topic} may not be read")
-        return subscription.spec(self._topic(subscription), rights, with_snapshot=with_snapshot)
+            raise BadRequest("not_entitled", f"{topic} may not be read")
+        return rights
+
+    def _spend(self, subscription: ClientSubscription) -> None:
+        """Count the work to compile a request to the client's account."""
+        if self.allowance is not None:
+            self.allowance.words.spend(subscription.words)
 
     @asynccontextmanager
     async def _prepared(
         self, subscription: ClientSubscription, *, with_snapshot: bool = False, resumes: bool = False
-    ) -> AsyncIterator[SubscriptionSpec]:
-        """The request with the rights of now, when the view has caught up and the places of a window are there.
+    ) -> AsyncIterator[tuple[SubscriptionSpec, Build | None]]:
+        """The request with the rights of now, and its build, when the view has caught up and the build is ready.
 
         To resume a window, all places of its order are needed: it looked at others then.
         """
         feed = self._gateway.feeds[subscription.topic]
         while True:
+            # A wrong request is refused before the view has caught up.
+            rights = self._reading(subscription.topic)
+            make = partial(subscription.spec, feed.topic, rights, with_snapshot=with_snapshot)
+            spec = await self._gateway.compiled(subscription.words, make, self.allowance)
             engine = await feed.ready(self._gateway.ready_timeout_s)
-            spec = self._spec(subscription, with_snapshot=with_snapshot)
-            build = engine.prepare(spec)
+            if self._reading(subscription.topic).text != rights.text:
+                continue
+            # What changed since a bookmark is found without the snapshot.
+            build = engine.prepare(spec) if spec.options.is_window or not resumes else None
             if build is None:
-                yield spec
+                yield spec, None
                 return
             try:
                 depth = FAR if resumes else spec.window_depth
-                while feed.engine is engine and not build.is_ready(depth):
-                    build.advance()
-                    await asyncio.sleep(0)  # Others have their turn.
+                await self._gateway.slices.build(build, depth, lambda engine=engine: feed.engine is engine)  # type: ignore[misc]
                 # Rights may have changed meanwhile, and the engine may be another one.
-                latest = self._spec(subscription, with_snapshot=with_snapshot)
-                if feed.engine is engine and latest.order_name == spec.order_name:
-                    yield latest
+                if feed.engine is engine and self._reading(subscription.topic).text == rights.text:
+                    yield spec, build
                     return
             finally:
-                complete_behind(feed, engine, build)
+                complete_behind(self._gateway.slices, feed, engine, build)
                 engine.release(build)
+
+    def _sum_steps(self) -> None:
+        """Count the work of the subscriptions that run to the client's account."""
+        steps = sum(one.steps for one in self.by_id.values())
+        if self.allowance is not None and steps != self._steps:
+            self.allowance.live_steps += steps - self._steps
+            self._steps = steps
 
     def _drop(self, sub_id: str, subscription: ClientSubscription) -> None:
         self.by_id.pop(sub_id, None)
+        self._sum_steps()
         self.sent_bookmarks.pop(sub_id, None)
         connection = self.connections.get(subscription.topic)
         if connection is not None and subscription.engine is not None:
             connection.unsubscribe(subscription.engine)
 
-    def _open(self, sub_id: str, subscription: ClientSubscription, spec: SubscriptionSpec, resume: str | None) -> None:
+    def _open(
+        self,
+        sub_id: str,
+        subscription: ClientSubscription,
+        spec: SubscriptionSpec,
+        resume: str | None,
+        build: Build | None,
+    ) -> None:
         feed = self._gateway.feeds[subscription.topic]
         assert feed.engine is not None
         connection = self._connection(feed, feed.engine)
         subscription.query = query_hash(spec)
-        refetch: str | None = None
         if resume is not None:
             bookmark = read_bookmark(resume, subscription.query, feed.topic_id, feed.engine.positions)
             outcome: EngineSubscription | str = bookmark if isinstance(bookmark, str) else ""
             if not isinstance(bookmark, str):
                 outcome = connection.resume(spec, sub_id, bookmark)
-            if not isinstance(outcome, str):
-                subscription.engine = outcome
-                self._gateway.count_resume("resumed")
+            if isinstance(outcome, str):
+                self._gateway.count_resume("refetched")
                 self._succeed(sub_id, spec)
+                self._refetch(sub_id, subscription, outcome)
                 return
-            refetch = outcome
-            self._gateway.count_resume("refetched")
-            spec = self._spec(subscription, with_snapshot=True)
+            subscription.engine = outcome
+            self._gateway.count_resume("resumed")
         self._succeed(sub_id, spec)
-        if refetch is not None:
-            self._answer({"command": "refetch", "topic": subscription.topic, "subs": [sub_id], "reason": refetch})
-        subscription.engine = connection.subscribe(spec, sub_id)
+        if resume is None:
+            subscription.engine = connection.subscribe(spec, sub_id, build=build)
 
     def _succeed(self, sub_id: str, spec: SubscriptionSpec) -> None:
         self._answer({"op": "ack", "id": sub_id, "status": "success", **selected(spec)})
@@ -255,7 +312,7 @@ class SessionSubscriptions:
         connection = self.connections.get(name)
         if connection is None:
             connection = self.connections[name] = engine.connect(
-                queue_bytes=self._gateway.limits.queue_bytes, on_waiting=self._on_waiting, scan_max=SCAN_MAX
+                queue_bytes=self._gateway.limits.queue_bytes, on_waiting=self._on_waiting
             )
         return connection
 
@@ -263,8 +320,9 @@ class SessionSubscriptions:
         """Apply other rights to a running subscription."""
         running, connection = subscription.engine, self.connections[subscription.topic]
         assert running is not None
-        if running.grouping is not None or running.window is not None:
-            # Groups, and the order of a window, are made again: that takes time, and the old rights end now.
+        is_work = running.grouping is not None or running.window is not None or subscription.words > INLINE_WORDS
+        if is_work or bool(running.spec.options.conflation_key):
+            # What is made again takes time, and the old rights end now.
             connection.withdraw(running)
             self._refetch(sub_id, subscription, "entitlement")
             return
@@ -273,9 +331,17 @@ class SessionSubscriptions:
             connection.unsubscribe(running)
             self._refetch(sub_id, subscription, "entitlement")
             return
-        spec = self._spec(subscription)
+        spec = subscription.spec(self._topic(subscription), self._reading(subscription.topic))
         subscription.engine = connection.replace(running, spec)
         subscription.query = query_hash(spec)
+
+    def _withdraw(self, sub_id: str, subscription: ClientSubscription, running: EngineSubscription) -> None:
+        """End a subscription whose records may not be seen any more: each leaves."""
+        subscription.is_ending = self.connections[subscription.topic].withdraw(running)
+        if subscription.is_ending:
+            self.ending.add(sub_id)
+        else:
+            self.fail(sub_id, BadRequest("not_entitled", "the right to read was withdrawn"))
 
     def _refetch(self, sub_id: str, subscription: ClientSubscription, reason: str) -> None:
         """Begin a subscription again with a snapshot."""
@@ -288,13 +354,14 @@ class SessionSubscriptions:
 
     async def _begin_with_snapshot(self, sub_id: str, subscription: ClientSubscription) -> None:
         try:
-            async with self._prepared(subscription, with_snapshot=True) as spec:
+            async with self._prepared(subscription, with_snapshot=True) as (spec, build):
                 if self.by_id.get(sub_id) is not subscription:
                     return
                 feed = self._gateway.feeds[subscription.topic]
                 assert feed.engine is not None
                 subscription.query = query_hash(spec)
-                subscription.engine = self._connection(feed, feed.engine).subscribe(spec, sub_id)
+                connection = self._connection(feed, feed.engine)
+                subscription.engine = connection.subscribe(spec, sub_id, build=build)
         except BrokerUnavailable:
             self._refetch(sub_id, subscription, "the view has not caught up")
         except SowstreamError as error:

@@ -9,16 +9,22 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import structlog
 
+from processor.client.gateway.answers import LATER
 from processor.errors import FilterError, SowstreamError, VersionConflict
+from processor.filter import compile_work
 from processor.gateway.access.identity import AccessDenied
 from processor.gateway.access.origins import is_allowed
 from processor.gateway.publishing import describe
 from processor.gateway.sessions.client_subscription import reason_of
 from processor.gateway.sessions.requests import PUBLISHING, SUBSCRIBING, BadRequest, Request, read_requests, request_of
 from processor.gateway.sessions.session import Session
+from processor.gateway.turns import NumberOrder
 
 if TYPE_CHECKING:
+    from processor.gateway.access.allowances import Allowance
+    from processor.gateway.access.identity import Identity
     from processor.gateway.gateway import Gateway
+    from processor.record import Value
     from processor.wire.ack import Ack
 
 log = structlog.stdlib.get_logger("sowstream.gateway")
@@ -30,7 +36,19 @@ ABORT: Final = "sowstream.abort"
 WRITE: Final = "sowstream.write"
 """The extension that writes the bytes of a frame at once, if the client takes them; returns False if it does not."""
 LOGON_TIMEOUT_S: Final = 10.0
-"""A client that has not logged on by then is closed."""
+"""A client that has not logged on so long after it was accepted is closed, also if it sends other requests."""
+TRY_AGAIN: Final = 4503
+"""The closing code of a client that may succeed later with the same token."""
+_CLOSING_TIMEOUT_S: Final = 1.0
+"""A client without an identity that does not answer the end of its connection is dropped after so long."""
+_READ_AGAIN_S: Final = 0.05
+"""Wait before a frame is given again to threads that had no place for it."""
+_WAITING_MAX: Final = 1_000
+"""Requests of a connection that wait for a view or for Kafka; beyond it no further request is read."""
+_WAITING_CHARACTERS: Final = 8 * 1024 * 1024
+"""The same, by the size of their frames."""
+
+_WAITING_OPS: Final = frozenset(SUBSCRIBING) | PUBLISHING | {"replace"}
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -65,7 +83,7 @@ class WebSocketEndpoint:
             return 403
         if PROTOCOL not in scope.get("subprotocols", ()):
             return 400
-        return 503 if len(gateway.sessions) >= gateway.limits.connections else None
+        return None if gateway.has_place else 503
 
 
 class _Client:
@@ -88,32 +106,48 @@ class _Client:
         self._session = Session(gateway, self._wake, self._abort)
         self._write = write
         self._session.flush = self._flush
-        self._allowance = float(gateway.limits.publishes_per_s)
-        self._allowance_s = time.monotonic()
+        self._waiting: dict[asyncio.Task[None], int] = {}  # With the characters of their frames.
+        self._publishing = asyncio.Lock()  # It lets them in by the order of their requests.
+        self._numbers = NumberOrder()
+        self._allowance: Allowance | None = None  # Of its identity; None: it has none yet.
 
     async def run(self) -> None:
         gateway, session = self._gateway, self._session
         gateway.sessions.add(session)
+        gateway.unidentified += 1
         if not gateway.authenticator.is_required:
-            session.identity = await gateway.verify(None)
+            self._identify(await gateway.verify(None), gateway.allowances.one())
         try:
             await self._receive_frames()
         finally:
             gateway.sessions.discard(session)
+            if self._allowance is None:
+                gateway.unidentified -= 1
             gateway.memory.note_closed()
             gateway.metrics.messages += session.sent
             session.end()
             # Without a reference back: a task that is cancelled before it has begun would keep this client in a cycle.
-            sender, self._sender = self._sender, None
-            if sender is not None:
-                sender.cancel()
-                await asyncio.gather(sender, return_exceptions=True)
+            tasks, self._waiting = [*self._waiting], {}
+            if self._sender is not None:
+                tasks.append(self._sender)
+                self._sender = None
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _identify(self, identity: Identity, allowance: Allowance) -> None:
+        """Take the identity of the client."""
+        if self._allowance is None:
+            self._gateway.unidentified -= 1
+        self._session.identity = identity
+        self._session.allowance = self._allowance = allowance
 
     async def _receive_frames(self) -> None:
+        deadline_s = asyncio.get_running_loop().time() + LOGON_TIMEOUT_S
         while True:
-            if self._session.identity is None and not self._session.is_closing:
+            if self._allowance is None and not self._session.is_closing:
                 try:
-                    async with asyncio.timeout(LOGON_TIMEOUT_S):
+                    async with asyncio.timeout_at(deadline_s):
                         event = await self._receive()
                 except TimeoutError:
                     self._session.close(4401, "no logon came")
@@ -134,28 +168,68 @@ class _Client:
     async def _handle(self, text: str) -> None:
         session = self._session
         try:
-            trees = read_requests(text)
+            trees = await self._requests(text)
         except BadRequest as error:
-            session.refuse("", error.reason, str(error))
+            session.refuse(error.request_id, error.reason, str(error))
             return
         for tree in trees:
             if session.is_closing:
                 return
-            request_id = ""
+            if self._allowance is not None:
+                # Others have their turn, and the client's next frames wait in its socket while it asks for too much.
+                await asyncio.sleep(self._allowance.requests.wait_s())
+                self._allowance.requests.take(1)
             try:
                 request = request_of(tree)
-                request_id = request.id
-                await self._carry_out(request)
             except BadRequest as error:
-                session.refuse(request_id or error.request_id, error.reason, str(error))
-            except SowstreamError as error:
-                place = {"line": error.line, "column": error.column} if isinstance(error, FilterError) else {}
-                session.refuse(request_id, reason_of(error), str(error), **place)
-            except Exception:
-                log.exception("a request failed", op=tree.get("op") if type(tree) is dict else None)
-                session.refuse(request_id, "internal", "the request failed; the gateway's log has the details")
+                session.refuse(error.request_id, error.reason, str(error))
+                continue
+            if request.op in _WAITING_OPS:
+                await self._carry_out_behind(request, len(text))
+            else:
+                await self._carry_out(request)
+
+    async def _requests(self, text: str) -> list[Value]:
+        """The requests of a frame: none behind it is read before, as it may have a lower number.
+
+        Raises:
+            BadRequest: it cannot be read.
+        """
+        while True:
+            try:
+                return await self._gateway.parsed(text, lambda: read_requests(text))
+            except BadRequest as error:
+                if error.reason not in LATER:
+                    raise
+            await asyncio.sleep(_READ_AGAIN_S)
+
+    async def _carry_out_behind(self, request: Request, characters: int) -> None:
+        """Carry out a request that may wait for a view or for Kafka: those behind it do not wait."""
+        while len(self._waiting) >= _WAITING_MAX or sum(self._waiting.values()) > _WAITING_CHARACTERS:
+            await asyncio.wait(self._waiting, return_when=asyncio.FIRST_COMPLETED)
+        task = asyncio.get_running_loop().create_task(self._carry_out(request))
+        self._waiting[task] = characters
+        task.add_done_callback(self._forget)
+        await asyncio.sleep(0)  # One that need not wait is carried out now, in the order of the requests.
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._waiting.pop(task, None)
 
     async def _carry_out(self, request: Request) -> None:
+        """Carry out a request, and answer it if it fails."""
+        session = self._session
+        try:
+            await self._answer(request)
+        except BadRequest as error:
+            session.refuse(request.id, error.reason, str(error))
+        except SowstreamError as error:
+            place = {"line": error.line, "column": error.column} if isinstance(error, FilterError) else {}
+            session.refuse(request.id, reason_of(error), str(error), **place)
+        except Exception:
+            log.exception("a request failed", op=request.op)
+            session.refuse(request.id, "internal", "the request failed; the gateway's log has the details")
+
+    async def _answer(self, request: Request) -> None:
         session = self._session
         if request.op == "logon":
             await self._log_on(request)
@@ -164,7 +238,8 @@ class _Client:
         elif request.op in SUBSCRIBING:
             await session.subscribe(request)
         elif request.op in PUBLISHING:
-            await self._publish(request)
+            async with self._publishing:
+                await self._publish(request)
         elif request.op == "replace":
             await session.replace(request)
         elif request.op == "unsubscribe":
@@ -182,33 +257,37 @@ class _Client:
             if session.identity is None:
                 session.close(4401, "the logon failed")
             return
+        except BadRequest as error:
+            session.refuse(request.id, error.reason, str(error))
+            if session.identity is None:
+                session.close(TRY_AGAIN, "the token cannot be verified now")
+            return
         known = session.identity
         if known is not None and known.user != identity.user:
             raise BadRequest("bad_request", "the identity of a connection cannot change; connect again")
-        session.identity = identity
+        self._identify(identity, gateway.allowances.of(identity))
         session.client = request.text("client") or session.client or "browser"
-        session.succeed(request.id, user=identity.user)
+        session.succeed(request.id, user=identity.user, message_bytes=gateway.limits.message_bytes)
         if known is not None and known.roles != identity.roles:
-            session.apply_rights()
+            await session.apply_rights()
 
     async def _publish(self, request: Request) -> None:
         session = self._session
-        now_s = time.monotonic()
-        rate = self._gateway.limits.publishes_per_s
-        self._allowance = min(float(rate), self._allowance + (now_s - self._allowance_s) * rate)
-        self._allowance_s = now_s
-        if self._allowance < 1:
-            raise BadRequest("too_many", f"{rate} publishes per second are the limit of a connection")
-        self._allowance -= 1
         assert session.identity is not None
+        assert self._allowance is not None
+        topic, sequence = request.required("topic"), request.fields.get("sequence")
 
         def answer(ack_type: str | None, ack: Ack | None, error: Exception | None) -> None:
             if error is not None:
-                session.refuse(request.id, *describe(error))
+                reason, detail = describe(error)
+                more = {"ack": "processed", "version": error.version} if isinstance(error, VersionConflict) else {}
+                self._note(topic, sequence, reason)
+                session.refuse(request.id, reason, detail, **more)
             elif ack is None:
                 session.succeed(request.id)
             elif ack.status == "success":
-                more = {} if ack.records_deleted is None else {"records_deleted": ack.records_deleted}
+                known = {"records_deleted": ack.records_deleted, "version": ack.version}
+                more = {name: number for name, number in known.items() if number is not None}
                 session.succeed(request.id, ack=ack_type, key=ack.sow_key, detail=ack.reason, **more)
             else:
                 reason, _, detail = (ack.reason or "").partition(":")
@@ -216,18 +295,28 @@ class _Client:
                 session.refuse(request.id, reason, detail.strip(), ack=ack_type, key=ack.sow_key, **more)
 
         try:
+            keys = request.fields.get("keys")
+            self._allowance.publishes.spend(1 if keys is None else len(keys))
+            self._allowance.words.spend(compile_work(request.text("filter") or ""))
             await self._gateway.publishing.publish(
                 session.identity,
                 request.op,
-                request.required("topic"),
+                topic,
                 request.fields,
                 client=session.client,
+                numbers=self._numbers,
                 on_answer=answer,
             )
         except SowstreamError as error:
             reason, detail = describe(error)
+            self._note(topic, sequence, reason)
             more = {"version": error.version} if isinstance(error, VersionConflict) else {}
             session.refuse(request.id, reason, detail, ack="processed", **more)
+
+    def _note(self, topic: str, sequence: object, reason: str) -> None:
+        """Note the failure of a command, whose topic may be one that is not there."""
+        if topic in self._gateway.feeds:
+            self._numbers.note(topic, sequence, reason)
 
     def _wake(self) -> None:
         """Let what waits be sent."""
@@ -241,7 +330,7 @@ class _Client:
         try:
             while self._is_woken:
                 self._is_woken = False
-                while (frame := session.take_frame()) is not None:
+                while (frame := await session.next_frame()) is not None:
                     session.sending_since_s = time.monotonic()
                     await self._send({"type": "websocket.send", "text": frame})
                     session.sending_since_s = None
@@ -290,6 +379,8 @@ class _Client:
 
     async def _close(self) -> None:
         session = self._session
+        if self._allowance is None and self._abort_transport is not None:
+            asyncio.get_running_loop().call_later(_CLOSING_TIMEOUT_S, self._abort_transport)
         try:
             await self._send({"type": "websocket.close", "code": session.close_code, "reason": session.close_reason})
         except Exception:  # noqa: BLE001 - The client has closed already.

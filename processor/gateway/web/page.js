@@ -1,4 +1,5 @@
 // The page of the gateway: a live grid over any topic.
+import { filterPath, kindOf, leaves, nested, shownText, typed, valueAt } from './page-cells.js';
 import { Connection, SowstreamError } from './sowstream.js';
 
 const ROW_PX = 28;
@@ -7,45 +8,40 @@ const SPARE_ROWS = 10;
 const SCROLL_MS = 50;
 const LEFT_MAX = 50;
 const FIELDS_MAX = 200;
+const ORDER_MS = 200;
+const PING_MS = 2000;
+const LIFE_MS = 5000;
+const TRIES_MAX = 5;
 
 const $ = (id) => document.getElementById(id);
 const state = {
   connection: null, view: null, topics: [], topic: null, fields: new Map(), shown: new Set(), paused: false,
-  first: 0, top: 40, updates: 0, cell: { row: 0, column: 0 }, editing: false, flashes: new Map(), token: undefined,
+  first: 0, wanted: 0, top: 40, scrollTop: 0, order: new Map(), isOrdering: false, isOutOfOrder: false, edits: 0, updates: 0, cell: { row: 0, column: 0 }, editing: false, flashes: new Map(), token: undefined,
   lags: [], drawn: false,
 };
 
-/** The fields of a record as JSON Pointers, objects gone through. */
-function* leaves(record, prefix = '') {
-  for (const [name, value] of Object.entries(record)) {
-    const path = `${prefix}/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`;
-    if (value !== null && typeof value === 'object' && !Array.isArray(value)) yield* leaves(value, path);
-    else yield [path, value];
+/** The rows in the gateway's order; one that it has not placed yet stands behind the others. */
+function ordered(view) {
+  const place = (key) => state.order.get(key) ?? Infinity;
+  return [...view].map(([key, record]) => ({ key, record })).sort((a, b) => place(a.key) - place(b.key) || 0);
+}
+
+/** Ask for the order of the rows. The gateway alone knows it: it compares every digit, and values that are texts here. */
+async function reorder() {
+  state.isOutOfOrder = true;
+  if (state.isOrdering) return;
+  state.isOrdering = true;
+  while (state.isOutOfOrder && state.connection.state === 'open') {
+    state.isOutOfOrder = false;
+    const { view } = state;
+    const { filter, orderBy, top, skip } = view.subscription.options;
+    try {
+      const rows = await state.connection.sow(view.topic, { filter: filter || undefined, orderBy, top, skip, select: '-/' });
+      if (state.view === view) { state.order = new Map(rows.map((row, at) => [row.sow_key, at])); draw(); }
+    } catch { state.isOutOfOrder ||= state.connection.state === 'open' && !view.subscription.isOver; }
+    await new Promise((done) => setTimeout(done, ORDER_MS));
   }
-}
-
-const parts = (path) => path.split('/').slice(1).map((part) => part.replaceAll('~1', '/').replaceAll('~0', '~'));
-const valueAt = (record, path) => parts(path).reduce((value, name) => value?.[name], record);
-const nested = (path, value) => parts(path).reduceRight((inner, name) => ({ [name]: inner }), value);
-const filterPath = (path) => '/' + parts(path).map((part) => (/^\w+$/.test(part) ? part : `'${part}'`)).join('/');
-const shownText = (value) => (value === undefined || value === null ? '' : typeof value === 'object' ? JSON.stringify(value) : String(value));
-
-/** The place of a value, as the gateway orders values: nothing, numbers, texts. */
-function place(value) {
-  const one = Array.isArray(value) ? value[0] : value;
-  if (one === undefined || one === null || one === '' || typeof one === 'object') return [0, 0];
-  if (typeof one === 'boolean') return [2, Number(one)];
-  const number = typeof one === 'number' ? one : one.trim() !== '' ? Number(one) : NaN;
-  return Number.isNaN(number) ? [4, one] : [2, number];
-}
-
-function sorted(view) {
-  const path = $('sort').value;
-  const turn = $('direction').value ? -1 : 1;
-  const rows = [...view].map(([key, record]) => ({ key, record, place: path ? place(valueAt(record, path)) : [0, 0] }));
-  const before = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
-  rows.sort((a, b) => turn * before(a.place[0], b.place[0]) || turn * before(a.place[1], b.place[1]) || before(a.key, b.key));
-  return rows;
+  state.isOrdering = false;
 }
 
 function message(text) { $('fault').textContent = text; }
@@ -53,18 +49,48 @@ function message(text) { $('fault').textContent = text; }
 /** The text of an error; the caret of a filter's error stands below its place. */
 function describe(error) { return error instanceof SowstreamError ? error.message : String(error); }
 
-async function start() {
-  state.connection = new Connection({ url: location.href, token: () => state.token, name: 'page' });
+function openConnection() {
+  state.connection?.close();
+  state.connection = new Connection({ url: new URL('.', location.href).href, token: () => state.token, name: 'page' });
   state.connection.addEventListener('state', (event) => {
-    $('state').textContent = { open: 'connected', waiting: 'connection lost, trying again' }[event.state] || event.state;
-    $('state').dataset.state = event.state;
+    showState(event.state);
+    if (event.state === 'open' && state.view) reorder();
   });
+}
+
+function showState(name) {
+  const text = { open: 'connected', silent: 'no sign of life', waiting: 'connection lost, trying again' }[name] || name;
+  if ($('state').textContent !== text) $('state').textContent = text;
+  $('state').dataset.state = name;
+}
+
+/** Show the age of the last message; a gateway from which none came is asked for one. */
+let isAsking = false;
+function showLife() {
+  const { connection } = state;
+  if (!connection?.heardAt) return;
+  const age = Date.now() - connection.heardAt;
+  const isGone = age > LIFE_MS;
+  $('age').textContent = `${Math.floor(age / 1000)} s`;
+  document.body.dataset.life = isGone ? 'gone' : 'there';
+  if (connection.state === 'open') showState(isGone ? 'silent' : 'open');
+  if (age > PING_MS && !isAsking) {
+    isAsking = true;
+    connection.ping().catch(() => {}).then(() => { isAsking = false; showLife(); });
+  }
+}
+
+async function start() {
+  openConnection();
   for (;;) {
     try {
       state.topics = (await state.connection.topics()).filter((topic) => topic.read);
       break;
     } catch (error) {
-      if (error.reason === 'refused' || /token/.test(error.message)) await logOn();
+      if (error.reason === 'refused' || /token/.test(error.message)) {
+        await logOn();
+        openConnection(); // One whose token was refused has ended.
+      }
       else { message(describe(error)); await new Promise((done) => setTimeout(done, 2000)); }
     }
   }
@@ -95,7 +121,7 @@ function query() {
   const path = $('sort').value;
   return {
     filter: $('filter').value.trim() || undefined,
-    orderBy: path ? `${filterPath(path)}${$('direction').value}` : 'SOW_KEY()',
+    orderBy: `${path ? filterPath(path) : 'SOW_KEY()'}${$('direction').value}`,
     top: state.top,
     skip: state.first,
     timestamp: true,
@@ -104,9 +130,10 @@ function query() {
 
 function open() {
   state.view?.close();
-  state.first = 0;
+  state.first = state.wanted = 0;
   state.drawn = false;
-  $('scroller').scrollTop = 0;
+  state.order = new Map();
+  $('scroller').scrollTop = state.scrollTop = 0;
   $('left').replaceChildren();
   message('');
   if (!state.topic) { message('There is no topic that you may read.'); return; }
@@ -115,7 +142,7 @@ function open() {
   state.view = view;
   view.addEventListener('change', (event) => { if (state.view === view) changed(event.changes); });
   view.addEventListener('rows', draw);
-  view.addEventListener('ready', draw);
+  view.addEventListener('ready', () => { if (state.view === view) reorder(); draw(); });
   view.addEventListener('error', (event) => message(describe(event.error)));
   view.ready.catch((error) => message(describe(error)));
 }
@@ -124,26 +151,30 @@ async function apply() {
   history.replaceState(null, '', `#${new URLSearchParams({ topic: $('topic').value, filter: $('filter').value })}`);
   if (!state.view || state.view.subscription.isOver) { open(); return; }
   message('');
-  state.first = 0;
-  $('scroller').scrollTop = 0;
+  state.first = state.wanted = 0;
+  $('scroller').scrollTop = state.scrollTop = 0;
   try {
     const { filter = '', orderBy, top, skip } = query();
     await state.view.replace({ filter, orderBy, top, skip });
-    draw();
+    reorder();
   } catch (error) { message(describe(error)); }
 }
 
 function changed(changes) {
+  const path = $('sort').value;
+  const moves = (one) => path && (one === path || one === '' || path.startsWith(`${one}/`) || one.startsWith(`${path}/`));
   for (const change of changes) {
+    if (change.type !== 'update' || [...change.changed, ...change.removed].some(moves)) state.isOutOfOrder = true;
     state.updates += 1;
     const sent = change.message?.timestamp;
     if (sent) state.lags.push(Date.now() - Date.parse(sent));
     if (change.type === 'remove') left(change);
     else {
       if (change.type === 'update') state.flashes.set(change.key, { paths: change.changed, at: performance.now() });
-      for (const [path] of leaves(change.record)) learn(path);
+      for (const [field] of leaves(change.record)) learn(field);
     }
   }
+  if (state.isOutOfOrder) reorder();
   draw();
 }
 
@@ -176,8 +207,9 @@ function draw() {
 
 function render() {
   const { view } = state;
+  if ($('body').querySelector('input')) return; // No row moves away below an edit.
   const columns = [...state.fields.keys()].filter((path) => state.shown.has(path));
-  const rows = sorted(view);
+  const rows = ordered(view);
   const total = Math.max(view.rows ?? 0, rows.length);
   $('rows').textContent = total.toLocaleString('en');
   $('grid').setAttribute('aria-rowcount', String(total + 1));
@@ -189,7 +221,7 @@ function render() {
     const text = at ? columns[at - 1].slice(1) : 'key';
     if (cell.textContent !== text) cell.textContent = text;
     const value = at && rows.length ? valueAt(rows[0].record, columns[at - 1]) : undefined;
-    cell.className = typeof value === 'number' ? 'number' : '';
+    cell.className = kindOf(value) === 'number' ? 'number' : '';
   });
   const now = performance.now();
   fill($('body'), rows.length, 'tr', (line, number) => {
@@ -204,10 +236,9 @@ function render() {
       const value = at ? valueAt(record, columns[at - 1]) : key;
       const text = shownText(value);
       cell.tabIndex = number === state.cell.row && at === state.cell.column ? 0 : -1;
-      if (cell.firstElementChild) return; // It is being edited.
       if (cell.textContent !== text) {
         cell.textContent = text;
-        cell.className = typeof value === 'number' ? 'number' : '';
+        cell.className = kindOf(value) === 'number' ? 'number' : '';
         if (at && !isOther && flash && now - flash.at < 1000) {
           void cell.offsetWidth; // Begins the animation again.
           cell.classList.add('flash');
@@ -227,21 +258,35 @@ function fill(parent, count, tag, each) {
 
 function measure() { state.top = Math.ceil($('scroller').clientHeight / ROW_PX) + SPARE_ROWS; }
 
-let scrolling = null;
+const shownRows = () => Math.floor($('scroller').clientHeight / ROW_PX) - 1; // Below the names of the columns.
+const lastFirst = () => Math.max(0, (state.view?.rows ?? 0) - shownRows());
+const way = () => $('scroller').scrollHeight - $('scroller').clientHeight;
+
+/** The window follows the scroll bar. */
 function scrolled() {
-  if (scrolling) return;
-  scrolling = setTimeout(async () => {
+  const { scrollTop } = $('scroller');
+  if (scrollTop === state.scrollTop) return;
+  state.scrollTop = scrollTop;
+  show(Math.min(lastFirst(), Math.round((way() > 0 ? scrollTop / way() : 0) * lastFirst())));
+}
+
+/** Move the window by some rows: of a million rows the scroll bar alone passes over many with each pixel. */
+function moveBy(rows) {
+  const first = Math.min(Math.max(state.wanted + rows, 0), lastFirst());
+  $('scroller').scrollTop = lastFirst() ? (first / lastFirst()) * way() : 0;
+  state.scrollTop = $('scroller').scrollTop;
+  show(first);
+}
+
+let scrolling = null;
+function show(first) {
+  state.wanted = first;
+  scrolling ??= setTimeout(async () => {
     scrolling = null;
-    const { view } = state;
-    if (!view || view.rows === undefined) return;
-    const visible = Math.floor($('scroller').clientHeight / ROW_PX);
-    const most = Math.max(0, view.rows - visible + 1);
-    const way = $('scroller').scrollHeight - $('scroller').clientHeight;
-    const share = way > 0 ? $('scroller').scrollTop / way : 0;
-    const first = Math.min(most, Math.round(share * most));
-    if (first === state.first) return;
-    state.first = first;
-    try { await view.replace({ skip: first }); draw(); } catch (error) { message(describe(error)); }
+    const { view, wanted } = state;
+    if (!view || view.rows === undefined || wanted === state.first) return;
+    state.first = wanted;
+    try { await view.replace({ skip: wanted }); reorder(); } catch (error) { message(describe(error)); }
   }, SCROLL_MS);
 }
 
@@ -252,7 +297,7 @@ function moveTo(row, column) {
   for (const cell of $('body').querySelectorAll('[tabindex="0"]')) cell.tabIndex = -1;
   const cell = lines[state.cell.row].children[state.cell.column];
   cell.tabIndex = 0;
-  cell.focus();
+  cell.focus({ preventScroll: true });
 }
 
 function edit(cell) {
@@ -260,8 +305,9 @@ function edit(cell) {
   const path = [...state.fields.keys()].filter((one) => state.shown.has(one))[column - 1];
   if (!column || !state.topic.publish || state.topic.key.includes(path)) return;
   const { key } = cell.parentNode.dataset;
-  const record = state.view.get(key);
-  const input = Object.assign(document.createElement('input'), { value: shownText(valueAt(record, path)) });
+  const held = valueAt(state.view.get(key), path);
+  const version = state.view.version(key);
+  const input = Object.assign(document.createElement('input'), { value: shownText(held) });
   input.setAttribute('aria-label', `${path.slice(1)} of ${key}`);
   let isOver = false;
   const end = (isKept) => {
@@ -271,7 +317,8 @@ function edit(cell) {
     input.remove();
     cell.textContent = shownText(valueAt(state.view.get(key) || {}, path));
     cell.focus();
-    if (isKept) save(key, record, path, text);
+    if (isKept && text !== shownText(held)) save(key, path, text, held, version);
+    draw();
   };
   input.addEventListener('keydown', (event) => {
     event.stopPropagation();
@@ -283,14 +330,22 @@ function edit(cell) {
   input.select();
 }
 
-async function save(key, record, path, text) {
-  let value = text;
-  const held = valueAt(record, path);
-  if (typeof held !== 'string') { try { value = JSON.parse(text); } catch { /* A text. */ } }
-  const keys = state.topic.key.reduce((data, pointer) => Object.assign(data, nested(pointer, valueAt(record, pointer))), {});
+/** Write one field of a record that is there: with its version, so that one which was deleted meanwhile stays so. */
+async function save(key, path, text, held, version) {
   try {
-    await state.connection.publish(state.topic.topic, { ...keys, ...nested(path, value) }, { allowMerge: true, key: state.topic.key.length ? undefined : key, ack: 'processed' });
+    const data = nested(path, typed(text, held));
+    for (let expected = version, tries = 1; ; tries += 1) {
+      try {
+        await state.connection.publish(state.topic.topic, data, { allowMerge: true, key, expectVersion: expected, ack: 'processed' });
+        break;
+      } catch (error) {
+        expected = error.ack?.version;
+        if (error.reason !== 'conflict' || tries === TRIES_MAX) throw error;
+        if (!expected) throw new SowstreamError('conflict', 'The record was deleted meanwhile.');
+      }
+    }
     message('');
+    state.edits += 1;
   } catch (error) { message(`The change was not made. ${describe(error)}`); }
 }
 
@@ -299,6 +354,11 @@ $('topic').addEventListener('change', choose);
 $('sort').addEventListener('change', apply);
 $('direction').addEventListener('change', apply);
 $('scroller').addEventListener('scroll', scrolled, { passive: true });
+$('scroller').addEventListener('wheel', (event) => {
+  if (event.ctrlKey || Math.abs(event.deltaY) < Math.abs(event.deltaX) || (state.view?.rows ?? 0) * ROW_PX < HEIGHT_MAX_PX) return;
+  event.preventDefault();
+  moveBy(Math.sign(event.deltaY) * Math.max(1, Math.round(Math.abs(event.deltaY) / (event.deltaMode ? 1 : ROW_PX))));
+}, { passive: false });
 new ResizeObserver(() => {
   const before = state.top;
   measure();
@@ -325,20 +385,20 @@ $('grid').addEventListener('keydown', (event) => {
   const cell = event.target.closest('td');
   if (!cell) return;
   const { row, column } = state.cell;
-  const page = Math.floor($('scroller').clientHeight / ROW_PX) - 1;
   const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1], Home: [0, -1e9], End: [0, 1e9] };
   if (event.key in steps) {
-    const last = $('body').children.length - 1;
-    if (event.key === 'ArrowDown' && row === last) $('scroller').scrollTop += ROW_PX;
-    if (event.key === 'ArrowUp' && row === 0) $('scroller').scrollTop -= ROW_PX;
-    moveTo(row + steps[event.key][0], column + steps[event.key][1]);
-  } else if (event.key === 'PageDown') $('scroller').scrollTop += page * ROW_PX;
-  else if (event.key === 'PageUp') $('scroller').scrollTop -= page * ROW_PX;
+    const last = Math.min($('body').children.length, shownRows()) - 1;
+    if (event.key === 'ArrowDown' && row >= last) moveBy(1);
+    else if (event.key === 'ArrowUp' && row === 0) moveBy(-1);
+    else moveTo(row + steps[event.key][0], column + steps[event.key][1]);
+  } else if (event.key === 'PageDown') moveBy(shownRows());
+  else if (event.key === 'PageUp') moveBy(-shownRows());
   else if (event.key === 'Enter' || event.key === 'F2') edit(cell);
   else return;
   event.preventDefault();
 });
 setInterval(() => {
+  showLife();
   $('rate').textContent = state.updates.toLocaleString('en');
   state.updates = 0;
   const { lags } = state;

@@ -4,8 +4,20 @@
 const PROTOCOL = 'sowstream.v1';
 const BACKOFF_MIN_MS = 250;
 const BACKOFF_MAX_MS = 15000;
-const SILENCE_MS = 30000;
+const SILENCE_MS = 15000;
+const OPEN_TIMEOUT_MS = 15000;
+const ANSWER_TIMEOUT_MS = 60000; // The gateway waits 30 s for a view before it answers.
+const PATIENCE_MAX = 16;
 const RENEW_SHARE = 0.8;
+const WAITING_MAX = 10000; // Messages that a reader has not taken.
+const NUMBERED_MAX = 10000; // Commands without an answer that are sent again.
+const PUBLISH_TIMEOUT_MS = 300000; // So long one of them is sent again that the gateway does not take now.
+// The reasons, and statuses of HTTP, that say "not now"; and those that no other attempt with this token can change.
+const LATER = new Set(['disconnected', 'unavailable', 'too_many']);
+const LATER_STATUS = new Set([429, 502, 503, 504]);
+const REFUSED = new Set(['logon_failed', 'bad_request']);
+const MESSAGE_BYTES = 1024 * 1024; // Of a gateway that does not say its own limit.
+const DEPTH_MAX = 64;
 
 const LIVE = new Set(['subscribe', 'delta_subscribe', 'sow_and_subscribe', 'sow_and_delta_subscribe']);
 const OPTIONS = {
@@ -21,6 +33,93 @@ export class SowstreamError extends Error {
     this.reason = reason;
     Object.assign(this, fields);
   }
+}
+
+// JSON with every digit. An integer beyond 53 bits is a BigInt, another number that JavaScript does not hold a Decimal.
+
+const SUSPECT = /-?\d[\d.]{15,}(?:e[-+]?\d+)?|-?(?:\d[\d.]*)?e[-+]?\d{3,}/gi;
+const TOKEN = /"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*/g;
+const MARK = `number ${Math.random()}${Math.random()}`; // Nobody can write it into a record.
+
+/** A number that JavaScript does not hold, such as 0.1234567890123456789: it prints and is sent with its digits. */
+export class Decimal {
+  constructor(text) {
+    if (!decimal(text)) throw new SowstreamError('bad_request', `${text} is no number of JSON`);
+    this.text = String(text);
+    Object.freeze(this);
+  }
+
+  /** Negative, 0 or positive, as it is below, equal to or above another number of any type; NaN beside what is none. */
+  compare(other) {
+    const [one, two] = [decimal(this.text), decimal(String(other))];
+    if (!two) return NaN;
+    if (one.sign !== two.sign) return one.sign - two.sign;
+    const far = one.digits.length + one.power - two.digits.length - two.power;
+    const length = Math.max(one.digits.length, two.digits.length);
+    const [left, right] = [one, two].map(({ digits }) => digits.padEnd(length, '0'));
+    return one.sign * (far || (left < right ? -1 : Number(left > right))) || 0;
+  }
+
+  toString() { return this.text; }
+  toJSON() { return this.text; }
+
+  /** In `-`, `*` and `<` the nearest number; in texts, and with `+`, its text. */
+  [Symbol.toPrimitive](hint) { return hint === 'number' ? Number(this.text) : this.text; }
+}
+
+/** The sign, digits and power of ten of a number's text, in one way for each value; undefined if it is none. */
+function decimal(text) {
+  const [all, minus, whole, part = '', power = 0] = /^(-?)(0|[1-9]\d*)(?:\.(\d+))?(?:e([-+]?\d+))?$/i.exec(text) || [];
+  if (all === undefined) return undefined;
+  const long = (whole + part).replace(/^0+/, '');
+  const digits = long.replace(/0+$/, '');
+  if (!digits) return { sign: 0, digits, power: 0 };
+  return { sign: minus ? -1 : 1, digits, power: Number(power) - part.length + long.length - digits.length };
+}
+
+/** Whether a number stands for a literal: an integer within 53 bits, or a decimal of the same value. */
+function isHeld(literal) {
+  const number = Number(literal);
+  if (!/[.e]/i.test(literal)) return Number.isSafeInteger(number);
+  const text = String(number);
+  if (text === literal || text === 'NaN') return true; // `1.2.3` is a part of a text.
+  const [one, two] = [decimal(literal), decimal(text)]; // `00e123` is a part of a text, too.
+  return Boolean(one && two) && one.digits === two.digits && one.power === two.power;
+}
+
+/** The value of a JSON text. */
+export function parse(text) {
+  if ([...text.matchAll(SUSPECT)].every(([literal]) => isHeld(literal))) return JSON.parse(text);
+  const marked = text.replace(TOKEN, (token) => (token[0] === '"' || isHeld(token) ? token : `{"${MARK}":"${token}"}`));
+  return JSON.parse(marked, (_, value) => {
+    const literal = value?.[MARK];
+    if (literal === undefined) return value;
+    return /[.e]/i.test(literal) ? new Decimal(literal) : BigInt(literal);
+  });
+}
+
+/** The JSON text of a value. Throws a SowstreamError with the JSON Pointer of a part that JSON does not have. */
+export function stringify(value, place = '', depth = 0) {
+  const refuse = (problem) => { throw new SowstreamError('undecodable', `${place || 'the value'}: ${problem}`); };
+  const kind = typeof value;
+  if (value === null || kind === 'boolean' || kind === 'bigint' || value instanceof Decimal) return String(value);
+  if (kind === 'number') {
+    if (!Number.isFinite(value)) refuse(`${value} is not a JSON value; leave it out, or publish null`);
+    if (Object.is(value, -0)) return '-0.0';
+    // Beyond 53 bits it is no integer of anybody's: those are BigInts.
+    return Number.isInteger(value) && !Number.isSafeInteger(value) ? value.toExponential() : String(value);
+  }
+  if (kind === 'string') {
+    if (/\p{Surrogate}/u.test(value)) refuse('half a surrogate pair is no text');
+    return JSON.stringify(value);
+  }
+  if (kind !== 'object') refuse(`${kind} is not a JSON value; leave it out, or publish null`);
+  if (depth >= DEPTH_MAX) refuse(`nested deeper than ${DEPTH_MAX} levels, or contains itself`);
+  const step = (name) => `${place}/${String(name).replaceAll('~', '~0').replaceAll('/', '~1')}`;
+  if (Array.isArray(value)) return `[${Array.from(value, (one, at) => stringify(one, step(at), depth + 1)).join()}]`;
+  const origin = Object.getPrototypeOf(value);
+  if (origin && Object.getPrototypeOf(origin)) refuse(`${origin.constructor?.name} is not a JSON value; publish its text or its fields`);
+  return `{${Object.keys(value).map((name) => `${stringify(name, step(name))}:${stringify(value[name], step(name), depth + 1)}`).join()}}`;
 }
 
 /** Connect to a gateway. Resolves after the first logon; later the connection restores itself. */
@@ -52,7 +151,7 @@ export function merge(record, delta) {
 }
 
 function isObject(value) {
-  return value !== null && typeof value === 'object' && !Array.isArray(value);
+  return value !== null && typeof value === 'object' && !Array.isArray(value) && !(value instanceof Decimal);
 }
 
 /**
@@ -97,10 +196,9 @@ function pathsOf(delta, prefix = '', paths = []) {
 
 /** A queue that is iterated over asynchronously; it ends with `close`. */
 class Channel {
-  constructor(limit = 10000) {
+  constructor() {
     this.items = [];
     this.waiting = [];
-    this.limit = limit;
     this.over = false;
     this.error = null;
   }
@@ -109,8 +207,7 @@ class Channel {
     if (this.over) return;
     const taker = this.waiting.shift();
     if (taker) taker.resolve({ value: item, done: false });
-    else if (this.items.length < this.limit) this.items.push(item);
-    else this.close(new SowstreamError('too_slow', `${this.limit} items wait and are not taken`));
+    else this.items.push(item);
   }
 
   close(error = null) {
@@ -134,14 +231,34 @@ class Channel {
   [Symbol.asyncIterator]() { return this; }
 }
 
-/** A connection to a gateway. Events: `state`, `error`. */
+/** The address of a path below the gateway's own, which a proxy may serve below a path and with a query. */
+function addressOf(url, path) {
+  const address = new URL(url, globalThis.location?.href);
+  address.pathname = address.pathname.replace(/(\/v1\/ws)?\/*$/, '') + path;
+  address.hash = '';
+  return address;
+}
+
+const pause = (wait) => new Promise((done) => { setTimeout(done, wait); });
+
+/**
+ * A connection to a gateway, which restores itself. Events: `state`, `error`, `unavailable`.
+ *
+ * connecting ──▶ open ──▶ waiting ──▶ connecting …, until `close`, or until the gateway refuses the token: then closed.
+ */
 export class Connection extends EventTarget {
   #settings; #socket = null; #state = 'connecting'; #number = 0; #asked = new Map(); #subscriptions = new Map();
-  #attempt = 0; #timer = null; #renewal = null; #watch = null; #heard = 0; #closed = false; #opened; #isOpen = false;
+  #numbered = new Map(); #paused = new Map(); #attempts = new Map(); #attempt = 0; #timer = null; #limit = null; #renewal = null; #watch = null; #heard = 0;
+  #openedAt = 0; #refusals = 0; #patience = 1; #closed = false; #opened; #isOpen = false;
+  #messageBytes = MESSAGE_BYTES;
 
   constructor(settings) {
     super();
-    this.#settings = { name: 'browser', backoffMin: BACKOFF_MIN_MS, backoffMax: BACKOFF_MAX_MS, ...settings };
+    this.#settings = {
+      name: 'browser', backoffMin: BACKOFF_MIN_MS, backoffMax: BACKOFF_MAX_MS, silence: SILENCE_MS,
+      openTimeout: OPEN_TIMEOUT_MS, answerTimeout: ANSWER_TIMEOUT_MS,
+      publishTimeout: PUBLISH_TIMEOUT_MS, ...settings,
+    };
     this.opened = new Promise((resolve, reject) => { this.#opened = { resolve, reject }; });
     this.opened.catch(() => {});
     this.#open();
@@ -150,27 +267,38 @@ export class Connection extends EventTarget {
   /** `connecting`, `open`, `waiting` (to connect again) or `closed`. */
   get state() { return this.#state; }
 
-  /** Publish a record; with `allowMerge` a delta, which is merged into it. Resolves with the ack. */
+  /** The time at which anything came from the gateway last, as of `Date.now()`. */
+  get heardAt() { return this.#heard; }
+
+  /**
+   * Publish a record; with `allowMerge` a delta, which is merged into it. Resolves with the ack, whose `duplicate` is true
+   * if nothing changed, as a command with its `sequence` had been taken before. With a `sequence` it is sent again after a
+   * lost connection, until it is answered, and while the gateway does not take it now; those behind it wait. Without one it
+   * fails with `disconnected`, as it may have been carried out.
+   */
   publish(topic, data, options = {}) {
     const { allowMerge = false, ack, key, sequence, expiration, correlationId, expectVersion } = options;
     const fields = { topic, data, key, ack, sequence, expiration, correlation_id: correlationId, expect_version: expectVersion };
-    return this.#ask(allowMerge ? 'delta_publish' : 'publish', fields, ack);
+    return this.#command(allowMerge ? 'delta_publish' : 'publish', fields, ack);
   }
 
   /** Merge changes into a record. */
   deltaPublish(topic, data, options = {}) { return this.publish(topic, data, { ...options, allowMerge: true }); }
 
   /** Delete a record by `key`, or by `data` with its key fields. */
-  sowDelete(topic, { key, data, ack, expectVersion } = {}) {
-    return this.#ask('sow_delete', { topic, key, data, ack, expect_version: expectVersion }, ack);
+  sowDelete(topic, { key, data, ack, sequence, expectVersion } = {}) {
+    return this.#command('sow_delete', { topic, key, data, ack, sequence, expect_version: expectVersion }, ack);
   }
 
   /** The records that match, as an array of messages. */
   async sow(topic, options = {}) {
     const subscription = new Subscription(this, 'sow', topic, options);
-    const rows = [];
+    let rows = [];
     this.#begin(subscription);
-    for await (const message of subscription) if (message.command === 'sow') rows.push(message);
+    for await (const message of subscription) {
+      if (message.command === 'group_begin') rows = []; // Perhaps again, after a lost connection.
+      else if (message.command === 'sow') rows.push(message);
+    }
     return rows;
   }
 
@@ -186,56 +314,102 @@ export class Connection extends EventTarget {
     return view;
   }
 
-  /** The topics that this client may use. */
-  async topics() {
-    const url = new URL('/v1/topics', this.#settings.url.replace(/^ws/, 'http'));
-    const token = await this.#token();
-    const answer = await fetch(url, { headers: token ? { authorization: `Bearer ${token}` } : {} });
-    const body = await answer.json();
-    if (!answer.ok) throw new SowstreamError(body.reason || 'refused', body.detail);
-    return body.topics;
+  /** The topics that this client may use. A gateway that is away is asked again. */
+  async topics() { return (await this.#read('/v1/topics')).topics; }
+
+  /** The record of a key, or null. With `minVersion`, the version of an ack, it waits until the gateway has it. */
+  async get(topic, key, { minVersion = 0 } = {}) {
+    const path = `/v1/topics/${encodeURIComponent(topic)}/records/${encodeURIComponent(key)}`;
+    return this.#read(path, minVersion ? { min_version: minVersion } : {});
   }
 
-  /** End the connection and its subscriptions. */
-  close() {
-    if (this.#closed) return;
-    this.#closed = true;
-    clearTimeout(this.#timer);
-    clearTimeout(this.#renewal);
-    clearInterval(this.#watch);
-    this.#fail(new SowstreamError('closed', 'the connection was closed'));
-    for (const subscription of this.#subscriptions.values()) subscription._end();
-    this.#subscriptions.clear();
-    if (this.#socket) this.#socket.close(1000);
-    this.#move('closed');
+  /** The answer to a GET, which is repeated while the gateway is away; null: there is nothing there. */
+  async #read(path, query = {}) {
+    const url = addressOf(this.#settings.url, path);
+    url.protocol = url.protocol.replace('ws', 'http');
+    for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
+    for (let attempt = 0; ; attempt += 1) {
+      const token = await this.#token();
+      const headers = token ? { authorization: `Bearer ${token}` } : {};
+      let answer, body;
+      try {
+        answer = await fetch(url, { headers, signal: AbortSignal.timeout(this.#settings.openTimeout) });
+        body = parse(await answer.text() || '{}');
+        if (answer.ok) return body;
+        if (answer.status === 404 && body.reason === 'not_found') return null;
+      } catch { body = {}; }
+      const error = new SowstreamError(body.reason || (answer ? 'refused' : 'unavailable'), body.detail, { code: answer?.status });
+      if (this.#closed || body.reason === 'not_yet' || (answer && !LATER_STATUS.has(answer.status))) throw error;
+      const wait = this.#backoff(attempt);
+      this.#say('unavailable', { error, wait });
+      await pause(wait);
+    }
   }
+
+  /** Ask for a sign of life. */
+  async ping() { await this.#ask('ping', {}); }
+
+  /** End the connection and its subscriptions. */
+  close() { this.#end(); }
 
   // Of subscriptions.
 
+  /** Change a subscription; a connection that is lost meanwhile is waited for. */
   _replace(subscription, changes) {
-    const options = wireOptions(changes);
-    const fields = { sub: subscription.id, options };
+    const fields = { sub: '', options: wireOptions(changes) };
     if ('filter' in changes) fields.filter = changes.filter ?? '';
     const change = () => {
       subscription.options = { ...subscription.options, ...changes };
       subscription.bookmark = null;
     };
-    if (!this.#isOpen || !subscription.isAsked) { change(); return Promise.resolve(); }
-    return this.#ask('replace', fields, undefined, undefined, subscription).then((ack) => { change(); return ack; });
+    const before = subscription.changing;
+    if (!subscription.isKnown && !subscription.isAsked && !before) { change(); return Promise.resolve(); } // No gateway has it yet.
+    const changed = (async () => {
+      await before?.catch(() => {});
+      for (let attempt = 0; ; attempt += 1) {
+        const serving = subscription._accepted;
+        await serving;
+        if (subscription.isOver) throw new SowstreamError('closed', 'the subscription has ended');
+        // It may have begun again meanwhile, under another id and as it was.
+        const isServed = () => subscription._accepted === serving;
+        try {
+          const ack = await this.#ask('replace', { ...fields, sub: subscription.id }, undefined, undefined, subscription);
+          if (!isServed()) continue;
+          change();
+          return ack;
+        } catch (error) {
+          if (!LATER.has(error.reason) && isServed()) throw error;
+          if (error.reason !== 'disconnected') await pause(this.#backoff(attempt));
+        }
+      }
+    })();
+    changed.catch(() => {});
+    return subscription.changing = changed;
   }
 
   _unsubscribe(subscription) {
-    if (!this.#subscriptions.delete(subscription.id)) return;
-    if (this.#isOpen && subscription.isAsked) this.#ask('unsubscribe', { sub: subscription.id }).catch(() => {});
+    if (!this.#drop(subscription)) return;
     subscription._end();
   }
 
   /** Read a subscription again from its snapshot: a delta did not fit. */
   _again(subscription) {
-    if (!this.#subscriptions.delete(subscription.id)) return;
-    if (this.#isOpen) this.#ask('unsubscribe', { sub: subscription.id }).catch(() => {});
+    if (!this.#drop(subscription)) return;
     subscription.bookmark = null;
     this.#begin(subscription);
+  }
+
+  /** Stop a subscription whose reader is slow: its messages wait in the gateway, where those of a key are one. */
+  _hold(subscription) {
+    if (!this.#drop(subscription)) return;
+    subscription.isHeld = true;
+    this.#begin(subscription);
+  }
+
+  /** Go on with it from its bookmark. */
+  _release(subscription) {
+    subscription.isHeld = false;
+    if (this.#isOpen) this.#send(subscription);
   }
 
   #subscribe(op, topic, options = {}, onMessage = undefined) {
@@ -251,31 +425,111 @@ export class Connection extends EventTarget {
     if (this.#isOpen) this.#send(subscription);
   }
 
+  /** Forget a subscription here and in the gateway. */
+  #drop(subscription) {
+    if (!this.#subscriptions.delete(subscription.id)) return false;
+    if (this.#isOpen && subscription.isAsked) this.#ask('unsubscribe', { sub: subscription.id }).catch(() => {});
+    subscription._lost();
+    return true;
+  }
+
   #send(subscription) {
+    if (subscription.isHeld) return;
     const { op, topic, options, bookmark, id } = subscription;
-    subscription.isAsked = true;
     const fields = { topic, options: wireOptions(options), filter: options.filter || undefined, resume: bookmark || undefined };
     for (const [name, value] of Object.entries(fields.options)) if (value === null) delete fields.options[name];
     subscription._asked(Boolean(bookmark));
     this.#ask(op, fields, undefined, id, subscription).then(
-      () => subscription._accepted(),
-      (error) => {
-        if (error.reason === 'disconnected') return;
-        this.#subscriptions.delete(id);
-        subscription._end(error);
-      },
+      () => { this.#patience = 1; },
+      (error) => { if (error.reason !== 'disconnected') this.#failed(subscription, id, error); },
     );
   }
 
-  #ask(op, fields, ack = undefined, id = `r${++this.#number}`, subscription = undefined) {
+  /** A subscription has failed, or ended: one that is not there yet is asked for again. */
+  #failed(subscription, id, error) {
+    if (this.#subscriptions.get(id) !== subscription) return;
+    if (LATER.has(error.reason)) {
+      const wait = this.#backoff(subscription.attempts++);
+      subscription._lost();
+      subscription.timer = setTimeout(() => { if (this.#isOpen) this.#send(subscription); }, wait);
+      this.#say('unavailable', { error, wait, subscription });
+    } else {
+      this.#subscriptions.delete(id);
+      subscription._end(error);
+    }
+  }
+
+  /** Send a command; one with a number is kept, and sent again with each connection, until it is answered. */
+  #command(op, fields, ack) {
+    if (fields.sequence === undefined) return this.#ask(op, fields, ack);
+    if (this.#closed) return Promise.reject(new SowstreamError('closed', 'the connection is closed'));
+    if (this.#numbered.size >= NUMBERED_MAX) {
+      return Promise.reject(new SowstreamError('disconnected', `${NUMBERED_MAX} commands wait for an answer`));
+    }
+    return new Promise((resolve, reject) => {
+      const id = `r${++this.#number}`;
+      const text = this.#written(op, id, fields);
+      const { topic } = fields;
+      const settle = (done) => (result) => {
+        this.#numbered.delete(id);
+        this.#attempts.delete(topic);
+        done(result);
+      };
+      const command = { topic, isSent: false, until: Date.now() + this.#settings.publishTimeout, fail: settle(reject) };
+      command.send = () => {
+        command.isSent = true;
+        this.#ask(op, fields, ack, id, undefined, text).then(settle(resolve), (error) => {
+          if (!LATER.has(error.reason) || this.#closed) command.fail(error);
+          else if (error.reason !== 'disconnected') this.#pause(command, error);
+        });
+      };
+      this.#numbered.set(id, command);
+      if (this.#isOpen && !this.#paused.has(topic)) command.send();
+    });
+  }
+
+  /** Let the numbered commands of a topic wait: a worker drops a number that a higher one overtook. */
+  #pause(command, error) {
+    const { topic } = command;
+    command.isSent = false;
+    const all = () => [...this.#numbered.values()].filter((one) => one.topic === topic);
+    if (Date.now() > command.until) all().forEach((one) => one.fail(error));
+    else if (!this.#paused.has(topic)) {
+      const attempt = this.#attempts.get(topic) ?? 0;
+      this.#attempts.set(topic, attempt + 1);
+      this.#paused.set(topic, setTimeout(() => {
+        this.#paused.delete(topic);
+        for (const one of all()) if (!one.isSent && this.#isOpen) one.send();
+      }, this.#backoff(attempt)));
+    }
+  }
+
+  #ask(op, fields, ack = undefined, id = `r${++this.#number}`, subscription = undefined, text = undefined) {
     if (!this.#isOpen && op !== 'logon') {
       return Promise.reject(new SowstreamError('disconnected', 'there is no connection now'));
     }
+    try {
+      text ??= this.#written(op, id, fields);
+    } catch (error) {
+      return Promise.reject(error);
+    }
     return new Promise((resolve, reject) => {
       const last = ack ? ack.split(',').map((one) => one.trim()).at(-1) : undefined;
-      this.#asked.set(id, { resolve, reject, last, subscription });
-      this.#socket.send(JSON.stringify({ op, id, ...fields }));
+      const until = op.endsWith('publish') || op === 'sow_delete' ? Infinity : Date.now() + this.#settings.answerTimeout * this.#patience;
+      this.#asked.set(id, { resolve, reject, last, subscription, of: subscription?.id, until });
+      this.#socket.send(text);
     });
+  }
+
+  /** The text of a request; throws if a value cannot be sent, or it is larger than the gateway takes. */
+  #written(op, id, fields) {
+    if ('data' in fields && fields.data === undefined && op !== 'sow_delete') stringify(undefined);
+    const members = Object.entries({ op, id, ...fields }).filter(([, value]) => value !== undefined);
+    const text = `{${members.map(([name, value]) => `"${name}":${stringify(value, name === 'data' ? '' : name)}`).join()}}`;
+    const limit = this.#messageBytes;
+    const bytes = text.length * 3 > limit ? new TextEncoder().encode(text).length : 0;
+    if (bytes > limit) throw new SowstreamError('too_large', `the request has ${bytes} bytes, and the gateway takes ${limit}`);
+    return text;
   }
 
   #fail(error) {
@@ -286,7 +540,15 @@ export class Connection extends EventTarget {
 
   #move(state, detail = undefined) {
     this.#state = state;
-    this.dispatchEvent(Object.assign(new Event('state'), { state, detail }));
+    this.#say('state', { state, detail });
+  }
+
+  #say(name, fields) { this.dispatchEvent(Object.assign(new Event(name), fields)); }
+
+  /** Full jitter: clients that lost one gateway do not come back at the same moment. */
+  #backoff(attempt) {
+    const { backoffMin, backoffMax } = this.#settings;
+    return Math.random() * Math.min(backoffMax, backoffMin * 2 ** Math.min(attempt, 30));
   }
 
   async #token() {
@@ -300,96 +562,142 @@ export class Connection extends EventTarget {
     const Socket = this.#settings.WebSocket || globalThis.WebSocket;
     let socket;
     try {
-      const url = new URL('/v1/ws', this.#settings.url);
+      const url = addressOf(this.#settings.url, '/v1/ws');
       url.protocol = url.protocol.replace('http', 'ws');
       socket = new Socket(url.href, PROTOCOL);
     } catch (error) {
-      this.#opened.reject(error);
-      this.close();
+      this.#end(error);
       return;
     }
     this.#socket = socket;
+    const lost = (code, reason) => { if (socket === this.#socket) this.#lost(code, reason); };
+    this.#limit = setTimeout(lost, this.#settings.openTimeout, 1006, 'the gateway did not answer in time');
     socket.onopen = () => this.#logOn(socket);
-    socket.onmessage = (event) => { if (socket === this.#socket) this.#hear(event.data); };
-    socket.onerror = () => {};
-    socket.onclose = (event) => { if (socket === this.#socket) this.#lost(event.code, event.reason); };
+    socket.onmessage = (event) => {
+      if (socket !== this.#socket) return;
+      try {
+        this.#hear(event.data);
+      } catch (error) { // The rest of the frame is lost: from the bookmarks it comes again.
+        this.#say('error', { error });
+        this.#lost(1002, `a frame could not be read: ${error.message}`);
+      }
+    };
+    // Browsers close a socket right after an error; Node 20 does not after a refused connection.
+    socket.onerror = () => setTimeout(lost, 0, 1006, 'the connection failed');
+    socket.onclose = (event) => lost(event.code, event.reason);
   }
 
   async #logOn(socket) {
+    const isStale = () => socket !== this.#socket || this.#closed;
     try {
       const token = await this.#token();
-      if (socket !== this.#socket || this.#closed) return;
-      if (token) await this.#ask('logon', { token, client: this.#settings.name });
-      if (socket !== this.#socket || this.#closed) return;
+      if (isStale()) return;
+      const { message_bytes: limit } = await this.#ask('logon', { token, client: this.#settings.name });
+      this.#messageBytes = limit ?? MESSAGE_BYTES;
+      if (isStale()) return;
+      clearTimeout(this.#limit);
+      if (token) this.#refusals = 0;
       this.#isOpen = true;
-      this.#attempt = 0;
-      this.#heard = Date.now();
+      this.#openedAt = this.#heard = Date.now();
       this.#renewLater(token);
       this.#watchSilence();
       this.#move('open');
       this.#opened.resolve(this);
       for (const subscription of this.#subscriptions.values()) this.#send(subscription);
+      for (const command of [...this.#numbered.values()]) command.send();
     } catch (error) {
-      if (this.#state === 'closed' || error.reason === 'disconnected') return;
-      this.dispatchEvent(Object.assign(new Event('error'), { error }));
-      if (typeof this.#settings.token !== 'function') {
-        this.#opened.reject(error);
-        this.close();
-      } else socket.close();
+      if (isStale() || error.reason === 'disconnected') return;
+      // A function may give another token the next time; two that were refused one after the other are an answer.
+      if (REFUSED.has(error.reason) && (typeof this.#settings.token !== 'function' || ++this.#refusals > 1)) this.#end(error);
+      else {
+        this.#say(LATER.has(error.reason) ? 'unavailable' : 'error', { error });
+        this.#lost(1006, error.message);
+      }
     }
   }
 
   /** Renew a JSON Web Token before it expires, through the function that gives tokens. */
-  #renewLater(token) {
+  #renewLater(token, attempt = 0) {
     clearTimeout(this.#renewal);
     if (typeof this.#settings.token !== 'function' || !token) return;
-    const seconds = this.#settings.renewAfter ?? secondsLeft(token) * RENEW_SHARE;
+    const seconds = attempt ? this.#backoff(attempt) / 1000 : this.#settings.renewAfter ?? secondsLeft(token) * RENEW_SHARE;
     if (!Number.isFinite(seconds)) return;
     this.#renewal = setTimeout(async () => {
-      if (!this.#isOpen) return;
+      const socket = this.#socket;
       try {
         const fresh = await this.#token();
+        if (socket !== this.#socket || !this.#isOpen) return;
         await this.#ask('logon', { token: fresh, client: this.#settings.name });
         this.#renewLater(fresh);
       } catch (error) {
-        this.dispatchEvent(Object.assign(new Event('error'), { error }));
-        if (this.#isOpen) this.#renewal = setTimeout(() => this.#renewLater(token), 1000);
+        if (socket !== this.#socket || !this.#isOpen) return;
+        this.#say(LATER.has(error.reason) ? 'unavailable' : 'error', { error });
+        this.#renewLater(token, attempt + 1);
       }
     }, Math.min(Math.max(seconds, 0.05) * 1000, 2 ** 31 - 1));
   }
 
-  /** A connection on which nothing comes, not even the answer to a ping, is lost. */
+  /** A connection on which nothing comes, not even the answer to a ping, is lost; so is one that owes an answer for too long. */
   #watchSilence() {
     clearInterval(this.#watch);
-    const limit = this.#settings.silence ?? SILENCE_MS;
+    const limit = this.#settings.silence;
     this.#watch = setInterval(() => {
-      const silent = Date.now() - this.#heard;
+      const now = Date.now();
+      const silent = now - this.#heard;
       if (silent > limit * 2) this.#lost(1006, 'nothing came');
-      else if (silent > limit && this.#isOpen) this.#ask('ping', {}).catch(() => {});
+      else if ([...this.#asked.values()].some(({ until }) => until < now)) {
+        this.#patience = Math.min(this.#patience * 2, PATIENCE_MAX);
+        this.#lost(1006, 'a request was not answered in time');
+      } else if (silent > limit) this.#ask('ping', {}).catch(() => {});
     }, limit / 2);
     this.#watch.unref?.();
   }
 
   #lost(code, reason) {
     if (this.#closed) return;
-    const socket = this.#socket;
-    this.#socket = null;
-    this.#isOpen = false;
-    clearInterval(this.#watch);
-    clearTimeout(this.#renewal);
-    try { socket?.close(); } catch { /* It is closed. */ }
-    this.#fail(new SowstreamError('disconnected', reason || 'the connection was lost', { code }));
-    for (const subscription of this.#subscriptions.values()) subscription.isAsked = false;
-    // Full jitter: clients that lost one gateway do not come back at the same moment.
-    const { backoffMin, backoffMax } = this.#settings;
-    const wait = Math.random() * Math.min(backoffMax, backoffMin * 2 ** this.#attempt++);
+    const { token, backoffMax } = this.#settings;
+    this.#disconnect(new SowstreamError('disconnected', reason || 'the connection was lost', { code }));
+    if (code === 4403 || (code === 4401 && !token)) {
+      this.#end(new SowstreamError(code === 4401 ? 'logon_required' : 'refused', reason, { code }));
+      return;
+    }
+    if (this.#openedAt && Date.now() - this.#openedAt > backoffMax) this.#attempt = 0;
+    this.#openedAt = 0;
+    const wait = this.#backoff(this.#attempt++);
     this.#move('waiting', { code, reason, wait });
     this.#timer = setTimeout(() => this.#open(), wait);
   }
 
+  /** Drop the socket, and what was asked over it. */
+  #disconnect(error) {
+    const socket = this.#socket;
+    this.#socket = null;
+    this.#isOpen = false;
+    for (const timer of [this.#timer, this.#limit, this.#renewal, this.#watch, ...this.#paused.values()]) clearTimeout(timer);
+    this.#paused.clear();
+    try { socket?.close(1000); } catch { /* It is closed. */ }
+    for (const subscription of this.#subscriptions.values()) subscription._lost();
+    this.#fail(error);
+  }
+
+  /** End everything: with an error, or because the user asks for it. */
+  #end(error = undefined) {
+    if (this.#closed) return;
+    this.#closed = true;
+    const reason = error ?? new SowstreamError('closed', 'the connection was closed');
+    this.#disconnect(reason);
+    this.#opened.reject(reason);
+    const ending = [...this.#subscriptions.values()];
+    this.#subscriptions.clear();
+    for (const subscription of ending) subscription._end(error);
+    for (const { fail } of [...this.#numbered.values()]) fail(reason);
+    if (error) this.#say('error', { error });
+    this.#move('closed', error);
+  }
+
   #hear(text) {
     this.#heard = Date.now();
-    const tree = JSON.parse(text);
+    const tree = parse(text);
     const messages = Array.isArray(tree) ? tree : [tree];
     const touched = new Set();
     for (const message of messages) {
@@ -415,12 +723,17 @@ export class Connection extends EventTarget {
 
   #answered(message) {
     const asked = this.#asked.get(message.id);
-    if (!asked) return;
+    if (!asked) {
+      // A frame was refused unread: which one is not known.
+      if (message.id === '' && message.status === 'failure') this.#fail(new SowstreamError(message.reason, message.detail));
+      return;
+    }
     if (message.status === 'success' && asked.last && message.ack && message.ack !== asked.last) return;
     this.#asked.delete(message.id);
     if (message.status === 'success') {
       // Now, and not in the promise: its messages may be in the same frame.
-      if (asked.subscription) asked.subscription.selected = message.select;
+      if (asked.subscription?.id === asked.of) asked.subscription?._acknowledged(message);
+      if (message.ack) message.duplicate = message.detail === 'duplicate';
       asked.resolve(message);
     } else {
       const { reason, detail, line, column } = message;
@@ -430,8 +743,7 @@ export class Connection extends EventTarget {
 
   #ended(message) {
     const subscription = this.#subscriptions.get(message.sub);
-    this.#subscriptions.delete(message.sub);
-    subscription?._end(new SowstreamError(message.reason, message.detail));
+    if (subscription) this.#failed(subscription, message.sub, new SowstreamError(message.reason, message.detail));
   }
 }
 
@@ -445,18 +757,25 @@ function secondsLeft(token) {
 
 /** The messages of one subscription: iterate over it, or give a function. */
 export class Subscription {
-  #channel = null; #connection; #onMessage; #hooks;
+  #channel = null; #connection; #onMessage; #hooks; #isCatchingUp = false; #isAccepted = false; #accepts;
 
   constructor(connection, op, topic, options = {}, onMessage = undefined, hooks = {}) {
     wireOptions(options);
-    Object.assign(this, { op, topic, options: { ...options }, id: '', bookmark: null, isAsked: false, isOver: false, selected: undefined });
+    Object.assign(this, {
+      op, topic, options: { ...options }, id: '', bookmark: null, selected: undefined, isAsked: false, isKnown: false, isHeld: false,
+      isOver: false, attempts: 0, timer: null, changing: null,
+    });
     this.#connection = connection;
     this.#onMessage = onMessage;
     this.#hooks = hooks;
-    this.accepted = new Promise((resolve, reject) => { this._accepts = { resolve, reject }; });
+    this.accepted = new Promise((resolve, reject) => { this.#accepts = { resolve, reject }; });
     this.accepted.catch(() => {});
-    if (!onMessage && !hooks.hear) this.#channel = new Channel(op === 'sow' ? Infinity : undefined);
+    this._lost();
+    if (!onMessage && !hooks.hear) this.#channel = new Channel();
   }
+
+  /** True if its snapshot is complete, and it follows the topic now. */
+  get isLive() { return this.#isAccepted && !this.#isCatchingUp && !this.isOver; }
 
   /** Change the filter or the options in one step. */
   replace(changes) { return this.#connection._replace(this, changes); }
@@ -467,35 +786,74 @@ export class Subscription {
   [Symbol.asyncIterator]() {
     if (!this.#channel) throw new SowstreamError('bad_request', 'this subscription calls a function');
     const channel = this.#channel;
-    return { next: () => channel.next(), return: () => { this.close(); return channel.return(); } };
+    const next = () => {
+      if (this.isHeld && channel.items.length < WAITING_MAX / 2) this.#connection._release(this);
+      return channel.next();
+    };
+    return { next, return: () => { this.close(); return channel.return(); } };
   }
 
-  _accepted() { this._accepts.resolve(this); }
+  /** The gateway does not serve it now: there is no connection, or it has not answered. */
+  _lost() {
+    clearTimeout(this.timer);
+    this.isAsked = this.#isAccepted = false;
+    if (!this._accepts) this._accepted = new Promise((resolve) => { this._accepts = resolve; });
+  }
+
+  /** The gateway has accepted it, or a change of it. */
+  _acknowledged({ select }) {
+    this.selected = select;
+    this.#isAccepted = this.isKnown = true;
+    this.attempts = 0;
+    this._accepts?.();
+    this._accepts = null;
+    this.#accepts.resolve(this);
+  }
 
   /** Its own part of a message: one that several subscriptions share has the fields of all of them, and is for all. */
   _own(message) {
     if (message.subs.length < 2 || !isObject(message.data)) return message;
-    return { ...message, data: (this.selected ? project(message.data, this.selected) : structuredClone(message.data)) ?? {} };
+    return { ...message, data: project(message.data, this.selected ?? [true, {}]) ?? {} };
   }
 
-  _asked(resumes) { this.#hooks.asked?.(resumes); }
-  _settle() { this.#hooks.settle?.(); }
+  _asked(resumes) {
+    this.isAsked = true;
+    this.#isCatchingUp = !resumes && this.op.startsWith('sow');
+    this.#hooks.asked?.(resumes);
+  }
+
+  _settle() {
+    this.#hooks.settle?.();
+    // A snapshot is as large as the answer to the query; what comes behind it waits in the gateway.
+    if (this.#channel?.items.length > WAITING_MAX && this.isLive && this.bookmark) this.#connection._hold(this);
+  }
   _count(rows) { this.#hooks.count?.(rows); }
 
   _hear(message) {
     if (this.#hooks.hear) this.#hooks.hear(message);
-    else if (this.#onMessage) this.#onMessage(message);
+    else if (this.#onMessage) {
+      try {
+        this.#onMessage(message);
+      } catch (error) { queueMicrotask(() => { throw error; }); } // The other messages of the frame are not its matter.
+    }
     else this.#channel.put(message);
-    if (message.command === 'group_end' && !LIVE.has(this.op)) {
-      this.#connection._unsubscribe(this);
+    if (message.command === 'refetch') {
+      // Records of the new snapshot may be older than the bookmark: from there, a lost connection cannot go on.
+      this.bookmark = null;
+      this.#isCatchingUp = true;
+    } else if (message.command === 'group_end') {
+      this.#isCatchingUp = false;
+      if (!LIVE.has(this.op)) this.#connection._unsubscribe(this);
     }
   }
 
   _end(error = null) {
     if (this.isOver) return;
+    this._lost();
     this.isOver = true;
-    if (error) this._accepts.reject(error);
-    else this._accepts.resolve(this);
+    this._accepts();
+    if (error) this.#accepts.reject(error);
+    else this.#accepts.resolve(this);
     this.#channel?.close(error);
     this.#hooks.end?.(error);
   }
@@ -602,7 +960,13 @@ export class View extends EventTarget {
     const changes = this.#changes;
     if (!changes.length) return;
     this.#changes = [];
-    for (const channel of this.#channels) for (const change of changes) channel.put(change);
+    for (const channel of this.#channels) {
+      for (const change of changes) channel.put(change);
+      if (channel.items.length > WAITING_MAX) {
+        channel.close(new SowstreamError('too_slow', `${WAITING_MAX} changes wait and are not taken`));
+        this.#channels.delete(channel);
+      }
+    }
     this.dispatchEvent(Object.assign(new Event('change'), { changes }));
   }
 

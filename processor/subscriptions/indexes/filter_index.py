@@ -12,7 +12,7 @@ from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from processor.filter import Filter
 from processor.filter.path import compile_path
-from processor.filter.record_metadata import NO_METADATA
+from processor.filter.record_metadata import UNCOUNTED
 from processor.filter.syntax_tree import Scalar
 from processor.filter.value import elements
 from processor.record import Value
@@ -30,6 +30,9 @@ _Key: TypeAlias = str | NumberKey | Instant
 
 _Slot: TypeAlias = tuple[int, _Key]
 """The place of a value: the table of its path, and its key there."""
+
+PathSlots: TypeAlias = Mapping[Parts, tuple[_Slot, ...]]
+"""The values of which a filter needs one, by their path."""
 
 _TEXTS: Final = 0
 """Texts in filters, by themselves: two texts are equal as texts."""
@@ -73,8 +76,13 @@ class FilterIndex(Generic[Item]):
         """True if candidates depend on the record; if not, it need not even be parsed."""
         return bool(self._places)
 
-    def add(self, filter: Filter | None, item: Item) -> None:  # noqa: A002 - it is the word
+    def add(self, filter: Filter | None, item: Item, slots: PathSlots | None = None) -> None:  # noqa: A002 - the word
         """Add an item; without a filter it is always a candidate. An item may have several filters, each of them once.
+
+        Args:
+            filter: its filter.
+            item: the item.
+            slots: the slots of the filter, if the caller has them; None: they are computed.
 
         Raises:
             ValueError: it is there with this filter.
@@ -83,11 +91,11 @@ class FilterIndex(Generic[Item]):
         if name in self._entries:
             raise ValueError(f"{item!r} is in the index with the filter {name[0]!r} already")
         self._turns += 1
-        parts, slots = self._best(required_values(filter.tree) if filter is not None else {})
+        parts, own_slots = self._best(path_slots(filter) if slots is None else slots)
         condition: Condition | None = None
         if parts is None and filter is not None:
             parts, condition = next(iter(required_ranges(filter.tree).items()), (None, None))
-        entry = _Entry(self._turns, parts, slots, condition)
+        entry = _Entry(self._turns, parts, own_slots, condition)
         self._entries[name] = entry
         self._filters_of[item] = self._filters_of.get(item, 0) + 1
         if entry.parts is None:
@@ -159,12 +167,11 @@ class FilterIndex(Generic[Item]):
                 for place in places[name].values():
                     place.find(record, found)
 
-    def _best(self, required: Mapping[Parts, tuple[Scalar, ...]]) -> tuple[Parts | None, tuple[_Slot, ...]]:
+    def _best(self, by_path: PathSlots) -> tuple[Parts | None, tuple[_Slot, ...]]:
         """The path to keep a filter by: where its values are the rarest among the filters so far."""
         best: tuple[Parts | None, tuple[_Slot, ...]] = (None, ())
         least = None
-        for parts, constants in required.items():
-            slots = tuple(dict.fromkeys(slot for constant in constants for slot in _slots(constant)))
+        for parts, slots in by_path.items():
             place = self._places.get(str(parts[0]), {}).get(parts)
             crowd = place.crowd(slots) if place is not None else 0
             if least is None or (crowd, len(slots)) < least:
@@ -207,7 +214,7 @@ class _Place(Generic[Item]):
     def find(self, record: Value, found: list[_Bucket[Item]]) -> None:
         """Append the buckets that match a record; any element of an array counts."""
         texts, numbers, text_numbers = self._tables
-        value = self._value(record, NO_METADATA)
+        value = self._value(record, UNCOUNTED)
         if self._ranges:
             self._ranges.find(value, found)
         if not any(self._tables):
@@ -223,6 +230,15 @@ class _Place(Generic[Item]):
                     found.append(numbers[key])
                 if key in text_numbers and type(element) is not str:
                     found.append(text_numbers[key])
+
+
+def path_slots(filter: Filter | None) -> PathSlots:  # noqa: A002 - it is the word
+    """The slots by which an index keeps a filter, of each path; to find those of a list of 7,000 takes 40 ms."""
+    required = {} if filter is None else required_values(filter.tree)
+    return {
+        parts: tuple(dict.fromkeys(slot for constant in constants for slot in _slots(constant)))
+        for parts, constants in required.items()
+    }
 
 
 def _slots(constant: Scalar) -> Iterator[_Slot]:

@@ -149,3 +149,10 @@ test('merging keeps to the record: no prototype is reached', () => {
   assert.deepEqual(record.a, { b: 1, c: 2 });
   assert.equal({}.polluted, undefined);
 });
+
+test('a command that is sent again says that it is a duplicate', async () => {
+  const client = await open({ name: 'numbered' });
+  const send = (sequence) => client.publish('orders', { id: 'numbered', qty: 1 }, { ack: 'persisted', sequence });
+  assert.deepEqual([(await send(1)).duplicate, (await send(1)).duplicate, (await send(2)).duplicate], [false, true, false]);
+  client.close();
+});

@@ -1,17 +1,24 @@
 // A page with AG Grid: ag-grid.html#topic=orders&filter=/qty > 10
 import { connect } from '../sowstream.js';
-import { bindGrid, rowId } from './ag-grid.js';
+import { bindGrid, columnOf, rowId } from './ag-grid.js';
 
 const asked = new URLSearchParams(location.hash.slice(1));
-const client = await connect({ url: location.href, token: asked.get('token') || undefined });
+const client = await connect({ url: new URL('..', location.href).href, token: asked.get('token') || undefined });
 const view = client.view(asked.get('topic'), { filter: asked.get('filter') || undefined });
 await view.ready;
-const fields = new Set([...view.values()].flatMap((record) => Object.keys(record)));
 const api = globalThis.agGrid.createGrid(document.getElementById('grid'), {
-  columnDefs: [...fields].map((field) => ({ field, filter: true, enableCellChangeFlash: true })),
+  columnDefs: [],
   getRowId: rowId,
   rowData: [],
   asyncTransactionWaitMillis: 50,
 });
+const fields = new Set();
+const learn = () => {
+  const known = fields.size;
+  for (const record of view.values()) for (const field of Object.keys(record)) fields.add(field);
+  if (fields.size > known) api.setGridOption('columnDefs', [...fields].map(columnOf));
+};
+learn();
 bindGrid(view, api);
+view.addEventListener('change', learn);
 globalThis.sowstreamGrid = { api, view, client };

@@ -1,4 +1,5 @@
 // Binds a view of the Sowstream client to AG Grid Community, with asynchronous transactions.
+import { Decimal, stringify } from '../sowstream.js';
 
 /**
  * Keep a grid's rows equal to a view's records; a row is the record with its SOW key as `sowKey`.
@@ -36,3 +37,20 @@ export function bindGrid(view, api) {
 
 /** The id of a row, for AG Grid's option `getRowId`. */
 export const rowId = ({ data }) => data.sowKey;
+
+const isNumber = (value) => typeof value === 'number' || typeof value === 'bigint' || value instanceof Decimal;
+
+/** A column definition for a field of records: numbers are shown and sorted with every digit, a dot is a part of its name. */
+export const columnOf = (field) => ({
+  colId: field,
+  headerName: field,
+  valueGetter: ({ data }) => data[field],
+  valueFormatter: ({ value }) => (value === undefined || value === null ? '' : typeof value === 'string' ? value : stringify(value)),
+  comparator: (one, other) => {
+    if (isNumber(one) && isNumber(other)) return new Decimal(stringify(one)).compare(other);
+    return one === other ? 0 : (one ?? '') > (other ?? '') ? 1 : -1;
+  },
+  cellDataType: false,
+  filter: true,
+  enableCellChangeFlash: true,
+});

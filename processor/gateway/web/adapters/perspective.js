@@ -1,45 +1,64 @@
-// Binds a view of the Sowstream client to a Perspective table with the index `sowKey`.
+// Binds a view of the Sowstream client to Perspective: a table with the index `sowKey`, and columns as fields appear.
+import { stringify } from '../sowstream.js';
 
 /**
- * Keep a table equal to a view's records.
+ * Keep a table equal to a view's records. Columns of Perspective cannot change: with a new field, or a value of another
+ * kind, another table takes the place of the last one.
  * @param {import('../sowstream.js').View} view
- * @param {object} table Perspective's table
+ * @param {(schema: object) => Promise<object>} create makes a table, such as `(schema) => worker.table(schema, { index: 'sowKey' })`
+ * @param {(table: object) => Promise<void>} show called with each table, such as `(table) => viewer.load(table)`
  * @returns {Promise<() => void>} ends the binding; the rows stay
  */
-export async function bindTable(view, table) {
-  const columns = new Set(await table.columns());
-  const row = (key) => {
-    const data = { sowKey: key };
-    for (const [name, value] of Object.entries(view.get(key))) {
-      if (columns.has(name)) data[name] = value !== null && typeof value === 'object' ? JSON.stringify(value) : value;
-    }
-    // A field that is gone is empty: Perspective keeps what an update leaves out.
-    for (const name of columns) if (!(name in data)) data[name] = null;
-    return data;
-  };
+export async function bindTable(view, create, show) {
+  const columns = new Map([['sowKey', 'string']]);
+  let table = null;
   let last = Promise.resolve();
+  const row = (key) => {
+    const record = view.get(key);
+    // A field that is gone is empty: Perspective keeps what an update leaves out.
+    const cells = [...columns].slice(1).map(([name, type]) => [name, cell(Object.hasOwn(record, name) ? record[name] : null, type)]);
+    return Object.fromEntries([['sowKey', key], ...cells]);
+  };
+  const follow = async (keys) => {
+    const there = keys.filter((key) => view.has(key));
+    const gone = keys.filter((key) => !view.has(key));
+    const isNew = there.map((key) => learn(columns, view.get(key))).some(Boolean);
+    if (isNew || !table) {
+      const [before, next] = [table, await create(Object.fromEntries(columns))];
+      await next.update([...view.keys()].map(row));
+      await show(next);
+      table = next;
+      await before?.delete();
+    } else {
+      if (there.length) await table.update(there.map(row));
+      if (gone.length) await table.remove(gone);
+    }
+  };
   const change = ({ changes }) => {
     const keys = [...new Set(changes.map(({ key }) => key))];
-    const there = keys.filter((key) => view.has(key)).map(row);
-    const gone = keys.filter((key) => !view.has(key));
-    last = last.then(async () => {
-      if (there.length) await table.update(there);
-      if (gone.length) await table.remove(gone);
-    });
+    last = last.then(() => follow(keys)).catch((error) => console.error(error));
   };
   view.addEventListener('change', change);
-  await table.update([...view.keys()].map(row));
+  last = follow([...view.keys()]);
+  await last;
   return () => view.removeEventListener('change', change);
 }
 
-/** The schema of a table for some records, by the types of their values. */
-export function schemaOf(records) {
-  const schema = { sowKey: 'string' };
-  for (const record of records) {
-    for (const [name, value] of Object.entries(record)) {
-      const type = typeof value === 'number' ? 'float' : typeof value === 'boolean' ? 'boolean' : 'string';
-      schema[name] = schema[name] && schema[name] !== type ? 'string' : type;
-    }
+/** Learn the fields of a record, and the kinds of their values; returns whether there is a new one. */
+function learn(columns, record) {
+  let isNew = false;
+  for (const [name, value] of Object.entries(record)) {
+    if (value === null || name === 'sowKey') continue; // Null is of any kind.
+    const kind = { number: 'float', boolean: 'boolean' }[typeof value] || 'string'; // Texts hold every digit.
+    const known = columns.get(name);
+    if (known === kind || known === 'string') continue;
+    columns.set(name, known ? 'string' : kind);
+    isNew = true;
   }
-  return schema;
+  return isNew;
+}
+
+/** A value as a cell of a column. */
+function cell(value, type) {
+  return value === null || type !== 'string' || typeof value === 'string' ? value : stringify(value);
 }

@@ -1,0 +1,123 @@
+"""The budgets of one identity for each second: requests, records to publish, and filters to compile."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from processor.gateway.sessions.requests import BadRequest
+
+if TYPE_CHECKING:
+    from processor.config.gateway import GatewayLimits
+    from processor.gateway.access.identity import Identity
+
+LIVE_STEPS_MAX: Final = 20_000
+"""Work of one identity's costly subscriptions on each update, in steps of about 100 ns: others wait for it."""
+COSTLY_FROM_STEPS: Final = 100
+"""A subscription of less work is not costly, and does not count."""
+COSTLY_STEPS_MIN: Final = 500
+"""A costly subscription counts as so much at least: its work may be far more on a record with long texts or arrays."""
+IDENTITIES_MAX: Final = 10_000
+"""Identities that are kept in mind; the one that has asked for nothing for longest begins again."""
+
+
+class Budget:
+    """An amount that is there in each second. What is not used stays for `seconds`; debts are possible."""
+
+    __slots__ = ("_clock_s", "_left", "_max", "_rate", "_seen_s", "_unit")
+
+    def __init__(self, rate: int, unit: str, *, seconds: float = 1.0, clock_s: Callable[[], float]) -> None:
+        self._rate = rate
+        self._unit = unit
+        self._max = self._left = rate * seconds
+        self._clock_s = clock_s
+        self._seen_s = clock_s()
+
+    def spend(self, count: int) -> None:
+        """Take a part; it may be more than is there, which the next ones wait for.
+
+        Raises:
+            BadRequest: `too_many`: nothing is left.
+        """
+        if self.wait_s() > 0:
+            raise BadRequest("too_many", f"{self._rate} {self._unit} in a second are the limit of an identity")
+        self.take(count)
+
+    def take(self, count: int) -> None:
+        """Take a part, if something is left or not."""
+        self._left -= count
+
+    def wait_s(self) -> float:
+        """The time until something is left."""
+        now_s = self._clock_s()
+        self._left = min(self._max, self._left + (now_s - self._seen_s) * self._rate)
+        self._seen_s = now_s
+        return 0.0 if self._left > 0 else (1 - self._left) / self._rate
+
+
+class Allowance:
+    """The budgets of one identity, over all of its connections and requests."""
+
+    __slots__ = ("compiling", "live_steps", "publishes", "requests", "words")
+
+    def __init__(self, limits: GatewayLimits, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self.requests: Final = Budget(limits.requests_per_s, "requests", clock_s=clock_s)
+        """Requests, each of an array one by one."""
+        self.publishes: Final = Budget(limits.publishes_per_s, "records to publish", clock_s=clock_s)
+        """Records to publish, or to delete."""
+        self.words: Final = Budget(limits.words_per_s, "words of filters and options", seconds=2.0, clock_s=clock_s)
+        """Words of filters and options to compile."""
+        self.compiling: Final = asyncio.Lock()
+        """Held while a request is compiled on the thread: so identities take turns there."""
+        self.live_steps = 0
+        """The work of its costly subscriptions on each update, in steps of about 100 ns."""
+
+
+def counted_steps(allowance: Allowance, steps: int, instead_of: int = 0) -> int:
+    """The steps for which a subscription counts; 0: it is not costly.
+
+    Args:
+        allowance: of its identity.
+        steps: its work on each update.
+        instead_of: the steps of the subscription that it replaces.
+
+    Raises:
+        BadRequest: `limit`: the identity's subscriptions take too much.
+    """
+    if steps <= COSTLY_FROM_STEPS:
+        return 0
+    steps = max(steps, COSTLY_STEPS_MIN)
+    if (total := allowance.live_steps - instead_of + steps) > LIVE_STEPS_MAX:
+        raise BadRequest(
+            "limit",
+            f"the filters and orders of this identity would take {total:,} steps for each update, and may take "
+            f"{LIVE_STEPS_MAX:,}: ask for fewer, or for simpler ones",
+        )
+    return steps
+
+
+class Allowances:
+    """The allowances of all identities. Event loop only."""
+
+    def __init__(self, limits: GatewayLimits) -> None:
+        self._limits = limits
+        self._by_user: OrderedDict[str, Allowance] = OrderedDict()
+
+    def of(self, identity: Identity) -> Allowance:
+        """The allowance of an identity."""
+        user = identity.user
+        allowance = self._by_user.get(user)
+        if allowance is None:
+            allowance = self._by_user[user] = self.one()
+            if len(self._by_user) > IDENTITIES_MAX:
+                self._by_user.popitem(last=False)
+        else:
+            self._by_user.move_to_end(user)
+        return allowance
+
+    def one(self) -> Allowance:
+        """A new allowance: of a WebSocket where no token is needed, so that nothing joins it with others."""
+        return Allowance(self._limits)

@@ -1,0 +1,14 @@
+"""Quiet subscriptions behind a proxy that ends idle connections."""
+
+import shutil
+
+import pytest
+
+from tests.programs.gateway.idle import KINDS, run
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+def test_quiet_subscriptions_live_behind_a_proxy_with_an_idle_limit():
+    """WebSocket and Server-Sent Events, in Python and in Node, are not ended by a proxy while nothing changes."""
+    outcome = run(idle_s=4.0, seconds=9.0, silence_s=0.4)
+    assert (outcome["reconnects"], outcome["got"]) == (0, sorted(KINDS))

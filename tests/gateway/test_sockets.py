@@ -1,0 +1,246 @@
+"""Sockets and names: health pages, connections without an identity, odd paths, and limits of an identity."""
+
+import asyncio
+import contextlib
+import json
+import socket
+import threading
+
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from processor.config.gateway import GatewayLimits
+from processor.gateway import http_protocol
+from processor.gateway.access.allowances import Allowance, Allowances
+from processor.gateway.access.identity import Identity
+from processor.gateway.executors import BoundedExecutor
+from processor.gateway.http_protocol import SILENT_MAX
+from processor.gateway.sessions import websocket
+from processor.gateway.sessions.requests import BadRequest
+from tests.gateway.memory import MemoryWorld
+from tests.gateway.test_rights import Guarded
+
+
+@pytest.fixture
+def guarded(tmp_path):
+    """A gateway with tokens, for 50 connections."""
+    made = Guarded(tmp_path, limits={"connections": 50, "words_per_s": 1_000_000})
+    yield made
+    made.world.close()
+
+
+def test_users_have_places_whatever_sockets_without_an_identity_do(guarded):
+    """Of 50 connections 5 may be without an identity; users log on beside them, and health pages answer."""
+    held = [guarded.world.connect() for _ in range(5)]
+    with pytest.raises(InvalidStatus, match="503"):
+        guarded.world.connect()
+    held.pop().close()
+    user = guarded.world.connect("t-ann")
+    assert user.ask("ping")["status"] == "success"
+    assert guarded.world.gateway.get("/livez")[0] == 200
+    for one in (*held, user):
+        one.close()
+
+
+def test_other_frames_do_not_put_off_the_end_of_a_socket_without_an_identity(guarded, monkeypatch):
+    """A socket is closed at its time though it sends frames, and is gone though it does not answer the end."""
+    monkeypatch.setattr(websocket, "LOGON_TIMEOUT_S", 0.5)
+    client = guarded.world.connect()
+    with contextlib.suppress(ConnectionClosed):
+        while True:
+            client.ask("ping")
+    assert client.socket.close_code == 4401
+    with socket.create_connection(("127.0.0.1", guarded.world.gateway.port), timeout=60) as mute:
+        mute.sendall(
+            b"GET /v1/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+            b"Sec-WebSocket-Protocol: sowstream.v1\r\n\r\n"
+        )
+        with contextlib.suppress(ConnectionResetError):
+            while mute.recv(1000):
+                pass
+
+
+def test_a_burst_of_clients_is_served(memory_world, monkeypatch):
+    """Far more clients that come at one moment than connections may be silent: each is answered, none is closed."""
+    monkeypatch.setattr(http_protocol, "_MOMENT_S", 60.0)  # A busy machine accepts them slowly.
+    held, released = threading.Event(), threading.Event()
+    memory_world.gateway._loop.call_soon_threadsafe(lambda: (held.set(), released.wait(60)))
+    held.wait(60)
+    clients = []
+    for _ in range(2 * SILENT_MAX):
+        clients.append(socket.create_connection(("127.0.0.1", memory_world.gateway.port), timeout=60))
+        clients[-1].sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    released.set()
+    assert {client.recv(15) for client in clients} == {b"HTTP/1.1 200 OK"}
+    for client in clients:
+        client.close()
+
+
+def test_silent_connections_make_room_for_others(memory_world, monkeypatch):
+    """More connections without a request than there may be: the oldest are closed, and health pages answer."""
+    monkeypatch.setattr(http_protocol, "_MOMENT_S", 0.0)
+    silent = [
+        socket.create_connection(("127.0.0.1", memory_world.gateway.port), timeout=60) for _ in range(SILENT_MAX + 20)
+    ]
+    assert memory_world.gateway.get("/livez")[0] == 200
+    with contextlib.suppress(ConnectionResetError):
+        assert silent[0].recv(1) == b""
+    for one in silent:
+        one.close()
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/%00", f"/{'x' * 300}", f"/{'x' * 5000}/y", "/%ff", "/..%2f..%2fgateway.py", "/adapters", "/index.html%00"],
+)
+def test_a_path_that_no_file_has_is_not_found(memory_world, path):
+    """Names with a null, names that are too long and folders are 404."""
+    assert memory_world.gateway.get(path)[0] == 404
+
+
+def test_without_tokens_another_name_is_refused_at_every_address(monkeypatch):
+    """A gateway that listens everywhere without tokens answers to listed names, and says what to do about others."""
+    memory_world = MemoryWorld(auth="none", listen="0.0.0.0:0", hosts=["gateway"])
+    try:
+        for host in ("gateway:8080", "localhost:8080", "10.0.0.7:8080"):
+            assert memory_world.gateway.get("/v1/topics", {"Host": host})[0] == 200
+        status, _, body = memory_world.gateway.get("/v1/topics", {"Host": "evil.example"})
+        assert status == 403
+        assert "gateway.hosts" in json.loads(body)["detail"]
+    finally:
+        memory_world.close()
+
+
+def test_publishes_over_http_are_limited_by_their_records(tmp_path):
+    """The records of an identity count, over WebSocket and HTTP together: the next request gets 429."""
+    guarded = Guarded(tmp_path, limits={"publishes_per_s": 1})
+    try:
+        bearer = {"Authorization": "Bearer t-ann"}
+        lines = b"\n".join(b'{"id": %d}' % number for number in range(1000))
+        assert guarded.world.gateway.get("/v1/topics/orders/publish", bearer, lines)[0] == 200
+        status, headers, body = guarded.world.gateway.get("/v1/topics/orders/publish", bearer, b'{"id": 1}')
+        assert (status, headers["retry-after"], json.loads(body)["reason"]) == (429, "1", "too_many")
+        client = guarded.world.connect("t-ann")
+        assert client.ask("publish", topic="orders", data={"id": 1})["reason"] == "too_many"
+        client.close()
+    finally:
+        guarded.world.close()
+
+
+def test_an_allowance_grows_with_time_and_is_the_identitys():
+    """Requests beyond a second's share wait, on all connections of the identity together."""
+    now_s = [0.0]
+    allowance = Allowance(GatewayLimits(requests_per_s=10), clock_s=lambda: now_s[0])
+    allowance.requests.take(30)
+    assert allowance.requests.wait_s() == pytest.approx(2.1)
+    with pytest.raises(BadRequest, match="10 requests in a second"):
+        allowance.requests.spend(1)
+    now_s[0] = 2.2
+    allowance.requests.spend(1)
+    now_s[0] = 100.0
+    allowance.requests.spend(10)
+    assert allowance.requests.wait_s() > 0
+    allowances = Allowances(GatewayLimits())
+    assert allowances.of(Identity("ann")) is allowances.of(Identity("ann", ("desk",)))
+    assert allowances.of(Identity("ann")) is not allowances.of(Identity("bob"))
+
+
+def test_calls_that_hang_are_bounded():
+    """Two calls run, one waits, and a fourth is refused at once; a call whose caller is gone counts until it ends."""
+    goes_on = threading.Event()
+
+    async def main():
+        executor = BoundedExecutor("questions", threads=2, waiting_max=1)
+        tasks = [asyncio.create_task(executor.run(goes_on.wait, 60)) for _ in range(3)]
+        await asyncio.sleep(0)
+        tasks[0].cancel()
+        await asyncio.wait(tasks[:1])
+        with pytest.raises(BadRequest, match="3 questions are under way"):
+            await executor.run(goes_on.wait, 60)
+        goes_on.set()
+        await asyncio.wait(tasks)
+        assert await executor.run(lambda: 7) == 7
+        executor.close()
+
+    asyncio.run(main())
+
+
+def test_a_call_whose_caller_is_gone_is_dropped_before_it_begins():
+    """Of calls that need their caller, those of a caller that is gone make room at once; the one that runs ends."""
+    goes_on, begun, calls = threading.Event(), threading.Event(), []
+
+    def running():
+        begun.set()
+        goes_on.wait(60)
+
+    async def main():
+        executor = BoundedExecutor("questions", threads=1, waiting_max=2, needs_caller=True)
+        first = asyncio.create_task(executor.run(running))
+        waiting = [asyncio.create_task(executor.run(calls.append, number)) for number in range(2)]
+        await asyncio.to_thread(begun.wait, 60)
+        for task in (first, *waiting):
+            task.cancel()
+        await asyncio.wait((first, *waiting))
+        await asyncio.sleep(0)
+        others = [asyncio.create_task(executor.run(calls.append, number)) for number in (7, 8)]
+        await asyncio.sleep(0)
+        with pytest.raises(BadRequest, match="3 questions are under way"):
+            await executor.run(calls.append, 9)
+        goes_on.set()
+        await asyncio.gather(*others)
+        executor.close()
+
+    asyncio.run(main())
+    assert calls == [7, 8]
+
+
+def test_identities_take_turns_where_filters_are_compiled(guarded):
+    """A client that has many long filters compiled waits for itself alone: another one's is compiled as the next."""
+    gateway, order = guarded.world.gateway.gateway, []
+
+    async def compiled(allowance, name):
+        await gateway.compiled(1_000, lambda: order.append(name), allowance)
+
+    async def main():
+        mean, good = gateway.allowances.one(), gateway.allowances.one()
+        tasks = [asyncio.create_task(compiled(mean, f"mean {number}")) for number in range(5)]
+        tasks.append(asyncio.create_task(compiled(good, "good")))
+        await asyncio.gather(*tasks)
+
+    asyncio.run_coroutine_threadsafe(main(), guarded.world.gateway._loop).result(60)
+    assert order == ["mean 0", "good", *[f"mean {number}" for number in range(1, 5)]]
+
+
+def test_costly_subscriptions_of_an_identity_are_limited(guarded):
+    """Costly live filters count over all connections of an identity, cheap ones do not, and an end makes room."""
+    costly = " OR ".join(f"/note = '{number}'" for number in range(600))
+    clients = [guarded.world.connect("t-ann") for _ in range(2)]
+    answers = []
+    for number in range(60):
+        answers.append(clients[number % 2].ask("subscribe", topic="orders", filter=f"{costly} OR /n = {number}"))
+        if answers[-1]["status"] == "failure":
+            break
+    assert answers[-1]["reason"] == "limit"
+    assert len(answers) > 5
+    assert clients[1].ask("subscribe", topic="orders", filter="/note = 'x'")["status"] == "success"
+    clients[0].close()
+    again = f"{costly} OR /n = -1"
+    clients[1].until(lambda: clients[1].ask("subscribe", topic="orders", filter=again)["status"] == "success")
+    clients[1].close()
+
+
+def test_words_to_compile_are_limited(tmp_path):
+    """Filters beyond the words of an identity are refused with `too_many`, over HTTP with 429."""
+    guarded = Guarded(tmp_path, limits={"words_per_s": 10})
+    try:
+        client = guarded.world.connect("t-ann")
+        text = " OR ".join(f"/note = '{number}'" for number in range(100))
+        assert client.ask("sow", topic="orders", filter=text)["status"] == "success"
+        assert client.ask("sow", topic="orders", filter=text)["reason"] == "too_many"
+        assert client.ask("sow", topic="orders", options={"order_by": "/a"})["reason"] == "too_many"
+        bearer = {"Authorization": "Bearer t-ann"}
+        assert guarded.world.gateway.get("/v1/topics/orders/sow?order_by=/a", bearer)[0] == 429
+        client.close()
+    finally:
+        guarded.world.close()

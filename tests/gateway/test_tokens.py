@@ -1,0 +1,214 @@
+"""Tokens of an issuer: its clock and ours, claims by JSON Pointer, and keys that outlive its outage."""
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import jwt
+import pytest
+import yaml
+from cryptography.hazmat.primitives.asymmetric import rsa
+from structlog.testing import capture_logs
+from websockets.exceptions import ConnectionClosed
+
+from processor.config.gateway import JwtConfig
+from processor.gateway.access.identity import AccessDenied, _JwtVerifier
+from processor.gateway.access.issuer_keys import FRESH_S, KEPT_S, PAUSE_S, IssuerKeys, KeysUnavailable, UnknownKey
+from tests.gateway.memory import MemoryWorld
+
+KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+OTHER = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+def public(key, kid):
+    """A public key as an issuer publishes it."""
+    return {**json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key())), "kid": kid, "use": "sig"}
+
+
+class Issuer:
+    """An issuer of tokens, whose server can be away, or hang."""
+
+    def __init__(self):
+        self.keys = [public(KEY, "k1")]
+        self.is_away = False
+        self.hangs = threading.Event()
+        self.hangs.set()
+        self.asked = 0
+        issuer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                issuer.asked += 1
+                issuer.hangs.wait(60)
+                body = json.dumps({"keys": issuer.keys}).encode()
+                self.send_response(503 if issuer.is_away else 200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_arguments):
+                """Log nothing."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.server.server_port}/keys"
+
+    def token(self, key=KEY, kid="k1", **changes):
+        """A token; a claim that is None is left out."""
+        claims = {"sub": "ann", "iss": "us", "aud": "gateway", "exp": time.time() + 60, **changes}
+        return jwt.encode(
+            {name: value for name, value in claims.items() if value is not None},
+            key,
+            algorithm="RS256",
+            headers={"kid": kid},
+        )
+
+    def verifier(self, **settings):
+        """Verifies its tokens."""
+        return _JwtVerifier(JwtConfig(jwks_url=self.url, issuer="us", audience="gateway", **settings))
+
+
+@pytest.fixture
+def issuer():
+    """An issuer on a port of its own."""
+    made = Issuer()
+    yield made
+    made.hangs.set()
+    made.server.shutdown()
+    made.server.server_close()
+
+
+@pytest.fixture
+def world(issuer, tmp_path):
+    """A gateway with tokens of the issuer."""
+    rights = tmp_path / "entitlements.yaml"
+    rights.write_text(yaml.safe_dump({"users": {"ann": {"orders": {"read": True, "publish": True}}}}))
+    auth = {"jwt": {"jwks_url": issuer.url, "issuer": "us", "audience": "gateway"}}
+    made = MemoryWorld(auth=auth, entitlements=rights)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("claim", ["iat", "nbf", "exp"])
+def test_a_clock_that_differs_by_less_than_the_leeway_changes_nothing(issuer, claim):
+    """A token counts though it begins 5 s ahead, or ended 5 s ago; 15 s are too many, and a setting may allow none."""
+    difference_s = -1 if claim == "exp" else 1
+    near, far = (issuer.token(**{claim: time.time() + difference_s * seconds}) for seconds in (5, 15))
+    verifier = issuer.verifier()
+    assert verifier.verify(near).user == "ann"
+    assert not verifier.verify(near).is_expired
+    with pytest.raises(AccessDenied):
+        verifier.verify(far)
+    with pytest.raises(AccessDenied):
+        issuer.verifier(leeway_s=0).verify(near)
+
+
+def test_claims_are_found_by_json_pointer(issuer):
+    """Roles and users come from members of objects, such as Keycloak's, and from names with slashes that begin none."""
+    nested = {"realm_access": {"roles": ["desk", "ops"]}, "id/x": {"name": "bob"}, "https://us/roles": "a b"}
+    verifier = issuer.verifier(roles_claim="/realm_access/roles", user_claim="/id~1x/name")
+    assert verifier.verify(issuer.token(**nested))[:2] == ("bob", ("desk", "ops"))
+    assert issuer.verifier(roles_claim="https://us/roles").verify(issuer.token(**nested)).roles == ("a", "b")
+    with pytest.raises(ValueError, match="roles_claim"):
+        JwtConfig(jwks_url=issuer.url, issuer="us", audience="gateway", roles_claim="/a//b")
+
+
+def test_a_missing_claim_is_logged_once(issuer):
+    """A token without roles has none, one without a user is refused, and the log names each claim once."""
+    verifier = issuer.verifier(roles_claim="/realm_access/roles")
+    with capture_logs() as logs:
+        for _ in range(3):
+            assert verifier.verify(issuer.token(realm_access={"other": 1})).roles == ()
+            with pytest.raises(AccessDenied):
+                verifier.verify(issuer.token(sub=None))
+    assert [one["claim"] for one in logs if "claim" in one] == ["/realm_access/roles", "sub"]
+
+
+def test_known_keys_outlive_an_outage_of_the_issuer(issuer):
+    """While the issuer is away its keys verify tokens for a day; an unknown key is unavailable, not unknown."""
+    now_s = [0.0]
+    keys = IssuerKeys(issuer.url, clock_s=lambda: now_s[0])
+    keys.find("k1")
+    now_s[0] += PAUSE_S
+    with pytest.raises(UnknownKey):
+        keys.find("k2")
+    issuer.is_away = True
+    now_s[0] += FRESH_S
+    keys.find("k1")
+    now_s[0] += PAUSE_S
+    with pytest.raises(KeysUnavailable):
+        keys.find("k2")
+    keys.find("k1")
+    now_s[0] += KEPT_S
+    with pytest.raises(KeysUnavailable):
+        keys.find("k1")
+    issuer.is_away, issuer.keys = False, [public(KEY, "k2")]
+    now_s[0] += PAUSE_S
+    keys.find("k2")
+    with pytest.raises(KeysUnavailable):
+        keys.find("k1")  # Asked for just now, so that nothing can be said.
+    now_s[0] += PAUSE_S
+    with pytest.raises(UnknownKey):
+        keys.find("k1")
+
+
+def test_unknown_keys_do_not_ask_the_issuer_each_time(issuer):
+    """A hundred tokens with names of unknown keys ask the issuer once within the pause."""
+    keys = IssuerKeys(issuer.url, clock_s=lambda: 0.0)
+    for number in range(100):
+        with pytest.raises((UnknownKey, KeysUnavailable)):
+            keys.find(f"none-{number}")
+    assert issuer.asked == 1
+
+
+def test_not_now_is_told_apart_from_no(issuer, world):
+    """A token that cannot be verified now gets 503 and closes with 4503, a wrong one 401 and 4401."""
+
+    def closed_with(token):
+        client = world.connect()
+        answer = client.ask("logon", token=token)
+        assert answer["status"] == "failure"
+        with pytest.raises(ConnectionClosed):
+            client.until(lambda: False)
+        return answer["reason"], client.socket.close_code
+
+    bearer = {"Authorization": f"Bearer {issuer.token()}"}
+    issuer.is_away = True
+    status, headers, body = world.gateway.get("/v1/topics", bearer)
+    assert (status, headers["retry-after"], json.loads(body)["reason"]) == (503, "1", "unavailable")
+    assert closed_with(issuer.token()) == ("unavailable", 4503)
+    assert closed_with("x") == ("logon_failed", 4401)
+    assert world.gateway.get("/v1/topics", {"Authorization": "Bearer x"})[0] == 401
+
+
+def test_a_renewal_that_cannot_be_verified_now_leaves_the_session(issuer, world):
+    """While the issuer is away, a session whose token cannot be renewed goes on with the one that it has."""
+    client = world.connect(issuer.token())
+    issuer.is_away = True
+    assert client.ask("logon", token=issuer.token(OTHER, "k2"))["reason"] == "unavailable"
+    assert client.ask("ping")["status"] == "success"
+    client.close()
+
+
+def test_a_hanging_issuer_holds_up_nothing_else(issuer, world):
+    """While verifications hang, health pages and sessions answer, and known keys verify tokens."""
+    client = world.connect(issuer.token())
+    issuer.hangs.clear()
+    unknown = {"Authorization": f"Bearer {issuer.token(OTHER, 'k2')}"}
+    statuses = []
+    hanging = [
+        threading.Thread(target=lambda: statuses.append(world.gateway.get("/v1/topics", unknown)[0])) for _ in range(40)
+    ]
+    verifier = world.gateway.gateway.authenticator._jwt
+    verifier._keys._asked_s = None  # The issuer may be asked again at once.
+    for one in hanging:
+        one.start()
+    assert world.gateway.get("/livez")[0] == 200
+    assert client.ask("publish", topic="orders", data={"id": 1}, ack="persisted")["status"] == "success"
+    issuer.hangs.set()
+    for one in hanging:
+        one.join()
+    assert set(statuses) <= {401, 503}
+    client.close()
