@@ -66,6 +66,7 @@ class TopicValues:
     key: tuple[str, ...]
     key_fields: tuple[str, ...]
     key_format: Literal["text", "json", "int"]
+    key_names: Mapping[str, str]
     key_in_body: Literal["required", "optional"]
     foreign_partition: Literal["move", "reject", "accept"]
     partitions: int
@@ -80,6 +81,7 @@ class TopicValues:
     enrich: tuple[StepValues, ...]
     expiration: float | None
     sow: bool
+    sequence_jump_max: int
     source_header: bool
     max_depth: int
     max_record_bytes: int

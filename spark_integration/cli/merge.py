@@ -42,7 +42,7 @@ def merge(topic: TopicArgument, config: PipelineFile = None, once: Once = False)
         if is_moved:
             run_moved_merge(pipeline, topic, session, stop, once=once)
             return
-        with metrics_server(pipeline.metrics_port, is_merge=True) as monitor, live_jobs(monitor) as watch:
+        with metrics_server(pipeline, is_merge=True) as monitor, live_jobs(monitor) as watch:
             run_jobs(pipeline, [job], session, once=once, stop=stop, monitor=monitor, watch=watch)
     finally:
         session.stop()
@@ -56,7 +56,7 @@ def run_moved_merge(
     from spark_integration.cutover.query import merge_name  # noqa: PLC0415
     from spark_integration.cutover.run_merge import run_merge  # noqa: PLC0415
 
-    with metrics_server(pipeline.metrics_port, is_merge=True) as monitor:
+    with metrics_server(pipeline, is_merge=True) as monitor:
         monitor.watch(merge_name(topic), session)
         monitor.set_state(merge_name(topic), "running")
         run_merge(session, topic, config=pipeline.topics, options=pipeline.spark_kafka(), stop=stop, once=once)

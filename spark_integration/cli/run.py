@@ -35,7 +35,7 @@ def run(
     session = pipeline_session(pipeline, "sowstream-spark run")
     try:
         stop_on_signals(stop)
-        with metrics_server(pipeline.metrics_port) as monitor, live_jobs(monitor) as watch:
+        with metrics_server(pipeline) as monitor, live_jobs(monitor) as watch:
             run_jobs(pipeline, chosen, session, once=once, stop=stop, monitor=monitor, watch=watch)
     finally:
         session.stop()

@@ -9,8 +9,9 @@ Three parts of Kafka keep two moves apart:
 - The *fence* is a record of the control topic. Together with it, in one transaction, a move writes the input
   positions of the mark topic and the offsets of the workers' group.
 
-While the fence is up, the positions are those of the application `<application_id>@spark`. So a worker that cannot
-read the control topic, or is older than it, holds its partitions and merges nothing.
+While the fence is up, it is also a mark in each partition of the mark topic, and the positions are those of the
+application `<application_id>@spark`. So a worker that cannot read the control topic, or is older than it, holds its
+partitions and merges nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from processor.errors import ConfigurationError, Stop, TransactionAborted
 from processor.kafka.admin.admin import Admin
 from processor.kafka.producers.transactional_producer import TransactionalProducer
-from processor.shared_topics.control import ControlEntries, ControlTopic, Fence, Key
+from processor.shared_topics.control import ControlEntries, ControlTopic, Fence, Key, fence_mark
 from processor.shared_topics.control.user import who
 from processor.store.marks import POSITION_NAME
 from processor.wire.control import ALL_PARTITIONS, OF_SPARK, SPARK, WORKERS
@@ -47,6 +48,9 @@ BEGINNING: Final = "beginning"
 """The workers are gone, and Spark loads their records."""
 TO_WORKERS: Final = "to_workers"
 """Spark is to stop, and writes the rest of its last micro-batch."""
+
+NO_FENCE: Final = Fence(at_ms=0, phase=WORKERS, number=0)
+"""The fence of a topic that workers merge, and that was never moved."""
 
 _TRANSACTION_TIMEOUT_S: Final = 10.0
 _LOOK_S: Final = 0.3
@@ -102,7 +106,9 @@ class Move:
             resources.callback(self._producer.close)
             self._producer.start()
             # Only now: no other process can write it any more, and a transaction that a dead one left is over.
-            self.fence = fence_in(read_control(self._control, self.settings), self.settings)
+            entries = read_control(self._control, self.settings)
+            fence = self._control.fence(entries, self.settings.name, self.settings.kafka_topic("mark"))
+            self.fence = fence or NO_FENCE
             self._resources = resources.pop_all()
         return self
 
@@ -158,6 +164,8 @@ class Move:
         committed: Mapping[int, int] = {}
         try:
             self._producer.send(self._control.topic, 0, [(key.encode(), fence.encode(), [])])
+            for partition in range(self.settings.topic.partitions):
+                self._producer.send(self.settings.kafka_topic("mark"), partition, [fence_mark(fence)])
             if moves_positions:
                 self._send_positions(fence)
                 committed = fence.offsets if phase == WORKERS else {}
@@ -287,7 +295,7 @@ def read_control(control: ControlTopic, settings: TopicSettings) -> ControlEntri
 
 def fence_in(entries: ControlEntries, settings: TopicSettings) -> Fence:
     """The fence of a topic; without a record it is down, and no move has been made."""
-    return entries.fences.get(settings.name, Fence(at_ms=0, phase=WORKERS, number=0))
+    return entries.fences.get(settings.name, NO_FENCE)
 
 
 def current_fence(topic: str, config: Settings, options: Options) -> Fence:
@@ -304,7 +312,7 @@ def current_fence(topic: str, config: Settings, options: Options) -> Fence:
     settings = topic_settings(topic, config, options=options)
     kafka = client_properties(settings.kafka, options)
     entries = ControlTopic(kafka, Admin(kafka), prefix=settings.names.prefix).read(settings.application_id)
-    return Fence(at_ms=0, phase=WORKERS, number=0) if entries is None else fence_in(entries, settings)
+    return NO_FENCE if entries is None else fence_in(entries, settings)
 
 
 def sparks_id(settings: TopicSettings) -> str:

@@ -30,7 +30,7 @@ def _verdicts(text: str, tree: Node) -> Callable[[Iterator[pd.Series]], Iterator
         from processor.filter.compile import Compiler  # noqa: PLC0415
         from processor.filter.record_metadata import NO_METADATA  # noqa: PLC0415
 
-        decode, truth = JsonCodec().decode, Compiler(text).truth(tree)
+        decode, truth = JsonCodec().decode, Compiler(text).condition(tree)
         for batch in batches:
             records = (decode(record.encode()) if isinstance(record, str) else {} for record in batch)
             yield pd.Series([truth(record, NO_METADATA) is True for record in records], dtype=bool)

@@ -79,13 +79,13 @@ def _is_constant(node: Node) -> bool:
 
 
 def _constant(node: Node) -> Truth:
-    result = Compiler("").truth(node)({}, NO_METADATA)
+    result = Compiler("").condition(node)({}, NO_METADATA)
     return lambda source: F.lit(result).cast("boolean")  # noqa: ARG005
 
 
 def _value(node: Node) -> Scalar:
     """The value of a constant node."""
-    scalar: Scalar = Compiler("").value(node)({}, NO_METADATA)
+    scalar: Scalar = Compiler("").expression(node)({}, NO_METADATA)
     return scalar
 
 

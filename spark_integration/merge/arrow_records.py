@@ -56,7 +56,10 @@ def headers_of(column: pa.ListArray) -> Sequence[Headers | None]:
     flat = column.flatten()
     if not len(flat):
         return [None] * len(column)
-    pairs = list(zip(flat.field("key").to_pylist(), flat.field("value").to_pylist(), strict=True))
+    names = flat.field("key").to_pylist()
+    if "\0" in "".join(names):  # A name ends there for librdkafka, and so for workers.
+        names = [name.partition("\0")[0] for name in names]
+    pairs = list(zip(names, flat.field("value").to_pylist(), strict=True))
     ends = accumulate(length or 0 for length in column.value_lengths().to_pylist())
     return [pairs[begin:end] or None for begin, end in pairwise(chain((0,), ends))]
 

@@ -11,13 +11,17 @@ from processor.hosting.context import TaskContext
 from processor.hosting.output_limits import size_of
 from processor.hosting.pipeline import Pipeline
 from processor.topics.family import KEY_BYTES_MAX
+from processor.wire.lives import Lives
 from spark_integration.merge.staged import StagedMarks, StagedState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from processor.api import Codec, Marks, State
+    from processor.builtin.delta_merge.deduplication import Numbers
     from processor.record import Outgoing, Record, Stored
+    from processor.wire.command import CommandHeaders
+    from spark_integration.merge.key_lives import KeyLives
     from spark_integration.settings import TopicSettings
 
 
@@ -91,10 +95,11 @@ class PartitionMerge:
         codec: Codec | None = None,
         partitions: int = 1,
         clock: Callable[[Record], int] | None = None,
-        duplicates: Callable[[Record], bool] | None = None,
-        on_conflict: Callable[[Record], None] | None = None,
+        numbers: Numbers | None = None,
         bytes_max: Mapping[str, int] | None = None,
         on_reject: Callable[[Record, str, str], None] | None = None,
+        lives: KeyLives | None = None,
+        input_id: str = "",
     ) -> None:
         """Create the merge of a partition.
 
@@ -102,18 +107,18 @@ class PartitionMerge:
             settings: the settings of the topic.
             partition: the partition number of the input, for headers `source`.
             state: the last record of every key.
-            marks: the highest sequence of each client; None where the caller has found the duplicates, as it must
-                if the input is not in the order of its offsets.
+            marks: the marks of the clients; None where the caller has found the duplicates, as it must if the input is
+                not in the order of its offsets.
             codec: the codec of the topic's message type; None: a new one.
             partitions: the number of partitions that new keys are hashed over; 1: every key belongs to this partition.
             clock: the time at which a record is merged, milliseconds since the epoch; None: the time of `process`.
-            duplicates: whether a record with a sequence repeats an earlier one; None: the marks decide, and without
-                marks no record does.
-            on_conflict: called with each record that expects another version; its sequence raises no mark.
+            numbers: finds the records that repeat earlier ones; None: the marks do, and without marks no record does.
             bytes_max: the largest record that the topic of a role accepts; an input record whose output is larger is
                 rejected as `too_large`. None: no limits.
             on_reject: called with each rejected record, the reason and the detail; a record that is merged again after
                 an error of its batch may be rejected twice.
+            lives: the versions with which new records begin; None: as the marks have them.
+            input_id: Kafka's id of the input topic, with which that of the marks is compared; empty: unknown.
 
         Raises:
             ConfigurationError: the settings cannot be used.
@@ -122,9 +127,9 @@ class PartitionMerge:
         self._state, self._marks = StagedState(state), None if marks is None else StagedMarks(marks)
         self._codec = codec or settings.codec()
         self._partitions = partitions
+        self._own_lives, self._input_id = lives, input_id
         self._clock = clock
-        self._duplicates = _is_never_duplicate if duplicates is None and marks is None else duplicates
-        self._on_conflict = on_conflict
+        self._numbers = _NoNumbers() if numbers is None and marks is None else numbers
         self._pipeline = Pipeline.of(
             DeltaMerge, settings.topic, name=settings.name, topic=settings.topic, names=settings.names
         )
@@ -149,6 +154,7 @@ class PartitionMerge:
         self._context.now_ms = self._context.stream_time_ms = now_ms
         try:
             self._processor.process(records)
+            self._context.lives.settle(records[-1].offset + 1)
             self._check_sizes()
         except SowstreamError:
             raise
@@ -181,6 +187,8 @@ class PartitionMerge:
         self._state.drop()
         if self._marks is not None:
             self._marks.drop()
+        if self._own_lives is not None:
+            self._own_lives.drop()
         self._context = TaskContext(
             self._pipeline,
             self._partition,
@@ -189,8 +197,9 @@ class PartitionMerge:
             self._marks,
             self._on_reject,
             partitions=self._partitions,
+            lives=self._own_lives or Lives(self._marks, self._input_id),
         )
-        self._processor = DeltaMerge(clock=self._clock, duplicates=self._duplicates, on_conflict=self._on_conflict)
+        self._processor = DeltaMerge(clock=self._clock, numbers=self._numbers)
         self._processor.init(self._context, self._settings)
 
     def _collect(self) -> None:
@@ -199,6 +208,8 @@ class PartitionMerge:
         self._state.apply()
         if self._marks is not None:
             self._marks.apply()
+        if self._own_lives is not None:
+            self._own_lives.apply()
         for role, records in context.take_outputs().items():
             self._outputs.setdefault(role, []).extend(records)
         self.events.update(context.events)
@@ -239,5 +250,23 @@ class _TooLarge(Exception):
     """An output record is larger than its topic accepts."""
 
 
-def _is_never_duplicate(record: Record) -> bool:  # noqa: ARG001
-    return False
+class _NoNumbers:
+    """The numbers of records among which the caller has found the duplicates."""
+
+    def is_duplicate(self, record: Record, request: CommandHeaders) -> bool:  # noqa: ARG002
+        return False
+
+    def take(self, request: CommandHeaders) -> bool:  # noqa: ARG002
+        return False
+
+    def refuse(self, record: Record) -> None:
+        pass
+
+    def pass_on(self, request: CommandHeaders) -> bool:  # noqa: ARG002
+        return False
+
+    def came_in(self, request: CommandHeaders) -> bytes:  # noqa: ARG002
+        return b""
+
+    def flush(self) -> None:
+        pass

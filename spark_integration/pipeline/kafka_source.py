@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from processor.errors import ConfigurationError
 from processor.kafka.admin.admin import Admin
+from spark_integration.pipeline.ingesting.reader_options import check_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 OFFSETS_PER_TRIGGER: Final = "1000000"
 """The default limit of a micro-batch, in offsets of all partitions."""
 
+_SPLITTING: Final = ("minPartitions", "maxRecordsPerPartition")
+"""Options that divide a partition among tasks, which only jobs that send its records cannot have."""
 _EARLIEST: Final = -2  # Spark's Kafka source takes it for the oldest record.
-_OURS: Final = ("subscribe", "subscribepattern", "assign", "includeheaders", "kafka.isolation.level")
 
 
 def kafka_records(
@@ -36,8 +38,10 @@ def kafka_records(
     Raises:
         ConfigurationError: an option is set by the job itself.
     """
-    if ours := [name for name in options if name.lower() in _OURS]:
-        raise ConfigurationError(f"option {ours[0]!r} cannot be given: the job sets it itself; leave it out")
+    try:
+        check_options("kafka", options, has_schema=False, more=_SPLITTING)
+    except ValueError as error:
+        raise ConfigurationError(f"options: {error}") from None
     settings = {
         "startingOffsets": "earliest",
         **kafka,

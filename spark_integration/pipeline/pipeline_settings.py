@@ -13,9 +13,10 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from processor.config import Config
 from processor.config import load as load_topics
-from processor.config.reading import parse, problem_of
+from processor.config.environment import Environment
 from processor.config.section import Properties
 from processor.config.suggestions import explain, unknown_name
+from processor.config.yaml_values import parse, problem_of
 from processor.errors import ConfigurationError
 from spark_integration.options import with_connection
 from spark_integration.pipeline.find_job import find_job
@@ -52,20 +53,22 @@ class PipelineFile(BaseSettings):
     """Settings of the Spark session."""
     metrics_port: int | None = Field(default=None, ge=0, le=65535)
     """The port of the Prometheus metrics; 0: any free one; none: they are not served."""
+    metrics_host: str = ""
+    """The address of that port, such as 127.0.0.1; empty: every address, of IPv6 too."""
     jobs: dict[JobName, dict[str, Any]] = Field(default_factory=dict)
     """The jobs, by name."""
 
     @classmethod
     def settings_customise_sources(
         cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003
+        settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Give the environment priority over the file, which is passed as arguments."""
-        return env_settings, init_settings
+        return Environment(settings_cls), init_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,8 @@ class PipelineSettings:
     """Settings of the Spark session."""
     metrics_port: int | None
     """The port of the metrics; None: they are not served."""
+    metrics_host: str
+    """The address of that port; empty: every address."""
     jobs: Mapping[str, PipelineJob]
     """The jobs, by name, in the order of the file."""
 
@@ -132,6 +137,7 @@ class PipelineSettings:
             kafka=top.kafka,
             spark=top.spark,
             metrics_port=top.metrics_port,
+            metrics_host=top.metrics_host,
             jobs=jobs,
         )
 
@@ -177,7 +183,7 @@ def _tree(file: Path, text: str) -> dict[str, Any]:
     try:
         tree = parse(text)
     except yaml.YAMLError as error:
-        raise ConfigurationError(f"{file}: not YAML: {problem_of(error)}") from None
+        raise ConfigurationError(f"{file}: {problem_of(error)}") from None
     if tree is None:
         return {}
     if not isinstance(tree, dict) or not all(isinstance(name, str) for name in tree):

@@ -16,6 +16,7 @@ from processor.values.pointer import child, names
 from spark_integration.publishing.keys import is_key_type
 from spark_integration.publishing.mask import ColumnPath
 from spark_integration.reading.metadata_columns import is_about, quoted
+from spark_integration.reading.schemas.schema import refuse_twins
 
 Nulls: TypeAlias = Literal["keep", "skip"]
 """The treatment of a null in a row: published, or left out with its field."""
@@ -82,6 +83,7 @@ def key_places(df: DataFrame, key: Sequence[str], topic: TopicConfig | None) -> 
     Raises:
         ConfigurationError: there are none, a type is not allowed in a key, or they are not the topic's key fields.
     """
+    refuse_twins(df.schema, "the DataFrame")
     places = [_place(df, name) for name in listed("key", key)]
     if not places:
         raise ConfigurationError("key names no columns; a record without a key cannot be found again")

@@ -18,8 +18,13 @@ TO_JSON: Final = {
     # Spark's default formats cut timestamps to milliseconds.
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    # One instant is one text, whatever the session's zone; offsets before 1900 have seconds, which no text has.
+    "timeZone": "UTC",
 }
-"""Spark's options for JSON: nulls are written, and timestamps have microseconds."""
+"""Spark's options for JSON: nulls are written, and timestamps have microseconds and are in UTC."""
+
+FROM_JSON: Final = {"timeZone": "UTC"}
+"""Spark's options to read JSON: a timestamp without a zone is in UTC, as for filters."""
 
 
 class ColumnPath(NamedTuple):

@@ -90,7 +90,7 @@ class _Writer:
     def __init__(self, settings: TopicSettings, *, is_delta: bool) -> None:
         self._message_type = settings.topic.message_type
         self._codec, self._json = settings.codec(), load_codec("json", CodecOptions())
-        self._is_delta = is_delta and self._codec.can_delta
+        self._is_delta = is_delta
 
     def write(self, text: str | None) -> tuple[bytes | None, Headers, str | None]:
         """The message, its headers, and the problem if it cannot be encoded."""
@@ -98,7 +98,7 @@ class _Writer:
             return None, [], None
         try:
             body = self._json.decode(text.encode())
-            message, headers = self._codec.encode_delta(body) if self._is_delta else (self._codec.encode(body), [])
+            message, headers = self._codec.encode_command(body, is_delta=self._is_delta)
         except (TypeError, RecordRejected) as error:
             return None, [], f"a row is no message of type {self._message_type}: {error}; nothing was written"
         return message, headers, None

@@ -21,6 +21,7 @@ from spark_integration.reading.images import (
 from spark_integration.reading.key_choice import Keys, key_texts, only_partitions, partitions_with, with_keys
 from spark_integration.reading.metadata_columns import Metadata, described
 from spark_integration.reading.misfit import OnMisfit
+from spark_integration.reading.moved import refuse_moved, until_moved
 from spark_integration.reading.span import Span, resolve_span
 from spark_integration.reading.stream import delta_columns, infer_from_records
 from spark_integration.reading.topic_facts import topic_facts
@@ -188,6 +189,8 @@ class _Asked:
         """The records between two bounds, and the bounds as offsets."""
         options = table_options(self._topic, self._role, self._options, self._settings.names)
         texts = None if keys is None else key_texts(keys)
+        if until is None:
+            refuse_moved(self._spark, self._settings, options)
         with topic_facts(self._spark, self.kafka_topic, options) as facts:
             span = resolve_span(facts, since, until, allow_gaps=allow_gaps)
             partitions = list(facts.partitions)
@@ -195,7 +198,7 @@ class _Asked:
             partitions = partitions_with(texts, len(partitions), self._settings)
             options = only_partitions(options, self.kafka_topic, partitions)
         options |= span.options(self.kafka_topic, partitions, from_oldest=from_oldest)
-        records = self._spark.read.format("kafka").options(**options).load()
+        records = until_moved(self._spark.read.format("kafka").options(**options).load(), self.kafka_topic)
         return records if texts is None else with_keys(records, texts), span
 
     def stream(self, *, from_oldest: bool) -> DataFrame:
@@ -208,7 +211,8 @@ class _Asked:
                     "any earlier one, so the stream begins with the oldest; leave it out"
                 )
             options["startingOffsets"] = "earliest"
-        return self._spark.readStream.format("kafka").options(**options).load()
+        refuse_moved(self._spark, self._settings, options)
+        return until_moved(self._spark.readStream.format("kafka").options(**options).load(), self.kafka_topic)
 
     def images(
         self, records: DataFrame, images: Images, schema: StructType | str | None, layout: Layout,

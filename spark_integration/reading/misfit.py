@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from processor.errors import ConfigurationError
+from spark_integration.publishing.mask import FROM_JSON
 from spark_integration.publishing.row_error import failing
 from spark_integration.reading.metadata_columns import SOW
 
@@ -28,7 +29,7 @@ PLACE: Final = ("partition", "offset", "sow_key")
 """The metadata columns that an error has, so that the record can be looked up."""
 
 _TYPES_MAX: Final = 500
-_PERMISSIVE: Final = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": SOW}
+_PERMISSIVE: Final = {**FROM_JSON, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": SOW}
 
 
 def check_on_misfit(on_misfit: OnMisfit) -> None:

@@ -11,6 +11,7 @@ from spark_integration.reading.as_of import AsOf, At, resolve_as_of
 from spark_integration.reading.key_choice import Keys, key_texts, only_partitions, partitions_with, with_keys
 from spark_integration.reading.metadata_columns import Metadata, described, expires_at
 from spark_integration.reading.misfit import OnMisfit
+from spark_integration.reading.moved import refuse_moved
 from spark_integration.reading.schemas.infer import inferred
 from spark_integration.reading.topic_facts import topic_facts
 from spark_integration.reading.topic_reader import Layout, TopicReader
@@ -63,10 +64,13 @@ def read_sow(
         ConfigurationError: an argument cannot be used, or the topic no longer has all records before `at`.
         FilterError: the filter is invalid.
         BrokerUnavailable: Kafka did not answer in time.
+        TopicMoved: another topic has taken its place; with `at`, its records of that time are read.
     """
     settings = topic_settings(topic, config, options=options)
     kafka_options = table_options(topic, "sow", with_connection(options, settings.kafka), settings.names)
     kafka_topic = settings.kafka_topic("sow")
+    if at is None:
+        refuse_moved(spark, settings, kafka_options)
 
     def infer() -> StructType:
         with topic_facts(spark, kafka_topic, kafka_options) as facts:

@@ -11,6 +11,7 @@ from processor.wire import columns as headers
 from spark_integration.options import Options, source_options, table_options, with_connection
 from spark_integration.reading.metadata_columns import Metadata, described, header_text, kind_of_update
 from spark_integration.reading.misfit import OnMisfit
+from spark_integration.reading.moved import refuse_moved, until_moved
 from spark_integration.reading.schemas.infer import inferred
 from spark_integration.reading.topic_facts import topic_facts
 from spark_integration.reading.topic_reader import CHANGED, Layout, TopicReader, changed_paths_column
@@ -97,8 +98,9 @@ def _stream(
     with_kafka = with_connection(options, settings.kafka)
     kafka_options = source_options(topic, role, with_kafka, settings.names)
     reader = TopicReader.of(settings, schema, columns, layout, lambda: infer_from_records(spark, settings, with_kafka))
+    refuse_moved(spark, settings, kafka_options)
     records = spark.readStream.format("kafka").options(**kafka_options).load()
-    return reader.rows(records, settings.kafka_topic(role))
+    return reader.rows(until_moved(records, settings.kafka_topic(role)), settings.kafka_topic(role))
 
 
 def infer_from_records(spark: SparkSession, settings: TopicSettings, options: Options) -> StructType:

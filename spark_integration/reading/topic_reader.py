@@ -27,7 +27,7 @@ from spark_integration.reading.misfit import (
     misfit,
     parsed,
 )
-from spark_integration.reading.schemas.schema import INFER, given_schema, own_schema, pinned
+from spark_integration.reading.schemas.schema import INFER, given_schema, own_schema, pinned, refuse_twins
 from spark_integration.settings import TopicSettings
 
 CHANGED = "changed"
@@ -96,6 +96,7 @@ class TopicReader:
         else:
             struct = own_schema(settings)
         if struct is not None:
+            refuse_twins(struct, settings.name)
             refuse_clash(struct.names, [*described, MISFIT], layout.metadata)
         return cls(settings, struct, described, layout)
 

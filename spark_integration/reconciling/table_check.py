@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 from processor.errors import ConfigurationError
 from processor.wire import columns as names
 from spark_integration.archived import offset_of
+from spark_integration.publishing.mask import FROM_JSON, TO_JSON
 from spark_integration.reading.metadata_columns import header_number
 from spark_integration.reconciling.delta_replay import MISSING, SAME, SURPLUS, VALUE, VERSION
 from spark_integration.reconciling.sow_state import sow_before
@@ -68,7 +69,7 @@ def table_rows(
     wanted = rows.select(
         metadata("sow_key").alias("name"),
         metadata("version").alias("wanted_version"),
-        F.to_json(F.struct(*(F.col(f"`{field.name}`") for field in fields))).alias("wanted") if fields
+        F.to_json(F.struct(*(F.col(f"`{field.name}`") for field in fields)), TO_JSON).alias("wanted") if fields
         else F.lit("{}").alias("wanted"),
         metadata("partition").alias("wanted_partition"),
     )  # fmt: skip
@@ -84,8 +85,8 @@ def table_rows(
     # Only JSON can be read into the columns of a table here; of other types the versions are compared.
     is_same = F.lit(True)
     if settings.topic.message_type == "json" and fields:
-        parsed = F.from_json(F.col("there").cast("string"), StructType(fields))
-        is_same = F.to_json(parsed).eqNullSafe(F.col("wanted"))
+        parsed = F.from_json(F.col("there").cast("string"), StructType(fields), FROM_JSON)
+        is_same = F.to_json(parsed, TO_JSON).eqNullSafe(F.col("wanted"))
     kind = (
         F.when(F.col("is_behind"), BEHIND)
         .when(F.col("there").isNull() & F.col("wanted").isNull(), SAME)

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost, Stop
 from spark_integration.reading.as_of import AsOf, resolve_as_of
 from spark_integration.reading.key_choice import partitions_with
+from spark_integration.reading.moved import refuse_moved_log
 from spark_integration.reading.schemas.schema import pinned
 from spark_integration.source.facts import LogFacts
 from spark_integration.source.latest_rows import (
@@ -74,9 +75,12 @@ class SowSourceReader(DataSourceReader):
         Raises:
             ConfigurationError: the topic does not exist, or cannot be read up to this end.
             BrokerUnavailable: Kafka did not answer in time.
+            TopicMoved: another topic has taken its place.
         """
         facts = LogFacts(self._topic, self._options.kafka, group=self._group)
         try:
+            if self._options.at is None:
+                refuse_moved_log(facts, self._options.kafka, self._group)
             end = self._cut(facts)
             begins = facts.begins()
             wanted = self._wanted(facts)

@@ -7,7 +7,7 @@ import ctypes
 import datetime as dt
 from collections.abc import Callable
 from math import isfinite, isnan
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark.sql.types import (
     ArrayType,
@@ -29,10 +29,11 @@ from pyspark.sql.types import (
 from processor.errors import ConfigurationError
 from processor.record import Value
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 Convert: TypeAlias = Callable[[Value], Value]
 """Converts a value of an Arrow column, not null, to a JSON value."""
-
-_MICROSECONDS: Final = "%Y-%m-%dT%H:%M:%S.%f"
 
 
 def compile_row(struct: StructType, *, skip_nulls: bool, path: str = "") -> Convert:
@@ -58,6 +59,38 @@ def compile_row(struct: StructType, *, skip_nulls: bool, path: str = "") -> Conv
     return convert
 
 
+def rows_of(batch: pa.RecordBatch) -> list[dict[str, Value]]:
+    """The rows of an Arrow batch, with timestamps in UTC: in another zone, the first and the last day have no date.
+
+    Raises:
+        ConfigurationError: a timestamp is outside of the years 1 to 9999.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - needed on executors
+
+    schema = pa.schema([field.with_type(_in_utc(field.type)) for field in batch.schema])
+    try:
+        rows: list[dict[str, Value]] = (batch if schema.equals(batch.schema) else batch.cast(schema)).to_pylist()
+    except (OverflowError, ValueError) as error:
+        raise ConfigurationError(f"a row has a time outside of the years 1 to 9999: {error}") from None
+    return rows
+
+
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    """The type with UTC in place of other zones."""
+    import pyarrow as pa  # noqa: PLC0415 - as above
+
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_in_utc(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        key, item = (field.with_type(_in_utc(field.type)) for field in (kind.key_field, kind.item_field))
+        return pa.map_(key, item)
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_in_utc(kind.value_type)))
+    return kind
+
+
 def _compile(kind: DataType, skip_nulls: bool, path: str) -> Convert:
     match kind:
         case StructType():
@@ -80,9 +113,9 @@ def _compile(kind: DataType, skip_nulls: bool, path: str) -> Convert:
         case DateType():
             return lambda value: value.isoformat()
         case TimestampType():
-            return lambda value: value.astimezone(dt.UTC).strftime(_MICROSECONDS) + "Z"
+            return lambda value: value.astimezone(dt.UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
         case TimestampNTZType():
-            return lambda value: value.strftime(_MICROSECONDS)
+            return lambda value: value.isoformat(timespec="microseconds")
         case _:
             raise ConfigurationError(f"column {path} is {kind.simpleString()}, which JSON does not have; cast it")
 

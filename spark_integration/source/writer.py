@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -24,11 +24,13 @@ from processor.record import Headers, Value
 from processor.values.pointer import names
 from processor.wire.heads import command_header
 from processor.wire.publisher_headers import sequence_headers
-from spark_integration.source.row_values import compile_row
+from spark_integration.source.row_values import compile_row, rows_of
 from spark_integration.source.write_options import WriteOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_DELETE: Final = command_header("sow_delete")
 
 
 class Message(NamedTuple):
@@ -70,7 +72,8 @@ class SowWriter(DataSourceArrowWriter):
         publisher = Publisher(self._options.kafka)
         for number, message in enumerate(messages, 1):
             headers = [*message.headers, *sequence_headers(client, number)]
-            publisher.send(topic, message.key, message.value or None, headers)
+            is_delete = _DELETE in message.headers  # The message of another command may be empty.
+            publisher.send(topic, message.key, None if is_delete else message.value, headers)
         publisher.flush()
         return WriterCommitMessage()
 
@@ -88,7 +91,7 @@ def messages_of(batches: Iterable[pa.RecordBatch], options: WriteOptions, schema
         ConfigurationError: a row cannot be published, or rows of a key have no order.
     """
     commands = _Commands(options, schema)
-    messages = sorted(commands.message(row) for batch in batches for row in batch.to_pylist())
+    messages = sorted(commands.message(row) for batch in batches for row in rows_of(batch))
     _refuse_unordered(messages)
     return messages
 
@@ -118,7 +121,7 @@ class _Commands:
         key = self._key_of(row)
         order = tuple((row[name] is not None, row[name]) for name in options.order_by)
         if options.command == "delete" or (options.deleted is not None and row[options.deleted]):
-            return Message(key, order, b"", [command_header("sow_delete")])
+            return Message(key, order, b"", [_DELETE])
         body = self._convert(row)
         headers = [command_header("delta_publish" if options.command == "delta" else "publish")]
         if options.mask is not None:
@@ -145,9 +148,7 @@ class _Commands:
             if self._is_json:
                 return text, []
             value = self._json.decode(text)
-            if self._options.command == "delta" and self._codec.can_delta:
-                return self._codec.encode_delta(value)
-            return self._codec.encode(value), []
+            return self._codec.encode_command(value, is_delta=self._options.command == "delta")
         except (TypeError, RecordRejected) as error:
             raise ConfigurationError(
                 f"a row is no message of type {self._message_type}: {error}; this task has written nothing"

@@ -116,7 +116,8 @@ class _ParquetWriter(ArchiveWriter):
         seen = Observation()
         name = f"{self._checkpoint}-{number:010d}"
         rows = batch.observe(seen, F.count(F.lit(1)).alias("rows")).withColumn("batch", F.lit(name))
-        writer = rows.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
+        # In capitals: Spark makes them by the rules of the host's language, and in Turkish not of every letter.
+        writer = rows.write.mode("overwrite").option("partitionOverwriteMode", "DYNAMIC")
         writer.partitionBy(*_PARTS, "batch").parquet(self._path)
         self._files.write(f"{self._checkpoint}.json", json.dumps({"batch": number}))
         return int(seen.get["rows"])

@@ -239,7 +239,7 @@ class _Fold:
         delta = (
             self._codec.decode_command(value, headers or [], is_delta=True)
             if self._reads_headers
-            else self._codec.decode(value)
+            else self._codec.decode_own(value)
         )
         record = None
         if before is not None and self._codec.can_delta:

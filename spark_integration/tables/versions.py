@@ -23,6 +23,7 @@ from processor.wire import columns as names
 from spark_integration.merge.arrow_records import HEADERS_DDL
 from spark_integration.options import table_options
 from spark_integration.publishing.commands import header
+from spark_integration.publishing.mask import FROM_JSON
 from spark_integration.tables.merge_into import create_sql, require_package, target
 from spark_integration.tables.snapshots import Snapshots
 from spark_integration.tables.version_fold import REPEATED_MAX, STATE, VERSIONS_DDL, VersionFold
@@ -77,7 +78,7 @@ class VersionColumns:
         """Convert the rows of a fold to those of the table, with `was_open` and `is_state`."""
         key, version, valid_from, valid_to = self.added
         text = F.col("value")
-        record = text if self.record is None else F.from_json(text, self.record, {"mode": "FAILFAST"})
+        record = text if self.record is None else F.from_json(text, self.record, {**FROM_JSON, "mode": "FAILFAST"})
         fields = (
             [record.alias("value")]
             if self.record is None

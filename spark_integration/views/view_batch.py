@@ -62,6 +62,7 @@ def view_batch(
         fields=section.fields,
         having=section.having,
         joins=tuple((inputs[each.topic], each.on) for each in section.join),
+        joins_by_key=section.join_method == "same_key",
     )
     frames = {
         topic: _latest(spark, settings, (records or {}).get(topic), options) for topic, settings in inputs.items()

@@ -14,12 +14,13 @@ from processor.builtin.view.source import metadata_of
 from processor.codec import load_codec
 from processor.errors import RecordRejected
 from processor.filter import compile_filter
-from processor.filter.aggregate import compile_aggregates, compile_fields, group_key, plain
+from processor.filter.aggregate import compile_aggregates, compile_fields, plain
 from processor.filter.syntax_tree import JOINED_MARK
+from processor.values.group_key import group_key
 from spark_integration.merge.arrow_records import records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from processor.filter.aggregate import AggregateDefinition, FieldsDefinition
     from processor.record import Record, Value
@@ -61,6 +62,8 @@ class ViewTask:
     """The rows that the view has; None: all."""
     joins: tuple[tuple[TopicSettings, Mapping[str, str]], ...] = ()
     """The settings of each joined topic, and the pairs of fields that are equal."""
+    joins_by_key: bool = False
+    """True if the records of a join meet by their own keys."""
 
     def contributions(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Return the group and the contribution of each record that counts."""
@@ -107,11 +110,11 @@ class ViewTask:
     def lefts(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Return the records of the underlying, with their keys in each joined topic."""
         used = self._fields().members
-        keys = [join_key(on) for _, on in self.joins]
+        keys = [self._join_key(on) for _, on in self.joins]
         json = load_codec("json")
         for batch in batches:
             rows = [
-                (record.key, [_bytes(key(state)) for key in keys], json.encode(_used(state, used)))
+                (record.key, [key(record, state) for key in keys], json.encode(_used(state, used)))
                 for record, _, state in self._counting(batch)
             ]
             yield _batch(_LEFT, *(zip(*rows, strict=True) if rows else ([], [], [])))
@@ -119,10 +122,14 @@ class ViewTask:
     def rights(self, batches: Iterable[pa.RecordBatch], place: int) -> Iterator[pa.RecordBatch]:
         """Return the records of a joined topic, with their keys in the join."""
         settings, on = self.joins[place]
-        used, key, json = self._fields().joined_members(settings.family), join_key(on.values()), load_codec("json")
+        used, key, json = (
+            self._fields().joined_members(settings.family),
+            self._join_key(on.values()),
+            load_codec("json"),
+        )
         for batch in batches:
             rows = [
-                (_bytes(key(state)), record.key, json.encode(_used(state, used)))
+                (key(record, state), record.key, json.encode(_used(state, used)))
                 for record, _, state in _states(batch, settings)
             ]
             rows = [row for row in rows if row[0] is not None]
@@ -142,6 +149,18 @@ class ViewTask:
                         record[JOINED_MARK + settings.family] = json.decode_own(partner)
                 rows.append((key, fields.row(record)))
             yield self._written(rows)
+
+    def _join_key(self, pointers: Iterable[str]) -> Callable[[Record, Value], bytes | None]:
+        """Return a function of a record and its value: its key in a join, None where it meets no record."""
+        key = join_key(pointers)
+
+        def of_record(record: Record, state: Value) -> bytes | None:
+            text = key(state)
+            if text is None or self.joins_by_key:
+                return None if text is None else record.key
+            return text.encode(errors="surrogatepass")
+
+        return of_record
 
     def _aggregates(self) -> AggregateDefinition:
         return compile_aggregates(self.group_by or {}, self.fields, self.having)
@@ -181,10 +200,6 @@ def _states(batch: pa.RecordBatch, settings: TopicSettings) -> Iterator[tuple[Re
 
 def _used(state: Value, members: Iterable[str]) -> dict[str, Value]:
     return {name: plain(state[name]) for name in members if name in state}
-
-
-def _bytes(key: str | None) -> bytes | None:
-    return None if key is None else key.encode(errors="surrogatepass")
 
 
 def _batch(schema: pa.Schema, *columns: Iterable[Any]) -> pa.RecordBatch:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.record import Record
 from processor.testing import ProcessorTestDriver
+from processor.wire.publisher_mark import PUBLISHERS, mark_text
 
 if TYPE_CHECKING:
     from spark_integration.settings import TopicSettings
@@ -28,7 +29,7 @@ class Expected(NamedTuple):
     dlq: list[tuple[bytes | None, bytes | None, Any]]
     """Dead letters, sorted by their text."""
     marks: dict[bytes, bytes]
-    """The last value of each mark."""
+    """The text of each publisher's mark at the end."""
     events: dict[str, int]
     """The worker's counters of events."""
 
@@ -52,7 +53,11 @@ def worker(settings: TopicSettings, partition: int, history: list[Record], as_of
         {record.key: (record.value, record.headers or []) for record in driver.read_output("sow")},
         dict(deltas),
         sorted(((r.key, r.value, r.headers or []) for r in driver.read_output("dlq")), key=repr),
-        {record.key: record.value for record in driver.read_output("mark")},
+        {
+            r.key: mark_text(r.key, r.value, r.headers)
+            for r in driver.read_output("mark")
+            if r.key.startswith(PUBLISHERS)
+        },
         dict(driver.events),
     )
 

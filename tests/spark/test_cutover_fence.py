@@ -15,6 +15,7 @@ from processor.shared_topics.control import ControlTopic
 from processor.tools.offsets import Adoption, Stand
 from processor.topics.family import control_spec
 from processor.wire.control import BACKFILL, SPARK, WORKERS
+from processor.wire.lives import first_version
 from tests.endtoend.world import World
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'sowstream[spark]'")
@@ -74,6 +75,7 @@ def test_one_command_moves_a_merge_and_a_dead_one_cannot_write(world) -> None:
 def test_workers_leave_at_a_fence_and_go_on_after_it(world) -> None:
     """A running worker commits and leaves at a fence, and one that starts waits; after it both merge all input."""
     world.publish([(b"%d" % n, {"id": n}, {}) for n in range(50)])
+    begins = {seen.key: first_version(0, seen.offset) for seen in world.read("publish")}
     world.start(name=world.name)
     world.settle()
     with move(world) as moving:
@@ -89,7 +91,10 @@ def test_workers_leave_at_a_fence_and_go_on_after_it(world) -> None:
         assert len(world.read("sow")) == 50
         moving.write("workers", offsets=offsets, moves_positions=True)
     world.settle()
-    assert [seen.headers["version"] for seen in world.read("sow")].count("2") == 50
+    versions: dict[bytes, list[int]] = {key: [] for key in begins}
+    for seen in world.read("sow"):
+        versions[seen.key].append(int(seen.headers["version"]))
+    assert versions == {key: [begin, begin + 1] for key, begin in begins.items()}
 
 
 def test_a_worker_without_the_fence_is_held_by_the_positions(world) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from processor.errors import ConfigurationError, Stop
 from processor.record import Record
+from processor.wire.lives import first_version
 from spark_integration.settings import topic_settings
 from tests.spark.merge_histories import NAME, NOW_MS, random_history, worker
 
@@ -58,7 +59,7 @@ def _bytes(value: bytearray | None) -> bytes | None:
 def _marks(frame) -> dict[int, dict[bytes, bytes]]:
     marks: dict[int, dict[bytes, bytes]] = defaultdict(dict)
     for row in frame.collect():
-        marks[row.partition][bytes(row.name)] = b"%d" % row.sequence
+        marks[row.partition][bytes(row.name)] = bytes(row.mark)
     return marks
 
 
@@ -112,7 +113,7 @@ def test_number_of_a_rejected_record_may_be_used_again(spark) -> None:
     given = _history(spark, [(0, record) for record in history])
     with merge_batch(spark, NAME, history=given, as_of=AS_OF) as merged:
         records = {bytes(row.key): bytes(row.value) for row in merged.records.collect()}
-        assert _marks(merged.marks) == {0: {b"sequence//ann": b"5", b"sequence//ben": b"2"}}
+        assert _marks(merged.marks) == {0: {b"sequence//ann": b"5", b"sequence//ben": b"2 refused=9"}}
     assert records == {b"1": b'{"id":1,"a":3}', b"2": b'{"id":2,"a":7}'}
     assert merged.counts["duplicate"] == 2
     assert merged.rejected_for == {"key_mismatch": 1, "unknown_command": 1}
@@ -152,7 +153,8 @@ def test_records_without_a_key(spark) -> None:
     with merge_batch(spark, NAME, config=settings, history=given, keyless="merge") as merged:
         ((partition, key, value, headers),) = _rows(merged.records)
         assert [(p, dict(h)["dlq_reason"]) for p, _, _, h in _rows(merged.rejected)] == [(0, b"missing_key")]
-    assert (partition, key, value, headers) == (1, b"1", b'{"id":1,"a":1,"b":4}', [("version", b"2")])
+    version = b"%d" % (first_version(0, 7) + 1)
+    assert (partition, key, value, headers) == (1, b"1", b'{"id":1,"a":1,"b":4}', [("version", version)])
 
 
 @pytest.mark.long
@@ -172,7 +174,8 @@ def test_records_that_came_to_another_partition(spark, deltas) -> None:
         assert [value for _, _, value, _ in _rows(skipped.records)] == [b'{"id":1,"a":3,"b":4}']
     assert skipped.counts == {"records": 3, "foreign": 2, "merged": 1}
     with merge_batch(spark, NAME, config=settings, history=given, keyless="merge", deltas=deltas) as merged:
-        assert _rows(merged.records) == [(1, b"1", b'{"id":1,"a":2,"b":4}', [("version", b"3")])]
+        version = b"%d" % (first_version(0, 7) + 2)
+        assert _rows(merged.records) == [(1, b"1", b'{"id":1,"a":2,"b":4}', [("version", version)])]
     rejecting = settings | {"foreign_partition": "reject"}
     with merge_batch(spark, NAME, config=rejecting, history=given, deltas=deltas) as rejected:
         assert [(row[0], row[2]) for row in _rows(rejected.records)] == [(1, b'{"id":1,"a":3,"b":4}')]
@@ -292,4 +295,4 @@ def test_a_history_with_sequences_is_read_once(spark) -> None:
         assert merged.counts["duplicate"] == duplicates
         assert values[b"1"] == (b'{"id":1,"a":4}' if late[0] in history else b'{"id":1,"a":2}')
         assert b"3" not in values
-    assert marks == {0: {b"sequence//ann": b"4", b"sequence//ben": b"1"}}
+    assert marks == {0: {b"sequence//ann": b"4", b"sequence//ben": b"1 once"}}

@@ -164,7 +164,7 @@ def test_deltas_are_merged_into_the_base() -> None:
     assert sorted(out["sow"]) == [
         (0, b"1", b'{"id":1,"a":1}', [("version", b"7"), ("trace", b"t")]),
         (0, b"2", b'{"id":2,"a":2,"b":1}', [("version", b"4")]),
-        (0, b"3", b'{"id":3}', [("version", b"1"), ("kind", b"insert")]),
+        (0, b"3", b'{"id":3}', [("version", b"103"), ("kind", b"insert")]),
     ]
     deltas = {key: value for _, key, value, _ in out["delta"]}
     assert deltas == {b"2": b'{"id":2,"b":1}', b"3": b'{"id":3}'}
@@ -226,3 +226,22 @@ def test_memory_is_a_chunk(keys, deltas) -> None:
 
     peak(2_000)
     assert peak(20_000) < 1.3 * peak(5_000)
+
+
+@pytest.mark.parametrize("partition", range(3))
+def test_reserved_keys_are_rejected_as_by_a_worker(partition) -> None:
+    """A key that only Sowstream writes is a dead letter in every partition, and no foreign record."""
+    keys = [b"\0sowstream/moved/x", b"\0sowstream/"]
+    bodies = [json.dumps({"id": key.decode(), "n": 1}).encode() for key in keys]
+    commands = [(None, []), *((body, headers) for body in bodies for headers in ([], [("command", b"publish")]))]
+    history = [
+        Record(key, value, headers, 10 * place + number, NOW_MS)
+        for place, key in enumerate(keys)
+        for number, (value, headers) in enumerate(commands)
+    ]
+    expected = worker(topic_settings(NAME, None), partition, history, NOW_MS)
+    out = _fold([(partition, record) for record in history], random.Random(1), None, deltas=True, as_of_ms=NOW_MS)
+    assert not out["sow"]
+    assert not expected.sow
+    assert sorted(((*row,) for _, *row in out["dlq"]), key=repr) == sorted(map(tuple, expected.dlq), key=repr)
+    assert len(expected.dlq) == len(history)

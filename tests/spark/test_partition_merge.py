@@ -105,7 +105,7 @@ def test_due_records_expire() -> None:
     merge.take()
     merge.expire(NOW_MS + 5001)
     assert [(key, value, dict(headers)["version"]) for key, value, headers in merge.take()["sow"]] == [
-        (b"1", None, b"2"),
+        (b"1", None, b"4"),
         (b"2", None, b"2"),
     ]
 
@@ -166,3 +166,9 @@ def test_a_topic_without_records_has_nothing_to_merge() -> None:
     with pytest.raises(ConfigurationError, match=r"ticks keeps no records \(sow: false\)"):
         topic_settings("ticks", {"sow": False})
     assert not topic_settings("ticks", {"sow": False}, needs_sow=False).topic.sow
+
+
+def test_a_header_name_ends_at_its_first_nul() -> None:
+    """As librdkafka reads it, and so a worker."""
+    column = headers_column([[("command\0x", b"1"), ("a", None)], [], [("\0", b"2")]])
+    assert headers_of(column) == [[("command", b"1"), ("a", None)], None, [("", b"2")]]

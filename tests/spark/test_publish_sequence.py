@@ -11,7 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from processor.builtin.delta_merge.deduplication import Deduplicator
+from processor.config import TopicConfig
 from processor.errors import ConfigurationError
+from processor.record import Record
 from processor.store.marks import TransactionalMarks
 from processor.wire.command import SEQUENCE_MAX, CommandReader
 
@@ -35,6 +37,14 @@ spark_test = [
 
 
 _HEADERS = "CAST(array() AS array<struct<key: string, value: binary>>)"
+
+
+_RECORD = Record(b"1", b"{}", None, 0, 0)
+
+
+def _deduplicator() -> Deduplicator:
+    """The numbers that a worker knows, with the limit of jumps that a topic has by default."""
+    return Deduplicator(TransactionalMarks(), b"orders.publish/", TopicConfig().sequence_jump_max)
 
 
 def _marked(test):
@@ -117,11 +127,11 @@ def test_attempts_that_end_early_lose_and_double_nothing(seed) -> None:
             log.append(attempt.pop(0))
     while left := [attempt for attempt in going if attempt]:
         log.append(rng.choice(left).pop(0))
-    sequences, read = Deduplicator(TransactionalMarks(), b"orders.publish/"), CommandReader("delta_publish").read
+    sequences, read = _deduplicator(), CommandReader("delta_publish").read
     taken = []
     for number in log:
         request = read([("client", b"spark/1"), ("sequence", b"%d" % number)])
-        if not sequences.is_duplicate(request):
+        if not sequences.is_duplicate(_RECORD, request):
             sequences.take(request)
             taken.append(number)
     assert taken == [number for batch in batches for number in batch]
@@ -224,7 +234,7 @@ def test_a_clock_that_goes_back_drops_no_rows(seed, tmp_path) -> None:
     print("seed", seed)
     rng = random.Random(seed)
     kept = rng.choice([2, 5, 100])
-    deduplicator, read = Deduplicator(TransactionalMarks(), b"orders.publish/"), CommandReader("delta_publish").read
+    deduplicator, read = _deduplicator(), CommandReader("delta_publish").read
     clock_ms, times, streams, run = PLANNED_FROM_MS + 10**9, {}, _Streams(), 0
     for number in range(150):
         clock_ms += rng.choice([1, 1000, 60_000]) if rng.random() < 0.95 else -rng.randrange(3_600_000)
@@ -236,7 +246,7 @@ def test_a_clock_that_goes_back_drops_no_rows(seed, tmp_path) -> None:
             by = streams.sender(None, "spark", batch, "orders", "way")
             sequence = b"%d" % ((by.batch_id << by.rows_bits) + 1)
             request = read([("client", by.client.encode()), ("sequence", sequence)])
-            assert deduplicator.is_duplicate(request) is is_repeated, (by, is_repeated)
+            assert deduplicator.is_duplicate(_RECORD, request) is is_repeated, (by, is_repeated)
             if not is_repeated:
                 deduplicator.take(request)
 

@@ -12,10 +12,11 @@ from processor.config import Config
 from processor.errors import ConfigurationError
 from spark_integration import view_batch
 from spark_integration.merge.arrow_records import HEADERS_DDL
-from tests.builtin.view.chain import projection
+from tests.builtin.view import equal_values
+from tests.builtin.view.chain import AggregateChain, projection
 from tests.builtin.view.histories import VIEW, History
+from tests.builtin.view.join_chain import SAME_KEY_VIEW, BroadcastHistory, JoinChain, JoinHistory, SameKeyHistory
 from tests.builtin.view.join_chain import VIEW as JOIN
-from tests.builtin.view.join_chain import BroadcastHistory, JoinHistory, SameKeyHistory
 
 pytestmark = [
     pytest.mark.spark,
@@ -78,7 +79,7 @@ def test_groups_are_those_of_the_workers(spark) -> None:
 @pytest.mark.parametrize("kind", [JoinHistory, SameKeyHistory, BroadcastHistory])
 def test_joins_are_those_of_the_workers(spark, kind) -> None:
     """Rows with and without partners, by other fields and by the key of both topics."""
-    history = kind(4)
+    history = kind(7)
     for _ in range(15):
         assert not history.step()
     chain = history.chain
@@ -106,3 +107,36 @@ def test_unknown_view_is_refused(spark) -> None:
     """The error names the views that there are."""
     with pytest.raises(ConfigurationError, match="w"):
         view_batch(spark, "w", config=config(VIEW))
+
+
+def test_equal_values_are_one_group_and_meet_as_in_the_workers(spark) -> None:
+    """Groups and join keys of all kinds of values have the rows of the workers, under the same keys."""
+    chain = AggregateChain({"group_by": ["/g"], "fields": {"/n": "COUNT(*)"}}, inputs=2, partitions=2)
+    join = JoinChain(JOIN | {"filter": "TRUE", "join": [{"topic": "customers", "on": {"/g": "/g"}}]})
+    for key, value in equal_values.records(2):
+        for drivers in (chain.splits, join.left):
+            drivers[int(key[1:]) % 2].append_input(key.encode(), value, [("version", b"1")])
+    for number, (_, members) in enumerate(equal_values.GROUPS.values()):
+        value = equal_values.as_written(f'{{"id":"p{number}","g":{members[-1]},"name":"{number}","bonus":0}}')
+        join.right[number % 2].append_input(f"p{number}".encode(), value, [("version", b"1")])
+    for each in (chain, join, join):
+        each.run()
+    view = {"group_by": ["/g"], "fields": {"/n": "COUNT(*)"}}
+    groups = computed(view_batch(spark, "v", config=config(view), records={"orders": archive(spark, chain.splits)}))
+    assert groups == written(chain.aggregates)
+    assert len(groups) == len(equal_values.GROUPS)
+    inputs = {"orders": archive(spark, join.left), "customers": archive(spark, join.right)}
+    rows = computed(view_batch(spark, "v", config=config(join.settings.model_dump(exclude_unset=True)), records=inputs))
+    assert rows == written(join.last)
+    assert sum(b"name" in row for row in rows.values()) > len(equal_values.GROUPS)
+
+
+def test_records_that_meet_by_their_keys_do_so_in_spark(spark) -> None:
+    """A join by the key of both topics compares SOW keys, of which those of 1 and "1" are one."""
+    chain = JoinChain(SAME_KEY_VIEW | {"as_of": False})
+    chain.put("left", 0, "1", {"id": 1, "qty": 1, "state": "new"})
+    chain.put("right", 0, "1", {"id": "1", "name": "Ann", "bonus": 1})
+    chain.run()
+    inputs = {"orders": archive(spark, chain.left), "customers": archive(spark, chain.right)}
+    rows = computed(view_batch(spark, "v", config=config(SAME_KEY_VIEW), records=inputs))
+    assert rows == written(chain.last) == {b"1": b'{"id":1,"qty":1,"name":"Ann","both":2}'}

@@ -14,13 +14,14 @@ from spark_integration.merge.arrow_records import OUTGOING_DDL, RECORDS_DDL
 from spark_integration.merge.batch.fold import BY_FILTER, COUNT, FOREIGN, KEYLESS, SEQUENCED
 from spark_integration.merge.batch.kept_input import shuffled_once
 from spark_integration.merge.batch.keyless import Keyed
+from spark_integration.merge.batch.runs.compiled_runs import DENIAL
 from spark_integration.merge.batch.sequences.sequence_check import (
     BROADCAST_MAX,
     marked,
     marks_after,
     repeats,
     summaries,
-    wrong_blocks,
+    wrong_clients,
 )
 
 if TYPE_CHECKING:
@@ -72,29 +73,35 @@ def deduplicate(plan: MergePlan) -> Deduplicated:
 
     The history is read once, and shuffled to the tasks that merge. They treat as duplicates the records that repeat a
     sequence within their key; `sequence_check` then compares them with a worker's. Only if these are others, as where a
-    publisher began to count from 1 again, the shuffled records are merged once more, with the right ones marked. A
-    rejected record raises no mark, and another set of duplicates may have other rejections, so this is repeated until
-    nothing changes. Each round corrects at least the first record that was treated wrongly, so the loop ends.
+    publisher began to count from 1 again, or used a refused number again, the shuffled records are merged once more,
+    with the right ones marked. Another set of duplicates may have other rejections, so this is repeated until nothing
+    changes. Each round corrects at least the first record that was treated wrongly, so the loop ends.
 
     Raises:
         ConfigurationError: records have no key.
         Stop: the set still changes after 20 rounds, or a worker would stop.
     """
     before = None if plan.base is None else plan.base.marks
+    jump_max = plan.settings.topic.sequence_jump_max
     kept: list[DataFrame] = []
     records = shuffled_once(_shuffled(plan, _input(plan)))
-    given = records
+    given, has_denials = records, False
+    duplicates: DataFrame | None = None
     try:
         for _ in range(_ROUNDS_MAX):
             rows, counts = _folded(plan, given, kept)
             if not counts[SEQUENCED] and before is None:
                 return Deduplicated(rows, None, counts, kept)
             # Not persisted: Spark's plans for that cost more than the summaries of a few blocks twice.
-            summed = summaries(rows, before)
-            if wrong_blocks(summed).isEmpty():
+            summed = summaries(rows, before, jump_max)
+            are_right = wrong_clients(summed).isEmpty()
+            if are_right and not has_denials:
                 return Deduplicated(rows, marks_after(summed), counts, kept)
-            duplicates = _keep(repeats(rows, summed), kept)
+            former, duplicates = duplicates, _keep(repeats(rows, before, jump_max), kept)
+            if are_right and former is not None and duplicates.exceptAll(former).isEmpty():
+                return Deduplicated(rows, marks_after(summed), counts, kept)
             count = duplicates.count()
+            has_denials = not duplicates.where(F.col(DENIAL).isNotNull()).isEmpty()
             given = marked(records, duplicates, count)
             if count > BROADCAST_MAX:
                 given = _shuffled(plan, given)

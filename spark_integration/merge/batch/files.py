@@ -17,6 +17,8 @@ from processor.kafka.partitioner import partition_for
 from processor.record import COMMANDS, Command
 from processor.wire.heads import command_header
 from spark_integration.merge.arrow_records import HEADERS_DDL, headers_column
+from spark_integration.merge.key_lives import MADE_OFFSETS
+from spark_integration.publishing.mask import TO_JSON
 from spark_integration.settings import Settings, TopicSettings, topic_settings
 
 if TYPE_CHECKING:
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
 _HISTORY_DDL: Final = (
     f"key binary, value binary, headers {HEADERS_DDL}, partition int, offset bigint, timestamp_ms bigint"
 )
-_FILE_BITS: Final = 42
-"""Bits of an offset for the place in a file, below the file's number: 4 TiB each, two million files."""
+_FILE_BITS: Final = MADE_OFFSETS.bit_length() - 1
+"""Bits of an offset for the place in a file, below the file's number, from 1 on: 4 TiB each, two million files."""
 _OFFSET_MAX: Final = 1 << 62
 
 
@@ -86,7 +88,7 @@ def history_of(
         block.alias("block"),
         F.unix_millis("_metadata.file_modification_time").alias("timestamp_ms"),
     )
-    numbers = {_bare(name): number for number, name in enumerate(names)}
+    numbers = {_bare(name): number for number, name in enumerate(names, 1)}
     read = _Read(settings, numbers, is_counted=format == "json", order_by=order_by, command=command)
     records = rows.mapInArrow(read, _HISTORY_DDL)
     return records.withColumn("timestamp", F.timestamp_millis("timestamp_ms")).drop("timestamp_ms")
@@ -98,7 +100,7 @@ class _Read:
 
     settings: TopicSettings
     numbers: Mapping[str, int]
-    """The number of each file, in the order of names."""
+    """The number of each file from 1 on, in the order of names: no offset is taken for one of Kafka's."""
     is_counted: bool
     """True if column `block` is the start of a part of the file, plus a row count; else it is the row's number."""
     order_by: str | None
@@ -167,7 +169,7 @@ def _as_json(files: DataFrame, settings: TopicSettings, nulls: str | None) -> An
             f"nulls={nulls!r}: a row has all columns, so say what a null in it is: 'keep' (a null in the message) or "
             "'skip' (the message has no such field)"
         )
-    options = {"ignoreNullFields": "true" if nulls == "skip" else "false"}
+    options = {**TO_JSON, "ignoreNullFields": "true" if nulls == "skip" else "false"}
     return F.to_json(F.struct(*(F.col(f"`{name}`") for name in files.columns)), options)
 
 

@@ -11,7 +11,7 @@ import gc
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import eq, itemgetter
 from typing import TYPE_CHECKING, Final
 
@@ -20,14 +20,14 @@ import pyarrow as pa
 from processor.errors import Stop
 from processor.kafka.partitioner import partition_for
 from processor.record import Record
-from processor.wire.columns import SOURCE
-from processor.wire.command import CommandReader, is_delete_by_filter
-from processor.wire.headers import last_value
+from processor.wire.command import is_delete_by_filter
+from processor.wire.moved import RESERVED
 from processor.wire.sow_headers import stored_from
 from spark_integration.merge.arrow_records import in_chunks, outgoing, records
-from spark_integration.merge.batch.runs.compiled_runs import IS_REPEAT, ChunkOfBatch, CompiledRuns
-from spark_integration.merge.batch.runs.plain_runs import PlainRuns, Repeat
-from spark_integration.merge.batch.sequences.sequence_log import SequenceLog
+from spark_integration.merge.batch.runs.compiled_runs import DENIAL, IS_REPEAT, ChunkOfBatch, CompiledRuns
+from spark_integration.merge.batch.runs.plain_runs import PlainRuns
+from spark_integration.merge.batch.sequences.sequence_log import Denied, Repeat, SequenceLog
+from spark_integration.merge.key_lives import KeyLives
 from spark_integration.merge.partition_merge import KeyedState, PartitionMerge
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ class Fold:
     """True if records without a key are rejected, with a worker's reason; else they are left out."""
     partitions: int | None = None
     """Number of partitions that keys are hashed over; None: unknown, and every key stays in its partition."""
+    bases: Mapping[int, int] = field(default_factory=dict)
+    """What is added to the versions of new records, by partition, where the marks have it: see `wire.lives`."""
 
     @property
     def leaves_out_foreign(self) -> bool:
@@ -110,11 +112,10 @@ class _Folding:
         self.partition = partition
         self._fold, self._codec, self._counts = fold, codec, counts
         self._states = _States()
+        self._lives = KeyLives(fold.bases.get(partition, 0))
         topic = fold.settings.topic
         rejects_foreign = fold.partitions is not None and topic.foreign_partition == "reject"
         self._log = SequenceLog(fold.settings.kafka_topic("publish"), is_marked=is_marked)
-        self._conflicts: set[int] = set()  # Offsets of commands that expected another version.
-        self._read_headers = CommandReader(topic.default_command, codec.header_names).read
         self._partition_merge = PartitionMerge(
             fold.settings,
             partition,
@@ -122,15 +123,16 @@ class _Folding:
             None,
             codec=codec,
             clock=_published_ms,
-            duplicates=self._is_duplicate,
-            on_conflict=lambda record: self._conflicts.add(record.offset),
+            numbers=self._log,
             partitions=(fold.partitions or 1) if rejects_foreign else 1,
+            lives=self._lives,
         )
         # With deltas every step is output, so runs save nothing; and runs do not look at partitions.
-        self._runs = None if fold.deltas or rejects_foreign else PlainRuns.of(codec, topic, self._log)
+        self._runs = None if fold.deltas or rejects_foreign else PlainRuns.of(codec, topic, self._log, self._lives)
         self._compiled = CompiledRuns.of(
             codec,
             topic,
+            self._lives,
             partition=partition,
             partitions=(fold.partitions or 1) if rejects_foreign or fold.leaves_out_foreign else 1,
             deltas=fold.deltas,
@@ -186,11 +188,11 @@ class _Folding:
         assert key is not None
         if place == self._place:
             raise self._same_place(*place)
-        is_continued, stored = key == self._place[0], states.stored.get(key)
+        is_continued, stored, ended = key == self._place[0], states.stored.get(key), self._lives.ended_at(key)
         self._place = None, -2
         left: list[Record] = []
         while begin < batch.num_rows:
-            part = compiled.merge(chunk, begin, stored, is_continued=is_continued)
+            part = compiled.merge(chunk, begin, stored, ended, is_continued=is_continued)
             yield from compiled.take_rows(self.partition)
             for open_key, state, last in part.open:
                 states.put_many({open_key: state})
@@ -200,19 +202,16 @@ class _Folding:
                 left += _came(batch.slice(first, end - first))
             self._counts[RECORDS] += part.merged
             self._counts["duplicate"] += part.duplicates
-            begin, stored, is_continued = part.end, None, False
+            begin, stored, ended, is_continued = part.end, None, 0, False
         compiled.take_log(self._log)
         return left
-
-    def _is_duplicate(self, record: Record) -> bool:
-        request = self._read_headers(record.headers or [])
-        return self._log.is_duplicate(record.key, record.offset, request, is_marked=type(record) is Repeat)
 
     def _merge(self, input_records: Sequence[Record], open_key: bytes | None) -> Iterator[pa.RecordBatch]:
         """Merge records, and finish all keys but the one that may continue."""
         states, merge, rest = self._states, self._partition_merge, input_records
         if self._runs is not None:
             done, rest = self._runs.merge(input_records, states.stored)
+            self._lives.apply()
             states.put_many({key: state for key, (state, _) in done.items()})
             self._last.update({key: last for key, (_, last) in done.items() if last is not None})
         if rest:
@@ -222,6 +221,7 @@ class _Folding:
             merge.expire(self._fold.as_of_ms)
         yield from self._emit(open_key)
         states.reset({} if open_key is None or open_state is None else {open_key: open_state})
+        self._lives.keep(open_key)
 
     def _reject(self, keyless: Sequence[Record]) -> Iterator[pa.RecordBatch]:
         """Reject records without a key; they come before all others, so no other output is pending."""
@@ -233,9 +233,7 @@ class _Folding:
         """Output the finished records, by role."""
         sent = self._partition_merge.take()
         self._last.update({record[0]: record for record in sent.get("sow", ())})  # type: ignore[misc]
-        if self._log.pending:
-            self._log.settle({_offset_of(letter) for letter in sent.get("dlq", ())} | self._conflicts)
-        self._conflicts.clear()
+        self._log.settle()
         held = None if open_key is None else self._last.pop(open_key, None)
         if self._last:
             yield outgoing("sow", self.partition, list(self._last.values()))
@@ -273,7 +271,8 @@ class _Folding:
             if key != self._key:
                 assert key is not None
                 self._key = key
-                self._is_foreign = key not in self._states.stored and partition_for(key, partitions) != self.partition
+                is_elsewhere = partition_for(key, partitions) != self.partition and not key.startswith(RESERVED)
+                self._is_foreign = is_elsewhere and key not in self._states.stored
             if not self._is_foreign:
                 own.append(record)
         if foreign := len(input_records) - len(own):
@@ -318,24 +317,28 @@ class _States(KeyedState):
 _published_ms: Final = itemgetter(4)  # By number: twice as fast as by name.
 
 
-def _offset_of(letter: Outgoing) -> int:
-    """The offset of a rejected record, from header `source` of its dead letter."""
-    return int((last_value(letter[2], SOURCE) or b"").rsplit(b"/", 1)[1])
-
-
 def _place_of(batch: pa.RecordBatch, row: int) -> tuple[bytes | None, int]:
     """Key and offset of a row."""
     return batch.column("key")[row].as_py(), batch.column("offset")[row].as_py()
 
 
 def _came(batch: pa.RecordBatch) -> list[Record]:
-    """The records of a batch; duplicates have the type `Repeat`."""
+    """The records of a batch; duplicates have the type `Repeat`, and those rejected for their sequence `Denied`."""
     came = records(batch)
-    place = batch.schema.get_field_index(IS_REPEAT)
-    if place < 0 or batch.column(place).null_count == len(came):
+    if IS_REPEAT not in batch.schema.names:
         return came
-    flags = batch.column(place).to_pylist()
-    return [Repeat(*record) if is_repeat else record for record, is_repeat in zip(came, flags, strict=True)]
+    flags, details = batch.column(IS_REPEAT).to_pylist(), [None] * len(came)
+    if DENIAL in batch.schema.names:
+        details = batch.column(DENIAL).to_pylist()
+    return list(map(_treated, came, flags, details))
+
+
+def _treated(record: Record, is_repeat: bool | None, detail: str | None) -> Record:
+    if detail is not None:
+        denied = Denied(*record)
+        denied.detail = detail
+        return denied
+    return Repeat(*record) if is_repeat else record
 
 
 def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:

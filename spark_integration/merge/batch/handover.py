@@ -7,18 +7,20 @@ can be repeated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError
 from processor.store.marks import POSITION_NAME
 from processor.topics.family import Role
-from spark_integration.merge.arrow_records import OUTGOING_DDL
-from spark_integration.merge.batch.base_state import latest
+from processor.wire.lives import LIVES_NAME, LivesMark, highest_version, mark_above
+from processor.wire.publisher_mark import WORDS_HEADER
+from spark_integration.merge.arrow_records import HEADERS_DDL, OUTGOING_DDL
+from spark_integration.merge.batch.base_state import latest, lives_in, publishers_marks, used_in
 from spark_integration.merge.batch.history import Offsets, all_of, read_topic, without_nulls
 from spark_integration.merge.batch.repair import THERE, WANTED, Repair
 from spark_integration.merge.topic_family import TopicFamily
@@ -95,10 +97,14 @@ class _HandOver:
         """Check the topics and the group, write the records, commit the cut."""
         _refuse_topics(self._merged, self._family, cut)
         _refuse_group(self._merged, self._family, cut, self._mode)
+        there, topic_id = self._there("mark"), self._family.admin.topic_id(self._family.source)
+        marks = {} if there is None else lives_in(there)
+        used = _largest(self._used(marks, topic_id), used_in(self._merged.of("sow")))
         if self._mode == "repair":
-            self._repair()
+            used = self._repair(used)
         else:
             self._go_on(deltas=deltas)
+        self._write("mark", self._lives(marks, used, topic_id, cut))
         self._write("mark", self._marks())
         # The positions of former workers are no longer valid; the cut replaces them.
         self._write("mark", self._positions())
@@ -119,17 +125,26 @@ class _HandOver:
         self._write("dlq", self._not_yet("dlq"))
         self._write("sow", records)
 
-    def _repair(self) -> None:
-        """Write the differences between the SOW topic and the merged records, key by key."""
-        there = latest(self._spark, self._settings, self._family, "sow", self._options).where("value IS NOT NULL")
-        sides = [_side(there, THERE), _side(self._merged.of("sow"), WANTED)]
+    def _repair(self, used: Mapping[int, int]) -> dict[int, int]:
+        """Write the differences between the SOW topic and the merged records, key by key.
+
+        Args:
+            used: the highest version used in each partition, apart from the topic's records.
+
+        Returns:
+            The same with the records that were there, and those that were written.
+        """
+        there = latest(self._spark, self._settings, self._family, "sow", self._options)
+        used = _largest(used, used_in(there))
+        sides = [_side(there.where("value IS NOT NULL"), THERE), _side(self._merged.of("sow"), WANTED)]
         keys = ["partition", "key"]
         both = sides[0].unionByName(sides[1]).repartition(*keys).sortWithinPartitions(*keys, "offset")
-        changes = both.mapInArrow(Repair(self._settings), OUTGOING_DDL).persist(StorageLevel.DISK_ONLY)
+        changes = both.mapInArrow(Repair(self._settings, used), OUTGOING_DDL).persist(StorageLevel.DISK_ONLY)
         try:
             self._write("dlq", self._not_yet("dlq"))
             self._write("delta", changes.where("topic = 'delta'").drop("topic"))
             self._write("sow", changes.where("topic = 'sow'").drop("topic"))
+            return _largest(used, used_in(changes.where("topic = 'sow'")))
         finally:
             changes.unpersist()
 
@@ -154,28 +169,48 @@ class _HandOver:
 
     def _marks(self) -> DataFrame | None:
         """The marks that the topic lacks or has lower, the oldest first, as a worker forgets the oldest of too many."""
-        marks = self._merged.marks
-        if marks is None:
+        wanted = self._merged.marks
+        if wanted is None:
             return None
-        wanted = marks.select(
-            "partition",
-            F.col("name").alias("key"),
-            F.col("sequence").cast("string").cast("binary").alias("value"),
-            "offset",
-        )
         there = self._there("mark")
         if there is not None:
-            there = there.where(F.col("value").isNotNull() & F.startswith(F.col("key"), F.lit(b"sequence/")))
-            on_topic = there.select("partition", "key", F.col("value").cast("string").cast("bigint").alias("known"))
-            number = F.col("value").cast("string").cast("bigint")
-            wanted = wanted.join(on_topic, ["partition", "key"], "left").where(
-                F.col("known").isNull() | (F.col("known") < number)
+            on_topic = publishers_marks(there).withColumnRenamed("mark", "known")
+            known, number = _words_of("known")[0].cast("bigint"), _words_of("mark")[0].cast("bigint")
+            is_other = (known == number) & (F.col("known") != F.col("mark"))
+            wanted = wanted.join(on_topic, ["partition", "name"], "left").where(
+                F.col("known").isNull() | (known < number) | is_other
             )
+        value, words = _words_of("mark")[0], F.try_element_at(_words_of("mark"), F.lit(2))
+        header = F.struct(F.lit(WORDS_HEADER).alias("key"), words.cast("binary").alias("value"))
         return (
             wanted.repartition("partition")
             .sortWithinPartitions("partition", "offset")
-            .select("partition", "key", "value")
+            .select(
+                "partition",
+                F.col("name").alias("key"),
+                value.cast("binary").alias("value"),
+                F.when(words.isNotNull(), F.array(header)).otherwise(F.array().cast(HEADERS_DDL)).alias("headers"),
+            )
         )
+
+    def _used(self, marks: Mapping[int, LivesMark], topic_id: str) -> dict[int, int]:
+        """The highest version that workers may have used in each partition."""
+        committed = self._family.committed(self._settings.topic.partitions)
+        numbers = marks.keys() | committed.keys()
+        return {number: highest_version(marks.get(number), topic_id, committed.get(number, 0)) for number in numbers}
+
+    def _lives(
+        self, marks: Mapping[int, LivesMark], used: Mapping[int, int], topic_id: str, cut: Offsets
+    ) -> DataFrame | None:
+        """The marks with which workers begin lives above all versions; None where those that are there do."""
+        rows = []
+        for number, begin in dict(cut).items():
+            before = marks.get(number)
+            mark = mark_above(used.get(number, 0), topic_id, begin, before)
+            # Without one, a worker begins with a base of 0.
+            if mark.base > (0 if before is None else before.base) or (before and before.topic_id != topic_id):
+                rows.append((number, LIVES_NAME, bytes(mark)))
+        return self._spark.createDataFrame(rows, "partition int, key binary, value binary") if rows else None
 
     def _positions(self) -> DataFrame | None:
         """Tombstones for the input positions of former workers."""
@@ -282,6 +317,11 @@ def _refuse_group(merged: Merged, family: TopicFamily, cut: Offsets, mode: Mode)
             )
 
 
+def _words_of(mark: str) -> Column:
+    """The number of a mark's text and, behind it, all of its words."""
+    return F.split(F.col(mark).cast("string"), " ", 2)
+
+
 def _first(offsets: dict[int, int]) -> str:
     partition = min(offsets)
     return f"such as {offsets[partition]} in partition {partition}"
@@ -297,6 +337,11 @@ def _lacking(rows: DataFrame, others: DataFrame, columns: Sequence[str] = _RECOR
 def _with_nth(rows: DataFrame, order: str) -> DataFrame:
     """Number equal rows: a key that is deleted and inserted again may have equal deltas."""
     return rows.withColumn(_NTH, F.row_number().over(Window.partitionBy(*_RECORD).orderBy(order)))
+
+
+def _largest(some: Mapping[int, int], others: Mapping[int, int]) -> dict[int, int]:
+    """The larger number of each partition."""
+    return {number: max(some.get(number, 0), others.get(number, 0)) for number in some.keys() | others.keys()}
 
 
 def _side(records: DataFrame, side: int) -> DataFrame:

@@ -73,7 +73,8 @@ def merge_batch(
     _refuse(settings, history, base, since, until, as_of, keyless)
     as_of_ms = round((time.time() if as_of is None else as_of.timestamp()) * 1000)
     merge_input = _input(spark, settings, options, history, base, since, until)
-    fold = Fold(settings, as_of_ms, deltas, keyless == "merge", merge_input.hashed_over)
+    bases = {} if merge_input.base is None else dict(merge_input.base.bases)
+    fold = Fold(settings, as_of_ms, deltas, keyless == "merge", merge_input.hashed_over, bases)
     plan = MergePlan(settings, as_records(merge_input.history), merge_input.base, fold, keyless, partitions)
     return _merged(plan, merge_input.bounds)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -43,6 +43,8 @@ class Repair:
 
     settings: TopicSettings
     """The settings of the topic."""
+    floors: Mapping[int, int]
+    """The highest version that was used in each partition: the life of a new record begins above it."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Compare sorted rows (`RECORDS_DDL`, by partition, key, offset); yields the rows to write (`OUTGOING_DDL`)."""
@@ -54,14 +56,15 @@ class Repair:
                 row = record.key, record.value, record.headers or []
                 is_met = there is not None and there[0] == partition and there[1][0] == record.key
                 if there is not None and not is_met:
-                    _put(out, there[0], _changes(codec, key, there[1], None))
+                    _put(out, there[0], _changes(codec, key, there[1], None, 0))
                 if record.offset == WANTED:
-                    _put(out, partition, _changes(codec, key, there[1] if there is not None and is_met else None, row))
+                    old, floor = there[1] if there is not None and is_met else None, self.floors.get(partition, 0)
+                    _put(out, partition, _changes(codec, key, old, row, floor))
                 there = (partition, row) if record.offset == THERE else None
             for (role, number), sent in out.items():
                 yield outgoing(role, number, sent)
         if there is not None:
-            for role, one in _changes(codec, key, there[1], None):
+            for role, one in _changes(codec, key, there[1], None, 0):
                 yield outgoing(role, there[0], [one])
 
 
@@ -71,7 +74,7 @@ def _put(out: dict[tuple[Role, int], list[Outgoing]], partition: int, sent: Iter
 
 
 def _changes(
-    codec: Codec, key: KeyFields, old: Outgoing | None, new: Outgoing | None
+    codec: Codec, key: KeyFields, old: Outgoing | None, new: Outgoing | None, floor: int
 ) -> Iterator[tuple[Role, Outgoing]]:
     """The records that change one state of a key to another: role and record of each.
 
@@ -80,14 +83,16 @@ def _changes(
         key: the key fields.
         old: the SOW record on the topic; None or a tombstone where there is none.
         new: the SOW record that should be there; the `kind` of a tombstone is kept.
+        floor: a version above which a new record begins.
     """
     name = (old or new or _NOTHING)[0]
     before = None if old is None else _stored(old)
     after = None if new is None else _stored(new)
     if before is None:
         if after is not None and new is not None:
-            yield "sow", new
-            yield "delta", (name, *_delta(codec, key, new[2], 0, None, after))
+            headers = new[2] if after.version > floor else renumbered(new[2], floor + 1)
+            yield "sow", (name, new[1], headers)
+            yield "delta", (name, *_delta(codec, key, headers, 0, None, after))
         return
     if after is None:
         version = max(before.version + 1, 0 if new is None else (version_of(new[2]) or 0))
@@ -99,6 +104,7 @@ def _changes(
         return
     assert new is not None
     same = before.value == after.value and before.expires_at_ms == after.expires_at_ms
+    same = same and before.group_stamps == after.group_stamps
     if same and after.version <= before.version:
         return
     version = max(after.version, before.version + 1)
@@ -112,8 +118,8 @@ def _delta(
 ) -> tuple[bytes, Headers]:
     """The value and headers of the delta from one record to the next."""
     version = version_of(headers) or 0
-    kind = [INSERT] if before is None else []
-    delta_headers = shared_with_delta(headers) + kind + delta_base_headers(base, version)
+    kind = [INSERT] if before is None else delta_base_headers(base, version)
+    delta_headers = shared_with_delta(headers) + kind
     if not codec.can_delta:
         return after.value, delta_headers
     record = codec.decode_own(after.value)

@@ -17,6 +17,7 @@ from processor.errors import ConfigurationError
 from processor.wire import columns as names
 from spark_integration.merge.arrow_records import HEADERS_DDL, OUTGOING_DDL
 from spark_integration.merge.topic_family import Bounds
+from spark_integration.publishing.mask import FROM_JSON
 from spark_integration.reading.metadata_columns import Metadata, check_layout, header_number, laid_out, refuse_clash
 from spark_integration.reading.schemas.schema import given_schema
 from spark_integration.settings import TopicSettings, topic_settings
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 _NUMBER: Final = "number"
 """The column that keeps the order of a key's deltas in a saved result."""
 _MARK: Final = "mark"
-"""Value of column `topic` in a saved row with a mark: name, sequence, and the offset as its number."""
+"""Value of column `topic` in a saved row with a mark: its name, its text, and the offset as its number."""
 _MERGE: Final = "merge"
 """Value of column `topic` in the last saved row: its value is JSON of everything else."""
 _SAVED_DDL: Final = f"{OUTGOING_DDL}, {_NUMBER} bigint"
@@ -44,7 +45,8 @@ class Merged:
     rows: DataFrame
     """All output rows: `topic` (a role), `partition`, `key`, `value`, `headers`."""
     marks: DataFrame | None
-    """The highest sequence of each client: partition, name, sequence, offset; None without sequences."""
+    """The marks of the clients: partition, name, mark (`processor.wire.publisher_mark`), and the offset of the record
+    that set it; None without sequences."""
     counts: Counter[str]
     """Counters: `records`, of them `merged`, `duplicate`, `rejected`, `keyless`, `foreign`; and the workers' events."""
     rejected_for: Counter[str]
@@ -108,7 +110,7 @@ class Merged:
         struct = given_schema(schema)
         described = {"sow_key": F.col("key").cast("string"), "version": header_number(names.VERSION)}
         refuse_clash(struct.names, described, metadata)
-        record = F.from_json(F.col("value").cast("string"), struct, {"mode": "FAILFAST"}).alias("record")
+        record = F.from_json(F.col("value").cast("string"), struct, {**FROM_JSON, "mode": "FAILFAST"}).alias("record")
         rows = self.records.select(record, *(column.alias(f"_{name}") for name, column in described.items()))
         return rows.select("record.*", *laid_out({name: F.col(f"_{name}") for name in described}, metadata))
 
@@ -137,7 +139,7 @@ class Merged:
                     F.lit(_MARK).alias("topic"),
                     "partition",
                     F.col("name").alias("key"),
-                    F.col("sequence").cast("string").cast("binary").alias("value"),
+                    F.col("mark").alias("value"),
                     F.array().cast(HEADERS_DDL).alias("headers"),
                     F.col("offset").alias(_NUMBER),
                 )
@@ -211,7 +213,7 @@ def _load(spark: SparkSession, target: str, settings: TopicSettings, format_: st
     marks = rows.where(F.col("topic") == _MARK).select(
         "partition",
         F.col("key").alias("name"),
-        F.col("value").cast("string").cast("bigint").alias("sequence"),
+        F.col("value").alias("mark"),
         F.col(_NUMBER).alias("offset"),
     )
     return Merged(

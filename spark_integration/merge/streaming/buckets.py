@@ -13,22 +13,25 @@ each bucket once.
 
 from __future__ import annotations
 
-import io
 import pickle
 import struct
-from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 from zlib import crc32
 
 from processor.errors import Stop
 from spark_integration.merge.streaming.bulk import short_value
+from spark_integration.plain_pickle import load_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from spark_integration.merge.streaming.bulk import BulkMap
 
-Entry: TypeAlias = tuple[int, bytes, int, int, bytes, int]
-"""The fields of `Stored`, and the time at which its key stands in the index of expiring records, or 0."""
+Entry: TypeAlias = tuple[int, bytes, int, int, bytes, int] | tuple[int, bytes, int, int, bytes, int, bytes]
+"""The fields of `Stored`, with the time at which its key stands in the index of expiring records, or 0, as the sixth.
+
+An entry without `group_stamps` has no seventh field.
+"""
 
 BUCKET_BYTES: Final = 4 * 1024
 """Average size of a bucket: larger ones are read and written for a few keys, smaller ones are more requests."""
@@ -111,7 +114,7 @@ class Buckets:
     def _load(self, numbers: Iterable[int]) -> None:
         missing = {b"%d" % number: number for number in sorted(numbers) if number not in self._loaded}
         for name, row in self._rows.get_many(list(missing)).items():
-            self._loaded[missing[name]] = {} if row is None else _Entries(row).load()
+            self._loaded[missing[name]] = {} if row is None else load_plain(row, "a bucket of records")
 
     def _read_size(self) -> None:
         row = self._rows.get_many([SIZE])[SIZE]
@@ -126,17 +129,6 @@ class Buckets:
                 "`offsets`"
             )
         self._count = 1
-
-
-class _Entries(pickle.Unpickler):
-    """Reads the entries of a bucket: plain values, and no object of any class."""
-
-    def __init__(self, row: bytes) -> None:
-        super().__init__(io.BytesIO(row))
-
-    def find_class(self, module: str, name: str) -> NoReturn:
-        """Refuse a class."""
-        raise Stop(f"Spark's state is damaged: a bucket of records has an object of {module}.{name}")
 
 
 def entries_in(row: bytes) -> int:

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import Stop
-from processor.store.marks import POSITION_NAME
+from processor.store.marks import FENCE_NAME, POSITION_NAME
 from processor.topics.family import Role
 from processor.wire.sow_headers import stored_from
 from spark_integration.merge.streaming.chunks import CHUNKS_DDL, RECORD_COLUMNS, bundled
@@ -65,6 +65,6 @@ def _latest(spark: SparkSession, settings: TopicSettings, role: Role, options: M
         records.groupBy("partition", "key")
         .agg(F.max_by(F.struct("value", "headers", "offset", "timestamp"), "offset").alias("latest"))
         .select("partition", "key", "latest.*")
-        .where(F.col("value").isNotNull() & (F.col("key") != F.lit(POSITION_NAME)))
+        .where(F.col("value").isNotNull() & ~F.col("key").isin(POSITION_NAME, FENCE_NAME))
         .selectExpr(*RECORD_COLUMNS)
     )

@@ -103,13 +103,13 @@ def merge_writer(
         if not is_moved:
             family.refuse_fenced("it cannot be merged with a checkpoint of your own")
         _check_topics(settings, family)
-        bytes_max = _largest_records(settings, family)
+        bytes_max, input_id = _largest_records(settings, family), family.admin.topic_id(family.source)
         if not has_start(options):
             source["startingOffsets"] = "earliest" if initial is None else _left_by_workers(settings, family)
     begin = None
     if initial is not None:
         begin = initial_state(spark, settings, kafka_options(connected))
-    merged = _merged(spark, settings, bytes_max, source, begin)
+    merged = _merged(spark, settings, bytes_max, input_id, source, begin)
     records = merged.observe(observation(topic), *observed()).mapInArrow(taken_apart, OUTGOING_DDL)
     # One task writes a partition in the order of the rows, so no shuffle may follow the merge.
     return records.writeStream.format("kafka").outputMode("append").options(**sink)
@@ -119,6 +119,7 @@ def _merged(
     spark: SparkSession,
     settings: TopicSettings,
     bytes_max: Mapping[str, int],
+    input_id: str,
     source: Mapping[str, str],
     begin: DataFrame | None,
 ) -> DataFrame:
@@ -128,7 +129,7 @@ def _merged(
         published.mapInArrow(bundled, CHUNKS_DDL)
         .groupBy("slot")
         .transformWithStateInPandas(
-            MergeProcessor(settings, bytes_max),
+            MergeProcessor(settings, bytes_max, input_id),
             outputStructType=OUTPUT_DDL,
             outputMode="append",
             timeMode="ProcessingTime",

@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from processor.kafka.partitioner import partition_for
+from processor.wire.publisher_mark import mark_text
 from spark_integration.merge.arrow_records import outgoing, records
 from spark_integration.merge.partition_merge import PartitionMerge
 from spark_integration.merge.streaming.buckets import Buckets
@@ -52,14 +53,15 @@ _codecs: dict[bytes, Codec] = {}
 class MergeProcessor(StatefulProcessor):
     """The merge of one topic for Spark's `transformWithStateInPandas`; a group is the slot of one partition."""
 
-    def __init__(self, settings: TopicSettings, bytes_max: Mapping[str, int] | None = None) -> None:
+    def __init__(self, settings: TopicSettings, bytes_max: Mapping[str, int] | None = None, input_id: str = "") -> None:
         """Create the merge on the driver.
 
         Args:
             settings: the settings of the topic.
             bytes_max: the largest record that the topic of a role accepts; None: no limits.
+            input_id: Kafka's id of the input topic; empty: unknown.
         """
-        self._settings, self._bytes_max = settings, dict(bytes_max or {})
+        self._settings, self._bytes_max, self._input_id = settings, dict(bytes_max or {}), input_id
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the state; Spark calls this once on the driver and once in each task."""
@@ -68,7 +70,8 @@ class MergeProcessor(StatefulProcessor):
         self._former = BulkMap(handle.getMapState("records", "key binary", _BINARY))
         self._expiring = BulkMap(handle.getMapState("expiring", "time binary", _BINARY))
         self._marks = BulkMap(handle.getMapState("marks", "name binary", _BINARY, MARKS_KEPT_MS))
-        self._kept = Kept(BulkMap(handle.getMapState("kept", "name binary", _BINARY)))
+        self._kept_rows = BulkMap(handle.getMapState("kept", "name binary", _BINARY))
+        self._kept = Kept(self._kept_rows)
         self._seen_until: dict[int, int] = {}
         """By slot, the time until which all records of the partition have been processed."""
         self._codec = _codec_of(self._settings)
@@ -87,7 +90,7 @@ class MergeProcessor(StatefulProcessor):
         """
         now_ms = timerValues.getCurrentProcessingTimeInMs()
         self._began.add(int(key[0]))
-        state, marks = self._state(), SparkMarks(self._marks)
+        state, marks = self._state(), SparkMarks(self._marks, self._kept_rows)
         loaded = 0
         for kind, chunk in zip(initialState["kind"], initialState["chunk"], strict=True):
             if kind == SOW:
@@ -97,7 +100,8 @@ class MergeProcessor(StatefulProcessor):
                     self._wake_at(state.flush(now_ms, now_ms))
             elif kind == MARK:
                 for record in records(unpack(chunk)):
-                    marks.put(record.key or b"", record.value or b"")
+                    name = record.key or b""
+                    marks.put(name, mark_text(name, record.value, record.headers) or b"")
         self._wake_at(state.flush(now_ms, now_ms))
         marks.flush()
 
@@ -168,8 +172,10 @@ class MergeProcessor(StatefulProcessor):
 
     def _merge(self, slot: int, window: bytes | None = None) -> _Merge:
         partition = partition_of(slot)
-        marks, rejects = SparkMarks(self._marks), RejectWindow(self._settings, partition, window)
-        return _Merge(self._settings, partition, self._state(), marks, rejects, self._codec, self._bytes_max)
+        marks, rejects = SparkMarks(self._marks, self._kept_rows), RejectWindow(self._settings, partition, window)
+        return _Merge(
+            self._settings, partition, self._state(), marks, rejects, self._codec, self._bytes_max, self._input_id
+        )
 
     def _state(self) -> SparkState:
         return SparkState(Buckets(self._rows, self._former), self._expiring)
@@ -204,6 +210,7 @@ class _Merge:
         window: RejectWindow,
         codec: Codec,
         bytes_max: Mapping[str, int],
+        input_id: str,
     ) -> None:
         self.partition, self.state, self.marks, self.window = partition, state, marks, window
         self.counts: Counter[str] = Counter()
@@ -216,6 +223,7 @@ class _Merge:
             partitions=settings.topic.partitions,
             bytes_max=bytes_max,
             on_reject=window.rejected,
+            input_id=input_id,
         )
 
     def process(self, batch: Sequence[Record], now_ms: int) -> None:

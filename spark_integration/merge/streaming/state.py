@@ -4,6 +4,7 @@
     buckets    see `buckets`
     expiring   time in ms, ASCII decimal   keys, each as its length, little-endian uint32, and the key
     marks      name                        value
+    kept       see `kept`
 
 A micro-batch reads the bucket of each of its keys once, and writes each changed bucket once, at its end.
 
@@ -20,6 +21,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from processor.record import Stored
+from processor.wire.lives import LIVES_NAME
+from processor.wire.publisher_mark import mark_record
 from spark_integration.merge.partition_merge import refuse_scan
 
 if TYPE_CHECKING:
@@ -39,6 +42,8 @@ _DELAY_MS_MAX: Final = 60_000
 # Stored(...) goes through a function written in Python; this makes the same tuple in half the time.
 _new = tuple.__new__
 _LENGTH = struct.Struct("<I")
+_PLAIN_FIELDS: Final = 6
+"""The fields of an entry without `group_stamps`."""
 
 
 class SparkState:
@@ -59,7 +64,7 @@ class SparkState:
                 if entry is None:
                     cache[key] = None
                     continue
-                cache[key] = _new(Stored, entry[:5])
+                cache[key] = _new(Stored, (*entry[:5], entry[6] if len(entry) > _PLAIN_FIELDS else b""))
                 if entry[5]:
                     self._placed_at[key] = entry[5]
         return {key: cache[key] for key in keys}
@@ -137,7 +142,8 @@ class SparkState:
                 if not placed_at or time_ms < placed_at:
                     placed_at = time_ms
                     placed[time_ms].append(key)
-            entries[key] = (*stored, placed_at)
+            plain = (*stored[:5], placed_at)
+            entries[key] = (*plain, stored.group_stamps) if stored.group_stamps else plain
         self._buckets.put_many(entries)
         self._known, self._placed_at, self._changed = {}, {}, {}
         return self._place(placed)
@@ -155,15 +161,21 @@ class SparkState:
 class SparkMarks:
     """The marks of one partition, during one micro-batch."""
 
-    def __init__(self, marks: BulkMap) -> None:
-        self._marks = marks
+    def __init__(self, marks: BulkMap, kept: BulkMap) -> None:
+        """Create it.
+
+        Args:
+            marks: the map state of the publishers' marks, from which an unchanged one goes after a time.
+            kept: the map state of the partition's lives, which stay.
+        """
+        self._marks, self._kept = marks, kept
         self._known: dict[bytes, bytes | None] = {}
         self._changed: dict[bytes, bytes] = {}
 
     def get(self, name: bytes) -> bytes | None:
         """The value of a mark; None for a missing one."""
         if name not in self._known:
-            self._known.update(self._marks.get_many([name]))
+            self._known.update((self._kept if name == LIVES_NAME else self._marks).get_many([name]))
         return self._known[name]
 
     def put(self, name: bytes, value: bytes) -> None:
@@ -173,8 +185,10 @@ class SparkMarks:
     def flush(self) -> list[Outgoing]:
         """Write all changes; returns the records for the mark topic."""
         changed, self._changed = self._changed, {}
-        self._marks.put_many(changed)
-        return [(name, value, []) for name, value in changed.items()]
+        if LIVES_NAME in changed:
+            self._kept.put_many({LIVES_NAME: changed[LIVES_NAME]})
+        self._marks.put_many({name: value for name, value in changed.items() if name != LIVES_NAME})
+        return [mark_record(name, text) for name, text in changed.items()]
 
 
 def _bucket(expires_at_ms: int) -> int:

@@ -59,26 +59,16 @@ class RowCheck:
     """The meaning of a null."""
     misfit: str
     """The detail for rows that the source could not read."""
-    columns: str = ""
-    """The first line of each CSV file, without spaces and quotes; empty where files have none."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Check the rows of `SourceRows.texts`, in their order."""
-        convert, bad_file = self._converter(), None
+        convert = self._converter()
         for batch in batches:
-            rows: list[_Checked | None] = []
-            columns = (batch.column(name).to_pylist() for name in ("text", "raw", "problem", "file", "line"))
-            for text, raw, problem, file, line in zip(*columns, strict=True):
-                # A file is read from its beginning by one task.
-                if self.columns and line == 1:
-                    bad_file = None if _bare(raw) == self.columns else file
-                    if bad_file is None:
-                        rows.append(None)
-                        continue
-                if self.columns and file == bad_file:
-                    rows.append(_Checked(reason="bad_header", detail=f"the first line is not {self.columns}", raw=raw))
-                elif problem is not None:
-                    rows.append(_Checked(reason=problem, detail=self.misfit, raw=raw))
+            rows: list[_Checked] = []
+            columns = (batch.column(name).to_pylist() for name in ("text", "raw", "problem", "detail"))
+            for text, raw, problem, detail in zip(*columns, strict=True):
+                if problem is not None:
+                    rows.append(_Checked(reason=problem, detail=detail or self.misfit, raw=raw))
                 else:
                     try:
                         rows.append(_Checked(*convert(text)))
@@ -116,7 +106,12 @@ class RowCheck:
                 if self.nulls == "remove" and removed and is_delta:
                     headers = [*only_command, _removal(removed)]
             if not is_json:
-                value, added = codec.encode_delta(body) if is_delta else (codec.encode(body), [])
+                try:
+                    value, added = codec.encode_command(body, is_delta=is_delta)
+                except TypeError as error:
+                    raise RecordRejected(
+                        "schema_mismatch", f"no message of type {topic.message_type}: {error}"
+                    ) from None
                 headers = [*headers, *added]
             if len(value) > topic.max_record_bytes:
                 raise RecordRejected(
@@ -127,21 +122,14 @@ class RowCheck:
         return convert
 
 
-def _as_batch(rows: Sequence[_Checked | None], batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns of `CHECKED_DDL`, without the rows that are None."""
-    checked = [row for row in rows if row is not None]
-    if len(checked) < len(rows):
-        batch = batch.filter(pa.array([row is not None for row in rows], pa.bool_()))
+def _as_batch(checked: Sequence[_Checked], batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns of `CHECKED_DDL`."""
     types = {"key": pa.binary(), "value": pa.binary(), "reason": pa.string(), "detail": pa.string(), "raw": pa.binary()}
     columns = {name: pa.array([getattr(row, name) for row in checked], kind) for name, kind in types.items()}
     columns["headers"] = headers_column([row.headers for row in checked])
     columns |= {name: batch.column(name) for name in ("file", "line", "at", "partition")}
     order = ("key", "value", "headers", "reason", "detail", "raw", "file", "line", "at", "partition")
     return pa.RecordBatch.from_arrays([columns[name] for name in order], names=list(order))
-
-
-def _bare(line: bytes | None) -> str:
-    return "".join((line or b"").decode(errors="replace").replace('"', "").split()).lstrip("\ufeff")
 
 
 def _without_nulls(value: Value, pointer: str, removed: list[str]) -> None:

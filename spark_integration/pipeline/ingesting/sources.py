@@ -8,9 +8,19 @@ from typing import TYPE_CHECKING, Final, Literal
 from pydantic import Field, model_validator
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import DecimalType
 
 from processor.config.section import Properties, Section
 from processor.errors import ConfigurationError
+from spark_integration.pipeline.ingesting.csv_rows import MISFIT, ROWS_DDL, CsvRows
+from spark_integration.pipeline.ingesting.json_decimals import CHECKED_DDL, PROBLEM, JsonDecimals, decimals_of
+from spark_integration.pipeline.ingesting.reader_options import (
+    check_options,
+    dialect_of,
+    file_options,
+    option,
+    spark_options,
+)
 from spark_integration.pipeline.kafka_source import OFFSETS_PER_TRIGGER
 from spark_integration.pipeline.places import DataPath
 from spark_integration.publishing.mask import TO_JSON, text_of
@@ -22,6 +32,7 @@ if TYPE_CHECKING:
 _TEXT_FORMATS: Final = ("json", "csv")
 _FILE_FORMATS: Final = (*_TEXT_FORMATS, "parquet", "orc", "avro")
 _CORRUPT: Final = "_corrupt"
+_BYTE_ORDER_MARK: Final = "\ufeff"
 _ROW_BITS: Final = 33
 """Bits of `monotonically_increasing_id` for the number of a row in its task."""
 _UNSPLIT: Final = str(1 << 40)
@@ -30,8 +41,6 @@ _UNSPLIT: Final = str(1 << 40)
 FILES_PER_TRIGGER: Final = "1000"
 """The default limit of a micro-batch, in files: each is read by a task of its own."""
 _FILE_LIMITS: Final = ("maxfilespertrigger", "maxbytespertrigger")
-
-_SPLITTING: Final = ("minpartitions", "maxrecordsperpartition")
 
 
 class IngestSource(Section):
@@ -62,8 +71,8 @@ class IngestSource(Section):
             raise ValueError("format kafka reads a topic; give `format: kafka` and `topic`, or another format and path")
         if self.format == "csv" and self.columns is None:
             raise ValueError("csv needs a schema, such as schema: id LONG, note STRING")
-        if bad := [name for name in self.options if name.lower() in _SPLITTING and self.format == "kafka"]:
-            raise ValueError(f"option {bad[0]} would let two tasks send the records of one partition: leave it out")
+        if self.table is None:
+            check_options(self.format, self.options, has_schema=self.columns is not None)
         return self
 
     @property
@@ -108,6 +117,10 @@ class SourceRows:
             ConfigurationError: the source cannot be read.
         """
         source, bounded = self.source, self.source.bounded_options
+        if source.columns is not None:
+            names = given_schema(source.columns).names
+            if twice := [name for name in names if names.count(name) > 1 or name == _CORRUPT]:
+                raise ConfigurationError(f"from.schema: {twice[0]!r} cannot be the name of a column, or is that of two")
         reader = session.readStream.options(**bounded)
         try:
             if source.table is not None:
@@ -133,31 +146,26 @@ class SourceRows:
         file = F.col("_metadata.file_path").alias("file")
         at = _time("_metadata.file_modification_time")
         if source.format in _TEXT_FORMATS:
-            own = {name: text for name, text in bounded.items() if name.startswith(("max", "clean", "source"))}
+            own = file_options(bounded)
+            if (separator := option(bounded, "lineSep") or ("\n" if source.format == "csv" else None)) is not None:
+                own["lineSep"] = separator
             rows = session.readStream.format("text").options(**own).load(source.path)
             return rows.select(F.col("value").cast("binary").alias("value"), file, at)
-        columns = source.columns or session.read.format(source.format).load(source.path).schema
+        columns = (
+            source.columns or session.read.format(source.format).options(**source.options).load(source.path).schema
+        )
         rows = session.readStream.format(source.format).schema(columns).options(**bounded).load(source.path)
         number = F.col("_metadata.row_index") if source.format == "parquet" else F.lit(None).cast("long")
         names = [F.col(_quoted(name)) for name in rows.columns]
         return rows.select(F.struct(*names).alias("row"), file, number.alias("index"), at)
-
-    @property
-    def header(self) -> str:
-        """The first line of each CSV file, without spaces and quotes; empty where files have none."""
-        source = self.source
-        if source.format != "csv" or not source.header or source.columns is None:
-            return ""
-        separator = source.options.get("sep", source.options.get("delimiter", ","))
-        columns = given_schema(source.columns)
-        return separator.strip().join(name.replace(" ", "") for name in columns.names)
 
     def texts(self, batch: DataFrame) -> DataFrame:
         """Make one JSON text of each row of a micro-batch.
 
         Returns:
             Columns `text` (the message, binary), `raw` (the row as it came, binary), `problem` (a reason, or null),
-            `file`, `line` (from 1, or the offset), `at` (milliseconds) and `partition`.
+            `detail` (of the reason, or null), `file`, `line` (from 1, or the offset), `at` (milliseconds) and
+            `partition`.
         """
         source = self.source
         if source.place_kind == "none":
@@ -178,19 +186,48 @@ class SourceRows:
     def _of_values(self, rows: DataFrame) -> DataFrame:
         """Make messages of texts: as they are, or by the columns of the schema."""
         source = self.source
+        if source.format == "csv":
+            return self._of_csv(rows)
         keep = ("file", "line", "at", "partition")
-        blank = F.trim(F.coalesce(F.col("value").cast("string"), F.lit(""))) == ""
         if source.place_kind == "file":
-            rows = rows.where(~blank)
+            rows = rows.where(F.trim(F.coalesce(F.col("value").cast("string"), F.lit(""))) != "")
+        nothing = F.lit(None).cast("string")
         if source.is_raw:
-            no_problem = F.lit(None).cast("string").alias("problem")
-            return rows.select(F.col("value").alias("text"), F.col("value").alias("raw"), no_problem, *keep)
-        assert source.columns is not None, "a source without a schema is raw"
-        text = F.col("value").cast("string")
-        columns = f"{source.columns}, {_CORRUPT} STRING"
-        options = {**source.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-        row = F.from_csv(text, columns, options) if source.format == "csv" else F.from_json(text, columns, options)
-        return self._of_columns(rows.select(row.alias("row"), F.col("value").alias("raw"), *keep))
+            columns = [F.col("value").alias(name) for name in ("text", "raw")]
+            return rows.select(*columns, nothing.alias("problem"), nothing.alias("detail"), *keep)
+        assert source.columns is not None, "values that are not sent as they are have a schema"
+        changed = nothing
+        decimals = decimals_of(given_schema(source.columns))
+        if decimals is not None and option(source.options, "locale") is None:
+            rows = rows.select("value", *keep).mapInArrow(JsonDecimals(decimals), CHECKED_DDL)
+            changed = F.col(PROBLEM)
+        # What is no UTF-8 would be read with other characters in its place.
+        is_text = F.is_valid_utf8(F.col("value"))
+        text = F.regexp_replace(F.col("value").cast("string"), f"^{_BYTE_ORDER_MARK}", "")
+        row = F.from_json(F.when(is_text, text), *self._parsed(spark_options(source.format, source.options)))
+        problem = F.when(~is_text, F.lit("undecodable")).when(changed.isNotNull(), F.lit(MISFIT)).alias("problem")
+        detail = F.when(~is_text, F.lit("not UTF-8")).otherwise(changed).alias("detail")
+        return self._of_columns(rows.select(row.alias("row"), F.col("value").alias("raw"), problem, detail, *keep))
+
+    def _of_csv(self, lines: DataFrame) -> DataFrame:
+        """Make messages of the lines of CSV files."""
+        source = self.source
+        assert source.columns is not None, "CSV has a schema"
+        fields = given_schema(source.columns).fields
+        names, kinds = [field.name for field in fields], [field.dataType for field in fields]
+        decimals = [(place, kind.scale) for place, kind in enumerate(kinds) if isinstance(kind, DecimalType)]
+        dialect = dialect_of(source.options, names, has_header=source.header, decimals=decimals)
+        rows = lines.mapInArrow(CsvRows(dialect), ROWS_DDL)
+        spelling = {"sep": dialect.separator, "quote": dialect.quote, "escape": dialect.quote, "multiLine": "true"}
+        options = spark_options("csv", source.options) | spelling
+        row = F.from_csv(F.col("text").cast("string"), *self._parsed(options))
+        places = ("problem", "detail", "file", "line", "at", "partition")
+        return self._of_columns(rows.select(row.alias("row"), "raw", *places))
+
+    def _parsed(self, options: dict[str, str]) -> tuple[str, dict[str, str]]:
+        """The columns and the options for a function of Spark that parses a text."""
+        options = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+        return f"{self.source.columns}, {_CORRUPT} STRING", options
 
     def _of_columns(self, rows: DataFrame) -> DataFrame:
         """Make messages of columns, by the mapping where there is one."""
@@ -205,10 +242,13 @@ class SourceRows:
         text = text_of(members, skip_nulls=False)
         raw: Column = F.col("raw") if "raw" in rows.columns else F.to_json("row", TO_JSON).cast("binary")
         misfit = F.col(f"row.{_CORRUPT}").isNotNull() if _CORRUPT in fields else F.lit(False)
-        problem = F.when(F.col("row").isNull() | misfit, F.lit("misfit"))
+        has_problem = "problem" in rows.columns
+        detail = F.col("detail") if has_problem else F.lit(None).cast("string")
+        problem = F.when(F.col("row").isNull() | misfit, F.lit(MISFIT))
+        problem = F.coalesce("problem", problem) if has_problem else problem
         return flat.select(
-            text.cast("binary").alias("text"), raw.alias("raw"), problem.alias("problem"), "file", "line", "at",
-            "partition",
+            text.cast("binary").alias("text"), raw.alias("raw"), problem.alias("problem"), detail.alias("detail"),
+            "file", "line", "at", "partition",
         )  # fmt: skip
 
 

@@ -97,7 +97,6 @@ class Ingest(Job[IngestSettings]):
             command=self.settings.command,
             nulls=self._null_policy,
             misfit=f"the row does not fit the schema: {self.settings.source.columns}",
-            columns=self._rows.header,
         )
         source_id = self._source_id()
 

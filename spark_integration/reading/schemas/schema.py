@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import ParseException
-from pyspark.sql.types import StructType
+from pyspark.sql import SparkSession
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from processor.config import SchemaConfig
 from processor.errors import ConfigurationError
+from processor.values.pointer import child
 from spark_integration.reading.schemas.json_schema import json_schema_struct
 from spark_integration.reading.schemas.unmapped import Unmapped
 from spark_integration.settings import Settings, TopicSettings, topic_settings
@@ -77,7 +79,7 @@ def given_schema(schema: StructType | str) -> StructType:
         ConfigurationError: the schema is neither a StructType nor DDL.
     """
     if isinstance(schema, StructType):
-        return schema
+        return refuse_twins(schema, "schema")
     if not isinstance(schema, str):
         raise ConfigurationError(f"schema is a {type(schema).__name__}; {_GIVE}")
     try:
@@ -86,7 +88,47 @@ def given_schema(schema: StructType | str) -> StructType:
         raise ConfigurationError(f"schema {schema!r} is not DDL such as 'id LONG, name STRING': {error}") from None
     if not isinstance(parsed, StructType):
         raise ConfigurationError(f"schema {schema!r} names no fields; give DDL such as 'id LONG, name STRING'")
-    return parsed
+    return refuse_twins(parsed, "schema")
+
+
+def refuse_twins(struct: StructType, noun: str) -> StructType:
+    """Refuse columns that differ by case alone, at any depth, where the session does not tell them apart.
+
+    Args:
+        struct: the columns.
+        noun: what has them, for the error.
+
+    Returns:
+        The same columns.
+
+    Raises:
+        ConfigurationError: there are such columns.
+    """
+    if twins := _twins(struct, ""):
+        session = SparkSession.getActiveSession()
+        if session is None or session.conf.get("spark.sql.caseSensitive", "false") != "true":
+            raise ConfigurationError(
+                f"{noun}: {twins[0]} and {twins[1]} differ by case alone, and Spark takes one for the other; leave one "
+                "out, or set spark.sql.caseSensitive to true"
+            )
+    return struct
+
+
+def _twins(kind: DataType, path: str) -> tuple[str, str] | None:
+    """The first two fields of a type whose names differ by case alone, as JSON Pointers."""
+    match kind:
+        case ArrayType(elementType=inner) | MapType(valueType=inner):
+            return _twins(inner, path)
+        case StructType(fields=fields):
+            seen: dict[str, str] = {}
+            for field in fields:
+                place = child(path, field.name)
+                other = seen.setdefault(field.name.lower(), place)
+                if other != place:
+                    return other, place
+                if (inside := _twins(field.dataType, place)) is not None:
+                    return inside
+    return None
 
 
 def own_schema(settings: TopicSettings) -> StructType:

@@ -52,6 +52,55 @@ def test_each_line_of_a_file_is_published_once_and_others_are_set_aside(pipeline
     assert monitor.views()["feed"].quarantined == 3
 
 
+CSV = [
+    "\ufeffid,note,at",
+    '1,"see order',
+    '7, cancelled",',
+    '2,"say ""hi"" to C:\\temp",2026-01-01T00:00:00Z',
+    "3,,",
+    "4,a,,",
+    'x,"b",',
+    '5,5" pipe,1900-01-01T00:00:00+00:00',
+]
+
+
+@pytest.mark.long
+def test_a_decimal_of_json_is_published_with_its_digits_or_not_at_all(pipeline) -> None:
+    """A number that its column cannot hold exactly is in the quarantine with the reason; others keep their digits."""
+    source = {"format": "json", "path": "./incoming", "schema": "id LONG, px DECIMAL(20,4)"}
+    _ingest(pipeline, key=["id"], **{"from": source})
+    lines = ['{"id":1,"px":1234567890123456.7891}', '{"id":2,"px":1.00005}', '{"id":3,"px":12345678901234567.5}']
+    pipeline.drop("a.json", *lines)
+    pipeline.run()
+    [record] = pipeline.world.read("publish")
+    assert record.value == b'{"id":1,"px":1234567890123456.7891}'
+    rejected = {row["line"]: (row["reason"], row["detail"]) for row in pipeline.rejected()}
+    assert rejected[2] == ("misfit", "px is '1.00005', which has more than 4 decimals")
+    assert rejected[3][0] == "misfit"
+
+
+@pytest.mark.parametrize("is_multi_line", [True, False])
+def test_a_csv_value_with_a_line_break_is_published_whole_or_not_at_all(pipeline, is_multi_line) -> None:
+    """A row over two lines is a record with its line break, or both lines are in the quarantine; others are exact."""
+    source = {"format": "csv", "path": "./incoming", "schema": "id LONG, note STRING, at TIMESTAMP"}
+    options = {"multiLine": is_multi_line, "maxFilesPerTrigger": 10}
+    _ingest(pipeline, **{"from": source | {"options": options}})
+    file = pipeline.drop("a.csv", *CSV)
+    file.with_name(".b").write_bytes(b"id,note,at\n8,caf\xe9,\n")
+    file.with_name(".b").rename(file.with_name("b.csv"))
+    pipeline.run()
+    records = {record.key: json.loads(record.value) for record in pipeline.world.read("publish")}
+    whole = {b"1": {"id": 1, "note": "see order\n7, cancelled", "at": None}} if is_multi_line else {}
+    assert records == whole | {
+        b"2": {"id": 2, "note": 'say "hi" to C:\\temp', "at": "2026-01-01T00:00:00.000000Z"},
+        b"3": {"id": 3, "note": None, "at": None},
+        b"5": {"id": 5, "note": '5" pipe', "at": "1900-01-01T00:00:00.000000Z"},
+    }
+    rows = [(row["reason"], row["line"], row["row"].partition(",")[0]) for row in pipeline.rejected()]
+    lines = [] if is_multi_line else [("misfit", 2, "1"), ("misfit", 3, "7")]
+    assert rows == [*lines, ("misfit", 6, "4"), ("misfit", 7, "x"), ("misfit", 2, "8")]
+
+
 def test_each_job_runs_in_a_pool_of_its_own(pipeline, monkeypatch) -> None:
     """The tasks of a job share the cores fairly with those of others, as its queries run in a pool of its name."""
     from pyspark import SparkContext

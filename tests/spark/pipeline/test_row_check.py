@@ -13,8 +13,8 @@ from spark_integration.pipeline.ingesting.row_check import RowCheck
 from spark_integration.settings import topic_settings
 
 
-def _checked(texts, *, topic=None, nulls="ignore", columns="", key=("/id",), problems=None, size=100):
-    check = RowCheck(topic_settings("orders", topic or {}), key, "delta_publish", nulls, "misfit", columns)
+def _checked(texts, *, topic=None, nulls="ignore", key=("/id",), problems=None, size=100):
+    check = RowCheck(topic_settings("orders", topic or {}), key, "delta_publish", nulls, "misfit")
     rows = [(text, text, None if problems is None else problems[n], "a", n + 1) for n, text in enumerate(texts)]
     batches = []
     for begin in range(0, len(rows), size):
@@ -22,6 +22,7 @@ def _checked(texts, *, topic=None, nulls="ignore", columns="", key=("/id",), pro
         types = (pa.binary(), pa.binary(), pa.string(), pa.string(), pa.int64())
         part = list(zip(*rows[begin : begin + size], strict=True))
         arrays = {name: pa.array(column, kind) for name, column, kind in zip(names, part, types, strict=True)}
+        arrays["detail"] = pa.nulls(len(part[0]), pa.string())
         arrays["at"] = pa.nulls(len(part[0]), pa.int64())
         arrays["partition"] = pa.nulls(len(part[0]), pa.int32())
         batches.append(pa.RecordBatch.from_pydict(arrays))
@@ -75,14 +76,6 @@ def test_rows_that_do_not_fit_keep_their_place_and_text() -> None:
         (8, "misfit"),
     ]
     assert [row["raw"] for row in rows] == [*texts[:6], None, texts[7]]
-
-
-def test_a_file_with_other_columns_is_rejected_whole() -> None:
-    """The right first line is skipped; another one rejects all rows of its file, over the batches of the task."""
-    good = _checked([b'"id", qty', b'{"id":1}'], columns="id,qty")
-    assert [(row["line"], row["reason"]) for row in good] == [(2, None)]
-    bad = _checked([b"qty,id", b'{"id":1}', b'{"id":2}'], columns="id,qty", size=2)
-    assert [(row["line"], row["reason"]) for row in bad] == [(1, "bad_header"), (2, "bad_header"), (3, "bad_header")]
 
 
 def test_an_explicit_key_is_made_of_the_fields_that_are_named() -> None:

@@ -18,8 +18,9 @@ from processor.merge import KeyFields
 from processor.record import Stored
 from processor.wire.command import KEY_BYTES_MAX, ack_types
 from processor.wire.headers import TRAVELLING_HEADERS
-from processor.wire.heads import EMPTY, INSERT_HEADERS, VERSION_NAME, headers_of_version
+from processor.wire.heads import EMPTY, INSERT, VERSION_NAME, headers_of_version, insert_headers
 from spark_integration.merge.arrow_records import HEADER, OUTGOING, headers_of
+from spark_integration.merge.key_lives import MADE_OFFSETS
 
 try:
     from processor.builtin.delta_merge.fast_path_json import CompiledDeltas
@@ -37,9 +38,13 @@ if TYPE_CHECKING:
     from processor.config import TopicConfig
     from processor.record import Outgoing
     from spark_integration.merge.batch.sequences.sequence_log import SequenceLog
+    from spark_integration.merge.key_lives import KeyLives
 
 IS_REPEAT: Final = "is_repeat"
 """The column that marks duplicates; without it there are none."""
+
+DENIAL: Final = "denial"
+"""The column with the detail of the rejection of a record that is rejected for its sequence; it is beside the other."""
 
 
 class Part(NamedTuple):
@@ -66,13 +71,14 @@ class CompiledRuns:
 
     @classmethod
     def of(
-        cls, codec: Codec, topic: TopicConfig, *, partition: int, partitions: int, deltas: bool
+        cls, codec: Codec, topic: TopicConfig, lives: KeyLives, *, partition: int, partitions: int, deltas: bool
     ) -> CompiledRuns | None:
         """Create the merge of a topic of JSON.
 
         Args:
             codec: the message type.
             topic: the settings.
+            lives: the versions with which new records begin.
             partition: the number of the partition.
             partitions: the number of partitions that keys are hashed over; 1: every key may stay.
             deltas: whether deltas are output too.
@@ -95,33 +101,42 @@ class CompiledRuns:
             bytes_max=topic.max_record_bytes,
             key_bytes_max=KEY_BYTES_MAX,
             depth_max=text.max_depth,
-            version_headers=[],
-            insert_headers=INSERT_HEADERS,
+            lives=lives,
+            insert=INSERT,
             empty=EMPTY,
             version_name=VERSION_NAME,
             stored=Stored,
             partition=partition,
             partitions=partitions,
         )
-        return cls(JsonRuns(texts, ack_types, deltas=deltas, publishes=topic.default_command == "publish"))
+        runs = JsonRuns(
+            texts,
+            ack_types,
+            deltas=deltas,
+            publishes=topic.default_command == "publish",
+            base=lives.base,
+            made_offsets=MADE_OFFSETS,
+        )
+        return cls(runs)
 
-    def merge(self, batch: ChunkOfBatch, begin: int, stored: Stored | None, *, is_continued: bool) -> Part:
+    def merge(self, batch: ChunkOfBatch, begin: int, stored: Stored | None, ended: int, *, is_continued: bool) -> Part:
         """Merge rows from `begin` on, until the output is large.
 
         Args:
             batch: the rows.
             begin: the first row.
             stored: the state of its key.
+            ended: the version with which the last life of that key has ended; 0 if none has.
             is_continued: whether the key has records in an earlier chunk.
         """
         is_left = not is_plain_state(stored)
         state = None if stored is None else (stored.version, stored.value)
-        end, left, ends, merged, duplicates = self._runs.merge(batch.chunk, begin, is_continued, is_left, state)
+        end, left, ends, merged, duplicates = self._runs.merge(batch.chunk, begin, is_continued, is_left, state, ended)
         opened = []
-        for key, version, record, row in ends:
+        for key, version, record, row, is_insert in ends:
             if record is None:  # There was no record, and there are duplicates only.
                 continue
-            headers = [*(INSERT_HEADERS if version == 1 else headers_of_version(version)), *batch.passed(row)]
+            headers = [*(insert_headers if is_insert else headers_of_version)(version), *batch.passed(row)]
             opened.append((key, Stored(version, record), None if row < 0 else (key, record, headers)))
         return Part(end, left, opened, merged, duplicates)
 
@@ -160,6 +175,8 @@ class ChunkOfBatch:
         repeats = None
         if IS_REPEAT in batch.schema.names:
             repeats = pc.fill_null(batch.column(IS_REPEAT), fill_value=False).cast(pa.uint8())
+            if DENIAL in batch.schema.names:
+                repeats = pc.if_else(pc.is_valid(batch.column(DENIAL)), pa.scalar(2, pa.uint8()), repeats)
         chunk = Chunk(
             batch.num_rows,
             _address(key, 1, 4), _address(key, 2),

@@ -9,9 +9,23 @@ class JsonRuns:
     sow: Rows
     delta: Rows
     def __init__(
-        self, texts: CompiledDeltas, read_acks: Callable[[bytes], object], *, deltas: bool, publishes: bool
+        self,
+        texts: CompiledDeltas,
+        read_acks: Callable[[bytes], object],
+        *,
+        deltas: bool,
+        publishes: bool,
+        base: int,
+        made_offsets: int,
     ) -> None: ...
     def take_log(self) -> tuple[list[bytes], bytes, bytes, bytes, bytes] | None: ...
     def merge(
-        self, chunk: Chunk, begin: int, is_continued: bool, is_left: bool, state: tuple[int, bytes] | None, /
-    ) -> tuple[int, list[tuple[int, int]], list[tuple[bytes, int, bytes | None, int]], int, int]: ...
+        self,
+        chunk: Chunk,
+        begin: int,
+        is_continued: bool,
+        is_left: bool,
+        state: tuple[int, bytes] | None,
+        ended: int,
+        /,
+    ) -> tuple[int, list[tuple[int, int]], list[tuple[bytes, int, bytes | None, int, bool]], int, int]: ...

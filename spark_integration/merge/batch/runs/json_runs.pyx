@@ -60,8 +60,10 @@ cdef class JsonRuns:
     cdef int64_t sequence
     # Of the run at hand.
     cdef bytes record
-    cdef int64_t version
+    cdef int64_t version, ended
+    cdef bint is_insert  # Whether the last command began a life.
     cdef Py_ssize_t passed_row, duplicates
+    cdef int64_t base, made_offsets
 
     def __cinit__(self):
         cdef int number
@@ -75,7 +77,7 @@ cdef class JsonRuns:
             PyMem_Free(self.log[number].data)
         PyMem_Free(self.highs.data)
 
-    def __init__(self, CompiledDeltas texts, read_acks, *, bint deltas, bint publishes):
+    def __init__(self, CompiledDeltas texts, read_acks, *, bint deltas, bint publishes, int64_t base, int64_t made_offsets):
         """Take the merge of texts of the topic and partition.
 
         Args:
@@ -83,7 +85,9 @@ cdef class JsonRuns:
             read_acks: parses a header `ack_type`; raises where it is none.
             deltas: whether deltas are output too.
             publishes: whether a record without a command replaces; else it is a delta.
+            base, made_offsets: of the versions with which new records begin, see `KeyLives`.
         """
+        self.base, self.made_offsets = base, made_offsets
         self.texts, self.read_acks = texts, read_acks
         self.writes_deltas, self.publishes = deltas, publishes
         self.sow, self.delta = Rows(), Rows()
@@ -106,7 +110,7 @@ cdef class JsonRuns:
             self._forget()
         return parts
 
-    def merge(self, Chunk chunk, Py_ssize_t begin, bint is_continued, bint is_left, state):
+    def merge(self, Chunk chunk, Py_ssize_t begin, bint is_continued, bint is_left, state, int64_t ended):
         """Merge the runs from a row on, until the output is large.
 
         Args:
@@ -115,11 +119,12 @@ cdef class JsonRuns:
             is_continued: whether the first run goes on with a key of an earlier chunk.
             is_left: whether the first run cannot be merged here, for its state.
             state: version and value of the key of the first run, as bytes; None without a record.
+            ended: the version with which the last life of that key has ended; 0 if none has.
 
         Returns:
             The row after the last one; first row and end of each run that is left; for the first run if it is
-            continued, and for the last one, key, version, record and the row whose headers travel on, with -1 where
-            nothing changed; the number of merged rows, and of duplicates among them.
+            continued, and for the last one, key, version, record, the row whose headers travel on, with -1 where
+            nothing changed, and whether that row began a life; the number of merged rows, and of duplicates among them.
         """
         cdef Py_ssize_t row = begin, end, merged = 0, log_marks
         cdef list left = [], ends = []
@@ -135,7 +140,9 @@ cdef class JsonRuns:
             is_last = end == chunk.rows
             if not (is_first and is_continued):
                 self.run_number += 1
-            self.record, self.version = None, 0
+            self.record, self.version, self.ended, self.is_insert = None, 0, 0, False
+            if is_first:
+                self.ended = ended
             if is_first and state is not None:
                 self.version, self.record = state
             self.delta.mark(marks)
@@ -152,7 +159,7 @@ cdef class JsonRuns:
             else:
                 merged += end - row
                 if is_last or (is_first and is_continued):
-                    ends.append((self.key_of(chunk, row), self.version, self.record, self.passed_row))
+                    ends.append((self.key_of(chunk, row), self.version, self.record, self.passed_row, self.is_insert))
                 elif self.passed_row >= 0:
                     self.write(self.sow, chunk, row, PyBytes_AS_STRING(self.record), PyBytes_GET_SIZE(self.record), False)
             is_first = False
@@ -169,12 +176,15 @@ cdef class JsonRuns:
         cdef CompiledDeltas texts = self.texts
         cdef Py_ssize_t row, size
         cdef text at
-        cdef bint is_insert, is_repeat
+        cdef bint is_repeat
         texts.key, texts.key_size = chunk.keys + chunk.key_ends[begin], chunk.key_ends[begin + 1] - chunk.key_ends[begin]
         self.passed_row = -1
         if texts.key_size > texts.key_bytes_max:
             return False
-        if self.version == 0 and texts.partitions > 1 and not texts.is_own(self.key_of(chunk, begin)):
+        # A key that begins with a NUL may be a reserved one.
+        if self.version == 0 and (texts.partitions > 1 or (texts.key_size > 0 and texts.key[0] == 0)) and not texts.is_own(
+            self.key_of(chunk, begin)
+        ):
             return False
         for row in range(begin, end):
             # The base, and two records in one place, of which nothing says which came first.
@@ -191,24 +201,30 @@ cdef class JsonRuns:
                 if not self.read_headers(chunk, chunk.header_ends[row], chunk.header_ends[row + 1]):
                     return False
                 if self.sequence >= 0:
+                    if chunk.repeats != NULL and chunk.repeats[row] > 1:  # It is rejected for its sequence.
+                        return False
                     is_repeat = self.note(chunk, row)
                     if is_repeat:
                         self.duplicates += 1
                         continue
-            is_insert = self.version == 0
+            self.is_insert = self.version == 0
             if not self.merge_text(at, size):
                 return False
-            self.version += 1
+            self.version = self.first_version(chunk.offsets[row]) if self.is_insert else self.version + 1
             self.passed_row = row
             if PyBytes_GET_SIZE(self.record) > texts.bytes_max:
                 return False
             if self.writes_deltas:
-                self.write(self.delta, chunk, row, texts.delta_text, texts.delta_used, not is_insert and texts.edits_used == 0)
+                self.write(self.delta, chunk, row, texts.delta_text, texts.delta_used, not self.is_insert and texts.edits_used == 0)
                 if self.delta.size() > RUN_BYTES_MAX:
                     return False
             elif PyBytes_GET_SIZE(self.record) > RECORD_BYTES_MAX:
                 return False
         return True
+
+    cdef int64_t first_version(self, int64_t offset) noexcept:
+        """The version of a record that the command at an offset inserts, as `KeyLives.after` gives it."""
+        return self.ended + 1 if offset >= self.made_offsets else max(self.base + 2 * offset, self.ended) + 1
 
     cdef bint merge_text(self, text at, Py_ssize_t size) except -1:
         """Merge one message into the record; False if it is not plain."""
@@ -376,7 +392,7 @@ cdef class JsonRuns:
                 break
         rows.begin(chunk.keys + chunk.key_ends[key_row], chunk.key_ends[key_row + 1] - chunk.key_ends[key_row], value, size)
         rows.header(b"version", 7, digits + place, 24 - place)
-        if self.version == 1:
+        if self.is_insert:
             rows.header(b"kind", 4, b"insert", 6)
         for number in range(chunk.header_ends[row], chunk.header_ends[row + 1]):
             name, name_size = chunk.names + chunk.name_ends[number], chunk.name_ends[number + 1] - chunk.name_ends[number]

@@ -15,29 +15,25 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from processor.builtin.delta_merge.plain import is_plain_state, only_merges
 from processor.codec.json import JsonCodec
 from processor.merge import KeyFields, MergePolicy, compile_merge, insert
-from processor.record import Record, Stored
+from processor.record import Stored
 from processor.wire.command import KEY_BYTES_MAX, CommandReader
-from processor.wire.heads import INSERT_HEADERS, headers_of_version, removal_headers
+from processor.wire.heads import headers_of_version, insert_headers, removal_headers
+from processor.wire.moved import RESERVED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from processor.api import Codec, Headers, Value
     from processor.config import TopicConfig
-    from processor.record import Outgoing
+    from processor.record import Outgoing, Record
     from processor.wire.command import CommandHeaders
     from spark_integration.merge.batch.sequences.sequence_log import SequenceLog
+    from spark_integration.merge.key_lives import KeyLives
 
 _GROWTH_MAX: Final = 8
 """Bound for the growth of a message by encoding: `1e15` has 4 characters, and 18 when it is written."""
 
 _BY_KEY = itemgetter(0)
-
-
-class Repeat(Record):
-    """A record that is a duplicate of another one."""
-
-    __slots__ = ()
 
 
 class Run(NamedTuple):
@@ -52,9 +48,9 @@ class Run(NamedTuple):
 class PlainRuns:
     """The merge of plain commands of one topic."""
 
-    def __init__(self, codec: JsonCodec, topic: TopicConfig, log: SequenceLog) -> None:
+    def __init__(self, codec: JsonCodec, topic: TopicConfig, log: SequenceLog, lives: KeyLives) -> None:
         """Compile the settings; use `of`, which checks them."""
-        self._codec, self._log = codec, log
+        self._codec, self._log, self._lives = codec, log, lives
         self._requests = CommandReader(topic.default_command, codec.header_names)
         self._key = KeyFields(topic.key_fields)
         self._policy = MergePolicy(topic.null_policy, topic.merge_depth)
@@ -65,9 +61,9 @@ class PlainRuns:
         """The counters of events, with the workers' names."""
 
     @classmethod
-    def of(cls, codec: Codec, topic: TopicConfig, log: SequenceLog) -> PlainRuns | None:
+    def of(cls, codec: Codec, topic: TopicConfig, log: SequenceLog, lives: KeyLives) -> PlainRuns | None:
         """Create the merge of a topic of JSON; None where records expire by default or plug-ins change them."""
-        return cls(codec, topic, log) if type(codec) is JsonCodec and only_merges(topic) else None
+        return cls(codec, topic, log, lives) if type(codec) is JsonCodec and only_merges(topic) else None
 
     def merge(self, records: Sequence[Record], states: Mapping[bytes, Stored]) -> tuple[dict[bytes, Run], list[Record]]:
         """Merge the records of every key that has plain commands only.
@@ -101,11 +97,12 @@ class PlainRuns:
         decode, check, protect, nulls_missing = codec.decode, key_fields.check, key_fields.protect, self._nulls_missing
         plain, room, version = self._requests.plain, self._bytes_max, 0
         record: Value = None
-        if len(key) > KEY_BYTES_MAX or not is_plain_state(stored):
+        if len(key) > KEY_BYTES_MAX or not is_plain_state(stored) or key.startswith(RESERVED):
             return None
         if stored is not None:
             record, version, room = codec.decode_own(stored.value), stored.version, room - len(stored.value)
-        is_duplicate = self._log.is_duplicate
+        is_duplicate, lives = self._log.is_duplicate, self._lives
+        ended, is_insert = lives.ended_at(key), False
         passed: Headers = []
         gone: Outgoing | None = None
         duplicates = of_nothing = 0
@@ -121,13 +118,14 @@ class PlainRuns:
                 request = read(headers)
                 if not _is_plain(request, key):
                     return None
-                if request.sequence >= 0 and is_duplicate(key, offset, request, is_marked=type(came) is Repeat):
+                if request.sequence >= 0 and is_duplicate(came, request):
                     duplicates += 1
                     continue
             command = request[0]
             if value is None or command == "sow_delete":
                 if version:
-                    gone = key, None, [*removal_headers(version + 1, "delete"), *request.passed]
+                    ended = version + 1
+                    gone = key, None, [*removal_headers(ended, "delete"), *request.passed]
                     record, version = None, 0
                 else:
                     of_nothing += 1
@@ -146,20 +144,19 @@ class PlainRuns:
                 fold(record, body)
             else:
                 record = insert(body, policy).record
-            version += 1
+            is_insert = not version
+            version = lives.after(ended, offset) if is_insert else version + 1
             passed = request.passed
         self.events.update(duplicate=duplicates, delete_of_nothing=of_nothing)
+        if ended:
+            lives.end(key, ended)
         if not version:
             return Run(None, gone)
         if stored is not None and gone is None and version == stored.version:
             return Run(stored, None)
-        return _written(key, version, codec.encode(record), passed)
-
-
-def _written(key: bytes, version: int, value: bytes, passed: Headers) -> Run:
-    """The result of a key whose record changed, with the headers of its last command that travel on."""
-    headers = [*(INSERT_HEADERS if version == 1 else headers_of_version(version)), *passed]
-    return Run(Stored(version, value), (key, value, headers))
+        headers = [*(insert_headers if is_insert else headers_of_version)(version), *passed]
+        data = codec.encode(record)
+        return Run(Stored(version, data), (key, data, headers))
 
 
 def _is_plain(request: CommandHeaders, key: bytes) -> bool:
