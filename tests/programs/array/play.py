@@ -15,7 +15,7 @@ from tests.builtin.staged import StagedDriver
 from tests.programs.array.history import Turn, history
 from tests.programs.array.layout import Layout, layout_of
 from tests.programs.array.pairs import Row
-from tests.programs.array.problems import Problem, compared, headers_of, removed_of
+from tests.programs.array.problems import Problem, compared, headers_of, removed_of, without_stamps
 from tests.programs.array.subscribing import Subscribing
 from tests.programs.oracle.conflated import ConflatedTopic, Delivery, SowRecord
 from tests.programs.oracle.filters import Compare
@@ -199,7 +199,7 @@ class _Play:
         format_ = self.layout.format
         self.problems += _compared_values(format_, "sow", record, update.record)
         self.problems += _compared_deltas(format_, "delta", partial, update.delta, update.removed, update.is_empty)
-        self.problems += compared("sow", update.sow_headers, headers_of(record))
+        self.problems += compared("sow", update.sow_headers, without_stamps(headers_of(record)))
         self.problems += compared("delta", update.delta_headers, headers_of(partial))
         if any(problem.what in ("sow value", "sow header version") for problem in self.problems):
             raise _Lost

@@ -27,6 +27,11 @@ def headers_of(record: Record) -> dict[str, str]:
     return {name: (value or b"").decode() for name, value in record.headers or []}
 
 
+def without_stamps(headers: dict[str, str]) -> dict[str, str]:
+    """The headers of a SOW record without the stamps of its sequence groups: the oracle keeps all updates instead."""
+    return {name: text for name, text in headers.items() if name != "group_stamps"}
+
+
 def removed_of(headers: dict[str, str]) -> frozenset[Path]:
     """The paths in header `removed`."""
     return frozenset(map(path_of, json.loads(headers.get("removed", "[]"))))

@@ -24,7 +24,10 @@ class Claim(NamedTuple):
 
 
 def broken_promises(
-    expected: Mapping[str, Iterable[str]], claims: Iterable[Claim], records: Mapping[str, tuple[int, Any]]
+    expected: Mapping[str, Iterable[str]],
+    claims: Iterable[Claim],
+    records: Mapping[str, tuple[int, Any]],
+    begins: Mapping[str, int],
 ) -> list[str]:
     """A line for each promise that was broken.
 
@@ -32,6 +35,7 @@ def broken_promises(
         expected: the clients that claimed each key.
         claims: the outcomes.
         records: version and value of each SOW record.
+        begins: the version of each record before the claims.
     """
     winners: dict[str, list[str]] = {key: [] for key in expected}
     outcomes: Counter[tuple[str, str]] = Counter()
@@ -46,8 +50,8 @@ def broken_promises(
             winners.setdefault(claim.key, []).append(claim.client)
         elif claim.outcome != "lost":
             note(f"claims that ended with {claim.outcome}", claim.key)
-        elif claim.version != 2:
-            note("lost claims whose ack has another version than 2", claim.key)
+        elif claim.version != begins.get(claim.key, 0) + 1:
+            note("lost claims whose ack has another version than the winner's", claim.key)
     for key, clients in expected.items():
         for client in clients:
             if outcomes.pop((key, client), 0) != 1:
@@ -55,8 +59,8 @@ def broken_promises(
         if len(winners[key]) != 1:
             note("keys without exactly one winner", key)
         version, record = records.get(key, (0, {}))
-        if version != 2:
-            note("records whose version is not 2", key)
+        if version != begins[key] + 1:
+            note("records whose version is not that of one claim", key)
         if [record.get("owner")] != winners[key]:
             note("records with another owner than the winner", key)
     for key, _ in outcomes:

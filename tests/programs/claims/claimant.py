@@ -1,4 +1,4 @@
-"""One process of clients that claim: `python -m tests.programs.claims.claimant CONFIG TOPIC FILE …`.
+"""One process of clients that claim: `python -m tests.programs.claims.claimant CONFIG TOPIC FILE VERSIONS …`.
 
 It waits for a line on its standard input, makes its clients' claims, and writes a JSON line for each outcome to FILE.
 """
@@ -29,6 +29,7 @@ def main() -> None:
     parser.add_argument("config", type=Path)
     parser.add_argument("topic")
     parser.add_argument("file", type=Path)
+    parser.add_argument("versions", type=Path, help="the version of each record, as JSON")
     parser.add_argument("--clients", required=True, help="their numbers, with commas")
     parser.add_argument("--all-clients", type=int, required=True)
     parser.add_argument("--keys", type=int, required=True)
@@ -37,6 +38,7 @@ def main() -> None:
     parser.add_argument("--window", type=int, required=True, help="claims of one client that wait for their outcome")
     arguments = parser.parse_args()
     config = load(arguments.config)
+    versions = json.loads(arguments.versions.read_text("utf-8"))
     lock = threading.Lock()
     with contextlib.ExitStack() as cleanup:
         file = cleanup.enter_context(arguments.file.open("w", encoding="utf-8", buffering=1))
@@ -48,7 +50,9 @@ def main() -> None:
         print("ready", flush=True)
         sys.stdin.readline()
         threads = [
-            threading.Thread(target=claim_all, args=(client, arguments.topic, keys, arguments.window, file, lock))
+            threading.Thread(
+                target=claim_all, args=(client, arguments.topic, keys, versions, arguments.window, file, lock)
+            )
             for client, keys in clients
         ]
         for thread in threads:
@@ -57,11 +61,19 @@ def main() -> None:
             thread.join()
 
 
-def claim_all(client: Client, topic: str, keys: list[int], window: int, file: TextIO, lock: threading.Lock) -> None:
+def claim_all(
+    client: Client,
+    topic: str,
+    keys: list[int],
+    versions: dict[str, int],
+    window: int,
+    file: TextIO,
+    lock: threading.Lock,
+) -> None:
     """Claim keys in order, at most `window` at a time, and write each outcome."""
     waiting: deque[tuple[str, Future[Ack]]] = deque()
     for key in map(key_name, keys):
-        future = client.delta_publish(topic, {"id": key, "owner": client.name}, expect_version=1)
+        future = client.delta_publish(topic, {"id": key, "owner": client.name}, expect_version=versions[key])
         assert future is not None
         waiting.append((key, future))
         if len(waiting) >= window:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _PATIENCE_S = 600.0
 _LOOK_S = 0.2
+_VERSIONS = "versions.json"
 
 
 class Outcome(NamedTuple):
@@ -48,6 +49,8 @@ def run(plan: Plan, bootstrap: str, directory: Path, name: str, report: Callable
         world.publish([(key_name(n).encode(), {"id": key_name(n)}, {}) for n in range(plan.keys)])
         world.settle()
         report("published")
+        begins = {(seen.key or b"").decode(): int(seen.headers["version"]) for seen in world.read("sow")}
+        (directory / _VERSIONS).write_text(json.dumps(begins), "utf-8")
         seconds, killed, claims = _claim(plan, world, report)
         world.settle()
         last = {seen.key: seen for seen in world.read("sow")}
@@ -64,7 +67,7 @@ def run(plan: Plan, bootstrap: str, directory: Path, name: str, report: Callable
     won = sum(claim.outcome == "won" for claim in claims)
     rate = len(claims) / seconds
     figures = [f"{len(claims):,} claims in {seconds:.1f} s, {rate:,.0f}/s, {won:,} won; {killed} workers killed"]
-    wrong = broken_promises(expected, claims, records)
+    wrong = broken_promises(expected, claims, records, begins)
     if killed < plan.kills:
         wrong.append(f"only {killed} of {plan.kills} workers were killed while claims were made: take more claims")
     return Outcome(wrong, figures)
@@ -111,6 +114,7 @@ def _claimant(plan: Plan, world: World, file: Path, numbers: Sequence[int]) -> I
     """Start a process of clients, which ends with the block."""
     program = subprocess.Popen(
         [sys.executable, "-m", "tests.programs.claims.claimant", str(world.file), world.name, str(file),
+         str(world.directory / _VERSIONS),
          f"--clients={','.join(map(str, numbers))}", f"--all-clients={plan.clients}", f"--keys={plan.keys}",
          f"--rivals={plan.rivals}", f"--seed={plan.seed}", f"--window={plan.window}"],
         stdin=subprocess.PIPE,

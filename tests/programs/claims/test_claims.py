@@ -14,33 +14,34 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 EXPECTED = {"k0": ["a", "b"]}
-WON = [Claim("k0", "a", "won"), Claim("k0", "b", "lost", 2)]
-RECORD = {"k0": (2, {"id": "k0", "owner": "a"})}
+BEGINS = {"k0": 7}
+WON = [Claim("k0", "a", "won"), Claim("k0", "b", "lost", 8)]
+RECORD = {"k0": (8, {"id": "k0", "owner": "a"})}
 
 
 def test_a_good_run_has_no_broken_promise():
     """One winner, one loser who got the version, and the winner in the record: nothing is wrong."""
-    assert broken_promises(EXPECTED, WON, RECORD) == []
+    assert broken_promises(EXPECTED, WON, RECORD, BEGINS) == []
 
 
 @pytest.mark.parametrize(
     ("claims", "records", "promise"),
     [
         ([Claim("k0", "a", "won"), Claim("k0", "b", "won")], RECORD, "keys without exactly one winner"),
-        ([Claim("k0", "a", "lost", 2), Claim("k0", "b", "lost", 2)], RECORD, "keys without exactly one winner"),
+        ([Claim("k0", "a", "lost", 8), Claim("k0", "b", "lost", 8)], RECORD, "keys without exactly one winner"),
         (WON[:1], RECORD, "claims without exactly one outcome"),
         ([*WON, WON[1]], RECORD, "claims without exactly one outcome"),
-        ([*WON, Claim("k0", "c", "lost", 2)], RECORD, "outcomes of claims that were not made"),
-        ([WON[0], Claim("k0", "b", "lost", 1)], RECORD, "lost claims whose ack has another version than 2"),
+        ([*WON, Claim("k0", "c", "lost", 8)], RECORD, "outcomes of claims that were not made"),
+        ([WON[0], Claim("k0", "b", "lost", 7)], RECORD, "lost claims whose ack has another version than the winner's"),
         ([WON[0], Claim("k0", "b", "AcksMissing")], RECORD, "claims that ended with AcksMissing"),
-        (WON, {"k0": (3, {"id": "k0", "owner": "a"})}, "records whose version is not 2"),
-        (WON, {"k0": (2, {"id": "k0", "owner": "b"})}, "records with another owner than the winner"),
+        (WON, {"k0": (9, {"id": "k0", "owner": "a"})}, "records whose version is not that of one claim"),
+        (WON, {"k0": (8, {"id": "k0", "owner": "b"})}, "records with another owner than the winner"),
         (WON, {}, "records with another owner than the winner"),
     ],
 )
 def test_every_broken_promise_is_found(claims, records, promise):
     """Two winners, none, a lost answer, a wrong version and a wrong owner are each found and named."""
-    assert any(promise in line for line in broken_promises(EXPECTED, claims, records))
+    assert any(promise in line for line in broken_promises(EXPECTED, claims, records, BEGINS))
 
 
 @pytest.mark.broker

@@ -46,7 +46,8 @@ def delta_replay(evidence: Evidence, interval_ms: int, complaints: Complaints) -
             if sow_delivery is None or delta is None or sow_delivery.source != delta.source:
                 complaints.add("one output alone", _describe(key, sow_delivery or delta))
                 break
-            base = int(delta.headers.get("delta_base", int(delta.headers["version"]) - 1))
+            otherwise = 0 if delta.headers.get("kind") == "insert" else int(delta.headers["version"]) - 1
+            base = int(delta.headers.get("delta_base", otherwise))
             if base != version:
                 complaints.add("a broken chain", f"{_describe(key, delta)} is for version {base} and met {version}")
             version = 0 if delta.is_delete else int(delta.headers["version"])

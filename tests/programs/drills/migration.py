@@ -96,7 +96,7 @@ def expect_versions(drill: Drill) -> None:
     versions: dict[bytes | None, list[int]] = {}
     for one in drill.world.read("delta"):
         versions.setdefault(one.key, []).append(int(one.headers["version"]))
-    wrong = {key: each for key, each in versions.items() if each != list(range(1, drill.rounds + 1))}
+    wrong = {key: each for key, each in versions.items() if each != list(range(each[0], each[0] + drill.rounds))}
     if wrong or len(versions) != KEYS:
         raise DrillFailed(f"the versions are wrong: {wrong}, {len(versions)} of {KEYS} keys")
-    drill.step("check", f"versions 1 to {drill.rounds} of each key came once, in order")
+    drill.step("check", f"{drill.rounds} versions of each key came once, in order")

@@ -21,7 +21,7 @@ def main() -> int:
     """Run the comparison; returns 1 if the engines differ."""
     parser = argparse.ArgumentParser(prog="python -m tests.programs.engines", description=__doc__)
     parser.add_argument("--commands", type=int, default=2_000_000)
-    parser.add_argument("--keys", type=int, default=25_000, help="of each of the four topics")
+    parser.add_argument("--keys", type=int, default=25_000, help="of each of the five topics")
     parser.add_argument("--seed", type=int, default=secrets.randbits(32), help="what is random follows from it")
     parser.add_argument("--bootstrap", help="a Kafka that runs; none: an embedded one")
     parser.add_argument("--keep", action="store_true", help="keep directories and logs")

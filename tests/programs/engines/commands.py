@@ -20,11 +20,19 @@ KINDS: dict[str, dict[str, Any]] = {
     "set": {"null_policy": "set"},
     "remove": {"null_policy": "remove", "merge_depth": 2},
     "avro": {"message_type": "avro", "schema": str(SCHEMA)},
+    "groups": {
+        "null_policy": "remove",
+        "sequence_groups": [{"by": "/ts", "fields": ["/qty", "/party", "/tags", "/fills", "/total"]}],
+        "merge_rules": {"/fills": "sum", "/seen": "union"},
+        "enrich": {"/total": "/fills * /price", "/was": "PREVIOUS(/price)"},
+    },
 }
 """The topics of each engine with their special settings; the other settings are the same."""
 
 _CITIES = ["Oslo", "Bergen", "Røros", "Å"]
 _TAGS = ["a", "b", "urgent"]
+_REMOVED = [b'["/qty"]', b'["/party/address/city","/no"]']
+_REMOVED_OF_GROUPS = [*_REMOVED, b'["/party"]', b'["/fills","/price"]', b'["/tags/0"]', b'["/ts","/seen"]']
 
 
 class Command(NamedTuple):
@@ -43,6 +51,8 @@ class Commands:
         self._kind, self._keys = kind, keys
         topic = TopicConfig(**KINDS[kind])
         self._codec = load_codec(topic.message_type, codec_options(topic, name="history"))
+        self._removed = _REMOVED_OF_GROUPS if kind == "groups" else _REMOVED
+        self._tick = 0
         self._sequences = dict.fromkeys((b"desk", b"feed", b"risk"), 0)
 
     def take(self, count: int) -> Iterator[Command]:
@@ -84,7 +94,7 @@ class Commands:
             return Command(key.encode(), value, [*headers, *((name, text or b"") for name, text in more)])
         if self._kind != "avro":
             if is_delta and self._rng.random() < 0.05:
-                headers = [*headers, ("remove", self._rng.choice([b'["/qty"]', b'["/party/address/city","/no"]']))]
+                headers = [*headers, ("remove", self._rng.choice(self._removed))]
             return Command(key.encode(), json.dumps(body, ensure_ascii=False).encode(), headers)
         return Command(key.encode(), self._codec.encode(body), headers)
 
@@ -93,9 +103,10 @@ class Commands:
         headers: list[tuple[str, bytes]] = []
         if rng.random() < 0.3:
             client = rng.choice([*self._sequences])
-            if rng.random() < 0.95:  # Else it sends its last number again: a repeat wherever it arrives.
+            if rng.random() < 0.95:  # Else its last number comes again, as sometimes an earlier one does.
                 self._sequences[client] += 1
-            headers += [("client", client), ("sequence", b"%d" % self._sequences[client])]
+            number = max(1, self._sequences[client] - rng.choice([0] * 19 + [1, 2, 5, 40]))
+            headers += [("client", client), ("sequence", b"%d" % number)]
         if rng.random() < 0.05:
             headers.append(("expiration", rng.choice([b"0", b"86400"])))
         if rng.random() < 0.03:  # Refused unless the record has this version.
@@ -126,7 +137,15 @@ class Commands:
             "legs": lambda: [{"px": rng.randrange(5), "q": None}] * rng.randrange(3),
             "party": self._party,
         }
-        return {name: fields[name]() for name in rng.sample([*fields], rng.randrange(4))}
+        chosen = {name: fields[name]() for name in rng.sample([*fields], rng.randrange(4))}
+        if self._kind == "groups":
+            self._tick += 1
+            # Most come late by some updates of their key, and a few have no time.
+            if rng.random() < 0.95:
+                chosen["ts"] = self._tick + rng.randrange(4 * self._keys)
+            if rng.random() < 0.5:
+                chosen |= {"fills": rng.randrange(9), "seen": [rng.choice(_TAGS)]}
+        return chosen
 
     def _party(self) -> Any:
         rng = self._rng

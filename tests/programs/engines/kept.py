@@ -34,8 +34,8 @@ _COMPARED_HEADERS = (
 class Kept:
     """The outputs of one family of topics."""
 
-    sow: dict[bytes, tuple[bytes, bytes]] = field(default_factory=dict)
-    """Version and value of each live record."""
+    sow: dict[bytes, tuple[bytes, bytes, bytes]] = field(default_factory=dict)
+    """Version, value and stamps of each live record."""
     deltas: dict[bytes, tuple[int, bytes]] = field(default_factory=dict)
     """The number of deltas of each key, and a checksum over their contents, in order."""
     letters: Counter[tuple[bytes | None, bytes | None, bytes]] = field(default_factory=Counter)
@@ -54,7 +54,11 @@ def kept(bootstrap: str, name: str, kind: str) -> Kept:
         if message.value() is None:
             outputs.sow.pop(message.key(), None)
         else:
-            outputs.sow[message.key()] = (headers[Name.VERSION], message.value())
+            outputs.sow[message.key()] = (
+                headers[Name.VERSION],
+                message.value(),
+                headers.get(Name.GROUP_STAMPS, b""),
+            )
     topic = TopicConfig(**KINDS[kind])
     codec = load_codec(topic.message_type, codec_options(topic, name="history"))
     replica: dict[bytes, Value] = {}

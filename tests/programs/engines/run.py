@@ -206,6 +206,9 @@ def _stream(
         .start()
     )
     try:
+        # Spark waits ten seconds for the Python process of a first micro-batch: streams begin one after the other.
+        while query.isActive and query.lastProgress is None:
+            time.sleep(0.2)
         yield query
     finally:
         query.stop()
@@ -257,6 +260,8 @@ def _figures(outputs: dict[str, Kept]) -> str:
 
 def _proves_nothing(kind: str, one: Kept) -> list[str]:
     """The conditions that a history does not meet, without which its comparison proves nothing."""
-    brought = {"records": one.sow, "deletes": one.kinds["delete"], "expiries": one.kinds["expire"]}
+    stamped = any(stamps for _, _, stamps in one.sow.values())
+    brought: dict[str, Any] = {"records": one.sow, "deletes": one.kinds["delete"], "expiries": one.kinds["expire"]}
     brought["dead letters"] = one.letters
+    brought |= {"stamps of sequence groups": stamped} if kind == "groups" else {}
     return [f"{kind}: the history brought no {what}" for what, is_met in brought.items() if not is_met]

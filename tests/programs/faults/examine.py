@@ -144,7 +144,8 @@ def replay(topic: str, records: list[Seen], sow: dict[bytes, Any], expected: Exp
     for record in records:
         key, headers = record.key or b"", record.headers
         version = int(headers["version"])
-        base, met = int(headers.get("delta_base", version - 1)), versions.get(key, 0)
+        otherwise = 0 if headers.get("kind") == "insert" else version - 1
+        base, met = int(headers.get("delta_base", otherwise)), versions.get(key, 0)
         if base != met:
             kind = "version repeated in" if base < met else "version gap in"
             complaints.add(f"{kind} {topic}", f"{_describe(record)} is for version {base} and met {met}")

@@ -35,7 +35,8 @@ def write(file: Path, evidence: Evidence, *, seed: int, guarantee: str, figures:
         figures: the checker's account.
         wrong: the checker's complaints; none: the verdict is "ok".
     """
-    head = {"name": evidence.name, "seed": seed, "guarantee": guarantee, "account": figures, "wrong": [*wrong]}
+    head = {"name": evidence.name, "seed": seed, "guarantee": guarantee, "account": figures, "wrong": [*wrong],
+            "versions_grow": True}  # fmt: skip
     with lzma.open(file, "xt", encoding="utf-8") as lines:
         for line in (head, *_rows(evidence)):
             lines.write(json.dumps(line, separators=(",", ":")) + "\n")
@@ -62,7 +63,7 @@ def main() -> int:
     is_wrong = False
     for file in parser.parse_args().files:
         head, evidence = read(file)
-        figures, wrong = account(evidence, guarantee=head["guarantee"])
+        figures, wrong = account(evidence, guarantee=head["guarantee"], versions_grow=head.get("versions_grow", False))
         is_wrong |= bool(wrong)
         print(f"{file.name}: {'WRONG' if wrong else 'ok'}: {figures}")
         print("".join(f"  {line}\n" for line in wrong), end="")

@@ -29,14 +29,20 @@ class Ledger:
     _rejected: dict[str, str] = field(default_factory=dict)
     _asked: Asked = field(default_factory=Asked)
     _seen: set[str] = field(default_factory=set)
+    _unreadable: set[str] = field(default_factory=set)
+    """The places of input records with a header name that is not UTF-8."""
     _world: dict[bytes, Any] = field(default_factory=dict)
     _versions: dict[bytes, int] = field(default_factory=dict)
     _sow: dict[bytes, Any] = field(default_factory=dict)
 
     def take_input(self, message: Message) -> None:
         """Process an input record, and derive its allowed outcomes."""
-        headers = dict(message.headers() or ())
-        if message.key() is None:
+        pairs = _headers(message)
+        place, headers = _place(message), dict(pairs or ())
+        if pairs is None:
+            trace = "must"
+            self._unreadable.add(place)
+        elif message.key() is None:
             trace = "rekeyed"
         elif "sequence" in headers:
             trace = "duplicate"
@@ -44,9 +50,8 @@ class Ledger:
             trace = "delete_of_nothing"
         else:
             trace = "must"
-        place = _place(message)
         self.inputs[place] = trace
-        texts = _texts(message)
+        texts = {} if pairs is None else _texts(message)
         self._asked.take_input(place, message, texts)
         if message.key() is not None:
             self._pending_inputs[place] = Input(message.key(), message.value(), texts, message.timestamp()[1])
@@ -64,7 +69,7 @@ class Ledger:
         else:
             self._account(headers["source"], "merged")
             source_record = self._pending_inputs.pop(headers["source"], None)
-        base = int(headers.get("delta_base", version - 1))
+        base = int(headers.get("delta_base", 0 if headers.get("kind") == "insert" else version - 1))
         if base != self._versions.get(key, 0):
             self.wrong.append(f"{_place(message)}: delta for version {base} met {self._versions.get(key, 0)}")
         before = self._world.get(key)
@@ -140,6 +145,11 @@ class Ledger:
         asked = self._asked.close(self._rejected, self._seen - self._rejected.keys())
         self.fates["asked for acks"] += asked
         self.wrong += self._asked.wrong
+        for place in self._unreadable:
+            # A value that is too long is noticed first.
+            if (reason := self._rejected.get(place)) not in ("bad_header", "too_large"):
+                self.wrong.append(f"{place}: a header name is not UTF-8, and the record was rejected as {reason}")
+        self.fates["with a header name that is not UTF-8"] += len(self._unreadable)
         differ = [
             key
             for key in self._world.keys() | self._sow.keys()
@@ -159,6 +169,15 @@ class Ledger:
 
 def _place(message: Message) -> str:
     return f"{message.topic()}/{message.partition()}/{message.offset()}"
+
+
+def _headers(message: Message) -> list[tuple[str, bytes | None]] | None:
+    """The headers of a message; None where confluent_kafka cannot read a name, whose headers may not be touched."""
+    try:
+        (headers,) = map(type(message).headers, (message,))  # `map` checks each call for an exception.
+    except SystemError:
+        return None
+    return list(headers or ())  # type: ignore[arg-type]
 
 
 def _texts(message: Message) -> dict[str, str]:

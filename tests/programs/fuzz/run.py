@@ -16,13 +16,14 @@ from pathlib import Path
 
 import psutil
 import yaml
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 
 from processor.config import Config, load
 from processor.hosting.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from tests.programs.benchmarks.throughput import free_port
 from tests.programs.fuzz.ledger import Ledger
+from tests.programs.fuzz.raw_feed import RawFeed
 from tests.programs.fuzz.rubbish import RECORD_BYTES_MAX, commands
 
 PARTITIONS = 4
@@ -58,10 +59,14 @@ def run(bootstrap: str, directory: Path, *, records: int, seed: int, report: Cal
     admin.create(specs(config))
     try:
         report(f"publishing {records:,} records")
-        _publish(bootstrap, f"{name}.publish", records, seed)
+        feed = RawFeed(bootstrap, f"{name}.publish", PARTITIONS, seed)
+        feed.send(commands(seed, records))
         outcome = Outcome()
+        outcome.wrong += feed.errors[:20]
         counted = _work(config, directory, name, outcome, report)
         _account(bootstrap, name, outcome, counted, report)
+        for verb, batches in (("refused", feed.refused), ("took", feed.taken)):
+            outcome.fates.update({f"batches that the broker {verb}: {flaw}": count for flaw, count in batches.items()})
         return outcome
     finally:
         admin.delete([spec.name for spec in specs(config)])
@@ -85,27 +90,6 @@ def _settings(bootstrap: str, directory: Path, name: str) -> Config:
     file = directory / "sowstream.yaml"
     file.write_text(yaml.safe_dump(tree))
     return load(file)
-
-
-def _publish(bootstrap: str, topic: str, records: int, seed: int) -> None:
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "partitioner": "murmur2_random",
-            "linger.ms": 20,
-            "compression.type": "lz4",
-            "message.max.bytes": _MESSAGE_BYTES_MAX,
-        }
-    )
-    for key, value, headers in commands(seed, records):
-        while True:
-            try:
-                producer.produce(topic, value, key, headers=headers or None)
-                break
-            except BufferError:
-                producer.poll(0.1)
-        producer.poll(0)
-    assert producer.flush(60) == 0
 
 
 def _work(

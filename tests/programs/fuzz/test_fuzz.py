@@ -26,6 +26,8 @@ def test_every_record_of_a_rubbish_feed_is_accounted_for(bootstrap, tmp_path, ra
     assert outcome.fates["merged"] > 5_000
     assert outcome.fates["expired by the clock"] > 0
     assert outcome.fates["asked for acks"] > 500
+    assert outcome.fates["with a header name that is not UTF-8"] > 200
+    assert not any("the broker took" in fate for fate in outcome.fates)
 
 
 def test_the_feed_of_a_seed_is_always_the_same():
@@ -38,6 +40,13 @@ def test_a_record_without_a_trace_is_reported():
     ledger = Ledger(inputs={"t.publish/0/1": "must", "t.publish/0/2": "rekeyed"})
     ledger.close({"rekeyed": 1})
     assert ledger.wrong == ["1 input records left no trace, such as t.publish/0/1"]
+
+
+def test_an_unreadable_header_name_without_its_letter_is_reported():
+    """Such a record has to be rejected for its header, or because its value is too long."""
+    ledger = Ledger(_unreadable={"t.publish/0/1", "t.publish/0/2"}, _rejected={"t.publish/0/2": "bad_header"})
+    ledger.close({})
+    assert ledger.wrong == ["t.publish/0/1: a header name is not UTF-8, and the record was rejected as None"]
 
 
 class Read(NamedTuple):

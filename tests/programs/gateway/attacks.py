@@ -46,7 +46,7 @@ def tokens(target: Target) -> str:
         "another key": target.token(target.other),
         "another audience": target.token(aud="other"),
         "another issuer": target.token(iss="them"),
-        "expired": target.token(exp=time.time() - 1),
+        "expired": target.token(exp=time.time() - 11),  # The leeway is 10 s.
         "revoked": target.token(jti="revoked-1"),
         "none": "",
         "too long": "x" * 20_000,

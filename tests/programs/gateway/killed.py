@@ -21,11 +21,11 @@ import time
 import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import WebSocketException
 
 from processor.tools.broker import EmbeddedBroker
 from tests.endtoend.world import World
@@ -68,12 +68,14 @@ class Follower:
                         tree = json.loads(text)
                         for message in tree if isinstance(tree, list) else [tree]:
                             self.hear(message)
-            except (OSError, ConnectionClosed, TimeoutError):
+            except (OSError, WebSocketException, TimeoutError):
                 await asyncio.sleep(random.random() * 0.5)
 
     def hear(self, message: dict[str, Any]) -> None:
         """Apply a message."""
         if message.get("op") == "ack":
+            if message.get("reason") == "unavailable":
+                raise ConnectionResetError("not now")  # `follow` asks again.
             assert message["status"] == "success", message
             self.back_s = self.back_s or time.monotonic()
             return
@@ -101,15 +103,14 @@ class Follower:
             self.records[str(key)] = (message["data"], message["version"])
 
 
-def started(world: World, address: str) -> subprocess.Popen[bytes]:
-    """A gateway process."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "processor.cli.main", "gateway", "-c", str(world.file), "--listen", address]
-    )
+def started(world: World, address: str, log: IO[bytes] | None = None) -> subprocess.Popen[bytes]:
+    """A gateway process, which logs to a file, or where this one does."""
+    command = [sys.executable, "-m", "processor.cli.main", "gateway", "-c", str(world.file), "--listen", address]
+    return subprocess.Popen(command, stdout=log, stderr=log)
 
 
 def is_ready(address: str) -> bool:
-    """Whether the gateway's views have caught up."""
+    """Return True once the gateway serves all of its views."""
     try:
         with urllib.request.urlopen(f"http://{address}/readyz", timeout=5) as answer:
             return bool(answer.status == 200)

@@ -26,7 +26,7 @@ from processor.subscriptions import Engine, MemoryRecords, SubscriptionSpec, Top
 from processor.subscriptions.entitlement import Entitlement
 from processor.subscriptions.history import UpdateHistory
 from processor.subscriptions.select import Select
-from tests.programs.gateway import attacks
+from tests.programs.gateway import attacks, commands
 
 TOPIC = Topic("orders", JsonCodec(CodecOptions()), KeyFields(("/id",)))
 DESKS = [f"d{number}" for number in range(20)]
@@ -324,6 +324,7 @@ def main() -> None:
         f"{each_ms:.1f} ms of processor time an update",
         flush=True,
     )
+    print(commands.report(), flush=True)
     if arguments.connections:
         attacks.run(arguments.connections, arguments.seed)
 

@@ -13,61 +13,22 @@ from processor.subscriptions.history import UpdateHistory
 from tests.programs.gateway.queries import KEYS, PARTITIONS, TOPIC, Body
 
 
-class World:
-    """A topic that a worker writes, and an engine that reads it."""
+class History:
+    """The updates of a topic in their order, and its state at any place."""
 
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-        self.now: dict[str, Body] = {}
-        self.versions: dict[str, int] = {}
+    def __init__(self, partitions: int) -> None:
         self.log: list[tuple[int, str, Body | None]] = []
-        self.offsets = [0] * PARTITIONS
-        self.written: list[Record] = []
-        self.time_ms = 0
-        self.engine = self.opened([0] * PARTITIONS)
+        self.partitions = partitions
 
-    def write(self) -> None:
-        """A worker writes a record or a tombstone."""
-        key = self.random.choice(KEYS)
-        is_gone = key in self.now and self.random.random() < 0.15
-        version = self.versions[key] = self.versions.get(key, 0) + 1
-        headers = [("version", b"%d" % version)]
-        body = None if is_gone else self._body(key)
-        if is_gone:
-            headers.append(("kind", self.random.choice([b"delete", b"expire"])))
-            self.now.pop(key)
-            del self.versions[key]  # The next life of the key begins with 1.
-        else:
-            assert body is not None
-            self.now[key] = body
-        partition = sum(key.encode()) % PARTITIONS
-        value = None if body is None else json.dumps(body).encode()
-        record = Record(key.encode(), value, headers, self.offsets[partition], 1_700_000_000_000 + len(self.written))
-        self.offsets[partition] += 1
+    def note(self, key: str, body: Body | None) -> int:
+        """Note an update; returns the partition of its key."""
+        partition = sum(key.encode()) % self.partitions
         self.log.append((partition, key, copy.deepcopy(body)))
-        self.written.append(record)
-        self.engine.take(partition, [record], self.time_ms)
-
-    def _body(self, key: str) -> Body:
-        chance = self.random.random
-        body: Body = {"id": key}
-        if key in self.now and chance() < 0.6:
-            body = copy.deepcopy(self.now[key])  # A small change: most fields stay.
-            for name in self.random.sample(["a", "n", "s", "o"], 1):
-                body.pop(name, None)
-        if "a" not in body and chance() < 0.8:
-            body["a"] = self.random.randrange(4)
-        if "n" not in body and chance() < 0.8:
-            body["n"] = self.random.randrange(4)
-        if "s" not in body and chance() < 0.8:
-            body["s"] = self.random.choice("xyz")
-        if "o" not in body and chance() < 0.5:
-            body["o"] = {name: self.random.randrange(2) for name in "pq" if chance() < 0.7}
-        return body
+        return partition
 
     def at(self, positions: Any) -> dict[str, Body]:
         """The world at some positions."""
-        counts, world = [0] * PARTITIONS, {}
+        counts, world = [0] * self.partitions, {}
         for partition, key, body in self.log:
             if counts[partition] < positions[partition]:
                 if body is None:
@@ -79,7 +40,7 @@ class World:
 
     def states_between(self, key: str, bookmark: Any) -> list[Body | None]:
         """The states of a key from the low to the high position of a bookmark."""
-        partition = sum(key.encode()) % PARTITIONS
+        partition = sum(key.encode()) % self.partitions
         state: Body | None = None
         states, count = [], 0
         if bookmark.low[partition] == 0:
@@ -95,6 +56,58 @@ class World:
             if count >= bookmark.low[partition]:
                 states.append(state)
         return states or [state]
+
+
+def random_body(rng: random.Random, key: str, before: Body | None) -> Body:
+    """A random record; often it is the one before with a small change."""
+    body: Body = {"id": key}
+    if before is not None and rng.random() < 0.6:
+        body = copy.deepcopy(before)  # A small change: most fields stay.
+        for name in rng.sample(["a", "n", "s", "o"], 1):
+            body.pop(name, None)
+    for name in ("a", "n"):
+        if name not in body and rng.random() < 0.8:
+            body[name] = rng.randrange(4)
+    if "s" not in body and rng.random() < 0.8:
+        body["s"] = rng.choice("xyz")
+    if "o" not in body and rng.random() < 0.5:
+        body["o"] = {name: rng.randrange(2) for name in "pq" if rng.random() < 0.7}
+    return body
+
+
+class World:
+    """A topic that a worker writes, and an engine that reads it."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.now: dict[str, Body] = {}
+        self.versions: dict[str, int] = {}
+        self.history = History(PARTITIONS)
+        self.offsets = [0] * PARTITIONS
+        self.written: list[Record] = []
+        self.time_ms = 0
+        self.engine = self.opened([0] * PARTITIONS)
+
+    def write(self) -> None:
+        """A worker writes a record or a tombstone."""
+        key = self.random.choice(KEYS)
+        is_gone = key in self.now and self.random.random() < 0.15
+        version = self.versions[key] = self.versions.get(key, 0) + 1
+        headers = [("version", b"%d" % version)]
+        body = None if is_gone else random_body(self.random, key, self.now.get(key))
+        if is_gone:
+            headers.append(("kind", self.random.choice([b"delete", b"expire"])))
+            self.now.pop(key)
+            del self.versions[key]  # The next life of the key begins with 1.
+        else:
+            assert body is not None
+            self.now[key] = body
+        partition = self.history.note(key, body)
+        value = None if body is None else json.dumps(body).encode()
+        record = Record(key.encode(), value, headers, self.offsets[partition], 1_700_000_000_000 + len(self.written))
+        self.offsets[partition] += 1
+        self.written.append(record)
+        self.engine.take(partition, [record], self.time_ms)
 
     def opened(self, at: list[int]) -> Engine:
         """An engine whose view stood at some positions, and that has read on from there, as after a restart."""

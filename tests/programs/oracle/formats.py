@@ -42,11 +42,13 @@ class Format:
         raise NotImplementedError
 
     def decode(self, data: bytes) -> Any:
-        """The value of a full message from a publisher.
+        """The value of a full message from a publisher; none of these formats has an empty message.
 
         Raises:
             Rejected: `undecodable`, or `too_deep` beyond the topic's `max_depth`.
         """
+        if not data:
+            raise Rejected("undecodable", "an empty value")
         value = self.read(data)
         if depth_of(value) > self.max_depth:
             raise Rejected("too_deep")

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from functools import cmp_to_key
+from typing import Any, NamedTuple
 
+from tests.programs.oracle.merging import NullPolicy, merged
 from tests.programs.oracle.numbers import check_addend, compare, total
 from tests.programs.oracle.values import MISSING, Path, same, value_at, with_value, without
 
 Object = dict[str, Any]
 
 
+class Taken(NamedTuple):
+    """An update of a record's present life."""
+
+    is_delta: bool
+    body: Object
+    removed: tuple[Path, ...]
+    """The paths of header `remove`."""
+
+
 @dataclass(frozen=True)
 class Group:
-    """Fields that apply only if the field `by` is not older than the one applied."""
+    """Fields that have the values of the newest updates that carry them."""
 
     by: Path
     fields: tuple[Path, ...]
@@ -23,42 +34,108 @@ class Group:
         """The fields and `by` itself."""
         return (*self.fields, self.by)
 
-    def is_stale(self, record: Object | None, update: Object) -> bool:
-        """Whether an update is older than the record, or has no time although the record has one.
+    def check(self, life: list[Taken]) -> None:
+        """Make sure that the last update can be ordered.
 
         Raises:
-            Rejected: `schema_mismatch`: the two values of `by` have no order.
+            Rejected: `schema_mismatch`: its value of `by` has no order, or none against the newest one.
         """
-        new = value_at(update, self.by)
-        old = MISSING if record is None else value_at(record, self.by)
-        if new is MISSING or new is None:
-            return old is not MISSING and old is not None
-        compare(new, new)
-        return old is not MISSING and old is not None and compare(new, old) < 0
+        moments = [moment for taken in life if (moment := self.moment(taken)) is not None]
+        if self.moment(life[-1]) is not None:
+            compare(moments[-1], moments[-1])
+            for moment in moments[:-1]:
+                compare(moments[-1], moment)
 
-    def is_touched(self, delta: Object, *, nulls_missing: bool) -> bool:
-        """Whether a delta has one of the fields."""
-        values = [value_at(delta, path) for path in self.guarded]
-        return any(value is not MISSING and not (value is None and nulls_missing) for value in values)
+    def moment(self, taken: Taken) -> Any:
+        """The value of `by` in an update; None where there is none: it comes before all that have one."""
+        value = value_at(taken.body, self.by)
+        return None if value is MISSING else value
+
+    def is_older(self, one: Any, other: Any) -> bool:
+        """Whether a value of `by` comes before another one."""
+        return other is not None and (one is None or compare(one, other) < 0)
+
+    def in_order(self, life: list[Taken]) -> list[Taken]:
+        """The updates in the order of `by`; those with the same in the order of arrival."""
+
+        def order(one: Taken, other: Taken) -> int:
+            mine, theirs = self.moment(one), self.moment(other)
+            return self.is_older(theirs, mine) - self.is_older(mine, theirs)
+
+        return sorted(life, key=cmp_to_key(order))
 
 
-def without_stale(groups: tuple[Group, ...], record: Object | None, delta: Object, *, nulls_missing: bool) -> Object:
-    """A delta without the fields of the groups for which it is too old."""
-    for group in groups:
-        if group.is_touched(delta, nulls_missing=nulls_missing) and group.is_stale(record, delta):
-            for path in group.guarded:
-                delta = without(delta, path)
-    return delta
+def grouped(
+    group: Group, life: list[Taken], rules: dict[Path, str], nulls: NullPolicy, *, has_kinds: bool
+) -> dict[Path, Any]:
+    """The values of the guarded fields after all updates of a life; MISSING where there is none.
+
+    Fields without a rule have those of a replay in the order of `by`.
+    """
+    group.check(life)
+    record: Object = {}
+    for taken in group.in_order(life):
+        for path in group.guarded:
+            value = value_at(taken.body, path)
+            if taken.is_delta and value is not MISSING:
+                record = merged(record, with_value({}, path, value), nulls, None)
+            elif not taken.is_delta:
+                record = without(record, path) if value is MISSING else with_value(record, path, value)
+            if any(path[: len(removed)] == removed for removed in taken.removed):
+                record = without(record, path)
+    values = {path: value_at(record, path) for path in group.guarded}
+    for path in group.guarded:
+        if path in rules:
+            values[path] = _RuledField(group, path, rules[path], nulls, has_kinds).value(life)
+    return values
 
 
-def with_newer(groups: tuple[Group, ...], record: Object, body: Object) -> Object:
-    """A full publish with the record's fields of the groups for which it is too old; the rest is replaced."""
-    for group in groups:
-        if group.is_stale(record, body):
-            for path in group.guarded:
-                kept = value_at(record, path)
-                body = without(body, path) if kept is MISSING else with_value(body, path, kept)
-    return body
+@dataclass
+class _RuledField:
+    """A field with a rule in a group: late values count, or of `first` come before; replacements go by their time."""
+
+    group: Group
+    path: Path
+    rule: str
+    nulls: NullPolicy
+    has_kinds: bool
+    current: Any = MISSING
+    replaced_at: Any = None
+    added_at: Any = None
+
+    def value(self, life: list[Taken]) -> Any:
+        """The value after updates in the order of their arrival."""
+        for taken in life:
+            at, new = self.group.moment(taken), value_at(taken.body, self.path)
+            if not taken.is_delta:
+                self._replace(at, new)
+            elif new is None:
+                if self.nulls != "ignore":
+                    self._replace(at, MISSING if self.nulls == "remove" else None)
+            elif new is not MISSING and not self.group.is_older(at, self.replaced_at):
+                self._add(at, new)
+            if any(self.path[: len(removed)] == removed for removed in taken.removed):
+                self._replace(at, MISSING)
+        return self.current
+
+    def _add(self, at: Any, new: Any) -> None:
+        has_value = self.current is not MISSING and self.current is not None
+        if self.rule != "first":
+            self.current = _value(self.rule, self.current if has_value else None, new, has_kinds=self.has_kinds)
+            if self.group.is_older(self.added_at, at):
+                self.added_at = at
+            return
+        since = self.replaced_at if self.added_at is None else self.added_at
+        if not has_value or (at is not None and (since is None or self.group.is_older(at, since))):
+            self.current, self.added_at = new, at
+
+    def _replace(self, at: Any, new: Any) -> None:
+        if self.group.is_older(at, self.replaced_at):
+            return
+        is_first = self.rule == "first" and new is not MISSING
+        if is_first or self.current is MISSING or not self.group.is_older(at, self.added_at):
+            self.current, self.added_at = new, None
+        self.replaced_at = at
 
 
 def ruled(rules: dict[Path, str], record: Object | None, delta: Object, *, has_kinds: bool) -> Object:

@@ -91,7 +91,7 @@ class Subscriber:
     copy: dict[bytes, Object] = field(default_factory=dict)
     """The records as the messages make them."""
     ever: dict[tuple[bytes, int], list[Object]] = field(default_factory=dict)
-    """The records that a key had in each version; versions begin again with each life of a key."""
+    """The records that a key had in each version."""
     updated: dict[bytes, int] = field(default_factory=dict)
     """Keys with an update since the beginning, by the turn of the last one."""
     turn: int = 0

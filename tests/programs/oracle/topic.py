@@ -10,9 +10,19 @@ from typing import Any, Literal, NamedTuple
 from tests.programs.oracle.formats import Format
 from tests.programs.oracle.keys import Key, partition_of
 from tests.programs.oracle.merging import NullPolicy, merged
-from tests.programs.oracle.rules import Group, ruled, with_newer, without_stale
+from tests.programs.oracle.rules import Group, Taken, grouped, ruled
 from tests.programs.oracle.steps import Steps
-from tests.programs.oracle.values import Path, Rejected, applied, difference, is_object, path_of, without
+from tests.programs.oracle.values import (
+    MISSING,
+    Path,
+    Rejected,
+    applied,
+    difference,
+    is_object,
+    path_of,
+    with_value,
+    without,
+)
 
 Object = dict[str, Any]
 
@@ -21,7 +31,7 @@ OURS = frozenset(
     {
         "command", "allow-merge", "allow_merge", "version", "kind", "delta_base", "removed", "empty", "remove",
         "expect_version", "expiration", "expires_at", "correlation_id", "sow_key", "command_id", "ack_type", "source",
-        "fields", "conflated", "first_timestamp", "replay_of", "dlq_reason", "dlq_detail", "filter",
+        "fields", "group_stamps", "conflated", "first_timestamp", "replay_of", "dlq_reason", "dlq_detail", "filter",
     }
 )  # fmt: skip
 """The product's own headers that are not passed on (merge.md, "Metadata")."""
@@ -68,6 +78,8 @@ class Live:
     expires_at_ms: int = 0
     expiration: str | None = None
     """Its own time to live in seconds; None: the topic's."""
+    life: list[Taken] = field(default_factory=list)
+    """The updates since it began, where the topic has sequence groups."""
 
 
 class Update(NamedTuple):
@@ -88,14 +100,63 @@ class Update(NamedTuple):
     """Of the input record that wrote it; -1 for an expiry and a delete."""
 
 
+class Numbers:
+    """The numbers of a client: those that were taken or refused, and the pairs of refused ones with none between."""
+
+    def __init__(self) -> None:
+        self.highest = -1
+        """The highest number that was taken."""
+        self.passed = -1
+        """The highest number that was forwarded since one was refused."""
+        self.taken: set[int] = set()
+        self.refused: set[int] = set()
+        self.pairs: list[tuple[int, int]] = []
+
+    def is_taken(self, number: int) -> bool:
+        """True for a number that is not above the highest one taken, unless it was refused (merge.md, Sequence)."""
+        return number <= self.highest and not self.is_refused(number)
+
+    def is_refused(self, number: int) -> bool:
+        """True for a number that was refused, or lies between two of them, and was not taken since."""
+        if number in self.refused:
+            return True
+        return number not in self.taken and any(low < number < high for low, high in self.pairs)
+
+    def take(self, number: int) -> None:
+        """A command with this number was taken."""
+        self.highest = max(number, self.highest)
+        self.taken.add(number)
+        self.refused.discard(number)
+
+    def refuse(self, number: int) -> None:
+        """A command with this number was refused, perhaps because it repeats one that was taken."""
+        if number <= self.highest or number in self.refused:
+            return
+        below = max((other for other in self.refused if other < number), default=-1)
+        if below > max(self.highest, self.passed):
+            self.pairs.append((below, number))
+        self.refused.add(number)
+
+    def pass_on(self, number: int) -> bool:
+        """A command with this number is forwarded; True if it was refused before."""
+        was_refused = self.is_refused(number)
+        self.refused.discard(number)
+        if was_refused:
+            self.taken.add(number)
+        self.passed = max(number, self.passed)
+        return was_refused
+
+
 class SowTopic:
     """One partition of a SOW topic."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.live: dict[bytes, Live] = {}
-        self.marks: dict[tuple[str, str], int] = {}
-        """The highest sequence taken, by partition where a record without a key came in, and by client."""
+        self.marks: dict[tuple[str, str], Numbers] = {}
+        """The numbers used, by partition where a record without a key came in, and by client."""
+        self.last_versions: dict[bytes, int] = {}
+        """The last version of the former lives of each key."""
         self.updates: list[Update] = []
         """Updates since the last `commit`."""
         self.rejections: list[tuple[int, str]] = []
@@ -104,17 +165,17 @@ class SowTopic:
         """Input offset of the commands that expected another version, and the version there was (queues.md, rule 8)."""
         self.rekeyed: list[Input] = []
         """Records that were forwarded: sent to the input again, under their own keys."""
-        self._committed = copy.deepcopy((self.live, self.marks))
+        self._committed = copy.deepcopy((self.live, self.marks, self.last_versions))
 
     def commit(self) -> None:
         """The outputs of the transaction are committed, and the state with them."""
         self.updates, self.rejections, self.rekeyed, self.conflicts = [], [], [], []
-        self._committed = copy.deepcopy((self.live, self.marks))
+        self._committed = copy.deepcopy((self.live, self.marks, self.last_versions))
 
     def roll_back(self) -> None:
         """The transaction is aborted; its input comes again."""
         self.updates, self.rejections, self.rekeyed, self.conflicts = [], [], [], []
-        self.live, self.marks = copy.deepcopy(self._committed)
+        self.live, self.marks, self.last_versions = copy.deepcopy(self._committed)
 
     def expire(self, now_ms: int) -> None:
         """End the records whose time to live has passed, in the order of their due times."""
@@ -128,6 +189,7 @@ class SowTopic:
             self._take(record, now_ms)
         except Rejected as rejection:
             self.rejections.append((record.offset, rejection.reason))
+            self._refuse(record)
 
     def _take(self, record: Input, now_ms: int) -> None:
         headers = record.headers
@@ -139,7 +201,8 @@ class SowTopic:
             return
         mark = self._mark(headers)
         sequence = int(headers.get("sequence", -1))
-        if sequence >= 0 and sequence <= self.marks.get(mark, -1):
+        is_mended = headers.get("source", "").endswith("+")
+        if sequence >= 0 and self.marks.setdefault(mark, Numbers()).is_taken(sequence) and not is_mended:
             return
         if record.key not in self.live and (own_key := self._elsewhere(record.key)) is not None:
             self._forward(record, own_key)
@@ -150,12 +213,14 @@ class SowTopic:
         if not self._is_expected(record):
             return
         if record.value is None or command == "sow_delete":
+            if json.loads(headers.get("remove", "[]")):
+                raise Rejected("bad_header")
             if record.key in self.live:
                 self._end(record.key, "delete", self._metadata(record))
         else:
             self._merge(record, command, now_ms)
         if sequence >= 0:
-            self.marks[mark] = sequence
+            self.marks[mark].take(sequence)
 
     def _is_expected(self, record: Input) -> bool:
         """True if the record has the version that a conditional command expects; 0 is no record."""
@@ -165,7 +230,14 @@ class SowTopic:
         if int(record.headers.get("expect_version", present)) == present:
             return True
         self.conflicts.append((record.offset, present))
+        self._refuse(record)
         return False
+
+    def _refuse(self, record: Input) -> None:
+        """Note that the number of a command was refused: it may be used again."""
+        sequence = int(record.headers.get("sequence", -1))
+        if sequence >= 0:
+            self.marks.setdefault(self._mark(record.headers), Numbers()).refuse(sequence)
 
     def _command(self, headers: dict[str, str]) -> str:
         flag = headers.get("allow-merge", headers.get("allow_merge"))
@@ -175,7 +247,7 @@ class SowTopic:
     @staticmethod
     def _mark(headers: dict[str, str]) -> tuple[str, str]:
         """The identity by which repeats are counted: the client, and the partition that a rekeyed record came in."""
-        return headers.get("source", ""), headers.get("client", "")
+        return headers.get("source", "").rstrip("+"), headers.get("client", "")
 
     def _rekey(self, record: Input, command: str) -> None:
         """A record without a Kafka key is sent again, keyed by its header or its body (merge.md, "Bad input")."""
@@ -211,7 +283,8 @@ class SowTopic:
         """Send a record to the input again, under its own key (merge.md, "Keys of several fields")."""
         headers = dict(record.headers)
         if "sequence" in headers:
-            headers["source"] = "here"
+            was_refused = self.marks.setdefault(self._mark(headers), Numbers()).pass_on(int(headers["sequence"]))
+            headers["source"] = "here+" if was_refused else "here"
         self.rekeyed.append(record._replace(key=key, headers=headers))
 
     def _body(self, record: Input, command: str) -> Any:
@@ -239,17 +312,19 @@ class SowTopic:
             new = self._merged(old, body)
         else:
             body = settings.key.completed(key, old, body)
-            new = body if old is None else with_newer(settings.groups, old, body)
-        new = self._removed(old, body, new, headers)
+            new = body
+        new, paths = self._removed(new, headers)
+        life = [*(live.life if live is not None else ()), Taken(is_delta, body, paths)] if settings.groups else []
+        new = self._with_groups(new, life)
         new = settings.format.stored(settings.format.complete(new))
         if len(settings.format.write(new)) > settings.max_bytes:
             raise Rejected("too_large")
-        version = 1 if live is None else live.version + 1
+        version = self._first_version(key, record.offset) if live is None else live.version + 1
         expiration = headers.get("expiration", live.expiration if live is not None and is_delta else None)
         ttl_ms = settings.ttl_ms if expiration is None else round(float(expiration) * 1000)
         expiration = None if ttl_ms == settings.ttl_ms else expiration
         expires_at_ms = now_ms + ttl_ms if ttl_ms else 0
-        self.live[key] = Live(new, version, expires_at_ms, expiration)
+        self.live[key] = Live(new, version, expires_at_ms, expiration, life)
         more = self._metadata(record)
         sow = dict(more)
         if expires_at_ms:
@@ -258,28 +333,44 @@ class SowTopic:
             sow["expiration"] = expiration
         self._note_update(key, "insert" if live is None else "update", version, old, new, sow, more, record.offset)
 
+    def _first_version(self, key: bytes, offset: int) -> int:
+        """The first version of a life: an odd number of its own for each input offset (merge.md, "Metadata")."""
+        version = 2 * offset + 1
+        assert version > self.last_versions.get(key, 0), f"{key!r}: version {version} was there in an earlier life"
+        return version
+
     def _merged(self, old: Object | None, delta: Object) -> Object:
         settings = self.settings
         nulls_missing = settings.nulls == "ignore"
         if old is not None:
             settings.key.check_place(old, delta, nulls_missing=nulls_missing)
-        delta = without_stale(settings.groups, old, delta, nulls_missing=nulls_missing)
+        for group in settings.groups:
+            for path in group.guarded:
+                delta = without(delta, path)
         delta = ruled(settings.rules, old, delta, has_kinds=settings.format.has_kinds)
         if old is None:
             return merged({}, delta, settings.nulls, settings.depth)
         return settings.key.kept(old, merged(old, delta, settings.nulls, settings.depth))
 
-    def _removed(self, old: Object | None, body: Object, new: Object, headers: dict[str, str]) -> Object:
-        """The merged record without the fields that header `remove` names (rule 6, and "Field groups")."""
+    def _with_groups(self, new: Object, life: list[Taken]) -> Object:
+        """The merged record with the fields of sequence groups."""
         settings = self.settings
-        paths = [path_of(pointer) for pointer in json.loads(headers.get("remove", "[]"))]
-        if any(key_path[: len(path)] == path for path in paths for key_path in settings.key.paths):
-            raise Rejected("bad_header")
-        held = {path for group in settings.groups if group.is_stale(old, body) for path in group.guarded}
-        for path in paths:
-            if path not in held:
-                new = without(new, path)
+        for group in settings.groups:
+            values = grouped(group, life, settings.rules, settings.nulls, has_kinds=settings.format.has_kinds)
+            for path, value in values.items():
+                new = without(new, path) if value is MISSING else with_value(new, path, value)
         return new
+
+    def _removed(self, new: Object, headers: dict[str, str]) -> tuple[Object, tuple[Path, ...]]:
+        """The merged record without the fields that header `remove` names, and their paths (rule 6)."""
+        paths = tuple(path_of(pointer) for pointer in json.loads(headers.get("remove", "[]")))
+        if any(key_path[: len(path)] == path for path in paths for key_path in self.settings.key.paths):
+            raise Rejected("bad_header")
+        for path in paths:
+            _check_removable(new, path)
+        for path in paths:
+            new = without(new, path)
+        return new, paths
 
     def _metadata(self, record: Input) -> dict[str, str]:
         """The headers that an update passes on (merge.md, "Metadata"): its own correlation id, and unknown ones."""
@@ -292,6 +383,7 @@ class SowTopic:
 
     def _end(self, key: bytes, kind: Literal["delete", "expire"], more: dict[str, str]) -> None:
         live = self.live.pop(key)
+        self.last_versions[key] = live.version + 1
         self._note_update(key, kind, live.version + 1, live.record, None, dict(more), dict(more))
 
     def _note_update(
@@ -319,3 +411,16 @@ class SowTopic:
                 sow | own_headers, delta_headers | own_headers, offset,
             )
         )  # fmt: skip
+
+
+def _check_removable(record: Object, path: Path) -> None:
+    """Refuse a path into an array or below a scalar (rule 6)."""
+    value: Any = record
+    for name in path:
+        if not is_object(value):
+            raise Rejected("bad_header")
+        if name not in value:
+            return
+        value = value[name]
+        if value is None:
+            return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import subprocess
 import time
 from collections.abc import Callable
@@ -70,6 +71,10 @@ class Run:
     def prepare(self, broker_image: str) -> None:
         """Create the namespace, Kafka, the shared volume, the topics and a worker."""
         self.cluster.create()
+        # It reaches kubectl by its standard input, not by a command line that all may see.
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "desk-spark"}}
+        secret |= {"stringData": {"secret": secrets.token_urlsafe(32)}}
+        self.cluster.kubectl("apply", "-f", "-", text=json.dumps(secret))
         manifest = (HERE / "kafka.yaml").read_text(encoding="utf-8").replace("BROKER_IMAGE", broker_image)
         self.cluster.kubectl("apply", "-f", "-", text=manifest)
         self.cluster.wait_for("Kafka is ready", self._is_kafka_ready)

@@ -108,7 +108,8 @@ def submit(run: Run, image: str, name: str, *program: str, is_endless: bool = Fa
 def driver_template(executor: dict[str, Any]) -> dict[str, Any]:
     """The pod of a driver: the chart's pod of an executor, with files, and a token to start executors with."""
     template: dict[str, Any] = json.loads(json.dumps(executor))
-    template["metadata"]["labels"] = {"app": "submitted"}
+    # The chart's policy lets executors talk to it.
+    template["metadata"]["labels"]["app.kubernetes.io/component"] = "spark-submitted"
     spec = template["spec"]
     spec["automountServiceAccountToken"] = True
     (container,) = spec["containers"]
@@ -135,6 +136,15 @@ def command_line(directory: str, master: str, namespace: str, image: str, name: 
         "spark.kubernetes.driver.service.deleteOnTermination": "false",
         "spark.kubernetes.executor.podTemplateFile": f"{directory}/executor.yaml",
         "spark.kubernetes.executor.podTemplateContainerName": "executor",
+        "spark.kubernetes.executor.disableConfigMap": "true",
+        "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
+        "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
+        "spark.blockManager.port": "7079",
+        "spark.authenticate": "true",
+        "spark.authenticate.secret.file": "/etc/sowstream-spark-auth/secret",
+        "spark.network.crypto.enabled": "true",
+        "spark.network.crypto.saslFallback": "false",
+        "spark.io.encryption.enabled": "true",
         "spark.kubernetes.driver.request.cores": "200m",
         "spark.kubernetes.executor.request.cores": "200m",
         "spark.executor.instances": "2",

@@ -58,7 +58,7 @@ def test_the_broker_is_restricted() -> None:
 
 @needs_helm
 def test_the_driver_of_the_examples_is_restricted_and_has_a_token(release) -> None:
-    """The driver's template differs from the executors' by its program, its token, and labels outside the chart."""
+    """The driver's template differs from the executors' by its program, its token, and its component."""
     pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
     from tests.programs.spark_kubernetes.submitted import FILES, driver_template
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import psutil
 
+from processor.errors import BrokerUnavailable
 from processor.tools.broker import guard
 from processor.tools.broker.jars import class_path
 from processor.tools.broker.java import find_java
@@ -114,7 +115,14 @@ class Broker:
     def start(self) -> None:
         """Start the broker, and return when it accepts topics and transactions."""
         self.begin()
-        self.await_ready()
+        try:
+            self.await_ready()
+        except BrokerUnavailable as error:
+            self.stop()
+            if "Address already in use" not in str(error):
+                raise
+            self.begin()  # Another process took the controller's port a moment before; it has another one now.
+            self.await_ready()
 
     def begin(self) -> None:
         """Start the broker without waiting: the brokers of a cluster need one another."""
