@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: drills test-kubernetes test-secured gateway-faults gateway-law gateway-security bench-gateway help demo test test-long test-random test-array test-registry coverage lint bench bench-all bench-growth bench-soak bench-guard bench-features bench-takeover bench-restore bench-memory bench-conflation bench-subscriptions bench-spark fuzz faults conflated subscriptions claims queues engines views pipeline test-spark spark-archive spark-kubernetes notebooks lock clean lint-code lint-format lint-types lint-imports
+.PHONY: drills test-kubernetes test-secured gateway-faults gateway-hostile gateway-law gateway-security bench-gateway help demo test test-long test-random test-array test-registry coverage lint bench bench-all bench-growth bench-soak bench-guard bench-features bench-takeover bench-restore bench-memory bench-conflation bench-subscriptions bench-spark fuzz faults conflated subscriptions claims lives queues engines views pipeline test-spark spark-archive spark-kubernetes notebooks lock clean lint-code lint-format lint-types lint-imports
 
 # How long the demo runs. Only the command line counts: bash has a variable of this name, which a shell may export.
 ifneq ($(origin SECONDS),command line)
@@ -50,7 +50,7 @@ test: $(DEV) ## run the tests, on a real Kafka; ARGS="tests/merge -x"
 	$(BIN)/python -m processor.tools.broker
 	JAVA_TOOL_OPTIONS="$${JAVA_TOOL_OPTIONS--XX:TieredStopAtLevel=1}" $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-test-long: $(DEV) ## run the tests that wait long
+test-long: $(DEV) ## run the tests that wait long; ARGS=--full: random ones at their full length
 	$(BIN)/python -m processor.tools.broker
 	$(BIN)/pytest -m long $(ARGS)
 
@@ -149,6 +149,9 @@ subscriptions: $(DEV) ## let subscribers join while 20,000 updates a second come
 	$(BIN)/python -m processor.tools.broker
 	$(BIN)/python -m tests.programs.subscriptions $(ARGS)
 
+lives: $(DEV) ## random lives of keys while workers (or Spark) are killed: no version twice; ARGS="--lives 100000 --kills 6 --engine spark"
+	$(BIN)/python -m tests.programs.lives $(ARGS)
+
 claims: $(DEV) ## let 50 clients claim the same records while workers are killed, and audit it; ARGS="--keys 34000 --kills 6"
 	$(BIN)/python -m processor.tools.broker
 	$(BIN)/python -m tests.programs.claims $(ARGS)
@@ -167,6 +170,9 @@ gateway-faults: $(DEV) ## kill the gateway and the broker, and create the topic 
 	$(BIN)/python -m processor.tools.broker
 	$(BIN)/python -m tests.programs.gateway.killed $(ARGS)
 	$(BIN)/python -m tests.programs.gateway.broken $(ARGS)
+
+gateway-hostile: $(DEV) ## send the costliest requests that a client may send, and look how long others wait; ARGS="--records 200000 --numbers 79-88"
+	$(BIN)/python -m tests.programs.gateway.hostile $(ARGS)
 
 bench-gateway: $(DEV) ## measure fan-out next to a plain broadcast, and lookups, windows, filters; ARGS="--clients 1000" FIGURES="--records 10000000"
 	$(BIN)/python -m tests.programs.gateway.fanout $(ARGS)

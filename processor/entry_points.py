@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, entry_points
+import sys
+from functools import lru_cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any
 
 from processor.config.suggestions import unknown_name
@@ -11,7 +13,7 @@ from processor.errors import ConfigurationError
 
 def installed_names(group: str) -> list[str]:
     """Return the names of the entry points of a group, sorted."""
-    return sorted({point.name for point in entry_points(group=group)})
+    return sorted(_points(group, tuple(sys.path)).names)
 
 
 def find_installed(group: str, noun: str, name: str) -> EntryPoint:
@@ -20,9 +22,20 @@ def find_installed(group: str, noun: str, name: str) -> EntryPoint:
     Raises:
         ConfigurationError: there is none, with a suggestion.
     """
-    for point in entry_points(group=group, name=name):
+    for point in _points(group, tuple(sys.path)).select(name=name):
         return point
     raise ConfigurationError(unknown_name(noun, name, installed_names(group)))
+
+
+@lru_cache(maxsize=64)
+def _points(group: str, _path: tuple[str, ...]) -> EntryPoints:
+    """Return the entry points of a group. To look through all packages takes 30 ms: a filter may name many functions.
+
+    Args:
+        group: the group.
+        _path: where Python looks for packages.
+    """
+    return entry_points(group=group)
 
 
 def load_installed(point: EntryPoint, noun: str) -> Any:

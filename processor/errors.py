@@ -18,6 +18,7 @@ SowstreamError
     ├── BrokerUnavailable     Kafka did not answer in time
     ├── TopicFenced           Spark merges this topic, or its records are being copied: its workers wait
     ├── SubscriberTooSlow     a subscriber took no messages, and forbade conflation; others go on
+    ├── GroupsLost            a value of a large group is not known any more: begin with a snapshot
     ├── TopicMoved            another topic has taken the place of the one that is read: read that one
     ├── PositionLost          the next record of a reader is not in Kafka any more: begin with a snapshot
     ├── AcksMissing           the published records are in Kafka, but were not acknowledged in time
@@ -38,9 +39,11 @@ HoldReason: TypeAlias = Literal[
     "registry",
     "input_gone",
     "offsets_lost",
+    "fenced",
     "state_locked",
     "state_damaged",
     "plugin_failed",
+    "stuck",
 ]
 """The reason for which a partition is held, in logs, metrics and `sowstream status`.
 
@@ -51,9 +54,11 @@ HoldReason: TypeAlias = Literal[
 - `registry`: the schema registry does not answer.
 - `input_gone`: records were deleted before they were processed.
 - `offsets_lost`: the group has no offset, and its outputs have records.
+- `fenced`: by its marks another engine merges it, or another topic has taken its place or that of its input.
 - `state_locked`: another process has its directory open.
 - `state_damaged`: its store was damaged again and again.
 - `plugin_failed`: the processor raised where no record is at fault.
+- `stuck`: a call of the processor did not return, and its process was ended.
 """
 
 
@@ -184,6 +189,10 @@ class SubscriberTooSlow(Stop):
 
 class PositionLost(Stop):
     """The next record to read does not exist: records were deleted, or the topic was recreated."""
+
+
+class GroupsLost(Stop):
+    """A least or greatest value of a group left, and the next one is not known: the groups must be built again."""
 
 
 class TopicMoved(Stop):

@@ -51,6 +51,9 @@ class Stored(NamedTuple):
     expiration: bytes = b""
     """The record's own time to live, as header `expiration` of its SOW record has it: seconds, UTF-8; empty where it is
     the topic's default."""
+    group_stamps: bytes = b""
+    """The stamps of its sequence groups, as header `group_stamps` of its SOW record has them; empty where every field
+    is as new as the record."""
 
 
 class Change(NamedTuple):

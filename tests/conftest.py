@@ -9,9 +9,11 @@ import importlib.util
 import os
 import random
 import signal
+import threading
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures.thread import _worker as _executor_thread
 from typing import Any, Final
 
 import pytest
@@ -24,6 +26,12 @@ from processor.tools.broker.java import installed_java_major
 # A shell starts what it runs in the background with SIGINT ignored, and children inherit that: Ctrl-C would do nothing.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# One answer on every machine: neither the host's terminal nor its colours decide how a command's text is broken and
+# drawn. A test of those sets them itself. The host's zone and locale stay, as no output may follow them.
+for _name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "LINES", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+    os.environ.pop(_name, None)
+os.environ |= {"COLUMNS": "100", "TERM": "xterm-256color"}
+
 # Next to another process an example may take any time. `make test` tries the same examples each time, and
 # `make test-random` (`--hypothesis-profile random`) tries others. A failing example is added to its test as a fixed
 # one, so none is kept in a database.
@@ -32,6 +40,8 @@ settings.register_profile("random", deadline=None, print_blob=True, derandomize=
 settings.load_profile("repeatable")
 
 _NO_CACHE: Final = {"cache_logger_on_first_use": False}
+_ENDING_S: Final = 60.0
+"""Longest time in which a thread that was told to end does so."""
 
 
 @pytest.fixture(scope="session")
@@ -54,6 +64,27 @@ def _loggers_are_not_cached() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(structlog, "configure", lambda **settings: configure(**settings | _NO_CACHE))
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _nothing_is_left() -> Iterator[None]:
+    """A module whose tests leave a socket, an event loop, a process, a directory or a thread behind fails itself.
+
+    Python warns of an object that was not closed when it is collected, and a warning is an error of the test that runs
+    then: without the collection here of an innocent one.
+    """
+    threads = set(threading.enumerate())
+    yield
+    gc.collect()
+    # Those of an executor are its own affair: they wait idly, and end with the process.
+    left = [
+        thread
+        for thread in set(threading.enumerate()) - threads
+        if not thread.daemon and getattr(thread, "_target", None) is not _executor_thread
+    ]
+    for thread in left:
+        thread.join(_ENDING_S)
+    assert not any(thread.is_alive() for thread in left), f"threads that run on: {left}"
 
 
 @pytest.fixture
@@ -80,6 +111,17 @@ def random_seed(request: pytest.FixtureRequest) -> int:
     return seed
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option for long random tests at their full length."""
+    parser.addoption("--full", action="store_true", help="run long random tests at their full length, not a tenth")
+
+
+@pytest.fixture
+def steps(request: pytest.FixtureRequest) -> Callable[[int], int]:
+    """The number of steps of a long random test: of the full length a tenth, or all with `--full`."""
+    return lambda full: full if request.config.getoption("--full") else full // 10
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Distribute the tests with the scheduler of `tests.processes`, if they are distributed by file."""
@@ -88,6 +130,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from tests.processes import Shares
 
     return Shares(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keep the collector from what imports make: it is no garbage, and a third of the time of the collection of tests.
+
+    It is never looked at again, so that a collection after each module takes milliseconds.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -45,6 +45,9 @@ def _executor(environment: Mapping[str, str], spark_home: str) -> list[str]:
     return [
         "java",
         *(environment[f"SPARK_JAVA_OPT_{number}"] for number in numbers),
+        # Spark reads the file of spark.authenticate.secret.file under this master alone, and asks the driver, from whom
+        # an executor has its settings, only with that secret.
+        "-Dspark.master=k8s://",
         f"-Xms{memory}",
         f"-Xmx{memory}",
         "-cp",

@@ -23,7 +23,7 @@ _GROUPS: Final = ("topics", "dlq", "queue", "offsets", "transactions", "state", 
 _COMMANDS: Final = {name: name for name in _GROUPS} | {
     "demo": "demo", "worker": "worker", "conflate": "worker", "view": "view", "gateway": "gateway",
     "publish": "publish", "delete": "delete", "sow": "sow", "get": "sow", "subscribe": "subscribe",
-    "stats": "stats", "status": "status", "resume": "resume", "reshard": "reshard", "check": "check",
+    "stats": "stats", "mark": "mark", "status": "status", "resume": "resume", "reshard": "reshard", "check": "check",
     "doctor": "doctor", "plugins": "plugins", "bench": "bench",
 }  # fmt: skip
 """The module of each command, in `processor.cli`; a group of commands is its module's `app`."""

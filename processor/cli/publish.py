@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -99,6 +100,8 @@ def _send_all(send: Callable[[int, bytes], Future[Ack] | None], lines: BinaryIO,
     size_bytes = 0
     for number, line in enumerate(lines, 1):
         size_bytes += len(line)
+        if number == 1:
+            line = _without_mark(line)  # noqa: PLW2901 - the same line
         if number % _PROGRESS_LINES == 0:
             show(size_bytes, tally.acknowledged)
             size_bytes = 0
@@ -113,6 +116,17 @@ def _send_all(send: Callable[[int, bytes], Future[Ack] | None], lines: BinaryIO,
             if future is not None:
                 future.add_done_callback(partial(tally.settle, number))
     show(size_bytes, tally.acknowledged)
+
+
+def _without_mark(line: bytes) -> bytes:
+    """The first line without a byte order mark.
+
+    Raises:
+        typer.BadParameter: the mark is that of UTF-16.
+    """
+    if line.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        raise typer.BadParameter("it is in UTF-16; convert it: iconv -f UTF-16 -t UTF-8", param_hint="FILE")
+    return line.removeprefix(BOM_UTF8)
 
 
 def _parser(message_type: str) -> Callable[[bytes], Value]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
@@ -12,6 +11,7 @@ import typer
 from processor.cli.output import AsJson, counted, data, inform, table
 from processor.cli.progress import records_read
 from processor.cli.settings import Bootstrap, ConfigFile, StateDir, settings, topic_names
+from processor.wire.metadata import iso
 
 if TYPE_CHECKING:
     from processor.tools.states.look import StatePlace, StateRecord, StateSummary
@@ -188,4 +188,4 @@ def _print_record(record: StateRecord) -> None:
 
 
 def _time(ms: int) -> str | None:
-    return None if ms == 0 else datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return None if ms == 0 else iso(ms).replace("Z", "+00:00")

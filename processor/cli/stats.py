@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 
 from processor.cli.output import AsJson, counted, data, inform, table
 from processor.cli.progress import records_read
 from processor.cli.settings import ConfigFile, ReaderBootstrap, ReaderTopic, reader_settings
+from processor.wire.metadata import iso
 
 
 def stats(
@@ -38,4 +38,4 @@ def stats(
 
 
 def _time(ms: int | None) -> str:
-    return "" if ms is None else datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")
+    return "" if ms is None else f"{iso(ms)[:19]}+00:00"

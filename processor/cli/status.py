@@ -130,13 +130,19 @@ def _part_as_json(pipeline: str, part: PartitionStatus) -> dict[str, object]:
         held = {**part.held.model_dump(), "since": since, "to_do": part.to_do(pipeline)}
     return {
         "partition": part.partition,
-        "owner": None if part.owner is None else part.owner._asdict(),
+        "owner": None if part.owner is None else _owner_as_json(part.owner),
         "offset": part.offset,
         "end": part.end,
         "lag": part.lag,
         "open_transactions": dict(part.open_behind),
         "held": held,
     }
+
+
+def _owner_as_json(owner: Member) -> dict[str, str | None]:
+    """The owner's names and address; its partitions are those of the status that name it."""
+    names = {"member_id": owner.member_id, "client_id": owner.client_id}
+    return {**names, "host": owner.host, "instance": owner.instance}
 
 
 def _merger(pipeline: PipelineStatus, part: PartitionStatus) -> str:

@@ -52,7 +52,7 @@ class Tally:
         with self._lock:
             if error is None:
                 self.acknowledged += 1
-                self._duplicates += done.result().reason == "duplicate"
+                self._duplicates += done.result().is_duplicate
                 if self.acknowledged % _SHOWN_EVERY == 0:
                     self._show(0, self.acknowledged)
             elif isinstance(error, VersionConflict):

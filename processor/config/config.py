@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from processor.config.environment import Environment
 from processor.config.gateway import GatewayConfig
 from processor.config.kafka_conflicts import check_kafka
 from processor.config.kafka_names import KafkaNames
@@ -23,7 +24,8 @@ from processor.config.view import ViewConfig, stage_topic
 from processor.errors import ConfigurationError
 
 _SAME_AFTER_A_MOVE: Final = (
-    "sow", "message_type", "message_schema", "separator", "parts", "key", "key_format", "default_command"
+    "sow", "message_type", "message_schema", "separator", "parts", "key", "key_format", "key_names",
+    "default_command",
 )  # fmt: skip
 """Settings that say how the bytes of records, commands and keys are read: those of a moved topic are not rewritten."""
 
@@ -82,14 +84,14 @@ class Config(BaseSettings):
     @classmethod
     def settings_customise_sources(
         cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003
+        settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Give the environment priority over the file, which `load` passes as arguments."""
-        return env_settings, init_settings
+        return Environment(settings_cls), init_settings
 
     @model_validator(mode="after")
     def _kafka_fits(self) -> Config:
@@ -244,7 +246,7 @@ class Config(BaseSettings):
         for name, view in self.views.items():
             origins = {topic: self._copied(topic) for topic in view.inputs}
             members = {topic: self.views[origin].members for topic, origin in origins.items() if origin in self.views}
-            keys = {topic: self.topic(topic).key_fields for topic in view.inputs}
+            keys = {topic: (self.topic(topic).key_fields, self.has_group_keys(topic)) for topic in view.inputs}
             try:
                 self.views[name] = view.with_members(members).with_join_method(keys[view.underlying], keys)
             except ValueError as error:
@@ -330,6 +332,14 @@ class Config(BaseSettings):
         """The topic that another one is derived from; None if publishers write to it, or if it does not exist."""
         section = self.conflated.get(name) or self.views.get(name) or self.processors.get(name)
         return self.stages.get(name) if section is None else section.underlying
+
+    def has_group_keys(self, name: str) -> bool:
+        """Return whether the keys of a topic's records are those of groups, in which 1 and 1.0 are one, and not "1"."""
+        while (view := self.views.get(name)) is None or view.group_by is None:
+            if self._has_own_records(name) or (underlying := self.underlying(name)) is None:
+                return False
+            name = underlying
+        return True
 
     @property
     def names(self) -> tuple[str, ...]:

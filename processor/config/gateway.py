@@ -6,6 +6,7 @@ import ipaddress
 import re
 from pathlib import Path
 from typing import Annotated, Final, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
@@ -16,13 +17,15 @@ _POINTER: Final = r"^(/[^/]+)+$"
 
 Pointer = Annotated[str, Field(pattern=_POINTER)]
 """The path of a field, such as `/customer`."""
+Claim = Annotated[str, Field(pattern=r"^([^/].*|(/[^/]+)+)$")]
+"""The name of a claim, or its JSON Pointer."""
 
 
 class JwtConfig(Section):
     """Verification of JSON Web Tokens: `gateway.auth.jwt`."""
 
     jwks_url: str | None = None
-    """The address of the issuer's public keys."""
+    """The address of the issuer's public keys: https, or http on this machine."""
     public_key_file: Path | None = None
     """A file with one public key, PEM."""
     issuer: str
@@ -35,15 +38,19 @@ class JwtConfig(Section):
         "EdDSA",
     )
     """The accepted signatures, all of them with public keys."""
-    roles_claim: str = "roles"
-    """The claim with the roles of a user."""
-    user_claim: str = "sub"
-    """The claim with the name of a user."""
+    roles_claim: Claim = "roles"
+    """The claim with the roles of a user: its name, or a JSON Pointer such as `/realm_access/roles`."""
+    user_claim: Claim = "sub"
+    """The claim with the name of a user, likewise."""
+    leeway_s: IntervalS = Field(default=10.0, ge=0, le=300)
+    """Difference between the issuer's clock and this one's: a token counts so much earlier and longer."""
 
     @model_validator(mode="after")
     def _has_one_key(self) -> JwtConfig:
         if (self.jwks_url is None) == (self.public_key_file is None):
             raise ValueError("give one of jwks_url and public_key_file")
+        if self.jwks_url is not None:
+            _check_keys_address(self.jwks_url)
         return self
 
 
@@ -75,7 +82,8 @@ class GatewayLimits(Section):
     """The limits of one gateway process: `gateway.limits`."""
 
     connections: int = Field(default=10_000, ge=1)
-    """Connections at the same time; further ones are refused."""
+    """WebSockets and Server-Sent Events at the same time; further ones are refused. A tenth of them may be without an
+    identity yet. Health pages always answer."""
     subscriptions_per_connection: int = Field(default=100, ge=1, le=10_000)
     """Subscriptions of one connection."""
     message_bytes: int = Field(default=1024 * 1024, ge=1024, le=64 * 1024 * 1024)
@@ -83,7 +91,12 @@ class GatewayLimits(Section):
     queue_bytes: int = Field(default=8 * 1024 * 1024, ge=1024)
     """Updates that wait for one client, per topic; beyond it they are conflated, per key."""
     publishes_per_s: int = Field(default=1000, ge=1)
-    """Publishes of one connection in a second; further ones are answered with a failure."""
+    """Records that one identity publishes in a second, over HTTP too; further ones are answered with a failure."""
+    requests_per_s: int = Field(default=2000, ge=1)
+    """Requests of one identity in a second. Frames of a WebSocket wait beyond it; HTTP requests are refused."""
+    words_per_s: int = Field(default=5000, ge=1)
+    """Words and signs of filters and options, about 20 µs each, that are compiled for one identity in a second. What is
+    not used stays for 2 seconds; further subscriptions are answered with a failure."""
     idle_timeout_s: IntervalS = Field(default=30.0, gt=0)
     """A client that takes nothing for so long, while messages wait for it, is closed."""
     history_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
@@ -110,6 +123,9 @@ class GatewayConfig(Section):
     """The file with the rights of roles and users; with `auth` it is required."""
     origins: tuple[str, ...] = ()
     """Origins of other sites whose pages may connect, such as `https://desk.example.com`."""
+    hosts: tuple[str, ...] = ()
+    """Names under which clients reach a gateway without `auth`, such as `gateway` in a network of containers. Requests
+    to other names are refused, except addresses, `localhost` and the hosts of `origins`."""
     tick_s: IntervalS = Field(default=0.02, ge=0, le=1)
     """Messages of so long are packed into one frame."""
     limits: GatewayLimits = Field(default_factory=GatewayLimits)
@@ -137,6 +153,15 @@ class GatewayConfig(Section):
         if isinstance(self.auth, AuthConfig) and self.entitlements is None:
             raise ValueError("entitlements: with auth, a file has to say what each user may do; without it nobody may")
         return self
+
+
+def _check_keys_address(url: str) -> None:
+    """Refuse an address over which any machine on the way could send keys, and so sign tokens."""
+    parts = urlsplit(url)  # It raises a ValueError of its own.
+    if not parts.hostname or parts.scheme not in ("https", "http"):
+        raise ValueError("jwks_url: expected an address, such as https://HOST/keys")
+    if parts.scheme == "http" and not _is_local(parts.hostname):
+        raise ValueError("jwks_url: keys that come over http may be anybody's; write https, or give a public_key_file")
 
 
 def _is_local(host: str) -> bool:

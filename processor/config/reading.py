@@ -8,7 +8,6 @@ from __future__ import annotations
 import difflib
 import logging
 import os
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +18,7 @@ from pydantic_settings import SettingsError
 
 from processor.config.config import Config
 from processor.config.suggestions import explain
+from processor.config.yaml_values import parse, problem_of
 from processor.errors import ConfigurationError
 
 log = logging.getLogger("sowstream.settings")
@@ -27,8 +27,6 @@ PREFIX: Final = "SOWSTREAM_"
 _CLOSE: Final = 0.8
 _OTHERS: Final = ("PIPELINE",)
 """The first parts of variables of other programs' settings: of `sowstream-spark`."""
-_QUOTED: Final = re.compile(r"""'[^']{2,}'|"[^"]{2,}\"""")
-"""The parser's quotes from the text: names of anchors, aliases and tags, which may be an unquoted password."""
 
 
 def settings_of(
@@ -125,7 +123,7 @@ def _read(file: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{file}: not UTF-8 text, from byte {error.start} on") from None
     except yaml.YAMLError as error:
-        raise ConfigurationError(f"{file}: not YAML: {problem_of(error)}") from None
+        raise ConfigurationError(f"{file}: {problem_of(error)}") from None
     if tree is None:
         return {}
     if not isinstance(tree, dict) or not all(isinstance(name, str) for name in tree):
@@ -153,49 +151,3 @@ def misspelt(variables: Iterable[str], settings: Iterable[str]) -> dict[str, str
         if close or section:
             suggestions[variable] = f"{PREFIX}{close[0]}{section}{rest}" if close else ""
     return suggestions
-
-
-class TwiceError(yaml.constructor.ConstructorError):
-    """A setting appears twice in one section."""
-
-
-class _Once(yaml.SafeLoader):
-    """The safe loader with duplicate keys as errors: YAML's own would drop the first of two values."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Build one mapping.
-
-        Raises:
-            TwiceError: a key appears in it twice.
-        """
-        seen: dict[tuple[str, str], yaml.Node] = {}
-        for key, _ in node.value:
-            # Keys that `<<` brings in may be overridden: that is its purpose.
-            if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
-                continue
-            first = seen.setdefault((key.tag, key.value), key)
-            if first is not key:
-                raise TwiceError(
-                    None, None, f"{key.value!r} stands here and in line {first.start_mark.line + 1}", key.start_mark
-                )
-        return super().construct_mapping(node, deep)
-
-
-def parse(text: str) -> Any:
-    """Parse a YAML text.
-
-    Raises:
-        yaml.YAMLError: the text is not YAML, or has a setting twice.
-    """
-    return yaml.load(text, _Once)  # noqa: S506 - it is the safe loader
-
-
-def problem_of(error: yaml.YAMLError) -> str:
-    """The error in a YAML text and its place, without the text: the line may have a password."""
-    if isinstance(error, yaml.reader.ReaderError):
-        return f"{error.reason}, at character {error.position + 1}"
-    problem = getattr(error, "problem", None) or "it cannot be parsed"
-    if not isinstance(error, TwiceError):  # Our own error quotes the name of a setting.
-        problem = _QUOTED.sub("'…'", problem)
-    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    return problem if mark is None else f"{problem}, in line {mark.line + 1}, column {mark.column + 1}"

@@ -10,6 +10,7 @@ from processor.config.section import IntervalS, Section
 
 _STUCK_S: Final = 120.0
 # Every call to Kafka within a turn of the loop may take the transaction timeout, and an abort follows a commit.
+_CALL_STUCK_S: Final = 20.0
 _TRANSACTIONS_IN_A_TURN: Final = 3
 
 
@@ -48,7 +49,8 @@ class RuntimeConfig(Section):
     """
     stuck_timeout_s: IntervalS | None = Field(default=None, ge=10)
     """A thread that has not finished a turn for this long counts as stuck: the process logs its place, and ends. None:
-    two minutes, or three times `transaction_timeout_s` if that is more.
+    two minutes, or three times `transaction_timeout_s` if that is more; and for a call of a processor 20 seconds, or
+    twice `transaction_timeout_s`: its partition is held at that record then.
     """
     static_membership: bool = False
     """Keep a stopped worker's partitions for it until `session_timeout_s` is over: a restart within that time moves
@@ -72,6 +74,11 @@ class RuntimeConfig(Section):
     def stuck_after_s(self) -> float:
         """`stuck_timeout_s`, or its default."""
         return self.stuck_timeout_s or max(_STUCK_S, self.transaction_timeout_s * _TRANSACTIONS_IN_A_TURN)
+
+    @property
+    def call_stuck_after_s(self) -> float:
+        """Time after which a call of a processor counts as stuck: `stuck_timeout_s`, or twice the transaction's."""
+        return self.stuck_timeout_s or max(_CALL_STUCK_S, 2 * self.transaction_timeout_s)
 
     @model_validator(mode="after")
     def _commit_within_transaction(self) -> RuntimeConfig:

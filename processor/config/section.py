@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, TypeAlias
+from collections.abc import Sequence
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from processor.config.kafka_names import Role
+from processor.config.yaml_values import QUOTES, Odd, WrittenWord
 
 _INTERVAL = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
@@ -24,14 +26,66 @@ def interval_s(value: object) -> object:
 
 
 def _as_text(value: object) -> object:
-    """Convert values that YAML reads as other types, such as `true` and `9092`, to the text that Kafka wants."""
+    """Convert the values of properties to the texts that Kafka wants; one that may be meant otherwise is refused."""
     if not isinstance(value, dict):
         return value
-    return {name: str(item).lower() if isinstance(item, bool) else str(item) for name, item in value.items()}
+    return {
+        name: _joined(name, item) if isinstance(item, list | tuple) else _text(name, item)
+        for name, item in value.items()
+    }
+
+
+def _joined(name: object, items: Sequence[object]) -> str:
+    """The text of a list, such as `bootstrap.servers: [a:9092, b:9092]`."""
+    if not items:
+        raise ValueError(f"{name}: the list is empty; remove the line")
+    return ",".join(_text(name, item) for item in items)
+
+
+def _text(name: object, value: object) -> str:
+    """The text of one value."""
+    if (problem := _problem(name, value)) is not None:
+        raise ValueError(f"{name}: {problem}")
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _problem(name: object, value: object) -> str | None:
+    """The reason against a value as a text, which it does not show, as it may be a password; None: there is none."""
+    if isinstance(value, WrittenWord):
+        return f"YAML may read an unquoted yes, no, on or off as true or false; {QUOTES}"
+    if isinstance(value, Odd):
+        return f"YAML reads a number here, of which another text would be left; {QUOTES}"
+    if isinstance(value, str | int | float):
+        return None
+    if value is None:
+        return f"empty, or null; {QUOTES}, or remove the line"
+    if isinstance(value, dict):
+        return f"a section, where a text is expected; write {name}.NAME: VALUE in one line"
+    return f"a {type(value).__name__}, where a text is expected; {QUOTES}"
+
+
+def _one_text_each(value: object) -> object:
+    """Convert the values of a mapping to texts, of which none is a list."""
+    return {name: _text(name, item) for name, item in value.items()} if isinstance(value, dict) else value
+
+
+def _without_words(value: object) -> object:
+    """Refuse an unquoted yes, no, on or off in settings whose types are a plug-in's matter."""
+    if _has_word(value):
+        raise ValueError(f"an unquoted yes, no, on or off: write true or false, or, for a text, {QUOTES}")
+    return value
+
+
+def _has_word(value: object) -> bool:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return isinstance(value, WrittenWord) or any(_has_word(part) for part in parts)
 
 
 Properties: TypeAlias = Annotated[dict[str, str], BeforeValidator(_as_text)]
-"""Settings in Kafka's spelling."""
+"""Settings in Kafka's spelling. Numbers and true or false need no quotes, a list is joined by commas."""
+
+PluginSettings: TypeAlias = Annotated[dict[str, Any], BeforeValidator(_without_words)]
+"""Settings that a plug-in checks."""
 
 IntervalS: TypeAlias = Annotated[float, BeforeValidator(interval_s), Field(allow_inf_nan=False)]
 """Seconds; written `500ms`, `5s`, `1m`, `1h` or a bare number."""
@@ -39,7 +93,7 @@ IntervalS: TypeAlias = Annotated[float, BeforeValidator(interval_s), Field(allow
 TopicName: TypeAlias = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,200}$")]
 """A family's name: Kafka's characters, without the dot that separates it from its role."""
 
-KafkaTopics: TypeAlias = Annotated[dict[Role, str], BeforeValidator(_as_text)]
+KafkaTopics: TypeAlias = Annotated[dict[Role, str], BeforeValidator(_one_text_each)]
 """The Kafka names of topics that have names of their own, by role."""
 
 

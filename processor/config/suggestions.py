@@ -15,6 +15,7 @@ _EXPECTED = {
     "dict_type": "expected settings, each `name: value`, or {} for none",
     "model_type": "expected settings, each `name: value`, or {} for none",
     "tuple_type": "expected a list, such as [/id]",
+    "string_type": "expected a text; a number, a truth value or a date that is one is written in quotes",
 }
 """Pydantic's messages about Python types, in terms of YAML."""
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import NoDecode
 
-from processor.config.section import IntervalS, KafkaTopics, Properties, Section, TopicName, interval_s
+from processor.config.section import IntervalS, KafkaTopics, PluginSettings, Properties, Section, TopicName, interval_s
 
 
 def _schema(value: object) -> object:
@@ -135,7 +135,7 @@ class StepConfig(Section):
 
     use: str
     """Its name in the entry-point group `sowstream.preprocessors` or `sowstream.enrichers`."""
-    settings: dict[str, Any] = Field(default_factory=dict)
+    settings: PluginSettings = Field(default_factory=dict)
     """Its settings, as keyword arguments."""
 
 
@@ -151,7 +151,7 @@ class SequenceGroupConfig(Section):
     by: str
     """JSON Pointer of the field that orders the updates, such as /ts."""
     fields: tuple[str, ...] = Field(min_length=1)
-    """JSON Pointers of the fields that apply only if `by` is not older than the one applied."""
+    """JSON Pointers of the fields that have the value of the newest update by `by`, in any order of arrival."""
 
 
 class TopicConfig(Section):
@@ -172,6 +172,10 @@ class TopicConfig(Section):
     key_format: Literal["text", "json", "int"] = "text"
     """The encoding of the Kafka key by publishers: the text of the key, JSON (Debezium, Kafka Connect), or a big-endian
     integer of 4 or 8 bytes (Java's IntegerSerializer and LongSerializer).
+    """
+    key_names: dict[str, str] = Field(default_factory=dict)
+    """Names of key fields in Kafka keys of `key_format: json`, by JSON Pointer, where they differ: `{/_id: id}` for
+    Debezium's MongoDB connector.
     """
     key_in_body: Literal["required", "optional"] = "required"
     """`required`: a full publish without its key field gets it from the Kafka key. `optional`: it is kept without."""
@@ -211,6 +215,10 @@ class TopicConfig(Section):
     """Lifetime of a record after its last update; none: for ever."""
     sow: bool = True
     """True if the last record of each key is kept; False: each message is checked and delivered as it was published."""
+    sequence_jump_max: int = Field(default=2**62, ge=0, lt=2**63)
+    """How far a `sequence` may be above the highest one of its client; a command beyond it is rejected as `bad_header`.
+    0: any distance. The default lets clocks in nanoseconds begin, and keeps one command from using up all numbers.
+    """
     source_header: bool = False
     """Add the header `source`, with the position of the input record, to SOW and delta records."""
     max_depth: int = Field(default=128, ge=1, le=254)
@@ -274,6 +282,17 @@ class TopicConfig(Section):
             raise ValueError("key needs at least one path such as /id")
         return value
 
+    @model_validator(mode="after")
+    def _key_names_are_of_json_keys(self) -> TopicConfig:
+        """Check that names of key fields are of this topic's, and that its Kafka keys have names."""
+        if not self.key_names:
+            return self
+        if self.key_format != "json":
+            raise ValueError("key_names is for key_format: json; add that, or leave it out")
+        if unknown := [pointer for pointer in self.key_names if pointer not in self.key_fields]:
+            raise ValueError(f"key_names: {unknown[0]!r} is no key field; those are {', '.join(self.key_fields)}")
+        return self
+
 
 class ConflatedConfig(Section):
     """One conflated topic: `conflated.<name>`."""
@@ -333,7 +352,7 @@ class ProcessorConfig(Section):
     has those of the underlying."""
     into: dict[str, TopicName] = Field(default_factory=dict)
     """The processors that read its downstream outputs, by output; several may write into one."""
-    settings: dict[str, Any] = Field(default_factory=dict)
+    settings: PluginSettings = Field(default_factory=dict)
     """The settings of the plug-in, checked by its model."""
     kafka_topics: KafkaTopics = Field(default_factory=dict)
     """Kafka topics of the family that have names of their own, by role, such as `publish: existing.name`; the others

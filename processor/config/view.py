@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, PrivateAttr, field_validator, model_validator
 
@@ -16,6 +16,9 @@ SPLIT: Final = "split"
 
 JOIN: Final = "join"
 """The stage of a join in which the records of both sides meet."""
+
+
+_Key: TypeAlias = tuple[tuple[str, ...], bool]
 
 
 def _pointers(value: object) -> object:
@@ -31,7 +34,8 @@ class JoinConfig(Section):
     topic: TopicName
     """The topic whose records are looked up."""
     on: dict[str, str] = Field(min_length=1, max_length=16)
-    """Pairs of fields that must be equal as texts: the underlying's and the joined topic's, as JSON Pointers."""
+    """Pairs of fields that must be equal: the underlying's and the joined topic's, as JSON Pointers. 1 and 1.0 are
+    equal, 1 and "1" are not."""
 
     @model_validator(mode="before")
     @classmethod
@@ -63,8 +67,9 @@ class ViewConfig(Section):
     """The topics whose records are joined to those of the underlying."""
     join_method: Literal["auto", "same_key", "broadcast", "repartition"] = "auto"
     """The way in which the records of a join meet. `same_key`: by their keys, where `on` names all key fields of both
-    sides in their order; `repartition`: by any fields, through two more topics; `auto` takes the first where it can.
-    `broadcast`: by any fields, with the joined topics, which are small, in each partition of the view."""
+    sides in their order, and both have groups or neither has; `repartition`: by any fields, through two more topics;
+    `auto` takes the first where it can. `broadcast`: by any fields, with the joined topics, which are small, in each
+    partition of the view."""
     fields: dict[str, str] = Field(min_length=1)
     """The fields of its rows: an expression of the filter language for each JSON Pointer."""
     having: str | None = None
@@ -174,15 +179,16 @@ class ViewConfig(Section):
             splits[f"{name}.{SPLIT}{place}"] = joined.topic
         return {**splits, f"{name}.{JOIN}": name} if self.join_method == "repartition" else splits
 
-    def with_join_method(self, key: tuple[str, ...], joined_keys: Mapping[str, tuple[str, ...]]) -> ViewConfig:
+    def with_join_method(self, key: _Key, joined_keys: Mapping[str, _Key]) -> ViewConfig:
         """Return the view with the way of its join decided.
 
         Args:
-            key: the key fields of the underlying.
+            key: the key fields of the underlying, and whether its keys are those of groups.
             joined_keys: those of each joined topic.
 
         Raises:
-            ValueError: `same_key` is asked for, and a join is by other fields; or `as_of`, and the way has no prefixes.
+            ValueError: `same_key` is asked for, and a join is by other fields, or of a topic whose keys are made in
+                another way; or `as_of`, and the way has no prefixes.
         """
         view = self._with_join_method(key, joined_keys)
         if view.as_of and view.join_method == "repartition":
@@ -192,19 +198,28 @@ class ViewConfig(Section):
             )
         return view
 
-    def _with_join_method(self, key: tuple[str, ...], joined_keys: Mapping[str, tuple[str, ...]]) -> ViewConfig:
+    def _with_join_method(self, key: _Key, joined_keys: Mapping[str, _Key]) -> ViewConfig:
         if not self.join or self.join_method in {"repartition", "broadcast"}:
             return self
+        fields, is_of_groups = key
         others = [
-            each for each in self.join if (tuple(each.on), tuple(each.on.values())) != (key, joined_keys[each.topic])
+            each
+            for each in self.join
+            if tuple(each.on) != fields or (tuple(each.on.values()), is_of_groups) != joined_keys[each.topic]
         ]
-        if self.join_method == "same_key" and (others or not key):
+        if self.join_method == "same_key" and (others or not fields):
             topic = self.join[0].topic if not others else others[0].topic
+            joined_fields, joined_is_of_groups = joined_keys[topic]
+            if is_of_groups != joined_is_of_groups:
+                raise ValueError(
+                    f"join_method same_key: one of {self.underlying!r} and {topic!r} has groups, whose keys are made "
+                    'in another way: 1 and 1.0 are one, and "1" is another one; remove join_method'
+                )
             raise ValueError(
                 f"join_method same_key: the join of {topic!r} is not by the key fields of both sides, which are "
-                f"{', '.join(key) or 'none'} and {', '.join(joined_keys[topic]) or 'none'}; remove join_method"
+                f"{', '.join(fields) or 'none'} and {', '.join(joined_fields) or 'none'}; remove join_method"
             )
-        return self.model_copy(update={"join_method": "repartition" if others or not key else "same_key"})
+        return self.model_copy(update={"join_method": "repartition" if others or not fields else "same_key"})
 
     def topic(self, underlying: TopicConfig) -> TopicConfig:
         """Return the settings of its rows, as a topic has them.

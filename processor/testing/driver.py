@@ -23,6 +23,7 @@ from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 from processor.testing.output_log import OutputLog
 from processor.testing.state_check import StateCheck, WatchedState
+from processor.wire.publisher_mark import mark_record, mark_text
 from processor.wire.sow_headers import stored_from
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ class ProcessorTestDriver:
         if self._check is not None and self._pipeline.has_state:
             self._check.check(self._state, self._logs["sow"].open)
         if task.marks is not None:
-            self._send("mark", [(name, value, []) for name, value in task.marks.staged])
+            self._send("mark", [mark_record(name, text) for name, text in task.marks.staged])
         sent = {role: log.finish(commit=True) for role, log in self._logs.items()}
         counts = task.prepare().counts
         task.committed()
@@ -320,7 +321,11 @@ class ProcessorTestDriver:
             )
         if (marks := self._task.marks) is not None:
             log = self._logs["mark"]
-            news = [(record.key or b"", record.value) for record in log.committed if record.offset >= marks.position]
+            news = [
+                (record.key or b"", mark_text(record.key or b"", record.value, record.headers))
+                for record in log.committed
+                if record.offset >= marks.position
+            ]
             marks.restore(news, log.end)
         self._task.start(offset)
         self._look_for_more()

@@ -73,6 +73,19 @@ def test_bad_lines_are_reported_and_the_others_sent(cli: Cli, unique: str):
     assert told[-1] == f"2 records sent to {unique}, 3 lines refused."
 
 
+def test_lines_of_any_file_are_whole_messages(cli: Cli, unique: str, tmp_path: Path):
+    """A byte order mark is skipped, U+2028, U+2029 and U+0085 end no line, and a file in UTF-16 is refused."""
+    texts = ['{"id":1}', '{"id":2,"a":"x\u2028y\u2029z\u0085"}', '{"id":3}']
+    file, other = tmp_path / "in.jsonl", tmp_path / "utf16.jsonl"
+    file.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(texts).encode())
+    other.write_bytes("\n".join(texts).encode("utf-16"))
+    cli("topics", "apply")
+    done, refused = cli("publish", unique, str(file)), cli("publish", unique, str(other))
+    assert (done.returncode, refused.returncode) == (0, 2)
+    assert "it is in UTF-16" in refused.stderr
+    assert sorted((record.value or b"").decode() for record in published(cli, unique)) == texts
+
+
 def test_published_lines_are_on_the_input_topic(cli: Cli, unique: str, tmp_path: Path):
     """Lines of a file, another command than the default, headers, a key and a deletion arrive as records."""
     cli("topics", "apply")

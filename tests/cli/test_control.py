@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
+from confluent_kafka import Consumer
 
 from processor.cli.main import run
 from processor.config import load
@@ -116,6 +118,24 @@ def test_status_without_a_worker_shows_offsets_and_lag(desk: Desk):
     assert len(rows) == 4  # The conflated copy's partitions.
     assert f"{desk.name}: no worker; `sowstream worker {desk.name}` starts one" in said
     assert "Nothing is held." in said
+
+
+def test_status_names_the_owner_of_each_partition(desk: Desk):
+    """A member of the group is the owner of its partitions: in the table by name, in JSON with all of its names."""
+    group = f"{desk.config.application_id}.{desk.name}"
+    names = {"client.id": "w", "group.instance.id": "worker-7"}
+    with contextlib.closing(Consumer({**desk.config.kafka, "group.id": group, **names})) as member:
+        member.subscribe([f"{desk.name}.publish"])
+        desk.wait(lambda: member.poll(0.1) is not None, "the member's first message")
+        rows = [row.split("\t") for row in desk("status", desk.name)[1].splitlines()]
+        code, data, said = desk("status", desk.name, "--json")
+    assert [row[:3] for row in rows] == [[desk.name, "0", "worker-7"], [desk.name, "1", "worker-7"]]
+    assert code == 0, said
+    owners = [part["owner"] for part in json.loads(data)["pipelines"][0]["partitions"]]
+    assert owners[0]["member_id"].startswith("worker-7")
+    assert owners[0]["host"]
+    one = {"member_id": owners[0]["member_id"], "client_id": "w", "host": owners[0]["host"], "instance": "worker-7"}
+    assert owners == [one, one]
 
 
 def test_status_shows_held_partitions_with_advice(desk: Desk):

@@ -26,6 +26,16 @@ def test_the_defaults_are_local_and_open():
             {"auth": {"jwt": {"issuer": "i", "audience": "a", "jwks_url": "u", "algorithms": ["none"]}}},
             "algorithms",
         ),
+        *(
+            ({"auth": {"jwt": {"issuer": "i", "audience": "a", "jwks_url": url}}, "entitlements": "e"}, "jwks_url: ")
+            for url in (
+                "http://id.example.com/keys",
+                "http://10.0.0.7/keys",
+                "ftp://localhost/keys",
+                "keys",
+                "https:///k",
+            )
+        ),
         ({"indexes": {"orders": [["customer"]]}}, "indexes"),
         ({"limits": {"connections": 0}}, "connections"),
         ({"colour": 1}, "colour"),
@@ -49,3 +59,12 @@ def test_a_topic_that_is_not_configured_is_refused():
     for section in ({"topics": ["ordres"]}, {"indexes": {"ordres": [["/a"]]}}, {"orders": {"ordres": ["/a"]}}):
         with pytest.raises(ValidationError, match="orders"):
             Config(topics={"orders": {}}, gateway=section)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://id.example.com/keys", "http://127.0.0.1:80/keys", "http://[::1]/k", "http://localhost/k"]
+)
+def test_keys_of_an_issuer_come_over_https_or_from_this_machine(url):
+    """Over http on the loopback address only this machine can answer with keys."""
+    jwt = {"issuer": "i", "audience": "a", "jwks_url": url}
+    assert GatewayConfig(auth={"jwt": jwt}, entitlements="e").auth.jwt.jwks_url == url

@@ -93,6 +93,34 @@ def test_join_by_other_fields_refuses_the_short_way() -> None:
         config({"v": view | {"join_method": "same_key"}})
 
 
+def test_join_of_groups_and_a_topic_refuses_the_short_way() -> None:
+    """Keys of groups are made in another way than those of topics, so records meet by them only among themselves."""
+    counts = {"underlying": "orders", "group_by": {"/customer": "/id"}, "fields": {"/n": "COUNT(*)"}}
+    fields = {"/id": "/id", "/n": "/n"}
+
+    def joined(underlying: str, topic: str, **more: str) -> dict[str, Any]:
+        return {"underlying": underlying, "join": [{"topic": topic, "on": {"/id": "/id"}}], "fields": fields, **more}
+
+    views = {
+        "counts": counts,
+        "more": counts,
+        "kept": {"underlying": "counts", "fields": {"/id": "/id", "/n": "/n"}},
+        "groups": joined("counts", "more"),
+        "projection": joined("kept", "more"),
+        "mixed": joined("counts", "people"),
+        "topics": joined("orders", "people"),
+    }
+    tree = config(views)
+    assert {name: tree.views[name].join_method for name in ("groups", "projection", "mixed", "topics")} == {
+        "groups": "same_key", "projection": "same_key", "mixed": "repartition", "topics": "same_key",
+    }  # fmt: skip
+    assert [name for name in ("orders", *views) if tree.has_group_keys(name)] == [
+        "counts", "more", "kept", "groups", "projection", "mixed",
+    ]  # fmt: skip
+    with pytest.raises(ValidationError, match="one of 'counts' and 'people' has groups"):
+        config({"counts": counts, "v": joined("counts", "people", join_method="same_key")})
+
+
 def test_join_by_repartition_refuses_as_of() -> None:
     """The header `as_of` needs the records of a row in one stage; the error names the method that has them there."""
     view = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -81,20 +82,99 @@ def test_driver_and_executors_are_restricted(driver, executor) -> None:
     assert executor["spec"]["automountServiceAccountToken"] is False
 
 
-def test_the_driver_may_do_no_more_than_start_its_executors(manifests, driver) -> None:
-    """The rights are those of the driver's own account, in its namespace, on pods and two kinds that Spark needs."""
+def test_the_drivers_account_alone_has_rights(manifests, driver, executor) -> None:
+    """The rights are those of the driver's own account, in its namespace, on pods; the executors' account has none."""
     binding = one(manifests, "RoleBinding", "spark")
     assert [subject["name"] for subject in binding["subjects"]] == [driver["serviceAccountName"]]
     (rule,) = one(manifests, "Role", "spark")["rules"]
-    assert set(rule["resources"]) == {"pods", "configmaps", "persistentvolumeclaims"}
-    assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]]
+    assert rule["resources"] == ["pods"]
+    assert set(rule["verbs"]) == {"create", "get", "list", "watch", "delete", "deletecollection"}
+    account = one(manifests, "ServiceAccount", "spark-executor")
+    assert executor["spec"]["serviceAccountName"] == account["metadata"]["name"]
+    assert account["automountServiceAccountToken"] is False
 
 
-def test_the_driver_leaves_services_alone(manifests, pipeline) -> None:
-    """The driver has no right to delete services, and does not try: the one that Spark would make is not there."""
-    (rule,) = one(manifests, "Role", "spark")["rules"]
-    assert "services" not in rule["resources"]
-    assert pipeline["spark"]["spark.kubernetes.driver.service.deleteOnTermination"] == "false"
+def test_spark_that_makes_claims_has_the_right_to() -> None:
+    """A driver whose executors get claims of Spark's making has rights on claims, and owns them."""
+    claim = "spark.kubernetes.executor.volumes.persistentVolumeClaim.data.options.claimName"
+    manifests = render("-f", str(FULL), "-f", str(SPARK), "--set-json", "spark.conf=" + json.dumps({claim: "OnDemand"}))
+    rules = one(manifests, "Role", "spark")["rules"]
+    assert [rule["resources"] for rule in rules] == [["pods"], ["persistentvolumeclaims"]]
+    pipeline = yaml.safe_load(one(manifests, "ConfigMap", "spark")["data"]["pipeline.yaml"])
+    assert "spark.kubernetes.driver.ownPersistentVolumeClaim" not in pipeline["spark"]
+
+
+def test_the_driver_asks_for_nothing_that_it_has_no_right_to(pipeline) -> None:
+    """Spark makes no config map and no claim for executors, and deletes no service."""
+    conf = pipeline["spark"]
+    assert conf["spark.kubernetes.executor.disableConfigMap"] == "true"
+    assert conf["spark.kubernetes.driver.ownPersistentVolumeClaim"] == "false"
+    assert conf["spark.kubernetes.driver.service.deleteOnTermination"] == "false"
+
+
+def test_driver_and_executors_have_a_secret_in_common(manifests, driver, executor, pipeline) -> None:
+    """Connections are encrypted and need a key, which both pods read from a file of the Secret."""
+    conf = pipeline["spark"]
+    for name in ("authenticate", "network.crypto.enabled", "io.encryption.enabled"):
+        assert conf[f"spark.{name}"] == "true"
+    assert conf["spark.network.crypto.saslFallback"] == "false"
+    assert "spark.authenticate.secret" not in conf
+    for pod in (driver, executor["spec"]):
+        [mount] = [each for each in pod["containers"][0]["volumeMounts"] if each["name"] == "spark-auth"]
+        assert mount["readOnly"] is True
+        assert conf["spark.authenticate.secret.file"] == f"{mount['mountPath']}/secret"
+        [volume] = [each for each in pod["volumes"] if each["name"] == "spark-auth"]
+        assert volume["secret"]["secretName"] == "desk-spark"
+        assert volume["secret"]["items"] == [{"key": "secret", "path": "secret"}]
+        assert (volume["secret"]["defaultMode"], pod["securityContext"]["fsGroup"]) == (0o440, 10001)
+    assert not [manifest for manifest in manifests if manifest["kind"] == "Secret"]
+
+
+def test_the_ports_of_driver_and_executors_are_open_to_each_other_alone(manifests, driver, executor, pipeline) -> None:
+    """Both are selected, also without the value `networkPolicy`; no other pod may use their ports, which are fixed."""
+    conf = pipeline["spark"]
+    policy = one(manifests, "NetworkPolicy", "spark")["spec"]
+    (expression,) = policy["podSelector"]["matchExpressions"]
+    of_driver = one(manifests, "StatefulSet", "spark")["spec"]["template"]["metadata"]["labels"]
+    for labels in (of_driver, executor["metadata"]["labels"]):
+        assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+        assert labels[expression["key"]] in expression["values"]
+    assert policy["policyTypes"] == ["Ingress"]
+    between, metrics = policy["ingress"]
+    assert [str(port["port"]) for port in between["ports"]] == [
+        conf["spark.driver.port"],
+        conf["spark.blockManager.port"],
+    ]
+    assert between["from"] == [{"podSelector": policy["podSelector"]}]
+    assert [port["port"] for port in metrics["ports"]] == [9464]
+
+
+def test_the_pods_of_spark_have_what_the_values_give_all_pods() -> None:
+    """Kafka's key files and variables of Spark's own Secret, an image by digest, limits of directories and priority."""
+    operated = CHART / "ci" / "operated-values.yaml"
+    digest = "sha256:" + "ab" * 32
+    more = ["kafkaSecretName=kafka-spark", "podLabels.team=a", "priorityClassName=low", f"image.digest={digest}"]
+    sets = [word for setting in more for word in ("--set", f"spark.{setting}")]
+    manifests = render("-f", str(operated), "-f", str(SPARK), *sets)
+    template = one(manifests, "StatefulSet", "spark")["spec"]["template"]
+    files = one(manifests, "ConfigMap", "spark")["data"]
+    executor = yaml.safe_load(files["executor.yaml"])
+    for pod in (template, executor):
+        assert pod["metadata"]["labels"]["team"] == "a"
+        assert pod["spec"]["priorityClassName"] == "low"
+        (container,) = pod["spec"]["containers"]
+        assert container["image"] == f"registry.example/sowstream-spark@{digest}"
+        variables = {each["name"]: each for each in container["env"]}
+        assert variables["SOWSTREAM_KAFKA__SSL.KEY.LOCATION"]["value"] == "/etc/sowstream-kafka/tls.key"
+        password = variables["SOWSTREAM_KAFKA__SSL.KEY.PASSWORD"]["valueFrom"]["secretKeyRef"]
+        assert password == {"name": "kafka-spark", "key": "key-password"}
+        assert container["envFrom"] == [{"configMapRef": {"name": "proxies"}}]
+        assert {"name": "kafka", "mountPath": "/etc/sowstream-kafka", "readOnly": True} in container["volumeMounts"]
+        volumes = {each["name"]: each for each in pod["spec"]["volumes"]}
+        assert volumes["kafka"]["secret"]["secretName"] == "kafka-spark"
+        assert {item["path"] for item in volumes["kafka"]["secret"]["items"]} == {"ca.crt", "tls.crt", "tls.key"}
+        assert volumes["scratch"]["emptyDir"] == {"sizeLimit": "20Gi"}
+    assert yaml.safe_load(files["pipeline.yaml"])["spark"]["spark.kubernetes.container.image"].endswith(digest)
 
 
 def test_executors_find_the_driver_by_its_pods_name(manifests, driver, pipeline) -> None:
@@ -163,12 +243,52 @@ def test_the_executors_template_is_the_one_that_the_driver_mounts(driver, execut
         "spark.image.tag=latest",
         "spark.executors=0",
         "spark.job=x",
+        "spark.authSecret.name=",
+        "spark.authSecret.name=Not a name",
+        "spark.authSecret.key=",
+        "spark.authSecret.value=hunter2",
+        r"spark.conf.spark\.authenticate=false",
+        r"spark.conf.spark\.authenticate\.secret=hunter2",
+        r"spark.conf.spark\.network\.crypto\.enabled=false",
+        r"spark.conf.spark\.io\.encryption\.enabled=false",
+        r"spark.conf.spark\.blockManager\.port=0",
+        r"spark.conf.spark\.kubernetes\.executor\.podTemplateFile=x",
+        r"spark.conf.spark\.hadoop\.fs\.s3a\.secret\.key=hunter2",
+        r"spark.conf.spark\.hadoop\.fs\.s3a\.session\.token=hunter2",
+        r"spark.conf.spark\.executorEnv\.AWS_SECRET_ACCESS_KEY=hunter2",
+        r"spark.conf.spark\.hadoop\.javax\.jdo\.option\.ConnectionPassword=hunter2",
+        r"spark.pipeline.kafka.sasl\.jaas\.config=hunter2",
+        r"spark.pipeline.kafka.ssl\.keystore\.key=hunter2",
     ],
 )
 def test_wrong_value_is_refused(setting: str) -> None:
-    """A pipeline without checkpoints, settings in the wrong place, a floating tag and a misspelt name stop Helm."""
-    with pytest.raises(ValueError, match="spark"):
-        render("-f", str(FULL), "-f", str(SPARK), "--set", setting)
+    """Helm stops at a value that would have no effect, undo the protection of the pods, or lay a secret open."""
+    with pytest.raises(ValueError, match="spark") as error:
+        render("-f", str(FULL), "-f", str(SPARK), "--set-string" if "conf" in setting else "--set", setting)
+    assert "hunter2" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "spark.kubernetes.executor.secretKeyRef.AWS_ACCESS_KEY_ID",
+        "spark.hadoop.fs.s3a.aws.credentials.provider",
+        "spark.kubernetes.executor.request.cores",
+        "spark.sql.shuffle.partitions",
+        "spark.network.timeout",
+    ],
+)
+def test_other_settings_of_spark_are_taken(name: str) -> None:
+    """A setting that is neither a secret nor the chart's own is the user's."""
+    value = json.dumps({name: "x"})
+    manifests = render("-f", str(FULL), "-f", str(SPARK), "--set-json", f"spark.conf={value}")
+    assert yaml.safe_load(one(manifests, "ConfigMap", "spark")["data"]["pipeline.yaml"])["spark"][name] == "x"
+
+
+def test_without_a_secret_the_pipeline_is_not_installed() -> None:
+    """A driver that would take any executor is refused, with the name of the value."""
+    with pytest.raises(ValueError, match="authSecret"):
+        render("-f", str(FULL), "-f", str(SPARK), "--set-json", "spark.authSecret=null")
 
 
 @pytest.mark.parametrize("version", ["1.28", "1.34"])

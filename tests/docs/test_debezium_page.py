@@ -177,6 +177,16 @@ def test_the_table_of_events_has_their_outcomes():
             assert (told(driver.pending_output("sow")[1]).get("kind") == "delete") is (result == "sow_delete")
 
 
+def test_documents_of_mongodb_are_found_under_their_id():
+    """With the settings of the page, a document that the connector names `id` in its key is created and deleted."""
+    config = Config.model_validate(yaml.safe_load(block(PAGE, "MongoDB", "yaml")))
+    driver = ProcessorTestDriver(DeltaMerge, config.topics["orders"], name="orders", topic=config.topics["orders"])
+    for value in ({"_id": "596e275826f08b2730779e1f", "qty": 3}, None):
+        driver.pipe_input(written({"id": "596e275826f08b2730779e1f"}), None if value is None else written(value))
+    assert driver.pending_output("dlq") == []
+    assert [record.key for record in driver.pending_output("sow")] == [b"596e275826f08b2730779e1f"] * 2
+
+
 def test_the_table_of_settings_has_the_preprocessors_settings():
     """Every keyword of the preprocessor is in the table, with its default."""
     rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \|", page(PAGE), re.MULTILINE)
@@ -190,5 +200,6 @@ def test_every_block_of_the_page_is_tested():
     tried = [*SECTIONS, "Avro"]
     assert [b.section for b in blocks(PAGE) if b.language == "json"] == tried
     assert [b.section for b in blocks(PAGE) if b.language == "yaml"] == [
-        "A table", "A table", "Text keys", "Rows without their events", "Avro", "Other sources of Connect",
+        "A table", "A table", "Text keys", "Rows without their events", "MongoDB", "Avro",
+        "Other sources of Connect",
     ]  # fmt: skip

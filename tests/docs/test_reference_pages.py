@@ -7,11 +7,13 @@ from prometheus_client import REGISTRY
 
 import processor.runtime.process.metrics
 from processor.hosting.timing_metrics import Timings
+from processor.store.marks import MARK_FORGOTTEN, ONE_SHOT_FORGOTTEN
 from processor.wire.headers import Name
 from tests.docs.pages import page
 
 ROOT = Path(__file__).parents[2]
 BUILTIN = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "processor" / "builtin").rglob("*.py"))
+TASK = (ROOT / "processor" / "runtime" / "task.py").read_text(encoding="utf-8")
 METRICS = page("reference/metrics.md")
 
 
@@ -36,9 +38,9 @@ def test_every_metric_is_listed_with_its_labels():
 
 
 def test_every_event_is_listed():
-    """The metrics page has the events that the built-in processors count, and no others."""
+    """The metrics page has the events that the built-in processors, their tasks and marks count, and no others."""
     listed = set(re.findall(r"^\| `((?!sowstream_)\w+)` \|", METRICS, re.MULTILINE))
-    assert listed == set(re.findall(r'context\.count\("(\w+)"', BUILTIN))
+    assert listed == {*re.findall(r'context\.count\("(\w+)"', BUILTIN + TASK), MARK_FORGOTTEN, ONE_SHOT_FORGOTTEN}
 
 
 def test_every_gauge_and_timing_is_listed():

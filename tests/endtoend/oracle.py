@@ -64,11 +64,14 @@ def replay(records: list[Seen], parse: Callable[[Seen], Any] | None = None) -> d
     """Compute the state of the world from a delta topic, and check its versions. `parse`: for types other than JSON."""
     world: dict[str, Any] = {}
     versions: dict[str, int] = {}
+    last_versions: dict[str, int] = {}
     for record in records:
         assert record.key is not None
         key, headers = record.key.decode(), record.headers
         version = int(headers["version"])
-        base = int(headers.get("delta_base", version - 1))
+        base = int(headers.get("delta_base", 0 if headers.get("kind") == "insert" else version - 1))
+        assert version > last_versions.get(key, 0), f"{key}: version {version} after {last_versions[key]}"
+        last_versions[key] = version
         assert base == versions.get(key, 0), f"{key}: delta for version {base} met version {versions.get(key, 0)}"
         if headers.get("kind") in ("delete", "expire"):
             del world[key], versions[key]

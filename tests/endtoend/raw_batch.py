@@ -1,24 +1,64 @@
-"""A batch of records that a broker takes and librdkafka cannot unpack, sent in Kafka's own protocol.
+"""Record batches (format 2) made byte by byte, and sent in Kafka's own protocol: any bytes in any part.
 
-It is compressed with LZ4, and the checksum at the end of the LZ4 frame is wrong. The broker unpacks each batch that it
-is sent, and does not look at that checksum; librdkafka does, and fails every fetch that begins with this batch.
+One batch a broker takes and librdkafka cannot unpack: it is compressed with LZ4, and the checksum at the end of the LZ4
+frame is wrong. The broker unpacks each batch that it is sent, and does not look at that checksum; librdkafka does, and
+fails every fetch that begins with this batch.
 """
 
 from __future__ import annotations
 
 import socket
 import struct
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Self
 
 from confluent_kafka.admin import AdminClient
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_PRODUCE, _VERSION = 0, 3
+_PRODUCE, _VERSION = 0, 7  # The first version whose batches may be compressed by Zstandard.
 _LZ4 = 3
-_TIMEOUT_S = 10.0
+_TIMEOUT_S = 30.0
 _UINT32 = 0xFFFFFFFF
+
+RawHeader = tuple[bytes, bytes | None]
+"""A header as it is in a batch: any bytes as its name and value."""
+
+
+class RawWriter:
+    """Appends batches to the partitions of a topic, as they are, at the leader of its partition 0."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        metadata = AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, timeout=15)
+        leader = metadata.brokers[metadata.topics[topic].partitions[0].leader]
+        self._name = topic.encode()
+        self._socket = socket.create_connection((leader.host, leader.port), _TIMEOUT_S)
+        self._answers = self._socket.makefile("rb")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._answers.close()
+        self._socket.close()
+
+    def send(self, partition: int, records: bytes) -> tuple[int, int]:
+        """Append a batch; the broker's error code, 0 if it took it, and the offset of the batch's first record."""
+        name = self._name
+        body = struct.pack(f">hhii h{len(name)}s ii", -1, -1, 10_000, 1, len(name), name, 1, partition)
+        body += struct.pack(">i", len(records)) + records
+        request = struct.pack(">hhih", _PRODUCE, _VERSION, 0, -1) + body
+        self._socket.sendall(struct.pack(">i", len(request)) + request)
+        (size,) = struct.unpack(">i", self._answers.read(4))
+        answer = self._answers.read(size)
+        # Correlation int32, topics int32, name, partitions int32, partition int32, error int16, offset int64.
+        error, offset = struct.unpack_from(">hq", answer, 4 + 4 + 2 + len(name) + 4 + 4)
+        return int(error), int(offset)
 
 
 def produce_unreadable(bootstrap: str, topic: str, partition: int, values: Sequence[bytes]) -> int:
@@ -32,43 +72,56 @@ def produce(bootstrap: str, topic: str, partition: int, records: bytes) -> int:
     Raises:
         AssertionError: the broker refuses it.
     """
-    metadata = AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, timeout=15)
-    leader = metadata.brokers[metadata.topics[topic].partitions[partition].leader]
-    name = topic.encode()
-    body = struct.pack(f">hhii h{len(name)}s ii", -1, -1, 10_000, 1, len(name), name, 1, partition)
-    body += struct.pack(">i", len(records)) + records
-    request = struct.pack(">hhih", _PRODUCE, _VERSION, 0, -1) + body
-    with socket.create_connection((leader.host, leader.port), _TIMEOUT_S) as connection:
-        connection.sendall(struct.pack(">i", len(request)) + request)
-        with connection.makefile("rb") as answers:
-            (size,) = struct.unpack(">i", answers.read(4))
-            answer = answers.read(size)
-    # Correlation int32, topics int32, name, partitions int32, partition int32, error int16, offset int64.
-    error, offset = struct.unpack_from(">hq", answer, 4 + 4 + 2 + len(name) + 4 + 4)
+    with RawWriter(bootstrap, topic) as writer:
+        error, offset = writer.send(partition, records)
     assert error == 0, f"the broker refuses the batch: error {error}"
-    return int(offset)
+    return offset
 
 
 def batch(values: Sequence[bytes], *, checksum_flaw: int = 1) -> bytes:
-    """Build a record batch (magic 2) of these values without keys, compressed by LZ4; a flaw of 0 makes it readable."""
-    plain = b"".join(_record(number, value) for number, value in enumerate(values))
-    packed = _lz4(plain, checksum_flaw)
-    count = len(values)
+    """Build a batch of these values without keys, compressed by LZ4; a flaw of 0 makes it readable."""
+    plain = b"".join(raw_record(number, None, value) for number, value in enumerate(values))
+    return raw_batch(_lz4(plain, checksum_flaw), len(values), attributes=_LZ4, timestamp_ms=0)
+
+
+def raw_batch(records: bytes, count: int, *, attributes: int = 0, timestamp_ms: int | None = None) -> bytes:
+    """Build a batch of encoded records.
+
+    Args:
+        records: compressed as the attributes say.
+        count: the number of records.
+        attributes: of the batch: the lowest three bits are the compression.
+        timestamp_ms: of its first record; None: now.
+    """
+    time_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
     # Attributes, last offset delta, two timestamps, producer id, epoch, sequence, count.
-    checked = struct.pack(">hiqqqhii", _LZ4, count - 1, 0, 0, -1, -1, -1, count) + packed
+    checked = struct.pack(">hiqqqhii", attributes, count - 1, time_ms, time_ms, -1, -1, -1, count) + records
     head = struct.pack(">ibI", 0, 2, crc32c(checked))  # Leader epoch, magic, checksum.
     return struct.pack(">qi", 0, len(head) + len(checked)) + head + checked
 
 
-def _record(number: int, value: bytes) -> bytes:
-    """Encode attributes, timestamp delta, offset delta, no key, the value, no headers."""
-    body = b"\x00" + _varint(0) + _varint(number) + _varint(-1) + _varint(len(value)) + value + _varint(0)
-    return _varint(len(body)) + body
+def raw_record(
+    number: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[RawHeader] = (),
+    *,
+    timestamp_delta: int = 0,
+    attributes: int = 0,
+) -> bytes:
+    """Encode one record; `number` is its offset in the batch."""
+    body = bytes([attributes]) + varint(timestamp_delta) + varint(number) + _bytes(key) + _bytes(value)
+    body += varint(len(headers)) + b"".join(varint(len(name)) + name + _bytes(text) for name, text in headers)
+    return varint(len(body)) + body
 
 
-def _varint(value: int) -> bytes:
+def _bytes(data: bytes | None) -> bytes:
+    return varint(-1) if data is None else varint(len(data)) + data
+
+
+def varint(value: int) -> bytes:
     """Encode a zigzag varint."""
-    rest = (value << 1) ^ (value >> 31)
+    rest = ((value << 1) ^ (value >> 63)) & 0xFFFF_FFFF_FFFF_FFFF
     out = bytearray()
     while rest > 0x7F:
         out.append(rest & 0x7F | 0x80)
@@ -84,13 +137,20 @@ def _lz4(plain: bytes, checksum_flaw: int) -> bytes:
     return header + block + struct.pack("<II", 0, xxh32(plain) ^ checksum_flaw)
 
 
+def _crc_of(byte: int) -> int:
+    for _ in range(8):
+        byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+    return byte
+
+
+_CRC_TABLE = [_crc_of(byte) for byte in range(256)]
+
+
 def crc32c(data: bytes) -> int:
     """Compute the checksum of Kafka's batches (Castagnoli)."""
-    crc = _UINT32
+    crc, table = _UINT32, _CRC_TABLE
     for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+        crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
     return crc ^ _UINT32
 
 

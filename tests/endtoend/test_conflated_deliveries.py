@@ -59,22 +59,24 @@ def test_the_example_of_the_specification(copies: Copies, unique: str) -> None:
     source = f"{copies.name}.sow/0"
     assert bodies(sow) == [record, record]
     assert bodies(delta) == [record, {"id": unique, "state": "open", "note": "-"}]
+    begin = int(first.headers["version"])
     inserted = {
-        "version": "1",
+        "version": str(begin),
         "kind": "insert",
         "first_timestamp": str(first.timestamp_ms),
         "source": f"{source}/{first.offset}",
     }
-    assert [sow[0].headers, delta[0].headers] == [inserted, inserted]
+    bases = {} if begin == 1 else {"delta_base": "0"}
+    assert [sow[0].headers, delta[0].headers] == [inserted, inserted | bases]
     folded = {
-        "version": "4",
+        "version": str(begin + 3),
         "conflated": "3",
         "first_timestamp": str(second.timestamp_ms),
         "source": f"{source}/{last.offset}",
         "trace": "c",
     }
     assert sow[1].headers == folded | {"touched": '["/state","/note"]'}
-    assert delta[1].headers == folded | {"delta_base": "1"}
+    assert delta[1].headers == folded | {"delta_base": str(begin)}
 
 
 def test_a_quiet_topic_delivers_and_not_before_the_end_of_the_interval(copies: Copies, unique: str) -> None:
@@ -83,7 +85,7 @@ def test_a_quiet_topic_delivers_and_not_before_the_end_of_the_interval(copies: C
     [sow], [delta] = copies.deliveries(unique, 1)
     assert sow.timestamp_ms - int(sow.headers["first_timestamp"]) >= INTERVAL_MS
     assert "conflated" not in sow.headers
-    assert "delta_base" not in delta.headers
+    assert delta.headers["kind"] == "insert"
 
 
 def test_a_delete_is_delivered_at_the_end_of_the_interval(copies: Copies, unique: str) -> None:
@@ -93,12 +95,13 @@ def test_a_delete_is_delivered_at_the_end_of_the_interval(copies: Copies, unique
     copies.at_once((unique, {"id": unique, "n": 2}, {}), (unique, None, {}))
     sow, delta = copies.deliveries(unique, 2)
     assert (sow[1].value, bodies(delta)[1]) == (None, {"id": unique})
+    begin = int(sow[0].headers["version"])
     for record in (sow[1], delta[1]):
         assert {name: record.headers.get(name) for name in ("kind", "version", "conflated")} == {
-            "kind": "delete", "version": "3", "conflated": "2"
+            "kind": "delete", "version": str(begin + 2), "conflated": "2"
         }  # fmt: skip
         assert record.timestamp_ms - int(record.headers["first_timestamp"]) >= INTERVAL_MS
-    assert delta[1].headers["delta_base"] == "1"
+    assert delta[1].headers["delta_base"] == str(begin)
 
 
 def test_a_record_inserted_and_deleted_within_an_interval_is_not_delivered(copies: Copies, unique: str) -> None:
@@ -110,7 +113,7 @@ def test_a_record_inserted_and_deleted_within_an_interval_is_not_delivered(copie
 
 
 def test_a_delete_and_an_insert_within_an_interval_are_one_update(copies: Copies, unique: str) -> None:
-    """Readers see the new record, with versions from the start, in place of the old one, and no delete."""
+    """Readers see the new record, with the versions of its own life, in place of the old one, and no delete."""
     copies.at_once((unique, {"id": unique, "n": 1, "old": 1}, {}))
     copies.deliveries(unique, 1)
     copies.at_once((unique, None, {}), (unique, {"id": unique, "n": 1}, {}))
@@ -118,7 +121,9 @@ def test_a_delete_and_an_insert_within_an_interval_are_one_update(copies: Copies
     assert bodies(sow)[1] == bodies(delta)[1] == {"id": unique, "n": 1}
     assert "kind" not in sow[1].headers
     said = {name: delta[1].headers[name] for name in ("version", "delta_base", "removed")}
-    assert said == {"version": "1", "delta_base": "1", "removed": '["/old"]'}
+    last = copies.of(unique, "sow", copies.name)[-1].headers["version"]
+    assert said == {"version": last, "delta_base": sow[0].headers["version"], "removed": '["/old"]'}
+    assert int(last) > int(sow[0].headers["version"]) + 1  # Above the delete's.
 
 
 def test_a_record_that_expires_expires_in_the_copy(copies: Copies, unique: str) -> None:
@@ -135,7 +140,7 @@ def test_a_record_that_expires_expires_in_the_copy(copies: Copies, unique: str) 
     assert (
         (sow.headers["kind"], sow.headers["version"])
         == (delta.headers["kind"], delta.headers["version"])
-        == ("expire", "3")
+        == ("expire", str(int(begun.headers["version"]) + 2))
     )
 
 
@@ -147,7 +152,8 @@ def test_a_record_with_no_conflate_is_delivered_at_once(copies: Copies, unique: 
     copies.at_once((unique, {"id": unique, "n": 2}, now))
     [sow], [delta] = copies.deliveries(unique, 1, rare)
     assert bodies([sow, delta]) == [{"id": unique, "n": 2}] * 2
-    assert (delta.headers["version"], delta.headers["conflated"], delta.headers["kind"]) == ("2", "2", "insert")
+    assert (delta.headers["conflated"], delta.headers["kind"]) == ("2", "insert")
+    assert delta.headers["version"] == copies.of(unique, "sow", copies.name)[-1].headers["version"]
     first, second = copies.of(unique, "sow", copies.name)
     assert int(sow.headers["first_timestamp"]) == first.timestamp_ms < second.timestamp_ms
 
@@ -204,8 +210,9 @@ def test_a_record_that_stops_matching_leaves_the_copy_and_comes_back_whole(copie
     assert bodies(sow) == whole
     assert bodies(delta) == [whole[0], {"id": unique}, whole[2]]
     for records in (sow, delta):
-        kinds = [(record.headers["kind"], record.headers["version"]) for record in records]
-        assert kinds == [("insert", "1"), ("delete", "2"), ("insert", "3")]
+        begin = int(records[0].headers["version"])
+        kinds = [(record.headers["kind"], int(record.headers["version"]) - begin) for record in records]
+        assert kinds == [("insert", 0), ("delete", 1), ("insert", 2)]
     assert delta[2].headers["delta_base"] == "0"
     assert sow[1].timestamp_ms - int(sow[1].headers["first_timestamp"]) >= INTERVAL_MS
 

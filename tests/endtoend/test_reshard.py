@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import random
 import threading
+import time
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,8 +20,12 @@ from processor.client import Client
 from processor.errors import ConfigurationError, Stop, TopicMoved
 from processor.kafka.admin.admin import Admin
 from processor.kafka.partitioner import partition_for
+from processor.shared_topics.control import ControlTopic
+from processor.tools.offsets import Stand
 from processor.tools.resharding import STEPS, Reshard
-from tests.endtoend.world import World
+from processor.tools.resharding.record_copy import RecordCopy
+from processor.topics.family import control_topic
+from tests.endtoend.moving_world import NEW, OLD, MovingWorld
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,69 +33,14 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
-OLD, NEW = 3, 7
-KEYS = 40
+
+class _Dead(BaseException):
+    """The death of the command."""
 
 
-class MovingWorld(World):
-    """A topic of three partitions, and one of seven that is to take its place; each command adds one to its record."""
-
-    def __init__(self, bootstrap: str, directory: Path, name: str) -> None:
-        self.new = f"{name}_7"
-        own = {"key": ["/id"], "merge_rules": {"/total": "sum"}}
-        super().__init__(
-            bootstrap, directory, name, partitions=OLD, **own,
-            others={self.new: {"partitions": NEW, "moved_from": name, **own}}, creates_topics=False,
-        )  # fmt: skip
-        assert run(["topics", "apply", "-c", str(self.file)]) == 0
-        self.totals: dict[str, int] = {}
-        self.newest: dict[str, int] = {}
-        self._numbers: dict[str, int] = {}
-
-    def feed(self, seed: int, count: int, stop: threading.Event | None = None) -> None:
-        """Publish commands, some of them twice, with a publisher's own numbers; returns early when `stop` is set."""
-        rng = random.Random(seed)
-        producer = Producer(
-            {"bootstrap.servers": self.bootstrap, "partitioner": "murmur2_random", "linger.ms": 2,
-             "topic.metadata.refresh.interval.ms": 500}
-        )  # fmt: skip
-        for _ in range(count):
-            if stop is not None and stop.wait(0.005):
-                break
-            key = f"k{rng.randrange(KEYS)}"
-            self.totals[key] = self.totals.get(key, 0) + 1
-            self.newest[key] = number = self._numbers[key] = self._numbers.get(key, 0) + 1
-            headers: dict[str, str | bytes] = {}
-            if rng.random() < 0.3:  # A publisher for each key: its numbers are in order wherever the key is.
-                headers = {"client": f"desk-{key}", "sequence": str(number)}
-            value = f'{{"id": "{key}", "total": 1, "n": {number}}}'.encode()
-            for _ in range(2 if headers and rng.random() < 0.3 else 1):
-                producer.produce(self.config.kafka_names.topic(self.name, "publish"), value, key, headers=headers)
-            producer.poll(0)
-        assert producer.flush(30) == 0
-
-    def last(self) -> dict[str, Any]:
-        """The records of the new topic, by key; each is in the partition of its key alone."""
-        records: dict[bytes, Any] = {}
-        versions: dict[bytes, int] = {}
-        for seen in self.read("sow", self.new):
-            assert seen.key is not None
-            assert seen.partition == partition_for(seen.key, NEW)
-            version = int(seen.headers["version"])
-            # A copy that died is made again, of the same versions.
-            assert version - versions.get(seen.key, version) in (0, 1), "versions have no gap"
-            versions[seen.key] = version
-            records[seen.key] = None if seen.value is None else json.loads(seen.value)
-        return {key.decode(): record for key, record in records.items()}
-
-    def is_right(self) -> bool:
-        """Return True once each record has every command of its key, once."""
-        found = {key: (record["total"], record["n"]) for key, record in self.last().items()}
-        return found == {key: (total, self.newest[key]) for key, total in self.totals.items()}
-
-    def reshard(self, *words: str) -> int:
-        """Run the command; returns its exit code."""
-        return run(["reshard", self.name, "-c", str(self.file), *words])
+def _die(at: str, step: str) -> None:
+    if step == at:
+        raise _Dead
 
 
 @pytest.fixture
@@ -155,6 +107,106 @@ def test_publishers_and_readers_of_before_go_on(moving: MovingWorld) -> None:
     assert moving.last()["a"]["total"] == 3
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_the_copy_takes_the_last_record_of_each_partition(moving: MovingWorld, seed: int) -> None:
+    """Of a key in several partitions the last records by offset are compared, however close in time they were written.
+
+    As `topics heal` decides: the record in the key's own partition stays, unless a live one is newer.
+    """
+    print("seed", seed)
+    rng = random.Random(seed)
+    producer = Producer({"bootstrap.servers": moving.bootstrap})
+    last: dict[str, dict[int, tuple[int, int, int | None]]] = {}
+    now_ms = int(time.time() * 1000)
+    for number in range(4_000):
+        key, partition = f"k{rng.randrange(300)}", rng.randrange(OLD)
+        places = last.setdefault(key, {})
+        version = places[partition][1] + 1 if partition in places else 1
+        is_deleted, at_ms = rng.random() < 0.2, now_ms + number // rng.choice([1, 50, 400])
+        places[partition] = at_ms, version, None if is_deleted else number
+        headers = {"version": str(version), **({"kind": "delete"} if is_deleted else {})}
+        value = None if is_deleted else json.dumps({"id": key, "n": number}).encode()
+        producer.produce(f"{moving.name}.sow", value, key, partition, headers=headers, timestamp=at_ms)
+    assert producer.flush(30) == 0
+    with Stand(moving.config, moving.name) as stand:
+        copy = RecordCopy(moving.config.kafka, stand.cut, partitions=OLD, new_partitions=NEW, on_copied=lambda _: None)
+        copy.copy_records(f"{moving.name}.sow", f"{moving.new}.sow")
+    copied = {(seen.key or b"").decode(): seen for seen in moving.read("sow", moving.new)}
+    for key, places in last.items():
+        home = partition_for(key.encode(), OLD)
+        live = [(at_ms, place == home, -place) for place, (at_ms, _, number) in places.items() if number is not None]
+        seen = copied.get(key)
+        if not live:
+            assert seen is None or seen.value is None, f"{key} was deleted everywhere"
+            continue
+        place = -max(live)[2]
+        assert seen is not None
+        assert json.loads(seen.value or b"null")["n"] == places[place][2], key
+        others = {version for other, (_, version, _) in places.items() if other != place}
+        assert int(seen.headers["version"]) >= places[place][1]
+        assert int(seen.headers["version"]) not in others, "no version of a key comes twice"
+
+
+def test_a_copy_of_a_topic_that_has_moved_is_held(moving: MovingWorld) -> None:
+    """A conflated topic delivers all updates up to the move; then its partitions are held, with the new name."""
+    moving.start()
+    moving.start("conflate", moving.conflated)
+    moving.feed(1, 200)
+    moving.settle()
+    assert moving.reshard("--yes") == 0
+    control = ControlTopic(moving.config.kafka, Admin(moving.config.kafka))
+
+    def held() -> bool:
+        entries = control.read(moving.config.application_id)
+        notices = {} if entries is None else entries.held.get(moving.conflated, {})
+        return len(notices) == OLD and all(
+            one.reason == "fenced" and repr(moving.new) in one.message for one in notices.values()
+        )
+
+    moving.wait(held, "holding the conflated topic")
+    last = {seen.key: json.loads(seen.value or b"null") for seen in moving.read("sow", moving.conflated)}
+    assert {(key or b"").decode(): record["total"] for key, record in last.items()} == moving.totals
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_a_worker_that_cannot_read_the_control_topic_heeds_the_marks(
+    bootstrap: str, tmp_path: Path, unique: str, is_cancelled: bool, guarantee: str
+) -> None:
+    """It merges nothing while the topic moves, forwards once it has moved, and merges again where that was given up."""
+    world = MovingWorld(bootstrap, tmp_path, unique, more={"topic_prefix": f"{unique}.", "guarantee": guarantee})
+    admin = Admin(world.config.kafka)
+    try:
+        world.start().is_expected_to_end = True
+        world.feed(1, 100)
+        world.settle()
+        step = "copy" if is_cancelled else "settle"
+        with (
+            suppress(_Dead),
+            Reshard(world.config, world.name, timeout_s=60, on_step=partial(_die, step)) as move,
+        ):
+            move.run()
+        world.workers[-1].stop()
+        before = world.read("sow")
+        world.feed(2, 100)
+        admin.delete([control_topic(f"{unique}.")])
+        world.start()
+        if is_cancelled:
+            world.wait(lambda: "its records are being copied" in world.workers[-1].log(), "holding the partitions")
+            assert world.read("sow") == before
+            world.workers[-1].stop()
+            assert run(["topics", "apply", "-c", str(world.file)]) == 0
+            assert world.reshard("--cancel") == 0, "the marks have the fence that the control topic has lost"
+            world.start()
+            world.settle()
+            assert {(seen.key or b"").decode() for seen in world.read("sow")} == set(world.totals)
+        else:
+            world.wait(world.is_right, "merging in the new topic")
+            assert world.read("sow") == before
+    finally:
+        world.close()
+
+
 def test_an_input_that_grew_moves_in_order(moving: MovingWorld) -> None:
     """After partitions were added to the input, keys are in two of them; the later commands are merged later."""
     worker = moving.start()
@@ -165,6 +217,8 @@ def test_an_input_that_grew_moves_in_order(moving: MovingWorld) -> None:
     admin = AdminClient({"bootstrap.servers": moving.bootstrap})
     topic = moving.config.kafka_names.topic(moving.name, "publish")
     admin.create_partitions([NewPartitions(topic, NEW)])[topic].result(30)
+    # A busy broker shows them later; a publisher that saw them in the middle would have no order of its own.
+    moving.wait(lambda: len(admin.list_topics(topic).topics[topic].partitions) == NEW, "the new partitions")
     moving.feed(3, 300)
     assert {seen.partition for seen in moving.read("publish")} == set(range(NEW))
     moving.start()
@@ -194,10 +248,6 @@ def test_a_worker_that_does_not_heed_the_fence_is_found(moving: MovingWorld) -> 
     moving.wait(lambda: moving.last() != {}, "the copy is there")
     with Reshard(moving.config, moving.name, timeout_s=60) as move, pytest.raises(ConfigurationError, match="empty"):
         move.check()
-
-
-class _Dead(BaseException):
-    """The death of the command."""
 
 
 @pytest.mark.long

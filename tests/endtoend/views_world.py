@@ -159,12 +159,13 @@ class ViewsWorld(World):
         )
 
     def law(self, name: str) -> str:
-        """The first violation of the law of deltas in a view's topics, or a gap in its versions; empty: none."""
+        """A violation of the law of deltas in a view's topics, or a gap in the versions of a life; empty: none."""
         held: dict[bytes, tuple[int, Any]] = {}
         for seen in self.read("delta", name):
             key, version, kind = seen.key or b"", int(seen.headers["version"]), seen.headers.get("kind", "update")
             before, row = held.get(key, (0, None))
-            if version != (1 if kind == "insert" else before + 1) or (kind == "insert") != (row is None):
+            follows = version > before if kind == "insert" else version == before + 1
+            if not follows or (kind == "insert") != (row is None):
                 return f"{key!r}: {kind} with version {version} after {before} at offset {seen.offset}"
             if kind == "delete":
                 held[key] = version, None

@@ -146,7 +146,7 @@ class World:
                 if message.error() is not None:
                     open_partitions.discard(message.partition())
                     continue
-                headers = {name: value.decode() for name, value in message.headers() or ()}
+                headers = {name: (value or b"").decode(errors="replace") for name, value in message.headers() or ()}
                 timestamp_ms = message.timestamp()[1]
                 place = message.partition(), message.offset()
                 seen.append(Seen(*place, message.key(), message.value(), headers, timestamp_ms))

@@ -151,7 +151,7 @@ def put(directory: Path, key: bytes, value: bytes | None) -> None:
         (b"r1", layout.encode_record(Stored(1, b"no JSON")), "key '1': its value is not readable: "),
         (b"r1", layout.encode_record(Stored(1, b"{}", 5)), "key '1': it expires, and the index lacks it"),
         (layout.expiry_row((7, b"1")), b"", "key '1': the index has a time at which no record of it expires"),
-        (layout.FORMAT_KEY, b"3", "it has format 3, and this version has 4: a worker wipes it"),
+        (layout.FORMAT_KEY, b"3", "it has format 3, and this version has 5: a worker wipes it"),
         (layout.FORMAT_KEY, None, "it has no mark of its format"),
         (layout.IDENTITY_KEY, b"orders.sow/1/abc", "it is a cache of orders.sow partition 1, and stands in another"),
         (layout.PROGRESS_KEY, None, "it has records, and position 0"),

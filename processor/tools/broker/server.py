@@ -161,6 +161,9 @@ log.dirs={self.data_dir}/records
             str(self.java),
             *options,
             "-XX:-UsePerfData",  # its files would outlive a broker that is killed
+            # Kafka's upper case of "classic" is CLASSİC in Turkish, and the broker ends at its start.
+            "-Duser.language=en",
+            "-Duser.country=US",
             f"-Djava.io.tmpdir={self.data_dir / 'tmp'}",
             f"-Dlog4j2.configurationFile={self.data_dir}/log4j2.properties",
             "-cp",

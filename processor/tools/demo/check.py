@@ -90,7 +90,9 @@ class PublishOracle(TopicState):
             return
         old = self.records.get(entry.key) if command == "delta_publish" else None
         record = body if command == "publish" else _merged(old, body)
-        self.put(entry.key, record, self.versions.get(entry.key, 0) + 1)
+        # A life begins above all versions that its key had before: twice the offset of its first command plus one.
+        offset = int(entry.place.rpartition("/")[2])
+        self.put(entry.key, record, self.versions.get(entry.key, 2 * offset) + 1)
 
 
 class SowContents(TopicState):
@@ -131,7 +133,8 @@ class DeltaReplay(TopicState):
         if self._interval_ms is not None:
             self._watch_haste(entry, self._interval_ms)
         have, version = self.versions.get(entry.key, 0), int(entry.headers["version"])
-        base, kind = int(entry.headers.get("delta_base", version - 1)), entry.headers.get("kind", "update")
+        kind = entry.headers.get("kind", "update")
+        base = int(entry.headers.get("delta_base", 0 if kind == "insert" else version - 1))
         if base != have:
             self.gaps.append(f"{entry.place}: key {entry.key} goes from version {base}, but was at {have}")
         if (kind == "insert") != (have == 0):

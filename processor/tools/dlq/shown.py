@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
-from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
 
 from processor.record import Headers
 from processor.wire.dead_letter import DeadLetter
+from processor.wire.metadata import iso
 
 VALUE_BYTES_MAX: Final = 2_000
 """Limit of the value that is shown; the rest is cut."""
@@ -34,7 +34,7 @@ def as_json(letter: DeadLetter, *, whole: bool = False, waits: bool | None = Non
     fields: dict[str, Any] = {
         "partition": letter.partition,
         "offset": record.offset,
-        "timestamp": _time(record.timestamp_ms),
+        "timestamp": iso(record.timestamp_ms),
         **_text_or_base64("key", "key_base64", record.key),
         "reason": letter.reason,
         "detail": letter.detail,
@@ -65,7 +65,7 @@ def as_row(letter: DeadLetter) -> tuple[str, ...]:
     return (
         str(letter.partition),
         str(record.offset),
-        _time(record.timestamp_ms)[:19].replace("T", " "),
+        iso(record.timestamp_ms)[:19].replace("T", " "),
         _cell(record.key),
         _cell((letter.reason or "").encode()),
         _cell((letter.detail or "").encode()),
@@ -75,11 +75,6 @@ def as_row(letter: DeadLetter) -> tuple[str, ...]:
 
 def _dumped(value: dict[str, Any]) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def _time(timestamp_ms: int) -> str:
-    """ISO 8601 in UTC, to the millisecond."""
-    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _text_or_base64(text: str, base64_name: str, data: bytes | None) -> dict[str, str | None]:

@@ -45,7 +45,9 @@ class WaitingLetters:
         try:
             # Positions first: ends that are read later cannot be before them.
             self.positions = {partition: self.committed(partition) for partition in partitions}
-            self._cut = SnapshotBoundary(config.kafka, admin, topic=self.topic, partitions=partitions, group=group)
+            self._cut = SnapshotBoundary(
+                config.kafka, admin, topic=self.topic, partitions=partitions, group=group, has_marks=False
+            )
             self._refuse_foreign(group)
         except BaseException:
             self._reader.close()

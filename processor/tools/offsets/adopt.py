@@ -6,6 +6,7 @@ worker would commit its own offsets over them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 from processor.config import Config
@@ -15,6 +16,7 @@ from processor.store.marks import POSITION_NAME
 from processor.tools.offsets.stand import PartitionStand, Stand
 from processor.wire.control import OF_SPARK
 from processor.wire.input_position import InputPosition
+from processor.wire.lives import LIVES_NAME, LivesMark, highest_version, mark_above
 from processor.wire.sow_headers import source_offset
 
 Origin: TypeAlias = Literal["sow", "earliest", "latest"]
@@ -31,7 +33,15 @@ class _Begin(NamedTuple):
 class Adoption:
     """New offsets for some partitions of one pipeline; `write` writes them. One thread only."""
 
-    def __init__(self, config: Config, stand: Stand, origin: Origin, partition: int | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        stand: Stand,
+        origin: Origin,
+        partition: int | None = None,
+        *,
+        used: Mapping[int, int] | None = None,
+    ) -> None:
         """Decide on the offsets.
 
         Args:
@@ -39,6 +49,7 @@ class Adoption:
             stand: reads the present offsets of the pipeline.
             origin: the source of the offsets.
             partition: the only partition to change; None: all.
+            used: the highest version in each partition, where its mark topic does not say it any more.
 
         Raises:
             Stop: workers run, Spark merges the topic, or the outputs do not contain their input position.
@@ -52,6 +63,7 @@ class Adoption:
             raise Stop(f"{stand.pipeline.source} has no partition {partition}: it has 0 to {len(stands) - 1}")
         self._refuse_members()
         self._begins = self._decide()
+        self._used = used or {}
 
     @property
     def offsets(self) -> dict[int, int]:
@@ -89,6 +101,8 @@ class Adoption:
                 for number, begin in self._begins.items():
                     position = InputPosition(config.application_id, self._stand.topic_id, begin.offset, begin.note)
                     producer.send(pipeline.output("mark"), number, [(POSITION_NAME, bytes(position), [])])
+                for number, lives in self._lives().items():
+                    producer.send(pipeline.output("mark"), number, [(LIVES_NAME, bytes(lives), [])])
             notes = {number: begin.note for number, begin in self._begins.items()}
             producer.begin_commit(pipeline.source, self.offsets, self._stand.group_metadata(), notes=notes)
             producer.finish_commit()
@@ -96,6 +110,19 @@ class Adoption:
             raise Stop(f"adopting offsets of {pipeline.name}: {error}. Run the same command again") from error
         finally:
             producer.close()
+
+    def _lives(self) -> dict[int, LivesMark]:
+        """The marks with which lives begin above those of the input that is merged again, by partition."""
+        marks, topic_id = {}, self._stand.topic_id
+        for one in self.stands:
+            begin, reached = self._begins[one.partition].offset, self._reached(one)
+            used = self._used.get(one.partition, 0)
+            if reached is None or begin < reached:
+                used = max(used, highest_version(one.lives, topic_id, one.end if reached is None else reached))
+            mark = mark_above(used, topic_id, begin, one.lives)
+            if mark.base > (0 if one.lives is None else one.lives.base):
+                marks[one.partition] = mark
+        return marks
 
     def _reached(self, stand: PartitionStand) -> int | None:
         """The input offset up to which the outputs are complete, as far as it is known."""

@@ -19,6 +19,7 @@ from processor.shared_topics.control import ControlTopic
 from processor.store.marks import POSITION_NAME
 from processor.wire.control import MOVED
 from processor.wire.input_position import InputPosition
+from processor.wire.lives import LIVES_NAME, LivesMark
 
 _ASK_TIMEOUT_S: Final = 0.5
 _PATIENCE_S: Final = 30.0
@@ -45,6 +46,8 @@ class PartitionStand(NamedTuple):
     """The oldest offset that Kafka keeps."""
     end: int
     """The offset after the last record."""
+    lives: LivesMark | None
+    """The mark of the versions of lives; None: the mark topic has none."""
     state: str
     """The state of a worker that starts there, in a few words: `ok`, or the reason for holding it."""
 
@@ -104,12 +107,14 @@ class Stand:
         """
         source = self.pipeline.source
         ends = self.admin.end_offsets(source, self.partitions)
-        positions = self._positions()
+        marks = self._marks()
         stands = []
         for number in self.partitions:
             committed, note = self._committed(number)
             oldest = self._oldest(number)
-            stand = PartitionStand(number, committed, note, positions.get(number), oldest, ends[number], "")
+            own = marks.get(number, {})
+            position, lives = InputPosition.read(own.get(POSITION_NAME)), LivesMark.read(own.get(LIVES_NAME))
+            stand = PartitionStand(number, committed, note, position, oldest, ends[number], lives, "")
             stands.append(stand._replace(state=self._state(stand)))
         return stands
 
@@ -141,7 +146,10 @@ class Stand:
             TopicFenced: workers must not merge it now.
         """
         entries = self._control.read(self._config.application_id)
-        fence = None if entries is None else entries.fences.get(self.pipeline.name)
+        if self.has_mark_topic:
+            fence = self._control.fence(entries, self.pipeline.name, self.pipeline.output("mark"))
+        else:
+            fence = None if entries is None else entries.fences.get(self.pipeline.name)
         if fence is not None and fence.is_up and fence.phase != MOVED:  # Workers forward the input of a moved topic.
             name = self.pipeline.name
             raise TopicFenced(f"{name}: offsets of its workers cannot be set now: {fence.sentence(name)}")
@@ -157,29 +165,34 @@ class Stand:
     def cut(self, kafka_topic: str) -> SnapshotBoundary:
         """A reader of one of its topics up to the present end."""
         partitions = range(TopicLookup(self.admin).partitions(kafka_topic))
+        has_marks = kafka_topic in (self.pipeline.output("sow"), self.pipeline.output("delta"))
         return SnapshotBoundary(
-            self._config.kafka, self.admin, topic=kafka_topic, partitions=partitions, group=self.group
+            self._config.kafka,
+            self.admin,
+            topic=kafka_topic,
+            partitions=partitions,
+            group=self.group,
+            has_marks=has_marks,
         )
 
     def group_metadata(self) -> Any:
         """The proof of a transaction that may commit offsets of the group."""
         return self._reader.group_metadata()
 
-    def _positions(self) -> dict[int, InputPosition]:
-        """The last input position of each partition in the mark topic, as far as there is one."""
+    def _marks(self) -> dict[int, dict[bytes, bytes | None]]:
+        """The last value of the runtime's marks, by partition and name."""
         if not self.has_mark_topic:
             return {}
-        last: dict[int, bytes | None] = {}
+        last: dict[int, dict[bytes, bytes | None]] = {}
         cut = self.cut(self.pipeline.output("mark"))
         try:
             for partition, batch in cut.between({}, cut.ends):
                 for record in batch:
-                    if record.key == POSITION_NAME:
-                        last[partition] = record.value
+                    if record.key in (POSITION_NAME, LIVES_NAME):
+                        last.setdefault(partition, {})[record.key] = record.value
         finally:
             cut.close()
-        positions = {number: InputPosition.read(value) for number, value in last.items()}
-        return {number: position for number, position in positions.items() if position is not None}
+        return last
 
     def _state(self, stand: PartitionStand) -> str:
         """The state in a few words; `InputPositions.begin` decides the same for the worker."""

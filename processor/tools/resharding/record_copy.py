@@ -6,13 +6,15 @@ from the beginning, over what is there. Versions, times of expiry and the publis
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from processor.errors import Stop
 from processor.kafka.partitioner import partition_for
 from processor.kafka.producers.publisher import Publisher
 from processor.wire.came_in import moved_mark
-from processor.wire.sow_headers import copied_headers
+from processor.wire.heads import renumbered
+from processor.wire.sow_headers import copied_headers, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -51,25 +53,29 @@ class RecordCopy:
         self._on_copied = on_copied
         self.records = 0
         """Number of SOW records that were written."""
+        self.used = 0
+        """A version above which lives can begin: none of the records has it or ends above it, `_above` included."""
 
     def copy_records(self, old: str, new: str) -> None:
         """Copy a SOW topic.
 
-        A key is in one partition of the new topic only. Where the old one had it in two, the record in the key's own
-        partition stays, unless another one is newer: as `sowstream topics heal` decides.
+        A key is in one partition of the new topic only. In each old partition its last record by offset counts. Where
+        several have one that is live, the record in the key's own partition stays, unless another one is newer: as
+        `sowstream topics heal` decides.
 
         Raises:
             Stop: there are too many such keys, or Kafka refuses.
         """
-        strays: dict[bytes, Record] = {}
+        strays: dict[tuple[bytes, int], Record] = {}
         for partition, batch in self._batches(old):
             last = {record.key: record for record in batch if record.key is not None}
+            self.used = max([self.used, *(2 + (version_of(record.headers) or 0) for record in batch)])
             at_home = []
             for key, record in last.items():
                 if partition_for(key, self._partitions) == partition:
                     at_home.append(record)
-                elif (other := strays.get(key)) is None or other.value is None or _is_newer(record, other):
-                    strays[key] = record
+                else:
+                    strays[key, partition] = record
             if len(strays) > STRAYS_MAX:
                 raise Stop(
                     f"{old}: more than {STRAYS_MAX:,} keys are in another partition than Java's hash chooses; "
@@ -81,33 +87,43 @@ class RecordCopy:
         self._publisher.flush()
 
     def copy_marks(self, old: str, new: str) -> None:
-        """Copy the highest numbers of publishers: each new partition may get commands from each old one.
+        """Copy the marks of publishers: each new partition may get commands from each old one.
 
         Raises:
             Stop: Kafka refuses.
         """
-        last: dict[bytes, bytes | None] = {}
+        last: dict[bytes, Record] = {}
         for partition, batch in self._batches(old):
             for record in batch:
                 if record.key is not None and (name := moved_mark(record.key, partition)) is not None:
-                    last[name] = record.value
-        for name, value in last.items():
-            if value is not None:
+                    last[name] = record
+        for name, record in last.items():
+            if record.value is not None:
                 for number in range(self._new_partitions):
-                    self._publisher.send(new, name, value, partition=number)
+                    self._publisher.send(new, name, record.value, record.headers, partition=number)
         self._publisher.flush()
 
-    def _without_home(self, old: str, strays: dict[bytes, Record]) -> Iterable[Record]:
-        """The records of keys that are in a foreign partition alone, or are newer there than in their own."""
+    def _without_home(self, old: str, strays: dict[tuple[bytes, int], Record]) -> Iterable[Record]:
+        """The records of keys with a copy in a foreign partition; not those whose record was copied rightly before."""
+        copies: defaultdict[bytes, list[Record]] = defaultdict(list)
+        for (key, _), record in sorted(strays.items()):
+            copies[key].append(record)
         homes: dict[bytes, Record] = {}
         for partition, batch in self._batches(old):
             for record in batch:
-                if record.key in strays and partition_for(record.key, self._partitions) == partition:
+                if (
+                    record.key is not None
+                    and record.key in copies
+                    and partition_for(record.key, self._partitions) == partition
+                ):
                     homes[record.key] = record
-        for key, record in strays.items():
+        for key, foreign in copies.items():
             home = homes.get(key)
-            if record.value is not None and (home is None or home.value is None or _is_newer(record, home)):
-                yield record
+            every = foreign if home is None else [home, *foreign]
+            # The first of several that are as new, which is the one at home.
+            newest = max((one for one in every if one.value is not None), key=_timestamp_ms, default=None)
+            if newest is not None and (kept := _above(newest, every)) is not home:
+                yield kept
 
     def _batches(self, topic: str) -> Iterable[tuple[int, list[Record]]]:
         cut = self._cut(topic)
@@ -125,5 +141,13 @@ class RecordCopy:
         self._on_copied(count)
 
 
-def _is_newer(record: Record, other: Record) -> bool:
-    return record.timestamp_ms > other.timestamp_ms
+def _timestamp_ms(record: Record) -> int:
+    return record.timestamp_ms
+
+
+def _above(record: Record, copies: Iterable[Record]) -> Record:
+    """Give a record a version above those of all other copies of its key, as none may come twice."""
+    highest = max((version_of(copy.headers) or 0 for copy in copies if copy is not record), default=0)
+    if (version_of(record.headers) or 0) > highest:
+        return record
+    return record._replace(headers=renumbered(record.headers or [], highest + 1))

@@ -10,9 +10,11 @@
 step    does                                                            after a death
 ======  ==============================================================  ===========================================
 check   topics and settings; changes nothing
-claim   raises the fence: workers commit, leave the group and wait      the same command goes on
+claim   raises the fence, also in the marks of the topic: workers       the same command goes on
+        commit, leave the group and wait; one that starts without the
+        control topic is held by the marks
 drain   waits until the group is empty and no transaction is open;      as above
-        gives up if that takes too long
+        gives up if that takes too long, which lowers the fence
 copy    copies records and marks to the new topics                      as above, from the beginning
 move    in one transaction: tells readers, sets the begin of the new    as above
         workers, and lowers the fence to `moved`: workers forward the
@@ -34,14 +36,15 @@ from processor.hosting.pipeline import GROWS_WITH_INPUT, family_of
 from processor.hosting.topic_check import problems_of
 from processor.kafka.admin.topic_changes import TopicChanges
 from processor.kafka.producers.transactional_producer import TransactionalProducer
-from processor.shared_topics.control import ControlTopic, Fence, Key
+from processor.shared_topics.control import ControlTopic, Fence, Key, fence_mark
 from processor.shared_topics.control.user import who
 from processor.store.marks import POSITION_NAME
 from processor.tools.offsets import Stand
 from processor.tools.resharding.record_copy import RecordCopy
 from processor.wire.control import ALL_PARTITIONS, MOVED, RESHARDING, WORKERS
 from processor.wire.input_position import InputPosition
-from processor.wire.moved import moved_record
+from processor.wire.lives import LIVES_NAME, highest_version, mark_above
+from processor.wire.moved import MOVED_RETENTION_MS, moved_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,10 +52,10 @@ if TYPE_CHECKING:
     from typing import Self
 
     from processor.config import Config
+    from processor.record import Outgoing
 
 STEPS: Final = ("check", "claim", "drain", "copy", "move", "settle")
 """The steps, in their order."""
-FOR_EVER_MS: Final = 2**63 - 1
 _LOOK_S: Final = 0.3
 
 
@@ -143,17 +146,21 @@ class Reshard:
         records, stood_s = 0, 0.0
         self._on_step("check")
         self.check()
-        if self._fence.phase != MOVED:
-            if self._fence.phase == WORKERS:
-                self._on_step("claim")
-                self._write_fence(RESHARDING)
+        if self._fence.phase == MOVED:
+            self._mark_again()
+        else:
+            # Also a claim of an earlier run, or of an earlier version, which did not write it into the marks.
+            self._on_step("claim")
+            self._write_fence(RESHARDING)
             began_s = time.monotonic()
             offsets = self._drained()
+            ends = self._ends(self._old, "sow")
             self._on_step("copy")
-            records = self._copy()
-            self._refuse_merged(offsets)
+            copy = self._copy()
+            records = copy.records
+            self._refuse_merged(offsets, ends)
             self._on_step("move")
-            self._move(offsets)
+            self._move(offsets, copy.used)
             stood_s = time.monotonic() - began_s
         if self._fence.waiting:
             self._on_step("settle")
@@ -181,7 +188,8 @@ class Reshard:
                 f"the topic {self._control.topic} does not exist, which shows workers who merges: run `sowstream "
                 "topics apply`, and restart workers that are older than it"
             )
-        return entries.fences.get(self._topic, Fence(at_ms=0, phase=WORKERS, number=0))
+        fence = self._control.fence(entries, self._topic, self._old.pipeline.output("mark"))
+        return fence or Fence(at_ms=0, phase=WORKERS, number=0)
 
     def check(self) -> None:
         """Refuse what cannot succeed, before anything is changed.
@@ -196,12 +204,30 @@ class Reshard:
         problems = problems_of(self._old.admin, family_of(new))
         if refused := [str(problem) for problem in problems if problem.severity == "refuse"]:
             raise ConfigurationError(f"the topics of {self.moved_to} cannot be used:\n  " + "\n  ".join(refused))
+        if not self._old.has_mark_topic:
+            raise ConfigurationError(
+                f"{self._old.pipeline.output('mark')} does not exist, in which workers find that {self._topic} moves: "
+                "run `sowstream topics apply`, and restart the workers"
+            )
         if fence.phase == WORKERS and any(self._ends(self._new, "sow").values()):
             raise ConfigurationError(
                 f"{new.output('sow')} has records already, as after a move that was given up, and {self._topic} can "
                 f"only move to an empty topic: delete the topics of {self.moved_to} and run `sowstream topics apply`, "
                 "or name another one"
             )
+        if fence.phase == WORKERS:
+            self._refuse_lost()
+
+    def _refuse_lost(self) -> None:
+        """Refuse a topic whose workers would be held, because it is not known where its input goes on."""
+        ends = self._ends(self._old, "sow")
+        for one in self._old.read():
+            is_unknown = one.committed is None and one.position is None
+            if ends.get(one.partition, 0) > 0 if is_unknown else not one.state.startswith("ok"):
+                raise ConfigurationError(
+                    f"{self._topic} cannot move now: partition {one.partition} of its input: {one.state}; `sowstream "
+                    f"offsets show {self._topic}` says more, and `sowstream offsets adopt` sets where it goes on"
+                )
 
     def _drained(self) -> dict[int, int]:
         """Wait until no worker merges; returns the input offset of each partition, at which forwarding begins."""
@@ -217,11 +243,17 @@ class Reshard:
 
     def _offsets(self) -> dict[int, int]:
         """The input offset of each partition at which its workers, or the forwarding, would begin."""
-        return {one.partition: one.oldest if one.committed is None else one.committed for one in self._old.read()}
+        begins = {}
+        for one in self._old.read():
+            begin = one.committed
+            if begin is None:
+                begin = one.oldest if one.position is None else one.position.offset
+            begins[one.partition] = begin
+        return begins
 
-    def _refuse_merged(self, offsets: dict[int, int]) -> None:
-        """Make sure that no worker has merged during the copy, such as one that cannot read the control topic."""
-        if (reason := self._busy()) or self._offsets() != offsets:
+    def _refuse_merged(self, offsets: dict[int, int], ends: dict[int, int]) -> None:
+        """Make sure that no worker has merged during the copy, such as one that was only thought dead."""
+        if (reason := self._busy()) or self._offsets() != offsets or self._ends(self._old, "sow") != ends:
             raise Stop(
                 f"resharding {self._topic}: a worker that does not heed the fence has merged during the copy"
                 f"{f' ({reason})' if reason else ''}. Nothing was moved: stop it, then run the same command again"
@@ -242,7 +274,7 @@ class Reshard:
         old = self._old
         if hosts := old.members(old.group):
             return f"the group {old.group} still has members, such as one at {hosts[0]}"
-        for role in ("sow", "delta", *(["mark"] if old.has_mark_topic else [])):
+        for role in ("sow", "delta", "mark"):
             topic = old.pipeline.output(role)
             for partition, end in self._ends(old, role).items():
                 if old.stable_end(topic, partition) < end:
@@ -261,7 +293,7 @@ class Reshard:
                     "Let the workers catch up, which go on now, then run the same command again"
                 )
 
-    def _copy(self) -> int:
+    def _copy(self) -> RecordCopy:
         old, new = self._old.pipeline, self._new.pipeline
         copy = RecordCopy(
             self._config.kafka,
@@ -271,27 +303,55 @@ class Reshard:
             on_copied=self._on_copied,
         )
         copy.copy_records(old.output("sow"), new.output("sow"))
-        if self._old.has_mark_topic:
-            copy.copy_marks(old.output("mark"), new.output("mark"))
-        return copy.records
+        copy.copy_marks(old.output("mark"), new.output("mark"))
+        return copy
 
-    def _move(self, offsets: dict[int, int]) -> None:
-        """Let the workers of both topics go on, and tell the readers of the old one."""
-        old, new, partitions = self._old.pipeline, self._new.pipeline, self._old.pipeline.topic.partitions
-        changes = TopicChanges(self._config.kafka)
+    def _move(self, offsets: dict[int, int], used: int) -> None:
+        """Let the workers of both topics go on, and tell the readers of the old one.
+
+        Args:
+            offsets: the input offset of each old partition at which forwarding begins.
+            used: a version above those of all records.
+        """
+        old, partitions = self._old.pipeline, self._old.pipeline.topic.partitions
         if len(offsets) > partitions:
+            changes = TopicChanges(self._config.kafka)
             for role in GROWS_WITH_INPUT:
-                if role not in ("publish", *([] if self._old.has_mark_topic else ["mark"])):
+                if role != "publish":
                     changes.grow(old.output(role), len(offsets))
-        # The record that tells readers is a tombstone, and must stay: the topic is not written to any more.
-        changes.set_config(old.output("sow"), {"delete.retention.ms": str(FOR_EVER_MS)})
+        # A key may come from any old partition, also one without a record now.
+        for one in self._old.read():
+            used = max(used, highest_version(one.lives, self._old.topic_id, offsets[one.partition]))
+        self._begin_new(used)
+        self._mark_moved()
+        self._write_fence(MOVED, offsets=offsets, waiting=list(range(partitions, len(offsets))))
+
+    def _begin_new(self, used: int) -> None:
+        """Send the marks with which each partition of the new topic begins, besides those of its publishers.
+
+        Args:
+            used: the highest version of any record that there was.
+        """
+        topic = self._new.pipeline.output("mark")
         for one in self._new.read():
             position = InputPosition(self._config.application_id, self._new.topic_id, one.oldest)
-            self._producer.send(new.output("mark"), one.partition, [(POSITION_NAME, bytes(position), [])])
+            lives = mark_above(used, self._new.topic_id, one.oldest)
+            marks: list[Outgoing] = [(POSITION_NAME, bytes(position), []), (LIVES_NAME, bytes(lives), [])]
+            self._producer.send(topic, one.partition, marks)
+
+    def _mark_moved(self) -> None:
+        """Send the records that tell readers of the old topic; they are tombstones, which must stay."""
+        old = self._old.pipeline
+        settings = {"delete.retention.ms": str(MOVED_RETENTION_MS)}
+        TopicChanges(self._config.kafka).set_config(old.output("sow"), settings)
         for role in ("sow", "delta"):
-            for partition in range(partitions):
+            for partition in range(old.topic.partitions):
                 self._producer.send(old.output(role), partition, [moved_record(self.moved_to)])
-        self._write_fence(MOVED, offsets=offsets, waiting=list(range(partitions, len(offsets))))
+
+    def _mark_again(self) -> None:
+        """Write the marks of a topic that has moved once more: those of an earlier version are not all there."""
+        self._mark_moved()
+        self._commit_fence(self._fence)
 
     def _settle(self) -> None:
         """Wait until the old partitions are forwarded up to their present ends, then let the new ones follow."""
@@ -319,7 +379,7 @@ class Reshard:
     def _write_fence(
         self, phase: str, *, offsets: dict[int, int] | None = None, waiting: list[int] | None = None
     ) -> None:
-        """Write the fence, in one transaction with what was sent before.
+        """Write a phase of the fence, in one transaction with what was sent before.
 
         Raises:
             Stop: another run has taken over, or Kafka refuses.
@@ -334,13 +394,19 @@ class Reshard:
             moved_to="" if phase == WORKERS else self.moved_to,
             waiting=waiting or [],
         )
-        key = Key("fence", self._config.application_id, self._topic, ALL_PARTITIONS)
+        self._commit_fence(fence)
+
+    def _commit_fence(self, fence: Fence) -> None:
+        """Write a fence into the control topic and the marks, in one transaction with what was sent before."""
+        key, old = Key("fence", self._config.application_id, self._topic, ALL_PARTITIONS), self._old.pipeline
         try:
             self._producer.send(self._control.topic, 0, [(key.encode(), fence.encode(), [])])
-            self._producer.commit(self._old.pipeline.source, {}, self._old.group_metadata())
+            for partition in range(old.topic.partitions):
+                self._producer.send(old.output("mark"), partition, [fence_mark(fence)])
+            self._producer.commit(old.source, {}, self._old.group_metadata())
         except TransactionAborted as error:
             raise Stop(
-                f"resharding {self._topic}: phase {phase!r} could not be written, perhaps because another process has "
-                f"taken over: {error}. Run the same command again"
+                f"resharding {self._topic}: phase {fence.phase!r} could not be written, perhaps because another "
+                f"process has taken over: {error}. Run the same command again"
             ) from error
         self._fence = fence

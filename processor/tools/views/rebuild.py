@@ -14,6 +14,8 @@ from processor.hosting.configured_pipelines import pipelines
 from processor.hosting.pipeline import family_of
 from processor.kafka.admin.admin import Admin
 from processor.tools.offsets import Adoption, Stand
+from processor.wire.lives import highest_version
+from processor.wire.sow_headers import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,6 +67,7 @@ class ViewRebuild:
         for stage in self.stages:
             with Stand(self._config, stage.name) as stand:
                 stand.refuse_members(stand.group)
+        used = self._used()
         names = [spec.name for spec in self.topics]
         self._show(f"deleting {', '.join(names)}")
         self._admin.delete(names)
@@ -72,8 +75,23 @@ class ViewRebuild:
         self._admin.create(self.topics)
         for stage in self.stages:
             with Stand(self._config, stage.name) as stand:
-                Adoption(self._config, stand, "earliest").write()
+                Adoption(self._config, stand, "earliest", used=used if stage.name == self._name else None).write()
             self._show(f"{stage.name} begins with the first record of {stage.source}")
+
+    def _used(self) -> dict[int, int]:
+        """The versions of rows in each partition above which new rows begin: the marks are deleted with the input."""
+        with Stand(self._config, self._name) as stand:
+            used = {
+                one.partition: highest_version(one.lives, stand.topic_id, one.committed or 0) for one in stand.read()
+            }
+            cut = stand.cut(stand.pipeline.output("sow"))
+            try:
+                for partition, batch in cut.between({}, cut.ends):
+                    rows = [1 + (version_of(row.headers) or 0) for row in batch]
+                    used[partition] = max([used.get(partition, 0), *rows])
+            finally:
+                cut.close()
+        return used
 
     def _await_gone(self, names: list[str]) -> None:
         """Wait until Kafka has deleted the topics: until then it refuses to make new ones of the same names."""

@@ -150,6 +150,13 @@ def test_lost_race_for_a_port_is_run_again(tmp_path: Path, monkeypatch: pytest.M
             assert broker.bootstrap != f"{HOST}:{taken.getsockname()[1]}"
 
 
+def test_a_turkish_host_has_a_broker(monkeypatch: pytest.MonkeyPatch):
+    """The broker starts on a Turkish host, where the upper case of Kafka's own names is another."""
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Duser.language=tr -Duser.country=TR")
+    with EmbeddedBroker(heap=HEAP, start_timeout_s=300) as broker:
+        assert is_ready(HOST, int(broker.bootstrap.rsplit(":", 1)[1]))
+
+
 def test_failed_start_is_reported_with_its_log(tmp_path: Path):
     """The error for a broker that ends while it starts has its log."""
     (tmp_path / "records").mkdir()

@@ -146,3 +146,14 @@ def test_the_input_positions_of_the_mark_topics_are_no_dead_letters():
             log["mark"] = [entry("position", {"offset": 7})]
 
     assert failures(position) == []
+
+
+def test_the_oracle_counts_versions_from_the_first_command_of_a_life():
+    """The first version is twice the offset of the first command plus one, and each update counts one on."""
+    oracle = PublishOracle("id")
+    for place, value in (("t.publish/0/7", b'{"id":"a"}'), ("t.publish/0/9", b'{"n":1}'), ("t.publish/0/12", None)):
+        oracle.take(TopicRecord("a", value, {}, place, 0))
+        if place.endswith("/9"):
+            assert oracle.versions == {"a": 16}
+    oracle.take(TopicRecord("a", b'{"id":"a"}', {}, "t.publish/0/20", 0))
+    assert oracle.versions == {"a": 41}

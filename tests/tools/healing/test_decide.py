@@ -137,6 +137,7 @@ def test_what_travels_with_the_record():
         ("kind", b"insert"),
         ("trace", b"t"),
         ("expiration", b"60"),
+        ("group_stamps", b"{}"),
         ("client", b"feed"),
         ("sequence", b"4"),
         ("correlation_id", b"abc"),
@@ -148,6 +149,7 @@ def test_what_travels_with_the_record():
         ("expect_version", b"0"),
         ("trace", b"t"),
         ("expiration", b"60"),
+        ("group_stamps", b"{}"),
     ]
 
 

@@ -77,16 +77,21 @@ topologySpreadConstraints:
 {{- default .root.Values.kafkaSecret.name .values.kafkaSecretName -}}
 {{- end -}}
 
-{{/* Image, rights, environment and mounts of every container. Takes (dict "root" $ "values" its values). */}}
-{{- define "sowstream.container" -}}
-{{- $secret := include "sowstream.kafkaSecretName" . -}}
-{{- $image := .root.Values.image -}}
-{{- if $image.digest -}}
-image: {{ printf "%s@%s" $image.repository $image.digest | quote }}
+{{/* The reference of an image: by its digest, if there is one. Takes (dict "root" $ "image" its values). */}}
+{{- define "sowstream.image" -}}
+{{- if .image.digest -}}
+{{- printf "%s@%s" .image.repository .image.digest -}}
 {{- else -}}
-image: {{ printf "%s:%s" $image.repository (default .root.Chart.AppVersion $image.tag) | quote }}
-{{- end }}
-imagePullPolicy: {{ $image.pullPolicy }}
+{{- printf "%s:%s" .image.repository (default .root.Chart.AppVersion .image.tag) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Image, rights and environment of every container.
+     Takes (dict "root" $ "values" its values "image" the values of its image). */}}
+{{- define "sowstream.program" -}}
+{{- $secret := include "sowstream.kafkaSecretName" . -}}
+image: {{ include "sowstream.image" . | quote }}
+imagePullPolicy: {{ .root.Values.image.pullPolicy }}
 # Commands other than workers write their reason to the log alone: `kubectl describe pod` shows its end.
 terminationMessagePolicy: FallbackToLogsOnError
 securityContext:
@@ -114,6 +119,11 @@ env:
 envFrom:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- end -}}
+
+{{/* A container of our own processes: a program with its mounts. Takes (dict "root" $ "values" its values). */}}
+{{- define "sowstream.container" -}}
+{{ include "sowstream.program" (merge (dict "image" .root.Values.image) .) }}
 volumeMounts:
   - name: config
     mountPath: /etc/sowstream
@@ -122,14 +132,21 @@ volumeMounts:
     mountPath: /var/lib/sowstream
   - name: tmp
     mountPath: /tmp
-  {{- if and $secret .root.Values.kafkaSecret.files }}
-  - name: kafka
-    mountPath: /etc/sowstream-kafka
-    readOnly: true
+  {{- with include "sowstream.sharedMounts" . | trim }}
+  {{- . | nindent 2 }}
   {{- end }}
-  {{- with .root.Values.extraVolumeMounts }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
+{{- end -}}
+
+{{/* The mounts that every container has: Kafka's files, and those of the values. Takes (dict "root" $ "values" its values). */}}
+{{- define "sowstream.sharedMounts" -}}
+{{- if and (include "sowstream.kafkaSecretName" .) .root.Values.kafkaSecret.files }}
+- name: kafka
+  mountPath: /etc/sowstream-kafka
+  readOnly: true
+{{- end }}
+{{- with .root.Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{/* The volumes behind those mounts; `state` only where no claim gives it. Takes
@@ -144,6 +161,11 @@ volumeMounts:
 - name: state
   {{- include "sowstream.emptyDir" .root.Values.emptyDirs.state | nindent 2 }}
 {{- end }}
+{{- include "sowstream.sharedVolumes" . }}
+{{- end -}}
+
+{{/* The volumes behind the mounts that every container has. Takes (dict "root" $ "values" its values). */}}
+{{- define "sowstream.sharedVolumes" -}}
 {{- $secret := include "sowstream.kafkaSecretName" . }}
 {{- if and $secret .root.Values.kafkaSecret.files }}
 - name: kafka

@@ -1,4 +1,5 @@
-{{/* pipeline.yaml: the user's jobs, and what only the chart knows. */}}
+{{/* pipeline.yaml: the user's jobs, and what only the chart knows. The cipher of the connections is Spark's default: with
+     AES/GCM/NoPadding the executors of Spark 4.0.0 never hear from their driver (SPARK-56227). */}}
 {{- define "sowstream.pipeline" -}}
 {{- $name := printf "%s-spark" (include "sowstream.fullname" .) -}}
 {{- $conf := dict
@@ -14,16 +15,36 @@
   "spark.driver.bindAddress" "0.0.0.0"
   "spark.driver.port" "7078"
   "spark.driver.blockManager.port" "7079"
+  "spark.blockManager.port" "7079"
+  "spark.authenticate" "true"
+  "spark.authenticate.secret.file" "/etc/sowstream-spark-auth/secret"
+  "spark.network.crypto.enabled" "true"
+  "spark.network.crypto.authEngineVersion" "2"
+  "spark.network.crypto.saslFallback" "false"
+  "spark.io.encryption.enabled" "true"
   "spark.kubernetes.driver.service.deleteOnTermination" "false"
+  "spark.kubernetes.executor.disableConfigMap" "true"
   "spark.executor.instances" (toString .Values.spark.executors)
 -}}
+{{- if not (include "sowstream.sparkClaims" .) -}}
+{{- $conf = merge $conf (dict
+  "spark.kubernetes.driver.ownPersistentVolumeClaim" "false"
+  "spark.kubernetes.driver.reusePersistentVolumeClaim" "false") -}}
+{{- end -}}
 {{- $ours := dict "settings" "/etc/sowstream/sowstream.yaml" "metrics_port" (int .Values.metricsPort) -}}
 {{- $spark := mergeOverwrite (deepCopy .Values.spark.conf) $conf -}}
 {{- toYaml (mergeOverwrite (deepCopy .Values.spark.pipeline) $ours (dict "spark" $spark)) -}}
 {{- end -}}
 
 {{- define "sowstream.sparkImage" -}}
-{{- printf "%s:%s" .Values.spark.image.repository (default .Chart.AppVersion .Values.spark.image.tag) -}}
+{{- include "sowstream.image" (dict "root" . "image" .Values.spark.image) -}}
+{{- end -}}
+
+{{/* Whether Spark makes claims for its executors; empty: it does not. */}}
+{{- define "sowstream.sparkClaims" -}}
+{{- range $name, $value := .Values.spark.conf -}}
+{{- if hasPrefix "spark.kubernetes.executor.volumes.persistentVolumeClaim." $name }}yes{{ end -}}
+{{- end -}}
 {{- end -}}
 
 {{/* The pod of an executor, as far as Spark leaves it open: rights, environment and mounts. */}}
@@ -33,7 +54,12 @@ kind: Pod
 metadata:
   labels:
     {{- include "sowstream.labels" (dict "root" . "component" "spark-executor") | nindent 4 }}
+    {{- with .Values.spark.podLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
 spec:
+  # An account without rights, and without a token.
+  serviceAccountName: {{ include "sowstream.fullname" . }}-spark-executor
   automountServiceAccountToken: false
   enableServiceLinks: false
   {{- with .Values.imagePullSecrets }}
@@ -56,42 +82,28 @@ spec:
 
 {{/* Image, rights and environment of a driver or an executor. */}}
 {{- define "sowstream.sparkContainer" -}}
-image: {{ include "sowstream.sparkImage" . | quote }}
-imagePullPolicy: {{ .Values.image.pullPolicy }}
-securityContext:
-  {{- toYaml .Values.containerSecurityContext | nindent 2 }}
-{{- if or .Values.kafkaSecret.name .Values.extraEnv }}
-env:
-  {{- if .Values.kafkaSecret.name }}
-  {{- range $property, $key := .Values.kafkaSecret.properties }}
-  - name: {{ printf "SOWSTREAM_KAFKA__%s" (upper $property) }}
-    valueFrom:
-      secretKeyRef:
-        name: {{ $.Values.kafkaSecret.name }}
-        key: {{ $key }}
-  {{- end }}
-  {{- end }}
-  {{- with .Values.extraEnv }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
-{{- end }}
+{{- include "sowstream.program" (dict "root" . "values" .Values.spark "image" .Values.spark.image) -}}
 {{- end -}}
 
 {{/* The root file system is read-only: Spark's scratch files and an executor's working directory need a place. */}}
 {{- define "sowstream.sparkMounts" -}}
 - {name: scratch, mountPath: /var/lib/sowstream}
 - {name: tmp, mountPath: /tmp}
-{{- with .Values.extraVolumeMounts }}
-{{ toYaml . }}
-{{- end }}
+- {name: spark-auth, mountPath: /etc/sowstream-spark-auth, readOnly: true}
+{{- include "sowstream.sharedMounts" (dict "root" . "values" .Values.spark) }}
 {{- end -}}
 
 {{- define "sowstream.sparkVolumes" -}}
 - name: scratch
-  emptyDir: {}
+  {{- include "sowstream.emptyDir" .Values.emptyDirs.state | nindent 2 }}
 - name: tmp
-  emptyDir: {}
-{{- with .Values.extraVolumes }}
-{{ toYaml . }}
-{{- end }}
+  {{- include "sowstream.emptyDir" .Values.emptyDirs.tmp | nindent 2 }}
+- name: spark-auth
+  secret:
+    secretName: {{ .Values.spark.authSecret.name }}
+    # The process is not root: it reads the file as a member of the pod's fsGroup.
+    defaultMode: 0440
+    items:
+      - {key: {{ .Values.spark.authSecret.key }}, path: secret}
+{{- include "sowstream.sharedVolumes" (dict "root" . "values" .Values.spark) }}
 {{- end -}}
