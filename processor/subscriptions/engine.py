@@ -68,7 +68,7 @@ class Engine:
         self._records = CurrentRecords(topic, view, wall_ms, indexes, orders, turn)
         self._memo_index = self._records.memo_index
         self._orders = self._records.orders
-        self._routes: Routes[Connection] = Routes()
+        self._routes: Routes[Connection] = Routes(turn)
         self._deadlines: Deadlines[EngineSubscription] = Deadlines()  # Of subscriptions that hold updates until a time.
         self._sharing: Final = Sharing()
         self._history: Final = history

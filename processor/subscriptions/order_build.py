@@ -168,8 +168,13 @@ class OrderBuild:
         """The records in their order, when all are in it; no update may follow."""
         assert self.is_done
         assert self._kept is not None
-        kept = self._kept
-        return self._topic.parsed(kept[sort_key[-1]] for sort_key in self.places.order)
+        kept, places = self._kept, self.places
+
+        def records() -> Iterator[Record]:
+            for sort_key in places.order:  # Their keys stay in it as long as something refers to the places.
+                yield kept[sort_key[-1]]
+
+        return self._topic.parsed(records())
 
     def load(self) -> None:
         """Take slices until the first places are there.

@@ -64,6 +64,12 @@ class Places:
         self.later: LaterPlaces | None = None
         """The keys that are not at their places; None if there is no bound."""
         self._depth = 0  # More keys than this are at their places, or all: the windows look so far.
+        self._turn = turn
+
+    def __del__(self) -> None:
+        """Leave the order to later turns: an iteration over it must refer to the places."""
+        if self._turn is not None:
+            self._turn.leave_large(self.order)
 
     def load(self, places: Iterable[tuple[bytes, SortKey]]) -> None:
         """Take the first records, all at once."""

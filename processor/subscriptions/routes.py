@@ -11,12 +11,15 @@ if TYPE_CHECKING:
 
     from processor.filter import Filter
     from processor.subscriptions.subscription import EngineSubscription
+    from processor.subscriptions.turn import Turn
     from processor.subscriptions.update import Update
 
 Receiver = TypeVar("Receiver")
 """The receiver of a subscription's messages."""
 
 _ABSENT: Final = object()
+_SLOTS_AT_ONCE: Final = 100
+"""Slots of a filter that leave the index at once; a list of 7,000 texts takes 7 ms, and a client may have a hundred."""
 
 
 class FilterGroup(Generic[Receiver]):
@@ -43,7 +46,13 @@ class FilterGroup(Generic[Receiver]):
 class Routes(Generic[Receiver]):
     """Finds the subscriptions that an update may concern."""
 
-    def __init__(self) -> None:
+    def __init__(self, turn: Turn | None = None) -> None:
+        """Begin without subscriptions.
+
+        Args:
+            turn: filters of many values leave the index in turns, as others wait; None: all of them at once.
+        """
+        self._turn = turn
         self._groups: dict[str | None, FilterGroup[Receiver]] = {}
         self._index: FilterIndex[FilterGroup[Receiver]] = FilterIndex()
 
@@ -82,10 +91,19 @@ class Routes(Generic[Receiver]):
             subscription.window.places.windows -= 1
         if not group.members:
             del self._groups[text]
-            self._index.remove(group.filter, group)
+            slots = sum(map(len, (subscription.spec.index_slots or {}).values()))
+            if self._turn is not None and slots > _SLOTS_AT_ONCE:
+                self._turn.leave(self._removal(group))
+            else:
+                self._index.remove(group.filter, group)
         elif subscription.window is not None:
             group.index_windows()
         return True
+
+    def _removal(self, group: FilterGroup[Receiver]) -> Iterator[None]:
+        """Take a group without members out of the index, in one step."""
+        self._index.remove(group.filter, group)
+        yield
 
     def receiver_of(self, subscription: EngineSubscription) -> Receiver:
         """The receiver of a subscription that is routed."""

@@ -3,7 +3,7 @@
 To free a container of a million objects takes a third of a second, in one step. Where others wait, the large ones are
 left to the turn when the last reference to them is gone, and are emptied in slices::
 
-    the last reference goes ──▶ LargeDict, LargeSet ──▶ Turn.leave ──▶ Turn.free, a turn at a time
+    the last reference goes ──▶ LargeDict, LargeSet, Places ──▶ Turn.leave ──▶ Turn.free, a turn at a time
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from sortedcontainers import SortedList
 
 _Key = TypeVar("_Key")
 _Entry = TypeVar("_Entry")
@@ -47,6 +49,11 @@ class Turn:
         """Leave the steps that free something to later turns."""
         self._left.append(steps)
 
+    def leave_large(self, container: dict[_Key, _Entry] | set[_Key] | SortedList[_Key]) -> None:
+        """Leave the entries of a container, if they are many: from here on the steps refer to it, until it is empty."""
+        if len(container) > LARGE:
+            self.leave(emptied(container))
+
     def free(self) -> None:
         """Go on to free what was left, for one turn."""
         left = self._left
@@ -71,9 +78,9 @@ class LargeDict(dict[_Key, _Entry]):
         self._turn = turn
 
     def __del__(self) -> None:
-        """Leave the entries to later turns: from here on the steps refer to it, until it is empty."""
-        if self._turn is not None and len(self) > LARGE:
-            self._turn.leave(emptied(self))
+        """Leave the entries to later turns."""
+        if self._turn is not None:
+            self._turn.leave_large(self)
 
 
 class LargeSet(set[_Key]):
@@ -88,11 +95,11 @@ class LargeSet(set[_Key]):
 
     def __del__(self) -> None:
         """Leave the members to later turns."""
-        if self._turn is not None and len(self) > LARGE:
-            self._turn.leave(emptied(self))
+        if self._turn is not None:
+            self._turn.leave_large(self)
 
 
-def emptied(container: dict[_Key, _Entry] | set[_Key]) -> Iterator[None]:
+def emptied(container: dict[_Key, _Entry] | set[_Key] | SortedList[_Key]) -> Iterator[None]:
     """Empty a container, and the dictionaries in it, some entries in each step."""
     while container:
         for _ in range(min(_STEP_ENTRIES, len(container))):

@@ -31,6 +31,15 @@ def things(count):
     return every, weakref.WeakSet(every)
 
 
+def prices(desk):
+    """The prices of all records that wait for a subscriber."""
+    messages = []
+    while desk.has_waiting:
+        desk.begin_turn()
+        messages += desk.take(1_000)
+    return [message.data["px"] for message in messages if message.data]
+
+
 @pytest.mark.parametrize("kind", ["dict", "nested", "set"])
 def test_a_large_container_is_freed_in_turns(kind):
     """The entries of a container without a reference go turn by turn, a part in each, until none is left."""
@@ -140,6 +149,38 @@ def test_the_groups_of_a_subscription_that_has_ended_are_freed_in_turns():
     assert not members
 
 
+def test_the_values_of_filters_that_have_ended_leave_the_index_in_turns():
+    """A connection ends without the work to take the lists of its filters out of the index; one that follows has it."""
+    world = World(5)
+    index = world.engine._routes._index
+    lists = [f"/id IN ({', '.join(map(str, range(first, first + 150)))})" for first in range(25)]
+    desk = world.engine.connect()
+    for text in lists:
+        desk.subscribe(spec(text, {}))
+    desk.close()
+    assert len(index) == len(lists)
+    next_desk = world.engine.connect()
+    next_desk.subscribe(spec(lists[0], {}, oof=False))
+    prices(next_desk)
+    world.write(7, px=3)
+    assert prices(next_desk) == [3]
+    turns = 0
+    while len(index) > 1:
+        turns += 1
+        world.engine.advance()
+    assert turns > 1
+    world.write(7, px=4)
+    assert prices(next_desk) == [4]
+
+
+def test_the_values_of_a_short_filter_leave_the_index_at_once():
+    """The index has no place of a filter with few values when its subscription has ended."""
+    world = World(5)
+    desk = world.engine.connect()
+    desk.unsubscribe(desk.subscribe(spec("/desk = 'd1'", {})))
+    assert not len(world.engine._routes._index)
+
+
 def test_a_snapshot_is_whole_although_its_build_is_gone():
     """The records of an ordered snapshot stay as long as it is taken, and are freed behind it."""
     world = World(9)
@@ -160,9 +201,15 @@ def test_a_snapshot_is_whole_although_its_build_is_gone():
 
 
 def test_places_are_freed_in_turns():
-    """The sort keys of an order are left to later turns."""
+    """The sort keys of an order are left to later turns, and the order itself."""
     turn = ShortTurn()
     places = Places(turn)
     places.load((b"%d" % number, (number, b"%d" % number)) for number in range(50))
+    order = places.order
     del places
-    assert turn._left
+    assert len(order) == 50
+    turn.free()
+    assert 0 < len(order) < 50
+    while turn._left:
+        turn.free()
+    assert not order
