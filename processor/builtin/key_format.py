@@ -72,7 +72,10 @@ def _json_reader(key: KeyFields, key_names: Mapping[str, str]) -> ReadKey:
                 "missing_key",
                 f"the Kafka key {data!r:.100} does not have the key fields {fields}; key_names maps other names",
             )
-        return text.encode()
+        try:
+            return text.encode()
+        except UnicodeEncodeError:
+            raise RecordRejected("missing_key", f"the Kafka key {data!r:.100} has half a surrogate pair") from None
 
     return read
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from processor.filter.value import Number, read_number
 
-STEP: Final = r"""(?:[\w@#:.$-]+|'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")"""
+STEP: Final = r"""(?:[\w@#:.$-]+|'(?:[^'\\]++|\\.|'')*'|"(?:[^"\\]++|\\.|"")*")"""
 """The name of a member in a path: quoted, or of these characters."""
 
 PATH: Final = rf"(?:/{STEP}(?:\[[0-9]{{1,9}}\])*)+"
@@ -16,7 +16,7 @@ PATH: Final = rf"(?:/{STEP}(?:\[[0-9]{{1,9}}\])*)+"
 NUMBER: Final = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 """A number without a sign."""
 
-TEXT: Final = r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|[rR]'[^']*'|[rR]"[^"]*\""""
+TEXT: Final = r"""'(?:[^'\\]++|\\.|'')*'|"(?:[^"\\]++|\\.|"")*"|[rR]'[^']*'|[rR]"[^"]*\""""
 """A text in quotes."""
 
 _CONSTANT: Final = rf"(?:-?{NUMBER}|{TEXT})"

@@ -144,14 +144,15 @@ class CheckedCommands:
         is_one = keys is None
         if not is_one and name is not None:
             raise BadRequest("bad_request", "sequence numbers one command: delete keys one at a time to number them")
-        keys = list(dict.fromkeys(keys)) if keys is not None else [_key(feed, arguments)]
+        # The record of a key of several fields stands under one of its spellings.
+        keys = list(dict.fromkeys(map(feed.topic.key.spelled, [_key(feed, arguments)] if keys is None else keys)))
         common = {one: value for one, value in arguments.items() if one not in ("keys", "filter")}
         commands = [
             CheckedCommand(
                 identity,
                 topic,
                 Command(op, key, data, headers, arguments.get("expect_version"), selection),
-                common if is_one else {**common, "key": key},
+                {**common, "key": key} if "key" in common or not is_one else common,
                 name,
                 numbers,
                 began_s,

@@ -164,6 +164,14 @@ class KeyFields:
         texts = _texts_of_key(key, len(self.pointers))
         return None if texts is None else _array_text(texts).encode(errors="surrogateescape")
 
+    def spelled(self, key: str) -> str:
+        """The canonical text of a key as a user spells it; the text itself if it is no key of these fields."""
+        own_key = self.canonical(key.encode(errors="surrogatepass"))
+        try:
+            return key if own_key is None else own_key.decode()
+        except UnicodeDecodeError:
+            return key
+
     def complete(self, body: Value, key: bytes, record: Value | None) -> bool:
         """Add the missing key field to a full record, in place, from its Kafka key; whether it was missing.
 
@@ -331,6 +339,11 @@ def _texts_of_key(key: bytes, count: int) -> list[str] | None:
         parts = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if type(parts) is list and len(parts) == count and all(type(part) is str for part in parts):
-        return parts
-    return None
+    if type(parts) is not list or len(parts) != count or not all(type(part) is str for part in parts):
+        return None
+    if "\\" in text:
+        try:
+            "".join(parts).encode(errors="surrogateescape")
+        except UnicodeEncodeError:  # An escape such as \\ud800, half a surrogate pair, is no text.
+            return None
+    return parts

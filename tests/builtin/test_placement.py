@@ -336,6 +336,19 @@ class TestKeyFormat:
         driver.pipe_input(key, {"a": "x", "b": {"c": 1}})
         assert [record.key for record in driver.pending_output("sow")] == [b'["x","1"]']
 
+    def test_half_a_surrogate_pair_is_no_key(self):
+        """A key with an escape of half a surrogate pair is a dead letter for the key, in each format of keys."""
+        for settings, key in (
+            ({"key_format": "json"}, b'{"id":"\\ud800"}'),
+            ({"key_format": "json", "key": ["/id", "/b"]}, b'["7","\\ud800"]'),
+            ({"key": ["/id", "/b"]}, b'["7","\\ud800"]'),
+        ):
+            driver = partition(**settings)
+            for value in ({"id": 7, "b": 1}, {"a": 1}):
+                driver.pipe_input(key, value)
+            assert {reason for reason, _ in rejected(driver)} <= {"missing_key", "key_mismatch"}
+            assert len(rejected(driver)) == 2
+
     @pytest.mark.parametrize("number", [0, 7, -1, 2**31 - 1])
     @pytest.mark.parametrize("size", [">i", ">q"])
     def test_integers(self, number, size):

@@ -1,6 +1,7 @@
 """A filter cannot use unbounded time, stack or memory."""
 
-from time import perf_counter
+from contextlib import suppress
+from time import perf_counter, process_time
 
 import pytest
 
@@ -32,6 +33,25 @@ def test_a_catastrophic_pattern_takes_no_longer_than_others(pattern):
     started = perf_counter()
     assert (replace.value(record) or 1) > 0
     assert perf_counter() - started < 2
+
+
+@pytest.mark.parametrize("quoted", ["'{}'", '"{}"', "/'{}'", "'\\\\{}'", "STRFTIME(/a, '{}')", "'{}"])
+def test_a_long_text_is_compiled_in_one_step(quoted):
+    """A text in quotes takes about as long as one after `r`, and not a step for each of its characters.
+
+    No other thread of Python runs during such a step, and in the gateway no other client is served.
+    """
+
+    def least_s(text):
+        times = []
+        for _ in range(5):
+            started = process_time()
+            with suppress(FilterError):  # One has no end.
+                compile_filter(f"/a = {text.format('%Y' * 30_000)}")
+            times.append(process_time() - started)
+        return min(times)
+
+    assert least_s(quoted) < 30 * least_s("r'{}'")
 
 
 @pytest.mark.parametrize("pattern", ["(a{1000}){1000}", "(((a{100}){100}){100}){100}", r"\pL{200}"])

@@ -1,6 +1,7 @@
 """Rights before and after a command: a record that a user may not read does not exist, and no field is overwritten."""
 
 import json
+from urllib.parse import quote
 
 import pytest
 from websockets.exceptions import ConnectionClosed
@@ -62,6 +63,30 @@ def test_a_hidden_record_cannot_be_taken_over(guarded, bob, op):
     assert "version" not in taken
     assert post(guarded, op, b'{"id": 2, "desk": "x"}') == post(guarded, op, b'{"id": 9, "desk": "y"}')
     assert stored(guarded, HIDDEN) == before
+
+
+@pytest.mark.parametrize("key", ['["2", "a"]', '["2","\\u0061"]'])
+def test_a_key_is_the_same_in_each_spelling(tmp_path, key):
+    """A hidden record is none, and an own one is deleted, however the array of its key fields is spelled."""
+    guarded = Guarded(tmp_path, keys={"orders": ("/id", "/k")})
+    guarded.write(guarded.rights, {**RIGHTS, "roles": {"desk": {"orders": EDITOR}}})
+    guarded.world.gateway.call(guarded.world.gateway.gateway.entitlements.load)
+    bob, own_key = guarded.world.connect("t-bob"), '["2","a"]'
+    try:
+        for is_own in (False, True):
+            row = {"id": "2", "k": "a", "desk": "x" if is_own else "y"}
+            guarded.world.gateway.call(guarded.world.feeds["orders"].write, own_key, row)
+            taken = bob.ask("delta_publish", topic="orders", key=key, data={"desk": "x", "n": 1}, ack="processed")
+            assert taken["status"] == ("success" if is_own else "failure")
+            path = f"/v1/topics/orders/records/{quote(key)}"
+            assert guarded.world.gateway.get(path, {"Authorization": "Bearer t-bob"})[0] == (200 if is_own else 404)
+            deleted = bob.ask("sow_delete", topic="orders", key=key, ack="stats")
+            assert (deleted["status"], deleted["records_deleted"]) == ("success", int(is_own))
+            assert stored(guarded, own_key) == (None if is_own else row)
+            assert stored(guarded, key) is None
+    finally:
+        bob.close()
+        guarded.world.close()
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,15 @@ def test_a_value_is_checked_as_it_will_be_stored():
     assert decide({"id": "1", "qty": 5}, "/qty = '5'", message_type="nvfix") == Permission(0)
 
 
+@pytest.mark.parametrize("right", ["SOW_KEY() NOT IN ('1', '2')", "NOT (SOW_KEY() = '1')", "NOT (TOPIC_NAME() = 't')"])
+def test_a_right_on_the_key_or_the_topic_is_checked(right):
+    """A filter of `publish` knows the key and the topic of a message, and no key that it excludes is written."""
+    for op in ("publish", "delta_publish"):
+        with pytest.raises(BadRequest, match="may not publish this record"):
+            decide({"id": 1}, right, op=op)
+    assert decide({"id": 3}, "SOW_KEY() NOT IN ('1', '2') AND TOPIC_NAME() = 't'") == Permission(0)
+
+
 def test_the_policy_of_a_topic_decides_what_a_delta_changes():
     """A null that removes a field, and an object that replaces another one, count as what they do to the record."""
     own = {"id": 1, "desk": "x", "o": {"open": 1, "secret": 2}}

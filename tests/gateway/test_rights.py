@@ -283,6 +283,24 @@ def test_a_name_twice_in_the_rights_is_refused(tmp_path, text, line):
         Entitlements(file, lambda _topic: KeyFields(("/id",)), ("orders",))
 
 
+@pytest.mark.parametrize(
+    ("right", "error"),
+    [
+        ("publish: 'MESSAGE_SIZE() < 100'", "MESSAGE_SIZE is not known of a record that is published"),
+        ("publish: \"NOT (/a = 1 AND CORRELATION_ID() = 'x')\"", "CORRELATION_ID is not known"),
+        ("publish: 'LAST_UPDATED() IS NULL'", "LAST_UPDATED is not known"),
+        ("select:", "roles.desk.orders.select: .*nothing stands here"),
+        ("select: null", "roles.desk.orders.select: .*nothing stands here"),
+    ],
+)
+def test_a_right_that_would_be_wider_than_it_looks_is_refused(tmp_path, right, error):
+    """A filter on what is not known before a record is written, and an empty select list, are errors at the start."""
+    file = tmp_path / "entitlements.yaml"
+    file.write_text(f"roles:\n  desk:\n    orders:\n      read: true\n      {right}\n")
+    with pytest.raises(ConfigurationError, match=error):
+        Entitlements(file, lambda _topic: KeyFields(("/id",)), ("orders",))
+
+
 def test_a_token_twice_is_refused_without_showing_it(tmp_path):
     """A token that stands twice is an error with its line, and the error does not have the token."""
     file = tmp_path / "tokens.yaml"

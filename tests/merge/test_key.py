@@ -201,3 +201,16 @@ def test_an_object_id_is_a_key_by_its_text():
     identifier = ObjectId("507f1f77bcf86cd799439011")
     assert KeyFields(("/_id",)).text({"_id": identifier}) == "507f1f77bcf86cd799439011"
     KeyFields(("/_id",)).check(b"507f1f77bcf86cd799439011", {"_id": identifier})
+
+
+@pytest.mark.parametrize("key", ['["7","é"]', '["7", "é"]', '["7","\\u00e9"]', ' [ "7" ,"é" ] '])
+def test_a_key_of_several_fields_has_one_spelling(key):
+    """Spaces and escapes in the array of a key's fields make no other key."""
+    assert SEVERAL.spelled(key) == '["7","é"]'
+
+
+@pytest.mark.parametrize("key", ["7", '["7"]', '["7",1]', '["7","\\ud800"]', '["7","\\udcff"]', '["7"'])
+def test_a_text_that_is_no_key_of_several_fields_stays_as_it_is(key):
+    """A text that does not name each key field, such as one with half a surrogate pair, is left to the worker."""
+    assert SEVERAL.spelled(key) == key
+    assert KeyFields(("/id",)).spelled(key) == key

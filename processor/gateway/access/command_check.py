@@ -21,9 +21,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.errors import RecordRejected, VersionConflict
+from processor.filter.record_metadata import RecordMetadata
 from processor.gateway.access.visible_records import NO_RECORD, CurrentRecord
 from processor.gateway.sessions.requests import BadRequest
 from processor.merge import MergePolicy, compile_merge
+from processor.values.key_text import text_of_key
 from processor.wire.ack import conflict_detail
 
 if TYPE_CHECKING:
@@ -151,7 +153,7 @@ class CommandCheck:
             self._topic.key.complete(data, command.key.encode(errors="surrogatepass"), seen.value)
         if self._topic.codec.completes and type(data) is dict:
             self._topic.codec.complete(data)
-        if not rights.publish.matches(data):
+        if not rights.publish.matches(data, self._metadata_after(command)):
             raise self._may_not_publish(user)
 
     def _check_before(
@@ -163,12 +165,16 @@ class CommandCheck:
             command.op == "delta_publish" or hides_fields or command.expect_version is not None or current.value is None
         ):
             raise self._may_not_publish(user)
-        if rights.publish is not None and not rights.publish.matches(current.value):
+        if rights.publish is not None and not rights.publish.matches(current.value, current.metadata):
             raise self._may_not_publish(user)
         if command.op == "publish" and hides_fields:
             raise _refused(
                 f"a publish would replace fields of {self._topic.name} that {user} may not see; use delta_publish"
             )
+
+    def _metadata_after(self, command: Command) -> RecordMetadata:
+        """The metadata of a record that a message would make, as far as they are known before."""
+        return RecordMetadata(sow_key=text_of_key(command.key.encode(errors="surrogatepass")), topic=self._topic.name)
 
     def _may_not_publish(self, user: str) -> BadRequest:
         return _refused(f"{user} may not publish this record to {self._topic.name}")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
 from processor.config.section import Section
 from processor.config.suggestions import unknown_name
@@ -33,6 +33,8 @@ from processor.subscriptions.entitlement import Entitlement
 from processor.subscriptions.select import Select
 
 FILE_BYTES_MAX: Final = 64 * 1024 * 1024
+_KNOWN_LATER: Final = frozenset(("CORRELATION_ID", "LAST_UPDATED", "MESSAGE_SIZE"))
+"""Functions whose value for a record is not known before a worker has written it."""
 
 
 class _Grant(Section):
@@ -42,6 +44,14 @@ class _Grant(Section):
     select: str | None = None
     publish: bool | str = False
     delete: bool = False
+
+    @field_validator("select", mode="before")
+    @classmethod
+    def _is_written(cls, value: object) -> object:
+        """Refuse a list that is left empty, which hides nothing and looks as if it hid all."""
+        if value is None:
+            raise ValueError("nothing stands here, so that all fields are shown: write the fields, or remove the line")
+        return value
 
 
 class _File(Section):
@@ -178,10 +188,19 @@ class Entitlements:
                                 raise ConfigurationError(
                                     f"{place}: the answer of {text!r} changes with the clock; use a field of the record"
                                 )
+                        if isinstance(grant.publish, str) and (later := _known_later(grant.publish)):
+                            raise ConfigurationError(
+                                f"{place}: {later} is not known of a record that is published; use a field of it"
+                            )
                         if grant.select is not None:
                             Select(grant.select, self._keys(topic))
                     except FilterError as error:
                         raise ConfigurationError(f"{place}: {error}") from None
+
+
+def _known_later(text: str) -> str:
+    """The functions of a filter that a record to be published has no value for."""
+    return ", ".join(sorted(compile_filter(text).functions & _KNOWN_LATER))
 
 
 def _any_of(texts: list[str]) -> Filter | None:

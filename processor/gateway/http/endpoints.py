@@ -89,6 +89,8 @@ class Endpoints:
         feed = self._gateway.feeds[name]
         if self._gateway.config.has_group_keys(name):
             key = spelled_group_key(key, len(feed.topic.key.pointers))
+        else:
+            key = feed.topic.key.spelled(key)
         engine = await feed.ready(self._gateway.ready_timeout_s)
         read = self._reading(identity, name).read  # They may have changed meanwhile.
         current = current_record(feed.topic, engine, key)
