@@ -219,7 +219,8 @@ def _repaired(world: World) -> dict[bytes, str]:
     """The version that a repair gives each key, of one insert each, before it.
 
     A record on the topic gets one more, or that of the merge if it is higher. A missing one begins above all versions
-    of its partition, with those that the ends of its live records will take.
+    of its partition, with those that the ends of its live records will take; in a partition without records it has the
+    version of the merge.
     """
     there = {seen.key: int(seen.headers["version"]) for seen in world.read("sow")}
     inserts = [seen for seen in world.read("publish") if seen.value is not None]
@@ -227,11 +228,15 @@ def _repaired(world: World) -> dict[bytes, str]:
     for seen in world.read("sow"):
         used[seen.partition] = max(used[seen.partition], there[seen.key] + 1)
     for seen in inserts:
-        used[seen.partition] = max(used[seen.partition], first_version(0, seen.offset) + 1)
+        if seen.partition in used:
+            used[seen.partition] = max(used[seen.partition], first_version(0, seen.offset) + 1)
     deleted = {seen.key for seen in world.read("publish") if seen.value is None}
     merged = {seen.key: first_version(0, seen.offset) + (seen.key in deleted) for seen in inserts}
-    missing = {seen.key: used[seen.partition] + 1 for seen in inserts if seen.key not in there}
-    return {key: str(missing.get(key) or max(version, there[key] + 1)) for key, version in merged.items()}
+    missing = {seen.key: used[seen.partition] + 1 for seen in inserts if seen.partition in used}
+    return {
+        key: str(max(version, there[key] + 1) if key in there else missing.get(key, version))
+        for key, version in merged.items()
+    }
 
 
 @pytest.mark.long

@@ -99,11 +99,12 @@ class _HandOver:
         _refuse_group(self._merged, self._family, cut, self._mode)
         there, topic_id = self._there("mark"), self._family.admin.topic_id(self._family.source)
         marks = {} if there is None else lives_in(there)
-        used = _largest(self._used(marks, topic_id), used_in(self._merged.of("sow")))
+        used, merged = self._used(marks, topic_id), used_in(self._merged.of("sow"))
         if self._mode == "repair":
-            used = self._repair(used)
+            used = self._repair(used, merged)
         else:
             self._go_on(deltas=deltas)
+        used = _largest(used, merged)
         self._write("mark", self._lives(marks, used, topic_id, cut))
         self._write("mark", self._marks())
         # The positions of former workers are no longer valid; the cut replaces them.
@@ -125,21 +126,24 @@ class _HandOver:
         self._write("dlq", self._not_yet("dlq"))
         self._write("sow", records)
 
-    def _repair(self, used: Mapping[int, int]) -> dict[int, int]:
+    def _repair(self, used: Mapping[int, int], merged: Mapping[int, int]) -> dict[int, int]:
         """Write the differences between the SOW topic and the merged records, key by key.
 
         Args:
             used: the highest version used in each partition, apart from the topic's records.
+            merged: the highest version of the merged records in each partition.
 
         Returns:
-            The same with the records that were there, and those that were written.
+            The first with the records that were there, and those that were written.
         """
         there = latest(self._spark, self._settings, self._family, "sow", self._options)
         used = _largest(used, used_in(there))
         sides = [_side(there.where("value IS NOT NULL"), THERE), _side(self._merged.of("sow"), WANTED)]
         keys = ["partition", "key"]
         both = sides[0].unionByName(sides[1]).repartition(*keys).sortWithinPartitions(*keys, "offset")
-        changes = both.mapInArrow(Repair(self._settings, used), OUTGOING_DDL).persist(StorageLevel.DISK_ONLY)
+        # A partition without any version is new: its records have those of the merge, as a worker would write them.
+        floors = {number: max(version, merged.get(number, 0)) for number, version in used.items() if version}
+        changes = both.mapInArrow(Repair(self._settings, floors), OUTGOING_DDL).persist(StorageLevel.DISK_ONLY)
         try:
             self._write("dlq", self._not_yet("dlq"))
             self._write("delta", changes.where("topic = 'delta'").drop("topic"))

@@ -44,7 +44,7 @@ class Repair:
     settings: TopicSettings
     """The settings of the topic."""
     floors: Mapping[int, int]
-    """The highest version that was used in each partition: the life of a new record begins above it."""
+    """The highest version of each partition in which versions were used: the life of a new record begins above it."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Compare sorted rows (`RECORDS_DDL`, by partition, key, offset); yields the rows to write (`OUTGOING_DDL`)."""
