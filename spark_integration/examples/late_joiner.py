@@ -1,7 +1,7 @@
 """Checks that a late joiner loses nothing: a snapshot and the deltas after it give the records of a later snapshot.
 
-It notes the end of the delta topic, reads the SOW topic, waits, and reads the SOW topic again. Then it applies the
-deltas since then to the first snapshot, key by key, beginning with the version after that of the snapshot. ::
+It notes the end of the delta topic, reads the SOW topic, waits, and reads it again. Then it applies the deltas since
+then to the first snapshot, key by key, beginning with the version after that of the snapshot, or with an insert. ::
 
     python -m spark_integration.examples.late_joiner --bootstrap localhost:9092 --topic orders --wait 30
 """
@@ -46,7 +46,8 @@ def differing(before: Snapshot, after: Snapshot, by_key: dict[str, list[Row]]) -
         joined, text = before.get(key, (0, "null"))
         replayed = json.loads(text)
         places = [row["version"] for row in by_key[key]]
-        begin = places.index(joined + 1) if joined + 1 in places else len(places)
+        begins = [row["version"] == joined + 1 if joined else row["kind"] == "insert" for row in by_key[key]]
+        begin = begins.index(True) if True in begins else len(places)
         end = max((place for place, found in enumerate(places, 1) if found == version), default=0)
         for row in by_key[key][begin:end]:
             is_gone = row["kind"] in ("delete", "expire")

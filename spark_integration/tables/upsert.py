@@ -137,7 +137,7 @@ class _Updates:
         return {row["number"]: row["last"] + 1 for row in last.collect()}
 
     def latest(self, rows: DataFrame) -> DataFrame:
-        """The last row of every key, by offset, as versions start again after a delete; with column `KIND`."""
+        """The last row of every key, by offset, as versions of former releases start again; with column `KIND`."""
         kept = [_without_kind(name) for name in rows.columns if name != "kind" or SOW in rows.columns]
         whole = F.struct(self.kind.alias(KIND), *kept)
         keys = (column.alias(f"__key{number}") for number, column in enumerate(self.key))

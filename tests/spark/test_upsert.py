@@ -61,7 +61,7 @@ def in_struct(spark, rows):
 
 @with_spark
 def test_a_batch_inserts_replaces_and_removes(spark, tmp_path) -> None:
-    """The last row of each key by offset counts, as versions start again after a delete."""
+    """The last row of each key by offset counts, as versions of former releases start again after a delete."""
     path = str(tmp_path / "t")
     upsert = upsert_to(path)
     upsert(

@@ -40,7 +40,7 @@ class Conflate(Processor):
 
     Nothing pending is written anywhere: the input position that may be committed never passes an update that is not
     delivered, so a successor reads it again. It recognises a delivered update by the input offset in the header
-    `source` of the conflated record, not by versions: they start again when a deleted key comes back.
+    `source` of the conflated record, not by versions, which began at 1 again after a delete in former releases.
     """
 
     settings_type = ConflatedConfig
