@@ -32,9 +32,12 @@ class Merged:
             self._sent[role] = len(output)
 
     def latest(self) -> dict:
-        """The last record of each key, with its version; None is a delete."""
-        records = {record.key: record for record in self.driver.read_output("sow")}
-        return {
-            key: (record.value and json.loads(record.value), dict(record.headers)["version"])
-            for key, record in records.items()
-        }
+        """The last record of each key, with the number of updates since its life began; None is a delete."""
+        latest, begins = {}, {}
+        for record in self.driver.read_output("sow"):
+            headers = dict(record.headers)
+            version = int(headers["version"])
+            if headers.get("kind") == b"insert":
+                begins[record.key] = version
+            latest[record.key] = record.value and json.loads(record.value), version - begins[record.key]
+        return latest
