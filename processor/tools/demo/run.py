@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 _LOOK_S: Final = 0.25
 _START_TIMEOUT_S: Final = 90.0
+_SPARK_START_TIMEOUT_S: Final = 600.0
+"""The first start fetches the connector."""
 _DRAIN_TIMEOUT_S: Final = 90.0
 _KILL_AFTER_S: Final = 15.0
 _DOWN_S: Final = 2.0
@@ -182,6 +184,9 @@ class _Demo:
             "starting the workers",
             _START_TIMEOUT_S,
         )
+        if (table := self._team.table) is not None:
+            # Else a short run would end before the table has a row.
+            self._until(lambda: table.figures() is not None, "starting Spark", _SPARK_START_TIMEOUT_S)
         self._watcher.forget_latency()
 
     def _publish(self) -> None:

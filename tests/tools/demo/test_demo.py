@@ -83,11 +83,12 @@ def test_the_demo_checks_itself_and_leaves_nothing(tmp_path: Path, bootstrap: st
 
 @pytest.mark.long
 @pytest.mark.spark
+@pytest.mark.timeout(900)
 def test_the_table_on_spark_is_shown_and_checked(tmp_path: Path, bootstrap: str) -> None:
     """With `--spark` the figures of the table are shown, and it equals the SOW topic at the end."""
     pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'sowstream[spark]'")
     with demo(tmp_path, bootstrap, "--seconds", "20", "--spark") as process:
-        output, _ = process.communicate(timeout=220)
+        output, _ = process.communicate(timeout=880)
     assert process.returncode == 0, output
     assert re.search(r"on Spark [1-9]\d* rows, batch \d+", output), output
     assert re.search(r"ok the table on Spark equals orders.sow: [1-9][\d,]* records", output), output
@@ -136,7 +137,7 @@ def test_a_worker_that_dies_by_itself_ends_the_demo(tmp_path: Path, bootstrap: s
 def kill_worker(directory: Path) -> None:
     """Kill a random worker without warning, unexpected by the demo."""
     file = next(directory.glob("sowstream-demo-*/state/slots/0"))
-    os.kill(int(file.read_text()), signal.SIGKILL)
+    os.kill(int(file.read_text().split()[1]), signal.SIGKILL)  # Behind the identity.
 
 
 def await_answer(url: str, pattern: bytes) -> re.Match[bytes]:
