@@ -23,10 +23,13 @@ ROWS_DDL: Final = (
 
 MISFIT: Final = "misfit"
 _NUMBER: Final = re.compile(r"[+-]?\d*(?:\.(\d*?)0*)?(?:[eE]([+-]?\d{1,9}))?", re.ASCII)
+_JAVA_NUMBER: Final = re.compile(r"[+-]?(?:0[xX].*|[\d.]+(?:[eE][+-]?\d+)?[dDfF])", re.ASCII)
+_TIME_ALONE: Final = re.compile(r"T?\d{1,2}:", re.ASCII)
 _OPEN: Final = "a quoted value does not end on its line; from.options.multiLine: true reads such values"
 _NEVER_CLOSED: Final = "a quoted value does not end in the file"
 _AFTER_QUOTE: Final = "text follows the closing quote of a value"
 _BREAK: Final = "a line break in a value without quotes"
+_NUL: Final = "a NUL character in a quoted value, which Spark would leave out"
 _SPACE_BEFORE: Final = "a quote after a space; from.options.ignoreLeadingWhiteSpace: true reads it"
 
 
@@ -56,6 +59,10 @@ class CsvDialect:
     """The encoding of the files: one that leaves ASCII as it is."""
     decimals: tuple[tuple[int, int], ...] = ()
     """The places of the columns that are decimals, each with its scale; empty where a locale reads them."""
+    doubles: tuple[tuple[int, float], ...] = ()
+    """The places of the columns that are doubles or floats, each with its largest number."""
+    times: tuple[int, ...] = ()
+    """The places of the columns that are timestamps; empty where a format reads them."""
     row_bytes_max: int = 8 * 1024 * 1024
     """The longest row of several lines."""
 
@@ -170,7 +177,7 @@ class _FileReader:
             problem = _OPEN
         if problem is None and len(values) != len(dialect.columns):
             problem = f"{len(values)} values, and the schema has {len(dialect.columns)} columns"
-        problem = problem or _not_decimal(values, dialect)
+        problem = problem or _not_as_written(values, dialect)
         if problem is not None:
             yield from (_rejected(line, problem) for line in lines)
             return
@@ -236,6 +243,7 @@ class _Quotes:
                 if match is None:
                     return values, "", problem or _NEVER_CLOSED
                 value = self._escaped.sub(lambda found: found[found.lastindex or 1], match[1])
+                problem = problem or (_NUL if "\0" in value else None)
                 values.append(value)
                 written.append(f"{self._quote}{value.replace(self._quote, self._quote * 2)}{self._quote}")
                 after = self._after_spaces(text, match.end())
@@ -260,9 +268,27 @@ class _Quotes:
         return end if separator < 0 else min(end, separator)
 
 
-def _not_decimal(values: list[str], dialect: CsvDialect) -> str | None:
-    found = (decimal_problem(dialect.columns[place], values[place], scale) for place, scale in dialect.decimals)
+def _not_as_written(values: list[str], dialect: CsvDialect) -> str | None:
+    """The problem of the first value that Spark would read as another one."""
+    names = dialect.columns
+    found = [decimal_problem(names[place], values[place], scale) for place, scale in dialect.decimals]
+    found += [_double_problem(names[place], values[place], largest) for place, largest in dialect.doubles]
+    found += [
+        f"{names[place]} is {values[place]!r:.50}, a time without a date, to which Spark would add that of today"
+        for place in dialect.times
+        if _TIME_ALONE.match(values[place].strip())
+    ]
     return next((problem for problem in found if problem is not None), None)
+
+
+def _double_problem(name: str, value: str, largest: float) -> str | None:
+    """The problem of a value that Java alone takes for a number, such as 12d, or that would be infinite."""
+    text = value.strip()
+    if _JAVA_NUMBER.fullmatch(text):
+        return f"{name} is {text!r:.50}, which is no number"
+    if _NUMBER.fullmatch(text) and any(map(str.isdigit, text)) and abs(float(text)) > largest:
+        return f"{name} is {text!r:.50}, which is beyond the numbers of its column"
+    return None
 
 
 def decimal_problem(name: str, value: str, scale: int) -> str | None:

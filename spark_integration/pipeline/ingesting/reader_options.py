@@ -149,6 +149,8 @@ def dialect_of(
     *,
     has_header: bool,
     decimals: Sequence[tuple[int, int]] = (),
+    doubles: Sequence[tuple[int, float]] = (),
+    times: Sequence[int] = (),
 ) -> CsvDialect:
     """The spelling of CSV files by the options of Spark's reader, with its defaults."""
     separator = option(options, "sep", "delimiter") or ","
@@ -165,6 +167,8 @@ def dialect_of(
         skips_spaces=(option(options, "ignoreLeadingWhiteSpace") or "false").lower() == "true",
         encoding=encoding_of(options),
         decimals=tuple(decimals) if option(options, "locale") is None else (),
+        doubles=tuple(doubles),
+        times=tuple(times) if option(options, "timestampFormat") is None else (),
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from pydantic import Field, model_validator
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import DecimalType
+from pyspark.sql.types import DataType, DecimalType, DoubleType, FloatType, TimestampType
 
 from processor.config.section import Properties, Section
 from processor.errors import ConfigurationError
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _TEXT_FORMATS: Final = ("json", "csv")
 _FILE_FORMATS: Final = (*_TEXT_FORMATS, "parquet", "orc", "avro")
+_LARGEST: Final[dict[type[DataType], float]] = {DoubleType: 1.7976931348623157e308, FloatType: 3.4028234663852886e38}
 _CORRUPT: Final = "_corrupt"
 _BYTE_ORDER_MARK: Final = "\ufeff"
 _ROW_BITS: Final = 33
@@ -216,7 +217,11 @@ class SourceRows:
         fields = given_schema(source.columns).fields
         names, kinds = [field.name for field in fields], [field.dataType for field in fields]
         decimals = [(place, kind.scale) for place, kind in enumerate(kinds) if isinstance(kind, DecimalType)]
-        dialect = dialect_of(source.options, names, has_header=source.header, decimals=decimals)
+        doubles = [(place, _LARGEST[type(kind)]) for place, kind in enumerate(kinds) if type(kind) in _LARGEST]
+        times = [place for place, kind in enumerate(kinds) if isinstance(kind, TimestampType)]
+        dialect = dialect_of(
+            source.options, names, has_header=source.header, decimals=decimals, doubles=doubles, times=times
+        )
         rows = lines.mapInArrow(CsvRows(dialect), ROWS_DDL)
         spelling = {"sep": dialect.separator, "quote": dialect.quote, "escape": dialect.quote, "multiLine": "true"}
         options = spark_options("csv", source.options) | spelling

@@ -161,6 +161,34 @@ def test_a_decimal_is_neither_rounded_nor_read_without_its_comma(value, why):
     assert why is None or why in text
 
 
+@pytest.mark.parametrize("value", [b"12", b"-1.5", b"1e308", b"", b"NaN", b"abc", b" .5 ", b"1e-400", b"+", b"dd"])
+def test_a_double_that_is_one_or_fits_no_column_is_left_to_spark(value):
+    """A number, the text NaN and a text that Spark rejects itself pass."""
+    assert type(read(b"7," + value, doubles=((1, 1.7976931348623157e308),))[0][0]) is bytes
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (b"12d", "is no number"), (b"1.5F", "is no number"), (b"0x1p4", "is no number"), (b"1e3d", "is no number"),
+        (b"1e309", "beyond the numbers of its column"), (b"-1e999999999", "beyond the numbers of its column"),
+    ],
+)  # fmt: skip
+def test_a_double_is_read_as_it_is_written(value, why):
+    """Spark would make 12 of 12d, as Java does, and the text Infinity of 1e309: such a row is rejected."""
+    [(text, _)] = read(b"7," + value, doubles=((1, 1.7976931348623157e308),))
+    assert why in text
+
+
+def test_no_date_is_invented_and_no_character_is_lost():
+    """A time without a date would get that of today, and Spark leaves out a NUL at the end of a quoted value."""
+    for value in (b"12:30", b" T7:05:01Z"):
+        assert "a time without a date" in read(b"7," + value, times=(1,))[0][0]
+    assert read(b"7,2026-01-01T12:30:00Z", times=(1,)) == [(b"7,2026-01-01T12:30:00Z", 1)]
+    assert "NUL" in read(b'7,"a\x00"')[0][0]
+    assert read(b"7,a\x00") == [(b"7,a\x00", 1)]
+
+
 def test_the_header_of_each_file_is_checked():
     """The first row of each file has the names; a file with others is rejected, all of it, over batches."""
     good, bad = b'\xef\xbb\xbf\n"id", note \n1,a\n', b"note,id\n1,a\n2,b\n"

@@ -61,6 +61,7 @@ CSV = [
     "4,a,,",
     'x,"b",',
     '5,5" pipe,1900-01-01T00:00:00+00:00',
+    "6,today,12:30",
 ]
 
 
@@ -98,7 +99,7 @@ def test_a_csv_value_with_a_line_break_is_published_whole_or_not_at_all(pipeline
     }
     rows = [(row["reason"], row["line"], row["row"].partition(",")[0]) for row in pipeline.rejected()]
     lines = [] if is_multi_line else [("misfit", 2, "1"), ("misfit", 3, "7")]
-    assert rows == [*lines, ("misfit", 6, "4"), ("misfit", 7, "x"), ("misfit", 2, "8")]
+    assert rows == [*lines, ("misfit", 6, "4"), ("misfit", 7, "x"), ("misfit", 9, "6"), ("misfit", 2, "8")]
 
 
 def test_each_job_runs_in_a_pool_of_its_own(pipeline, monkeypatch) -> None:
