@@ -24,6 +24,9 @@ _ANCHORED: Final = re.compile(r"\^(?:[^?*+|(){}]|\{[0-9]+(?:,[0-9]+)?\})*")
 """A pattern that can only match at the beginning of a text, in one way, up to a length."""
 _COUNT: Final = re.compile(r"[{,]([0-9]{1,4})(?=[,}])")
 """A number of repetitions in a pattern."""
+_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
+_UNICODE_CLASSES_MAX: Final = 50
+"""Most classes such as `\\pL` in a pattern: each takes the engine up to half a millisecond."""
 _CHOICES_MAX: Final = 12
 """Choices of a pattern whose automaton may still be small."""
 _SMALL_BYTES_MAX: Final = 300_000
@@ -170,6 +173,8 @@ def _expanded(pieces: list[bytes], match: re2._Match) -> bytes:
 
 
 def _compiled(pattern: str, *, groups: bool = False) -> re2._Regexp:
+    if sum(escaped in "pP" for escaped in _ESCAPED.findall(pattern)) > _UNICODE_CLASSES_MAX:
+        raise BadPattern(f"more than {_UNICODE_CLASSES_MAX} classes of characters such as \\pL; make it smaller")
     options = re2.Options()
     options.max_mem = PATTERN_BYTES_MAX
     options.log_errors = False

@@ -54,7 +54,9 @@ def test_a_long_text_is_compiled_in_one_step(quoted):
     assert least_s(quoted) < 30 * least_s("r'{}'")
 
 
-@pytest.mark.parametrize("pattern", ["(a{1000}){1000}", "(((a{100}){100}){100}){100}", r"\pL{200}"])
+@pytest.mark.parametrize(
+    "pattern", ["(a{1000}){1000}", "(((a{100}){100}){100}){100}", r"\pL{200}", r"(?i)" + r"\pL" * 51, r"\PZ" * 51]
+)
 def test_a_pattern_whose_program_would_be_large_is_refused(pattern):
     """A pattern with a large program is refused, so memory is bounded."""
     with pytest.raises(FilterError, match=r"no regular expression: .*; make it smaller"):
