@@ -7,7 +7,9 @@ import weakref
 
 import pytest
 
+from processor.record import Record
 from processor.subscriptions import turn as turns
+from processor.subscriptions.history import UpdateHistory
 from processor.subscriptions.places import Places
 from processor.subscriptions.turn import LargeDict, LargeSet, Turn
 from tests.subscriptions.test_order_build import ShortTurn
@@ -15,7 +17,9 @@ from tests.subscriptions.test_turns import Holder, World, spec
 
 
 class Thing:
-    """An object that can be observed."""
+    """An object that can be observed, also as a record."""
+
+    value = b""
 
 
 @pytest.fixture(autouse=True)
@@ -179,6 +183,18 @@ def test_the_values_of_a_short_filter_leave_the_index_at_once():
     desk = world.engine.connect()
     desk.unsubscribe(desk.subscribe(spec("/desk = 'd1'", {})))
     assert not len(world.engine._routes._index)
+
+
+def test_an_update_beyond_the_limit_of_the_history_is_freed_at_once():
+    """The history holds no more past updates than its limit has room for: 24 of 402 bytes in 10,000."""
+    history = UpdateHistory(10_000)
+    history.begin(0, 0)
+    every, left = things(1_500)
+    for offset in range(len(every)):
+        history.add(0, b"k", every.pop(), Record(b"k", b"v", [], offset, 1))
+        assert len(left) - len(every) == min(offset + 1, 24)
+    assert [update.offset for _, update in history.since({0: 1_480})] == list(range(1_480, 1_500))
+    assert not history.reaches({0: 1_475})
 
 
 def test_a_snapshot_is_whole_although_its_build_is_gone():

@@ -29,9 +29,7 @@ class Hostile(NamedTuple):
     frames: tuple[str, ...]
     """The path of a GET, or frames."""
     answers: int = 1
-    """The acks that it gets."""
-    ends_with_answers: bool = False
-    """True if it is over with them."""
+    """The requests in it, each of which is answered."""
 
 
 def get(name: str, kind: str = "sow", **query: Any) -> Hostile:
