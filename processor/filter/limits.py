@@ -13,6 +13,9 @@ TOKENS_MAX: Final = 2_500
 DEPTH_MAX: Final = 100
 """Most operators and calls in one another. Each takes a few frames of Python's stack, which has a thousand."""
 
+PATH_PARTS_MAX: Final = 300
+"""Most names and places of a path: more than the levels of the deepest record."""
+
 PATTERN_BYTES_MAX: Final = 1 << 20
 """Memory that the program of one regular expression may take, and the states that its searches keep."""
 

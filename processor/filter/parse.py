@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 from processor.errors import FilterError
 from processor.filter.error_message import syntax_error
-from processor.filter.limits import CHARACTERS_MAX, DEPTH_MAX, TOKENS_MAX
-from processor.filter.literal import CONSTANTS, NUMBER, PATH, TEXT
+from processor.filter.limits import CHARACTERS_MAX, DEPTH_MAX, PATH_PARTS_MAX, TOKENS_MAX
+from processor.filter.literal import CONSTANTS, NUMBER, PATH, TEXT, read_path
 from processor.filter.syntax_tree import Node, children
 
 if TYPE_CHECKING:
@@ -107,6 +107,10 @@ def _check_words(text: str) -> None:
     for number, match in enumerate(_WORD.finditer(text)):
         if match["open"]:
             return  # A quote without an end: the parser tells.
+        word = match[0]
+        if word[0] == "/" and len(word) > PATH_PARTS_MAX and (parts := len(read_path(word))) > PATH_PARTS_MAX:
+            problem = f"the path has {parts:,} names and places, a path at most {PATH_PARTS_MAX}"
+            raise syntax_error(text, match.start(), problem)
         if number >= TOKENS_MAX:
             problem = (
                 f"it has more than {TOKENS_MAX:,} words and signs; make it shorter, or write `IN (…)` in place of many "
