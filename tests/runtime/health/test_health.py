@@ -22,7 +22,7 @@ from processor.runtime.task_state import TaskState
 from processor.shared_topics.control.hold import Hold
 
 if TYPE_CHECKING:
-    pass
+    from collections.abc import Iterator
 
 TOPIC = TopicConfig()
 NOW_MS = 1_000_000_000
@@ -172,15 +172,17 @@ def test_a_stopping_process_is_alive_and_unready(process: Process) -> None:
 
 
 @pytest.fixture
-def url(process: Process) -> str:
+def url(process: Process) -> Iterator[str]:
     """The address of the process's pages."""
-    return f"http://127.0.0.1:{serve(0, process.health, host='127.0.0.1').port}"
+    server = serve(0, process.health, host="127.0.0.1")
+    yield f"http://127.0.0.1:{server.port}"
+    server.close()
 
 
 def get(url: str) -> tuple[int, str]:
     """The status and the text of a page."""
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=100) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -222,6 +224,7 @@ def test_status_page_has_each_task(process: Process, url: str) -> None:
 
 def test_pages_are_served_over_ipv6_too(process: Process) -> None:
     """Without a host, the pages answer on both protocols, as probes in IPv6-only clusters need."""
-    port = serve(0, process.health).port
+    server = serve(0, process.health)
     for host in ("127.0.0.1", "[::1]"):
-        assert get(f"http://{host}:{port}/livez") == (200, "ok\n")
+        assert get(f"http://{host}:{server.port}/livez") == (200, "ok\n")
+    server.close()
