@@ -103,9 +103,8 @@ class PlainClient:
 
     def __init__(self, gateway, token=None, **kwargs):
         self.gateway = gateway
-        self._context = connect(
-            f"ws://{gateway.address}/v1/ws", subprotocols=["sowstream.v1"], max_size=None, compression=None, **kwargs
-        )
+        kwargs = {"subprotocols": ["sowstream.v1"], "max_size": None, "open_timeout": PATIENCE_S, **kwargs}
+        self._context = connect(f"ws://{gateway.address}/v1/ws", compression=None, **kwargs)
         self.socket = self._context.__enter__()
         self.messages = []
         self.frames = []

@@ -9,9 +9,12 @@ import weakref
 import pytest
 from websockets.sync.client import connect
 
+from processor.gateway.http_protocol import GuardedHttp
 from processor.gateway.memory_keeper import CLOSED_MIN, MemoryKeeper
+from processor.gateway.server import AbortableWebSocket
 from processor.gateway.sessions.websocket import _Client
 from tests.gateway.memory import MemoryWorld
+from tests.gateway.test_probing import wait_for
 
 
 def test_memory_returns_when_a_wave_of_closed_connections_is_over():
@@ -45,7 +48,7 @@ def test_a_closed_connection_is_freed_without_a_run_of_the_collector(is_dropped)
             ).__enter__()
             request = {"op": "sow_and_subscribe", "id": "1", "topic": "quotes", "filter": "/qty > 3"}
             client.send(json.dumps(request))
-            while "group_end" not in client.recv(30):
+            while "group_end" not in client.recv(60):
                 pass
             return client
 
@@ -55,13 +58,14 @@ def test_a_closed_connection_is_freed_without_a_run_of_the_collector(is_dropped)
             client.close()
 
         close(open_one())  # All code is loaded.
+        wait_for(lambda: not gateway.sessions and not world.gateway.call(_connected))
         gc.collect()
         gc.disable()
         client = open_one()
         objects = world.gateway.call(lambda: [weakref.ref(one) for one in _of_one(gateway)])
         close(client)
         other = open_one()  # The gateway's loops over all sessions keep the last one that they came to.
-        until_s = time.monotonic() + 30
+        until_s = time.monotonic() + 60
         while any(one() is not None for one in objects) and time.monotonic() < until_s:
             time.sleep(0.01)
         assert [type(one()).__name__ for one in objects if one() is not None] == []
@@ -71,13 +75,23 @@ def test_a_closed_connection_is_freed_without_a_run_of_the_collector(is_dropped)
         world.close()
 
 
+def _of_loop(kind):
+    """The connections of the event loop that runs: earlier tests of this process may have left those of others."""
+    loop = asyncio.get_running_loop()
+    return [one for one in gc.get_objects() if type(one) is kind and one.loop is loop]
+
+
+def _connected():
+    """The WebSockets whose clients are there."""
+    return [one for one in _of_loop(AbortableWebSocket) if not one.disconnected]
+
+
 def _of_one(gateway):
     """The session of the only connection, and the objects of it that the session does not own."""
     [session] = gateway.sessions
-    [server] = [one for one in gc.get_objects() if type(one).__name__ == "AbortableWebSocket" and not one.disconnected]
-    upgraded = [one for one in gc.get_objects() if type(one).__name__ == "GuardedHttp"]
+    [server] = _connected()
     client = session.wake.__self__
-    return [session, server, *upgraded, server.conn, client]
+    return [session, server, *_of_loop(GuardedHttp), server.conn, client]
 
 
 def test_a_client_that_leaves_before_its_answer_was_sent_is_freed_too():
@@ -96,8 +110,8 @@ def test_a_client_that_leaves_before_its_answer_was_sent_is_freed_too():
 
     gc.disable()
     try:
-        left = asyncio.run_coroutine_threadsafe(served(), world.gateway._loop).result(30)
-        until_s = time.monotonic() + 30
+        left = asyncio.run_coroutine_threadsafe(served(), world.gateway._loop).result(60)
+        until_s = time.monotonic() + 60
         while left() is not None and time.monotonic() < until_s:
             time.sleep(0.01)
         assert left() is None

@@ -115,7 +115,7 @@ def test_the_javascript_client_reads_what_it_wrote(memory_world):
         env={**os.environ, "GATEWAY_URL": f"http://{memory_world.gateway.address}"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
     )
     assert json.loads(done.stdout or "null") == [1, 2, 3, None, "not_yet"], done.stderr
