@@ -49,15 +49,17 @@ def test_a_silent_registry_holds_the_partition_and_takes_no_longer_than_it_may(m
     """A silent registry holds the partition after the wait each time, with its address and the remedy."""
     monkeypatch.setattr(http_client, "REQUEST_TIMEOUT_S", 0.5)
     monkeypatch.setattr(schemas, "ANSWER_TIMEOUT_S", 0.5)
+    waits_s = []
     with silent() as url:
         registry = Registry({"url": url}, WAIT_S)
-        for _ in range(3):
+        for _ in range(9):
             begin_s = time.monotonic()
             with pytest.raises(PartitionHeld, match=rf"schema 7.*{url} .*nothing is lost") as caught:
                 registry.schema(7)
             assert caught.value.reason == "registry"
-            # Ten times the wait, since other processes may occupy the core.
-            assert time.monotonic() - begin_s < 10 * WAIT_S
+            waits_s.append(time.monotonic() - begin_s)
+    # Other processes may occupy the core, but not each time.
+    assert min(waits_s) < 3 * WAIT_S
 
 
 def test_the_answer_that_came_later_serves_the_next_try(monkeypatch):

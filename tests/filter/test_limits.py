@@ -1,7 +1,7 @@
 """A filter cannot use unbounded time, stack or memory."""
 
 from contextlib import suppress
-from time import perf_counter, process_time
+from time import process_time, thread_time
 
 import pytest
 
@@ -26,13 +26,13 @@ def test_a_catastrophic_pattern_takes_no_longer_than_others(pattern):
     """A catastrophic pattern searches or replaces in a text of a hundred thousand characters within seconds."""
     record = {"a": "a" * 100_000 + "!", "x": "x" * 100_000}
     searches = [compile_filter(f"/{name} LIKE r'{pattern}'") for name in record]
-    started = perf_counter()
+    started = thread_time()
     assert not all(search.matches(record) for search in searches)
-    assert perf_counter() - started < 2
+    assert thread_time() - started < 2
     replace = compile_expression(f"LENGTH(REGEXP_REPLACE(/a, r'{pattern}$', ''))")
-    started = perf_counter()
+    started = thread_time()
     assert (replace.value(record) or 1) > 0
-    assert perf_counter() - started < 2
+    assert thread_time() - started < 2
 
 
 @pytest.mark.parametrize("quoted", ["'{}'", '"{}"', "/'{}'", "'\\\\{}'", "STRFTIME(/a, '{}')", "'{}"])

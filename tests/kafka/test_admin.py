@@ -39,8 +39,8 @@ def test_one_that_is_not_there_is_told_soon_and_not_made(bootstrap: str, unique:
     began_s = time.monotonic()
     for _ in range(2):
         with pytest.raises(Stop, match=f"asking for the ends of {unique}.sow: .*leader"):
-            admin.end_offsets(f"{unique}.sow", [0])
-    assert time.monotonic() - began_s < 10
+            admin.end_offsets(f"{unique}.sow", [0], timeout_s=600)
+    assert time.monotonic() - began_s < 100
 
 
 class BlindClient:

@@ -15,6 +15,7 @@ def calls() -> Iterator[BackgroundCalls]:
     made = BackgroundCalls("calls of a test")
     yield made
     made.close()
+    made.join()
 
 
 def of_tests() -> list[threading.Thread]:
@@ -27,10 +28,10 @@ def test_a_call_is_as_if_made_here(calls):
     names = []
     for _ in range(3):
         calls.begin(lambda: names.append(threading.current_thread().name))
-        calls.wait(10)
+        calls.wait(60)
         calls.begin(lambda: 1 // 0)
         with pytest.raises(ZeroDivisionError):
-            calls.wait(10)
+            calls.wait(60)
     assert names == ["calls of a test"] * 3
     assert len(of_tests()) == 1
 
@@ -40,13 +41,13 @@ def test_the_caller_goes_on_meanwhile(calls):
     may_end, has_ended = threading.Event(), threading.Event()
 
     def call() -> None:
-        may_end.wait(10)
+        may_end.wait(60)
         has_ended.set()
 
     calls.begin(call)
     assert not has_ended.is_set()
     may_end.set()
-    assert has_ended.wait(10)
+    assert has_ended.wait(60)
     calls.wait(0.0)
 
 
@@ -58,13 +59,13 @@ def test_a_call_that_does_not_come_back_is_left_behind(calls):
         with pytest.raises(TimeoutError, match=r"no answer within 0\.05 s"):
             calls.wait(0.05)
         calls.begin(lambda: None)
-        calls.wait(10)
+        calls.wait(60)
         [left, used] = of_tests()
     finally:
         forever.set()
-    left.join(10)
+    left.join(60)
     calls.close()
-    used.join(10)
+    used.join(60)
     assert not of_tests()
 
 
@@ -78,7 +79,7 @@ def test_nothing_of_a_call_is_kept_until_the_next(calls):
     watched = weakref.ref(batch)
     calls.begin(lambda batch=batch: None)
     del batch
-    calls.wait(10)
+    calls.wait(60)
     calls.begin(lambda: None)  # The thread has dropped the first call when it has taken this one.
-    calls.wait(10)
+    calls.wait(60)
     assert watched() is None

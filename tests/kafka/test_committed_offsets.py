@@ -13,7 +13,7 @@ from processor.kafka.admin.committed_offsets import CommittedOffsets
 from processor.topics.family import TopicSpec
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 20.0
+TIMEOUT_S = 120.0
 
 
 @pytest.fixture

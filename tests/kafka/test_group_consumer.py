@@ -17,7 +17,7 @@ from processor.topics.family import TopicSpec
 
 pytestmark = pytest.mark.broker
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 class Member:

@@ -15,7 +15,7 @@ from processor.topics.family import TopicSpec
 
 pytestmark = pytest.mark.broker
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 # Members of the new protocol send a heartbeat every 5 s, and each step of a rebalance waits for one of them.
 PROTOCOLS = ["classic", pytest.param("consumer", marks=pytest.mark.long)]
 

