@@ -26,7 +26,7 @@ class Cli:
             input=given,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=150,
             cwd=self.directory,
             check=False,
         )

@@ -175,14 +175,14 @@ def test_a_subscription_with_all_its_flags(cli: Cli, unique: str):
     write(cli, f"{unique}.sow", "1", {"id": 1, "n": 1}, version="1")
     running = cli.start(
         *("subscribe", unique, "--sow", "--delta", "--oof", "--no-empties", "--no-sowkey", "--timestamp"),
-        *("--count", "5", "--timeout", "30"),
+        *("--count", "5", "--timeout", "120"),
     )
     assert running.stdout is not None
     assert [json.loads(running.stdout.readline())["command"] for _ in range(3)] == ["group_begin", "sow", "group_end"]
     write(cli, f"{unique}.sow", "1", {"id": 1, "n": 1}, version="2")
     write(cli, f"{unique}.sow", "1", {"id": 1, "n": 2, "m": 0}, version="3")
     write(cli, f"{unique}.sow", "1", None, version="4", kind="delete")
-    out, err = running.communicate(timeout=40)
+    out, err = running.communicate(timeout=150)
     delta, oof = lines(out)
     assert (delta["data"], delta["delta"], delta["version"]) == ({"id": 1, "n": 2, "m": 0}, True, 3)
     assert (oof["command"], oof["reason"], oof["data"]) == ("oof", "deleted", {"id": 1, "n": 2, "m": 0})

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.broker]
 
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 RECORDS = 20
 
 

@@ -115,7 +115,7 @@ def on_a_terminal(cli: Cli, *arguments: str) -> str:
     ours, theirs = pty.openpty()
     environment = os.environ | {"COLUMNS": "160", "TERM": "xterm"}
     with subprocess.Popen(cli.command(*arguments), stdout=theirs, cwd=cli.directory, env=environment) as running:
-        assert running.wait(30) == 0
+        assert running.wait(150) == 0
     os.close(theirs)
     told = b""
     # Linux reports the end of the other side as an error.

@@ -55,7 +55,7 @@ def test_a_killed_process_is_reported_and_the_others_stop(cli: Cli):
     try:
         pid = first_assigned(running)
         os.kill(pid, signal.SIGKILL)
-        _, err = running.communicate(timeout=40)
+        _, err = running.communicate(timeout=150)
     finally:
         running.terminate()
     ended = [json.loads(line) for line in err.splitlines() if "ended by itself" in line]

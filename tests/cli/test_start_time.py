@@ -30,7 +30,7 @@ OTHER_COMMANDS = ("processor.cli.publish", "processor.cli.topics", "processor.cl
 def imported_by(*arguments: str) -> tuple[int, list[str]]:
     """Run a command in a process of its own, and return its exit code and the slow modules that it imported."""
     code = CODE.format(arguments=list(arguments), slow=SLOW + OTHER_COMMANDS)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=150, check=True)
     exit_code, names = json.loads(done.stdout.splitlines()[-1])
     return exit_code, names
 
@@ -75,7 +75,7 @@ def test_structlog_is_configured_when_it_is_imported_later():
         "structlog.stdlib.get_logger('sowstream.x').warning('late', a=1)\n"
         "logging.getLogger('sowstream.y').warning('plain', extra={'b': 2})\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=150, check=True)
     assert done.stdout == ""
     late, plain = map(json.loads, done.stderr.splitlines())
     assert (late["event"], late["a"], late["level"]) == ("late", 1, "warning")

@@ -16,7 +16,7 @@ from processor.kafka.partitioner import partition_for
 from processor.topics.family import family_specs
 
 PARTITIONS = 3
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 END = "end"
 
 
@@ -42,18 +42,18 @@ class Family:
         self._producer = Producer(
             {"bootstrap.servers": bootstrap, "transactional.id": name, "log_level": 0, "linger.ms": 0}
         )
-        self._producer.init_transactions(30)
+        self._producer.init_transactions(PATIENCE_S)
 
     @contextmanager
     def transaction(self, *, commit: bool = True) -> Iterator[None]:
         """Commit the records written inside together, or roll them back."""
         self._producer.begin_transaction()
         yield
-        self._producer.flush(10)
+        self._producer.flush(PATIENCE_S)
         if commit:
-            self._producer.commit_transaction(30)
+            self._producer.commit_transaction(PATIENCE_S)
         else:
-            self._producer.abort_transaction(30)
+            self._producer.abort_transaction(PATIENCE_S)
 
     def finish(self) -> None:
         """Write a record to the end of every partition, so that a reader recognizes the end."""

@@ -24,7 +24,7 @@ from tests.client.queue.test_backlog import values
 from tests.client.queue.test_queue import queue_of
 
 CASE, BOOTSTRAP, TOPIC, DIRECTORY = sys.argv[1:] if __name__ == "__main__" else ("", "", "", "")
-LIMIT_S = 30
+LIMIT_S = 100
 
 
 def client(name: str, **arguments) -> Client:

@@ -157,7 +157,7 @@ def test_a_broker_that_restarts_costs_nothing(tmp_path: Path):
                     for role in ("sow", "delta"):
                         family.write(f"restarts.{role}", "a", {"id": "a", "n": number}, version=str(number + 1))
             for reader in readers:
-                reader.join(60)
+                reader.join(PATIENCE_S)
             assert delivered == {"view": list(range(updates)), "plain": list(range(updates))}
     finally:
         broker.stop()

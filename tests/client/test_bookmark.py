@@ -110,7 +110,7 @@ def test_a_replay_sends_oof_for_its_own_records_only(client: Client, family: Fam
     """A replay starts without any state: it sends `oof` only for records that it has delivered before."""
     family.sow("a", {"id": "a", "n": 1})
     family.sow("b", {"id": "b", "n": 1})
-    first, *_ = (m for m in client.subscribe(family.name, bookmark="epoch", timeout_s=5) if m.sow_key == "a")
+    first = next(m for m in client.subscribe(family.name, bookmark="epoch", timeout_s=PATIENCE_S) if m.sow_key == "a")
     family.sow("a", {"id": "a", "n": -1}, 2)
     family.sow("b", None, 2, kind="delete")
     whole = replayed(family, client.subscribe(family.name, FILTER, "oof", bookmark="epoch"))

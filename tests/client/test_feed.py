@@ -13,7 +13,7 @@ from processor.merge import KeyFields
 from processor.record import Record
 from processor.subscriptions import SubscriptionSpec, Topic, parse_options
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 ORDERS = Topic("orders", JsonCodec(), KeyFields(("/id",)))
 
 

@@ -27,7 +27,7 @@ def run(case: str, family: Family, directory: Path) -> list[str]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=150,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -38,7 +38,7 @@ def test_a_callback_gets_each_message(client: Client, family: Family):
         if message.command == "group_end":
             write_later(family)
 
-    subscription = client.sow_and_subscribe(family.name, on_message=take, timeout_s=2)
+    subscription = client.sow_and_subscribe(family.name, on_message=take, timeout_s=5)
     assert subscription.wait(PATIENCE_S)
     assert sorted(map(brief, delivered), key=str) == sorted(SNAPSHOT + LATER, key=str)
     assert threads == {"sowstream-subscription"}
@@ -130,6 +130,7 @@ def test_messages_are_awaited(client: Client, family: Family):
 
 def test_a_cancelled_wait_loses_no_message(client: Client, family: Family):
     """A cancelled wait leaves later messages to the next one, and cancelling the reader ends cleanly."""
+    threads = set(threading.enumerate())
 
     async def read() -> list[object]:
         async with client.subscribe(family.name) as subscription:
@@ -147,7 +148,8 @@ def test_a_cancelled_wait_loses_no_message(client: Client, family: Family):
         return delivered
 
     assert asyncio.run(asyncio.wait_for(read(), PATIENCE_S)) == [0, 1, 2, 3, 4]
-    assert not [thread for thread in threading.enumerate() if "sowstream-subscription" in thread.name]
+    ours = set(threading.enumerate()) - threads
+    assert not [thread for thread in ours if "sowstream-subscription" in thread.name]
 
 
 def test_an_error_reaches_the_awaiting_reader(client: Client, family: Family):
@@ -288,7 +290,7 @@ def test_an_interval_conflates_a_burst_into_one_delta(client: Client, family: Fa
     began = time.monotonic()
     message = next(subscription)
     assert (message.data, message.delta, message.version) == ({"id": "a", "n": 1, "m": 1}, True, 3)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
 
 
 def test_a_filter_and_its_oof(client: Client, family: Family):

@@ -171,7 +171,7 @@ def test_a_timeout_ends_the_iteration(client: Client, family: Family):
     """`timeout_s` ends the iteration after a silence of that length."""
     began = time.monotonic()
     assert list(client.subscribe(family.name, timeout_s=0.3)) == []
-    assert 0.3 <= time.monotonic() - began < 5
+    assert 0.3 <= time.monotonic() - began < 60
 
 
 def test_closed_is_over(client: Client, family: Family):

@@ -143,6 +143,6 @@ def test_without_subscriptions_there_is_nothing_to_read():
     """A connection without subscriptions returns soon, so that one can be added, and does not end."""
     began_s = time.monotonic()
     many = ManyFeeds()
-    assert many.fetch(60) == []
-    assert time.monotonic() - began_s < 5
+    assert many.fetch(600) == []
+    assert time.monotonic() - began_s < 60
     assert not many.is_over

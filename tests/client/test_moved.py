@@ -10,7 +10,7 @@ from processor.client import Client
 from processor.errors import TopicMoved
 from processor.kafka.admin.topic_changes import TopicChanges
 from processor.wire.moved import MOVED_RETENTION_MS, moved_record
-from tests.client.family import PARTITIONS, Family
+from tests.client.family import PARTITIONS, PATIENCE_S, Family
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,12 +23,14 @@ READERS: dict[str, Callable[[Client, str], Any]] = {
     "sow": lambda client, topic: list(client.sow(topic)),
     "sow with a filter": lambda client, topic: list(client.sow(topic, "/id = 'a'", order_by="/id")),
     "get": lambda client, topic: client.get(topic, "a"),
-    "subscribe": lambda client, topic: list(client.subscribe(topic, timeout_s=20)),
-    "a replay": lambda client, topic: list(client.subscribe(topic, bookmark="now", timeout_s=20)),
-    "delta_subscribe": lambda client, topic: list(client.delta_subscribe(topic, timeout_s=20)),
-    "delta_subscribe with a filter": lambda client, topic: list(client.delta_subscribe(topic, "/n > 0", timeout_s=20)),
-    "sow_and_subscribe": lambda client, topic: list(client.sow_and_subscribe(topic, timeout_s=20)),
-    "sow_and_delta_subscribe": lambda client, topic: list(client.sow_and_delta_subscribe(topic, timeout_s=20)),
+    "subscribe": lambda client, topic: list(client.subscribe(topic, timeout_s=PATIENCE_S)),
+    "a replay": lambda client, topic: list(client.subscribe(topic, bookmark="now", timeout_s=PATIENCE_S)),
+    "delta_subscribe": lambda client, topic: list(client.delta_subscribe(topic, timeout_s=PATIENCE_S)),
+    "delta_subscribe with a filter": lambda client, topic: list(
+        client.delta_subscribe(topic, "/n > 0", timeout_s=PATIENCE_S)
+    ),
+    "sow_and_subscribe": lambda client, topic: list(client.sow_and_subscribe(topic, timeout_s=PATIENCE_S)),
+    "sow_and_delta_subscribe": lambda client, topic: list(client.sow_and_delta_subscribe(topic, timeout_s=PATIENCE_S)),
 }
 
 
@@ -70,7 +72,7 @@ def test_a_reader_that_runs_gets_all_updates_and_then_the_new_name(
     client: Client, family: Family, is_delta: bool
 ) -> None:
     """Updates before the marks are delivered, and none behind them."""
-    messages = (client.delta_subscribe if is_delta else client.subscribe)(family.name, timeout_s=30)
+    messages = (client.delta_subscribe if is_delta else client.subscribe)(family.name, timeout_s=PATIENCE_S)
     for version in (1, 2):
         family.sow("a", {"id": "a", "n": version}, version)
         family.delta("a", {"id": "a", "n": version}, version)
@@ -94,6 +96,6 @@ def test_a_tombstone_of_that_key_alone_ends_no_reader(client: Client, family: Fa
     family.sow("a", {"id": "a", "n": 1})
     mark(family, headers)
     assert [message.data for message in client.sow(family.name) if message.command == "sow"] == [{"id": "a", "n": 1}]
-    messages = client.sow_and_subscribe(family.name, timeout_s=20)
+    messages = client.sow_and_subscribe(family.name, timeout_s=PATIENCE_S)
     family.sow("a", {"id": "a", "n": 2}, 2)
     assert {"id": "a", "n": 2} in [message.data for message in family.rest(messages)]

@@ -259,14 +259,14 @@ def test_the_thread_of_the_acks_does_not_wait_for_itself():
 
 def test_acks_that_keep_coming_are_waited_for():
     """The stall limit counts from the last ack, and a caller who waits for room takes the first free place."""
-    waiting = PendingAcks(commands_max=1, stall_s=20)
+    waiting = PendingAcks(commands_max=1, stall_s=600)
     added(waiting, 1)
     helper = threading.Thread(target=waiting.apply_ack, args=(0, ack(1)))
     helper.start()
     began_s = time.monotonic()
     waiting.wait_for_room()
     waiting.wait(None)
-    assert time.monotonic() - began_s < 10
+    assert time.monotonic() - began_s < 60
     helper.join()
 
 

@@ -5,7 +5,7 @@ import pytest
 from processor.client import Client, Message
 from processor.errors import ConfigurationError, FilterError, Stop
 from processor.wire.metadata import iso
-from tests.client.family import PARTITIONS, Family
+from tests.client.family import PARTITIONS, PATIENCE_S, Family
 
 pytestmark = pytest.mark.broker
 
@@ -168,7 +168,7 @@ def test_an_unreadable_record_ends_a_snapshot_unless_it_is_skipped(family: Famil
         assert skipping.unreadable == {}
         assert records(list(skipping.sow(family.name))) == {"a": {"id": "a"}, "c": {"id": "c"}}
         assert skipping.unreadable == {family.name: {"b": "not_an_object: a SOW record is an object"}}
-        live = skipping.sow_and_subscribe(family.name, timeout_s=30)
+        live = skipping.sow_and_subscribe(family.name, timeout_s=PATIENCE_S)
         assert records([next(live) for _ in range(4)]) == {"a": {"id": "a"}, "c": {"id": "c"}}
         family.sow("b", {"id": "b"}, 3)
         message = next(live)

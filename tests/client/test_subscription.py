@@ -7,7 +7,7 @@ import time
 from processor.client.subscribe.subscription import Subscription
 from processor.subscriptions import Message
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 class Quiet:

@@ -47,7 +47,7 @@ def test_the_tutorial_leads_to_a_live_filtered_table(reader: Cli, bootstrap: str
     def run(section: str) -> str:
         script = adapted(block(PAGE, section, "sh"), bootstrap, unique).replace("sowstream ", f"{program} ")
         return subprocess.run(
-            ["bash", "-ec", script], cwd=reader.directory, check=True, capture_output=True, text=True, timeout=90
+            ["bash", "-ec", script], cwd=reader.directory, check=True, capture_output=True, text=True, timeout=150
         ).stdout
 
     program = " ".join(Cli.command())
@@ -75,10 +75,15 @@ def test_the_tutorial_leads_to_a_live_filtered_table(reader: Cli, bootstrap: str
         run("7. Query it")
         python = adapted(block(PAGE, "8. The same in Python", "python"), bootstrap, unique)
         shown = subprocess.run(
-            [sys.executable, "-c", python], cwd=reader.directory, check=True, capture_output=True, text=True, timeout=90
+            [sys.executable, "-c", python],
+            cwd=reader.directory,
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=150,
         )
         assert shown.stdout.strip() == "{'8': 9}"
     finally:
         for process in running:
             process.terminate()
-            process.communicate(timeout=60)
+            process.communicate(timeout=150)

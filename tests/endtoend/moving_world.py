@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 
 from processor.cli.main import run
 from processor.kafka.partitioner import partition_for
-from tests.endtoend.world import World
+from tests.endtoend.world import PATIENCE_S, World
 
 if TYPE_CHECKING:
     import threading
@@ -57,7 +57,7 @@ class MovingWorld(World):
             for _ in range(2 if headers and rng.random() < 0.3 else 1):
                 producer.produce(self.config.kafka_names.topic(self.name, "publish"), value, key, headers=headers)
             producer.poll(0)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE_S) == 0
 
     def last(self) -> dict[str, Any]:
         """The records of the new topic, by key; each is in the partition of its key alone."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _PRODUCE, _VERSION = 0, 7  # The first version whose batches may be compressed by Zstandard.
 _LZ4 = 3
-_TIMEOUT_S = 30.0
+_TIMEOUT_S = 120.0
 _UINT32 = 0xFFFFFFFF
 
 RawHeader = tuple[bytes, bytes | None]
@@ -30,7 +30,7 @@ class RawWriter:
     """Appends batches to the partitions of a topic, as they are, at the leader of its partition 0."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
-        metadata = AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, timeout=15)
+        metadata = AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, timeout=_TIMEOUT_S)
         leader = metadata.brokers[metadata.topics[topic].partitions[0].leader]
         self._name = topic.encode()
         self._socket = socket.create_connection((leader.host, leader.port), _TIMEOUT_S)

@@ -117,7 +117,7 @@ def test_foreign_records_on_every_topic_are_read_by_all_readers(world: World) ->
     answer = sowstream(world, "dlq", "list", world.name)
     assert (answer.returncode, len(answer.stdout.splitlines())) == (0, 1), answer.stderr
     with Client("desk", world.config) as client:
-        assert client.delta_publish(world.name, {"id": 1, "n": 2}, ack="persisted").result(60)
+        assert client.delta_publish(world.name, {"id": 1, "n": 2}, ack="persisted").result(120)
         messages = client.queue(f"{world.name}_queue")
         seen = [messages.next_within(60) for _ in range(2)]
         assert sorted(message.data["id"] for message in seen if message is not None) == [1, 2]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 PUBLISH = {"command": "publish"}
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 FORMS = ("delta_subscribe", "sow_and_delta_subscribe")
 VARIANTS: dict[str, tuple[str | None, str]] = {
     "plain": (None, ""),

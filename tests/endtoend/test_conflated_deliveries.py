@@ -177,7 +177,7 @@ def test_records_published_to_a_copy_are_not_read(copies: Copies, unique: str) -
     admin = AdminClient({"bootstrap.servers": copies.bootstrap})
     assert topic not in admin.list_topics(timeout=10).topics
     [made] = admin.create_topics([NewTopic(topic, 1, 1)]).values()
-    made.result(30)
+    made.result(120)
     try:
         producer = Producer({"bootstrap.servers": copies.bootstrap})
         producer.produce(topic, b"{}", unique.encode(), headers={"no_conflate": "true"})
@@ -187,7 +187,7 @@ def test_records_published_to_a_copy_are_not_read(copies: Copies, unique: str) -
         assert copies.of(unique, "sow") == copies.of(unique, "dlq") == []
     finally:
         [gone] = admin.delete_topics([topic]).values()
-        gone.result(30)
+        gone.result(120)
 
 
 def test_a_copy_with_a_filter_has_the_records_that_match(copies: Copies, unique: str) -> None:

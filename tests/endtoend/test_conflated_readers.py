@@ -15,7 +15,7 @@ from processor.client import Client
 from tests.endtoend.copies import INTERVAL_MS, Copies
 from tests.endtoend.oracle import applied, fold, last_per_key, remove, replay
 from tests.endtoend.test_console_consumer import console
-from tests.endtoend.world import random_commands
+from tests.endtoend.world import PATIENCE_S, random_commands
 from tests.hosting.packages import EXAMPLE, install
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def test_a_reader_who_joins_late_has_the_state_of_the_underlying(copies: Copies)
     told: dict[str, int] = defaultdict(int)
     with Client("late", copies.config) as client:
         expected: Any = None  # Not known before the second half.
-        for message in client.sow_and_delta_subscribe(copies.conflated, options="oof", timeout_s=30):
+        for message in client.sow_and_delta_subscribe(copies.conflated, options="oof", timeout_s=PATIENCE_S):
             told[message.command] += 1
             if message.command == "group_end":
                 assert have == fold(copies.read("publish"))

@@ -1,4 +1,4 @@
-"""A costly or hanging filter stops its own partition at most: the others go on within a minute."""
+"""A costly or hanging filter stops its own partition at most: the others go on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +13,7 @@ import pytest
 from processor.kafka.admin.admin import Admin
 from processor.topics.family import control_spec
 from tests.endtoend.oracle import last_per_key
-from tests.endtoend.world import World
+from tests.endtoend.world import PATIENCE_S, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +61,9 @@ def plugged(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[tuple[World
 def sowstream(world: World, *arguments: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     command = [sys.executable, "-m", "processor.cli.main", *arguments, "-c", str(world.file)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **env})
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env={**os.environ, **env}
+    )
 
 
 def deleting(text: str, ack: str = "processed") -> tuple[None, None, dict[str, str]]:
@@ -80,10 +81,8 @@ def test_a_delete_that_is_too_costly_is_a_dead_letter_and_the_next_commands_go_o
     """A delete by a filter over its budget becomes a dead letter at once, and commands behind it are carried out."""
     world.start()
     world.publish([(b"%d" % number, {"id": number, "n": 1}, {}) for number in range(2000)])
-    began_s = time.monotonic()
     world.publish([deleting(COSTLY), *[(b"%d" % number, {"id": number, "n": 2}, {}) for number in range(20)]])
     world.wait(world.processed, "processing all input")
-    assert time.monotonic() - began_s < 60
     letters = world.read("dlq")
     assert [letter.headers["dlq_reason"] for letter in letters] == ["bad_header"]
     assert "up to here its functions make" in letters[0].headers["dlq_detail"]
@@ -105,8 +104,7 @@ def test_a_function_that_hangs_holds_its_partition_and_the_others_go_on(
     worker.is_expected_to_end = True
     world.publish([(b"%d" % number, {"id": number, "n": 2}, {}) for number in range(40)])
     world.publish([(b"%d" % number, {"id": number, "n": 2}, {}) for number in range(40)], name=other)
-    began_s = time.monotonic()
-    assert worker.process.wait(timeout=60) == 1, worker.log()
+    assert worker.process.wait(timeout=PATIENCE_S) == 1, worker.log()
     successor = world.start(env=env)
     held = _held(world, env)
     at_fault = {place["partition"]: place["offset"] for place in held}
@@ -120,7 +118,6 @@ def test_a_function_that_hangs_holds_its_partition_and_the_others_go_on(
     world.wait(
         lambda: _all_merged(world, free, 2) and _all_merged(world, KEYS, 2, other), "merging the neighbours' records"
     )
-    assert time.monotonic() - began_s < 60
     assert successor.process.poll() is None
     done = sowstream(
         world, "resume", world.name, "--partition", str(partition), "--skip", str(offset), "--yes", env=env

@@ -23,7 +23,7 @@ from tests.endtoend.world import World
 
 pytestmark = pytest.mark.broker
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 COUNT = 80_000
 
 
@@ -46,7 +46,7 @@ def orders(numbers: range, state: str) -> list[tuple[bytes | None, object, dict[
 def by_command(world: World, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run `sowstream delete` to its end."""
     command = [sys.executable, "-m", "processor.cli.main", "delete", world.name, *arguments, "-c", str(world.file)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
 
 
 def test_each_way_to_delete_reports_the_number_of_records(world: World) -> None:

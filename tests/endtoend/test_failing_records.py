@@ -14,6 +14,7 @@ from processor.hosting.pipeline import Pipeline
 from processor.runtime.assembly import Assembly
 from processor.runtime.process.slot import ProcessSlot
 from tests.endtoend.oracle import fold, last_per_key, replay
+from tests.endtoend.world import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +62,7 @@ def test_hundreds_of_failing_records_cost_little_each(world: World) -> None:
             world.wait(lambda: world.processed() or not runner.is_alive(), "processing all input")
         finally:
             stop.set()
-            runner.join(timeout=20)
+            runner.join(PATIENCE_S)
     failed = RECORDS // BAD_EVERY
     each_s = (time.monotonic() - began_s) / failed
     print(f"{each_s * 1000:.1f} ms a failing record")

@@ -15,7 +15,7 @@ from processor.cli.main import run
 from processor.client import Client
 from processor.config import load
 from processor.kafka.partitioner import partition_for
-from tests.endtoend.world import World
+from tests.endtoend.world import PATIENCE_S, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -185,7 +185,7 @@ def test_a_subscriber_that_keeps_up_has_each_record_in_the_end(split: Split):
     deletions = 0
     with (
         Client("desk", load(split.file)) as desk,
-        desk.sow_and_subscribe(split.name, options="oof", timeout_s=20) as messages,
+        desk.sow_and_subscribe(split.name, options="oof", timeout_s=PATIENCE_S) as messages,
     ):
         for message in messages:
             if message.command == "group_end":

@@ -32,7 +32,7 @@ class Tenant(World):
         directory.mkdir()
         # Kafka's own settings, as somebody else made it.
         for made in admin.create_topics([NewTopic(self.input, 4, 1, config={"max.message.bytes": "1048588"})]).values():
-            made.result(30)
+            made.result(120)
         super().__init__(
             bootstrap,
             directory,
@@ -84,9 +84,9 @@ def test_two_tenants_share_a_cluster_and_nothing_else(
         tenant.start("worker")
         tenant.start("conflate", tenant.conflated)
         with Client("desk", tenant.config) as client:
-            client.publish(name, {"id": 1, "of": number}, ack="persisted").result(60)
+            client.publish(name, {"id": 1, "of": number}, ack="persisted").result(120)
             client.publish(name, b"{", key="2")
-            client.delta_publish(name, {"id": 1, "n": 7}, ack="completed").result(60)
+            client.delta_publish(name, {"id": 1, "n": 7}, ack="completed").result(120)
         tenant.settle()
     for number, tenant in enumerate(tenants):
         name, record = tenant.name, {"id": 1, "of": number, "n": 7}
@@ -119,7 +119,7 @@ def test_two_tenants_share_a_cluster_and_nothing_else(
                 assert first.data["of"] == number
                 assert next(m.data for m in live if m.command == "publish") == {"id": 1, "n": 8}
             with far.delta_subscribe(tenant.name, timeout_s=60) as live:
-                far.delta_publish(tenant.name, {"id": 1, "n": 9}, ack="completed").result(60)
+                far.delta_publish(tenant.name, {"id": 1, "n": 9}, ack="completed").result(120)
                 assert next(m.data for m in live) == {"id": 1, "n": 9}
     for tenant in tenants:
         # `settle` has found its workers' offsets under that group.

@@ -99,9 +99,9 @@ def test_settings_as_shipped_work_where_messages_are_capped(world: World, capsys
     world.start("worker")
     world.start("conflate", world.conflated)
     with Client("desk", world.config) as client:
-        client.publish("orders", body, ack="persisted").result(60)
+        client.publish("orders", body, ack="persisted").result(120)
         client.delta_publish("orders", {"id": 1, "n": 1}, ack="completed")
-        client.publish("orders", {"id": 2, "text": "y" * (largest - 100)}, ack="persisted").result(60)
+        client.publish("orders", {"id": 2, "text": "y" * (largest - 100)}, ack="persisted").result(120)
         client.flush(60)
     world.settle()
     world.wait(lambda: {record.key for record in world.read("sow", world.conflated)} == {b"1", b"2"}, "the copies")

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.endtoend.oracle import last_per_key, replay
+from tests.endtoend.world import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.endtoend.oracle import Seen
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
-LIFE_S = 20.0  # Longer than a worker takes from a merge to its kill, also on a machine with other work.
+LIFE_S = 45.0  # Longer than a worker takes from a merge to its kill, also on a machine with other work.
 
 
 @pytest.mark.long
@@ -91,7 +92,7 @@ def publish_at(world: World, key: str, body: Any, timestamp_ms: int) -> None:
     """Publish a record with a timestamp."""
     producer = Producer({"bootstrap.servers": world.bootstrap, "partitioner": "murmur2_random"})
     producer.produce(f"{world.name}.publish", json.dumps(body).encode(), key, timestamp=timestamp_ms)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def expired(sow: list[Seen]) -> list[Seen]:

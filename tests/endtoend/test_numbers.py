@@ -42,16 +42,16 @@ def test_a_refused_number_is_merged_once_and_outlives_a_killed_worker_and_its_di
                 (5, {"id": "7", "d": 1}, {}),
             )
         ]
-        outcomes = [future.exception(60) for future in futures]
+        outcomes = [future.exception(120) for future in futures]
         assert [type(outcome) for outcome in outcomes[1:4]] == [PublishRejected, type(None), VersionConflict]
         first.kill()
         world.forget_state()
         second = world.start()
         assert client.mark(world.name) == 5
         for number, body in ((2, {"id": "7", "mended": 2}), (4, {"id": "7", "mended": 4})):
-            mended = client.delta_publish(world.name, body, key="7", sequence=number, ack="persisted").result(60)
+            mended = client.delta_publish(world.name, body, key="7", sequence=number, ack="persisted").result(120)
             assert (mended.reason, mended.is_duplicate) == ("mended", False)
-            again = client.delta_publish(world.name, body, key="7", sequence=number, ack="persisted").result(60)
+            again = client.delta_publish(world.name, body, key="7", sequence=number, ack="persisted").result(120)
             assert (again.reason, again.is_duplicate) == ("duplicate", True)
     assert last_per_key(world.read("sow")) == {"7": {"id": "7", "a": 1, "b": 1, "d": 1, "mended": 4}}
     assert counts(world) == {"7": 5}
@@ -64,11 +64,11 @@ def test_one_command_does_not_silence_a_publisher_who_can_ask_for_its_mark(world
     with Client("ledger", world.config) as client:
         assert client.mark(world.name) is None
         for number in range(1, 9):  # Over all partitions.
-            client.delta_publish(world.name, {"id": f"k{number}"}, sequence=number, ack="persisted").result(60)
+            client.delta_publish(world.name, {"id": f"k{number}"}, sequence=number, ack="persisted").result(120)
         world.publish([(b"k1", {"id": "k1", "a": 1}, {"client": "ledger", "sequence": "9223372036854775807"})])
         world.settle()
         assert client.mark(world.name) == 8
-        client.delta_publish(world.name, {"id": "k1", "b": 1}, sequence=9, ack="persisted").result(60)
+        client.delta_publish(world.name, {"id": "k1", "b": 1}, sequence=9, ack="persisted").result(120)
         with pytest.raises(ConfigurationError, match="no topic"):
             client.mark("other")
     [letter] = world.read("dlq")

@@ -10,6 +10,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from processor.kafka.readers.group_consumer import GroupConsumer
+from tests.endtoend.world import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.endtoend.world import World
@@ -51,7 +52,7 @@ def test_a_partition_that_waits_for_its_start_asks_for_no_deleted_offset(world: 
             world.config.kafka, group=f"{world.name}-{joined}", topic=topic, session_timeout_s=6, listener=listener
         )
         try:
-            deadline_s = time.monotonic() + 10
+            deadline_s = time.monotonic() + PATIENCE_S
             while not listener.partitions:
                 assert time.monotonic() < deadline_s, "no partition in time"
                 assert consumer.poll(100, 0.02) == []

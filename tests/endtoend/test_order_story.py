@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 EXAMPLE = "processor.client.examples.order_story"
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 NEW = {"id": 1, "customer": "c1", "item": "bolt", "qty": 5, "state": "new"}
 
 

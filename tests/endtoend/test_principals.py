@@ -98,7 +98,7 @@ def become(world: World, name: str) -> Path:
 def run(file: Path, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
     """Run a command with these settings to its end."""
     command = [sys.executable, "-m", "processor.cli.main", *words, "-c", str(file)]
-    return subprocess.run(command, input=given, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, input=given, capture_output=True, text=True, timeout=150, check=False)
 
 
 def grant(command: str) -> str:

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from processor.kafka.admin.admin import Admin
+from tests.endtoend.world import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.endtoend.world import Worker, World
@@ -62,7 +63,7 @@ def test_a_topic_that_was_deleted(world: World) -> None:
     worker = _started(world)
     Admin(world.config.kafka).delete([f"{world.name}.delta"])
     world.publish([(b"%d" % number, {"id": number}, {}) for number in range(8)])
-    assert worker.process.wait(timeout=12) == 2
+    assert worker.process.wait(timeout=PATIENCE_S) == 2
     assert "the topic does not exist" in worker.log()
 
 

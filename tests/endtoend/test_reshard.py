@@ -26,6 +26,7 @@ from processor.tools.resharding import STEPS, Reshard
 from processor.tools.resharding.record_copy import RecordCopy
 from processor.topics.family import control_topic
 from tests.endtoend.moving_world import NEW, OLD, MovingWorld
+from tests.endtoend.world import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,7 +87,7 @@ def test_publishers_and_readers_of_before_go_on(moving: MovingWorld) -> None:
     told: list[Any] = []
     news: list[TopicMoved] = []
     with client:
-        assert client.publish(moving.name, {"id": "a", "total": 1}, ack="persisted").result(60).status == "success"
+        assert client.publish(moving.name, {"id": "a", "total": 1}, ack="persisted").result(120).status == "success"
         updates = client.sow_and_subscribe(moving.name)
 
         def read() -> None:
@@ -97,10 +98,10 @@ def test_publishers_and_readers_of_before_go_on(moving: MovingWorld) -> None:
 
         reading = threading.Thread(target=read)
         reading.start()
-        assert client.publish(moving.name, {"id": "a", "total": 2}, ack="persisted").result(60).status == "success"
+        assert client.publish(moving.name, {"id": "a", "total": 2}, ack="persisted").result(120).status == "success"
         assert moving.reshard("--yes") == 0
-        assert client.publish(moving.name, {"id": "a", "total": 3}, ack="persisted").result(60).status == "success"
-        reading.join(30)
+        assert client.publish(moving.name, {"id": "a", "total": 3}, ack="persisted").result(120).status == "success"
+        reading.join(PATIENCE_S)
         assert news
         assert news[0].moved_to == moving.new
         assert told[-1]["total"] == 2
@@ -216,7 +217,7 @@ def test_an_input_that_grew_moves_in_order(moving: MovingWorld) -> None:
     moving.feed(2, 200)  # Waits in the old partitions.
     admin = AdminClient({"bootstrap.servers": moving.bootstrap})
     topic = moving.config.kafka_names.topic(moving.name, "publish")
-    admin.create_partitions([NewPartitions(topic, NEW)])[topic].result(30)
+    admin.create_partitions([NewPartitions(topic, NEW)])[topic].result(120)
     # A busy broker shows them later; a publisher that saw them in the middle would have no order of its own.
     moving.wait(lambda: len(admin.list_topics(topic).topics[topic].partitions) == NEW, "the new partitions")
     moving.feed(3, 300)

@@ -17,7 +17,7 @@ from processor.errors import ConfigurationError
 from processor.kafka.admin.admin import Admin
 from processor.shared_topics.directory import TopicDirectory
 from processor.topics.family import directory_spec
-from tests.endtoend.world import World
+from tests.endtoend.world import PATIENCE_S, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,7 +73,7 @@ def test_a_client_with_an_address_alone_publishes_gets_and_subscribes(world: Wor
     }
     with Client("desk", bootstrap=world.bootstrap) as desk:
         for name, (first, second, key, whole) in given.items():
-            with desk.sow_and_subscribe(name, timeout_s=30) as messages:
+            with desk.sow_and_subscribe(name, timeout_s=PATIENCE_S) as messages:
                 assert [next(messages).command for _ in range(2)] == ["group_begin", "group_end"]
                 desk.publish(name, first, ack="persisted")
                 assert next(messages).data == first
@@ -83,7 +83,7 @@ def test_a_client_with_an_address_alone_publishes_gets_and_subscribes(world: Wor
             message = desk.get(name, key)
             assert message is not None
             assert message.data == whole
-        with desk.subscribe(world.conflated, timeout_s=30) as messages:
+        with desk.subscribe(world.conflated, timeout_s=PATIENCE_S) as messages:
             desk.publish(world.name, {"id": 8})
             assert next(messages).data == {"id": 8}
         with pytest.raises(ConfigurationError, match="a worker makes"):
@@ -104,7 +104,7 @@ def test_commands_need_an_address_alone(world: World, elsewhere: Path, capfd: py
             input=given,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=False,
         )
 
@@ -148,7 +148,7 @@ def test_a_worker_refuses_settings_that_contradict_the_directory(world: World):
     change(world, key=["/sku"])
     worker = world.start(name=world.name)
     worker.is_expected_to_end = True
-    assert worker.process.wait(60) == 2
+    assert worker.process.wait(PATIENCE_S) == 2
     assert f"{world.name} key is /sku in the settings and /id in the topic directory" in worker.log()
     assert "sowstream topics apply if the settings are right" in worker.log()
     assert run(["topics", "apply", "-c", str(world.file)]) == 0

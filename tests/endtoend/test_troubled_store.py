@@ -23,6 +23,7 @@ from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.task import Task
 from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
+from tests.endtoend.world import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -117,14 +118,14 @@ def _task(world: World) -> Task:
 
 
 def _until(restorer: Restorer, reached: Callable[[], object]) -> None:
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + PATIENCE_S
     while not reached():
         assert time.monotonic() < deadline_s
         restorer.advance(_TURN_S)
 
 
 def _advance(restorer: Restorer) -> None:
-    deadline_s = time.monotonic() + 8
+    deadline_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline_s:
         restorer.advance(_TURN_S)
 
@@ -185,9 +186,9 @@ def test_a_store_that_breaks_between_records_is_restored(world: World) -> None:
     runner = threading.Thread(target=run)
     runner.start()
     try:
-        assert Looking.healed.wait(timeout=12), failed
+        assert Looking.healed.wait(PATIENCE_S), failed
     finally:
         stop.set()
-        runner.join(timeout=15)
+        runner.join(PATIENCE_S)
         slot.release()
     assert failed == []

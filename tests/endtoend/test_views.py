@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ import yaml
 
 from processor.client import Client
 from tests.endtoend.views_world import ViewsWorld
-from tests.endtoend.world import World
+from tests.endtoend.world import PATIENCE_S, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -160,9 +159,7 @@ def test_subscriber_of_a_conflated_view_gets_deltas_and_departures(views: ViewsW
     views.publish([(b"1", order, {})])
     views.wait(lambda: views.last(views.copy).get("ann", {}).get("orders") == 1, "the first row")
     with Client("desk", views.config) as client:
-        messages = client.sow_and_delta_subscribe(
-            views.copy, "/qty < 10", options="oof", timeout_s=float(os.environ.get("SOWSTREAM_TEST_PATIENCE_S", "60"))
-        )
+        messages = client.sow_and_delta_subscribe(views.copy, "/qty < 10", options="oof", timeout_s=PATIENCE_S)
         first = [next(messages) for _ in range(3)]
         assert [message.command for message in first] == ["group_begin", "sow", "group_end"]
         views.publish([(b"2", {**order, "id": "2", "qty": 3}, {})])

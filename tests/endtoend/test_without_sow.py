@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 COUNT = 4_000
 
 
@@ -47,7 +47,7 @@ def taken(subscription: Subscription, count: int) -> list[Message]:
 def by_command(world: World, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     command = [sys.executable, "-m", "processor.cli.main", *arguments, "-c", str(world.file)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
 
 
 def test_messages_are_delivered_as_they_were_published_and_nothing_is_kept(world: World) -> None:

@@ -24,7 +24,7 @@ from tests.endtoend.oracle import Seen
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-PATIENCE_S = float(os.environ.get("SOWSTREAM_TEST_PATIENCE_S", "60"))
+PATIENCE_S = float(os.environ.get("SOWSTREAM_TEST_PATIENCE_S", "120"))
 _COORDINATOR_MOVES = {
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -95,7 +95,7 @@ class World:
             data = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
             producer.produce(self.config.kafka_names.topic(name or self.name, role), data, key, headers=headers or None)
             producer.poll(0)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE_S) == 0
 
     def start(
         self,
@@ -138,7 +138,7 @@ class World:
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "reader", "enable.auto.commit": False,
                              "auto.offset.reset": "earliest", "isolation.level": "read_committed",
                              "enable.partition.eof": True, "fetch.message.max.bytes": 20_000_000})  # fmt: skip
-        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        partitions = consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
         consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
         seen, open_partitions = [], set(partitions)
         while open_partitions:
@@ -240,7 +240,7 @@ class Worker:
         """Send SIGTERM; returns the exit code."""
         self.is_expected_to_end = True
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=30)
+        return self.process.wait(timeout=PATIENCE_S)
 
 
 def random_commands(seed: int, count: int, keys: int) -> list[tuple[bytes | None, Any, dict[str, str]]]:

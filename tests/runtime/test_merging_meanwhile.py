@@ -80,7 +80,7 @@ class Behind(TurnedThread):
 
     def until_all_is_committed(self) -> None:
         """Turn until all input is committed."""
-        deadline_s = time.monotonic() + 30
+        deadline_s = time.monotonic() + 60
         while self.task.committed_offset < _RECORDS:
             assert time.monotonic() < deadline_s, f"stands at {self.task.committed_offset}"
             self.turn(1)

@@ -95,9 +95,9 @@ def test_the_records_behind_are_read_again_after_the_work(kafka: dict[str, str])
     producer = Producer(kafka)
     for value in inputs:
         producer.produce("orders.publish", value, b"7", 0)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     turned.thread._consumer.begin(0, 0)
-    deadline_s = time.monotonic() + 30
+    deadline_s = time.monotonic() + 60
     while turned.task.next_offset < _INPUT + 1:
         assert time.monotonic() < deadline_s, "the input does not go on"
         turned.turn(1)

@@ -38,8 +38,8 @@ def mock_kafka(name: str = "orders") -> Iterator[dict[str, str]]:
     owner = Producer({"bootstrap.servers": "none", "test.mock.num.brokers": 1, "log_level": 0})
     for role in ("publish", "sow"):  # Made by the first record.
         owner.produce(f"{name}.{role}", b"{}", b"7", 0)
-    assert owner.flush(10) == 0
-    brokers = owner.list_topics(timeout=10).brokers.values()
+    assert owner.flush(60) == 0
+    brokers = owner.list_topics(timeout=60).brokers.values()
     yield {"bootstrap.servers": ",".join(f"{broker.host}:{broker.port}" for broker in brokers)}
     owner.flush(0)
 
@@ -90,7 +90,7 @@ class TurnedThread:
         self.thread._consumer = GroupConsumer(
             kafka, group=name, topic=f"{name}.publish", session_timeout_s=6, listener=assigned
         )
-        deadline_s = time.monotonic() + 20
+        deadline_s = time.monotonic() + 60
         while 0 not in assigned.partitions:
             assert time.monotonic() < deadline_s, "nothing was assigned"
             self.thread._consumer.poll(1, 0.1)

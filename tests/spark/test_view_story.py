@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
 
@@ -12,6 +11,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 from processor.client import Client
 from spark_integration import read_sow, register_source, view_batch
 from tests.endtoend.views_world import ViewsWorld
+from tests.endtoend.world import PATIENCE_S
 
 pytestmark = [
     pytest.mark.spark,
@@ -41,7 +41,7 @@ def test_subscriber_and_spark_have_the_rows_of_a_conflated_view(spark, views) ->
     orders = {"1": ORDER, "2": ORDER | {"qty": 4}, "3": ORDER | {"customer": "bob"}}
     views.publish([(key.encode(), {"id": key, **order}, {}) for key, order in orders.items()])
     views.wait(lambda: {key: row["orders"] for key, row in views.last(views.copy).items()} == {"ann": 2, "bob": 1}, "")
-    patience_s = float(os.environ.get("SOWSTREAM_TEST_PATIENCE_S", "60"))
+    patience_s = PATIENCE_S
     with Client("desk", views.config) as client:
         messages = client.sow_and_delta_subscribe(views.copy, "/qty < 10", options="oof", timeout_s=patience_s)
         begin, first, second, end = [next(messages) for _ in range(4)]

@@ -68,7 +68,7 @@ def write_until_a_compaction_fails(store: RocksStore, directory: Path) -> int:
         number += 1
     store._db.flush(True)  # A write during the compaction would fail too, with another error.
     store._db.set_options({"disable_auto_compactions": "false"})
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 100
     # The unfinished output of the compaction fills the disk until it is deleted.
     while look(store, "background-errors") == 0 or shutil.disk_usage(directory).free < MB:
         assert time.monotonic() < deadline, "the compaction did not fail"
@@ -83,7 +83,7 @@ def run(code: str, *arguments: object) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=150,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -70,7 +70,7 @@ def test_a_database_opened_again_keeps_its_table_options(open_rocks, tmp_path, o
 def flushed(stores: list[RocksStore]) -> None:
     """Wait until RocksDB has finished its flushes."""
     properties = ("rocksdb.mem-table-flush-pending", "rocksdb.num-running-flushes")
-    deadline_s = time.monotonic() + 30
+    deadline_s = time.monotonic() + 100
     while any(store._db.property_int_value(name) for store in stores for name in properties):
         assert time.monotonic() < deadline_s
         time.sleep(0.001)

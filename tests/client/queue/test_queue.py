@@ -105,7 +105,7 @@ def test_a_callback_acknowledges_by_returning():
     """A callback gets each message on a thread of its own; returning acknowledges."""
     leases, threads = FakeLeases(values(1, 2)), set()
     queue = queue_of(leases, on_message=lambda _: threads.add(threading.current_thread().name))
-    assert queue.wait(20)
+    assert queue.wait(60)
     assert threads == {"sowstream-queue"}
     assert leases.verdicts == {0: "accept", 1: "accept"}
 
@@ -119,7 +119,7 @@ def test_a_callback_that_raises_releases_and_ends_the_queue():
 
     queue = queue_of(leases, on_message=fail)
     with pytest.raises(Bad):
-        queue.wait(20)
+        queue.wait(60)
     assert leases.verdicts == {0: "release", 1: "release"}
     assert leases.is_closed
 
@@ -130,13 +130,13 @@ def test_a_callback_may_close_the_queue():
     begun = threading.Event()
 
     def once(message):
-        begun.wait(20)
+        begun.wait(60)
         seen.append(message.data["id"])
         queue.close()
 
     queue = queue_of(leases, on_message=once)
     begun.set()
-    assert queue.wait(20)
+    assert queue.wait(60)
     assert seen == [1]
     assert leases.verdicts == {0: "accept", 1: "release"}
 

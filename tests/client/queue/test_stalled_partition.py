@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 TOPIC = GROUP = "stalled"
 LIMIT, BATCH = 100, 80
 LEASE_S, PATIENCE_S = 2.0, 2.5
-TURNS_MAX = 600
+TURNS_MAX = 2_400
 
 
 @pytest.mark.broker

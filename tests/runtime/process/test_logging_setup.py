@@ -22,7 +22,11 @@ except ZeroDivisionError:
 def logged(arguments: str = "") -> list[dict[str, object]]:
     """Return the log lines of a process without a terminal."""
     done = subprocess.run(
-        [sys.executable, "-c", CODE.format(arguments=arguments)], capture_output=True, text=True, timeout=30, check=True
+        [sys.executable, "-c", CODE.format(arguments=arguments)],
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=True,
     )
     assert done.stdout == ""
     return [json.loads(line) for line in done.stderr.splitlines()]

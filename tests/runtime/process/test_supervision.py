@@ -26,7 +26,7 @@ PIPELINE = Pipeline.of(DeltaMerge, TOPIC, name="orders", topic=TOPIC)
 
 def reached(fact: Callable[[], bool]) -> None:
     """Wait until a condition is true."""
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + 60
     while not fact():
         assert time.monotonic() < deadline_s
         time.sleep(0.002)  # Between two looks; the fact decides.
@@ -65,7 +65,7 @@ def started() -> Iterator[Callable[..., Runs]]:
     yield start
     for runs in all_runs:
         runs.supervised.stop()
-        runs.supervised.thread.join(20)
+        runs.supervised.thread.join(60)
         assert not runs.supervised.thread.is_alive()
 
 
@@ -161,7 +161,7 @@ def test_a_pipeline_that_is_not_running_is_left_at_the_end(monkeypatch: pytest.M
     assert slow.supervised.thread.is_alive()
     slow.may_run.set()
     slow.may_end.set()
-    slow.supervised.thread.join(20)
+    slow.supervised.thread.join(60)
 
 
 def test_a_pipeline_that_begins_to_run_during_its_stop_has_the_time_of_any_other(monkeypatch: pytest.MonkeyPatch):
@@ -193,4 +193,4 @@ def test_a_pipeline_that_still_runs_at_the_deadline_is_told():
     slow.supervised.stop()
     assert not slow.supervised.has_ended(by_s=time.monotonic())
     slow.may_end.set()
-    slow.supervised.thread.join(20)
+    slow.supervised.thread.join(60)

@@ -79,7 +79,7 @@ def begin() -> Iterator[Callable[[Callable[[int], LayeredState], int], Restorer]
 
 def until_ready(restorer: Restorer) -> None:
     """Advance until every partition is ready."""
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + 120
     while restorer.is_busy:
         assert time.monotonic() < deadline_s, "not ready"
         restorer.advance(0.01)

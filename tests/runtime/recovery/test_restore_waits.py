@@ -32,7 +32,7 @@ from tests.runtime.test_task import Script, Scripted
 
 pytestmark = pytest.mark.broker
 
-_PATIENCE_S = 40.0
+_PATIENCE_S = 120.0
 
 
 class Restoring:

@@ -66,10 +66,10 @@ class Shelf:
             for key, value in records.items():
                 headers = None if value is None else {"version": b"1"}
                 self.producer.produce(self.topic, value, key, partition, headers=headers)
-        self.producer.flush(10)
+        self.producer.flush(120)
         before = self.admin.end_offsets(self.topic, (0, 1))
-        self.producer.commit_transaction(10) if commit else self.producer.abort_transaction(10)
-        deadline_s = time.monotonic() + 20
+        self.producer.commit_transaction(120) if commit else self.producer.abort_transaction(10)
+        deadline_s = time.monotonic() + 120
         # The markers come after the call has returned.
         while any(end == before[partition] for partition, end in self.admin.end_offsets(self.topic, (0, 1)).items()):
             assert time.monotonic() < deadline_s, "no marker"
@@ -77,7 +77,7 @@ class Shelf:
     def advance_to_end(self, *partitions: int) -> None:
         """Advance until these standbys are complete."""
         ends = self.admin.end_offsets(self.topic, partitions)
-        deadline_s = time.monotonic() + 20
+        deadline_s = time.monotonic() + 120
         while any(self.position(partition) < end for partition, end in ends.items()):
             assert time.monotonic() < deadline_s, f"{ends} not reached"
             self.standbys.update(partitions, ())  # Again, if Kafka has not answered in time.
@@ -193,7 +193,7 @@ def test_a_damaged_standby_is_wiped_and_given_up(shelf: Shelf, monkeypatch: pyte
 
     monkeypatch.setattr(kept.state.store, "apply", damaged)
     shelf.write({b"b": b"1"})
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + 120
     while shelf.position(0) >= 0:
         assert time.monotonic() < deadline_s
         shelf.standbys.advance()
@@ -208,7 +208,7 @@ def test_a_standby_that_may_have_missed_deletes_is_wiped(shelf: Shelf) -> None:
     shelf.advance_to_end(0)
     shelf.standbys._kept[0].current_s -= DAY_S + 1
     shelf.write({b"b": b"1"})
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + 120
     while shelf.position(0) >= 0:
         assert time.monotonic() < deadline_s
         shelf.standbys.advance()

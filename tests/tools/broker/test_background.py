@@ -56,7 +56,7 @@ def test_killed_broker_is_not_found(data: Path):
     assert broker("start", "--data", data, "--port", "0", "--heap", "384m").returncode == 0
     process = psutil.Process(find(data).pid)
     process.kill()
-    process.wait(20)
+    process.wait(100)
     assert broker("status", "--data", data).returncode == 1
     started = broker("start", "--data", data, "--port", "0", "--heap", "384m")
     assert started.returncode == 0, started.stderr

@@ -50,7 +50,7 @@ def test_end_of_pipe_ends_the_program(tmp_path: Path):
     with begin(order(tmp_path, SLEEP)) as guard:
         program = program_of(psutil.Process(guard.pid))
         guard.stdin.close()
-        assert guard.wait(20) == 128 + signal.SIGTERM
+        assert guard.wait(100) == 128 + signal.SIGTERM
     assert not program.is_running()
     assert not (tmp_path / "remove").exists()
 
@@ -62,7 +62,7 @@ def test_stubborn_program_is_killed(tmp_path: Path):
         while not any(line.startswith("SigIgn") and int(line.split()[1], 16) & 1 << 14 for line in status(program)):
             assert program.is_running()
         guard.stdin.close()
-        assert guard.wait(20) == 128 + signal.SIGKILL
+        assert guard.wait(100) == 128 + signal.SIGKILL
     assert not program.is_running()
 
 
@@ -80,7 +80,7 @@ def test_ended_program_is_reported_before_its_directory_goes(tmp_path: Path):
         assert guard.stdout.read() == b""
         assert (tmp_path / "remove").exists()
         guard.stdin.close()
-        assert guard.wait(20) == 7
+        assert guard.wait(100) == 7
     assert (tmp_path / "log").read_text() == "out\nerr\n"
     assert not (tmp_path / "remove").exists()
 
@@ -89,7 +89,7 @@ def test_nothing_to_remove_ends_at_once(tmp_path: Path):
     """Without a directory to remove, the guard ends with the program, with its exit code."""
     text = json.dumps(json.loads(order(tmp_path, ["sh", "-c", "exit 7"])) | {"remove": None})
     with begin(text) as guard:
-        assert guard.wait(20) == 7
+        assert guard.wait(100) == 7
 
 
 def test_failed_command_is_the_last(tmp_path: Path):
@@ -98,7 +98,7 @@ def test_failed_command_is_the_last(tmp_path: Path):
     with begin(order(tmp_path, ["touch", str(tmp_path / "first")], ["false"], ["touch", str(ran)])) as guard:
         assert guard.stdout.read() == b""
         guard.stdin.close()
-        assert guard.wait(20) == 1
+        assert guard.wait(100) == 1
     assert (tmp_path / "first").exists()
     assert not ran.exists()
 
@@ -109,7 +109,7 @@ def test_signal_to_the_guard_ends_all(tmp_path: Path, number: signal.Signals):
     with begin(order(tmp_path, SLEEP)) as guard:
         program = program_of(psutil.Process(guard.pid))
         guard.send_signal(number)
-        guard.wait(20)
+        guard.wait(100)
     assert not program.is_running()
     assert not (tmp_path / "remove").exists()
 
@@ -123,7 +123,7 @@ def test_forked_child_does_not_keep_it(tmp_path: Path):
         parent.kill()
         parent.wait()
         try:
-            guard.wait(20)
+            guard.wait(100)
             assert child.is_running(), "the child was to hold the pipe until the guard had ended"
         finally:
             os.kill(child.pid, signal.SIGKILL)

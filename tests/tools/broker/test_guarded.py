@@ -21,7 +21,7 @@ def started(directory: Path, program: str, *, stop_timeout_s: float = 10.0) -> G
     """A process that has printed that it is ready."""
     process = GuardedProcess("a worker", [sys.executable, "-c", program], directory, stop_timeout_s=stop_timeout_s)
     process.start()
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + 100.0
     while "ready" not in process.tail():
         assert time.monotonic() < deadline, process.tail()
         time.sleep(0.01)

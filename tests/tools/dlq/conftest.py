@@ -59,7 +59,7 @@ class Office:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=150,
             check=False,
         )
 
