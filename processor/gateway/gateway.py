@@ -283,14 +283,21 @@ class Gateway:
             waiting, self.waiting = self.waiting, []
             await self._flush([session for session in waiting if not session.is_catching_up])
             # Updates first: the others take turns.
-            reading = [session for session in waiting if session.is_catching_up]
-            until_s = loop.time() + _CATCH_UP_S
-            for number, session in enumerate(reading, 1):
-                session.flush()
-                if loop.time() > until_s:
-                    self.waiting = reading[number:] + self.waiting
-                    break
+            self._catch_up([session for session in waiting if session.is_catching_up])
+            del waiting
             await asyncio.sleep(max(0.001, self.settings.tick_s - (loop.time() - began_s)))
+
+    def _catch_up(self, reading: list[Waiting]) -> None:
+        """Let sessions that read snapshots send some of them; those that had no turn are the next tick's first.
+
+        A function of its own: the tick would keep the last session, however long ago its connection ended.
+        """
+        until_s = asyncio.get_running_loop().time() + _CATCH_UP_S
+        for number, session in enumerate(reading, 1):
+            session.flush()
+            if asyncio.get_running_loop().time() > until_s:
+                self.waiting = reading[number:] + self.waiting
+                break
 
     async def _flush(self, sessions: Iterable[Waiting]) -> None:
         """Let sessions send what waits, with pauses for others."""

@@ -118,3 +118,32 @@ def test_a_client_that_leaves_before_its_answer_was_sent_is_freed_too():
     finally:
         gc.enable()
         world.close()
+
+
+class _Reading:
+    """A session that reads a snapshot."""
+
+    is_catching_up = True
+
+    def __init__(self):
+        self.is_flushed = False
+
+    def flush(self):
+        """Note the turn."""
+        self.is_flushed = True
+
+
+@pytest.mark.parametrize("is_reading", [True, False])
+def test_a_session_that_had_its_turn_is_kept_by_no_tick(is_reading):
+    """The last session that a tick served is freed with its connection, not when another one reads a snapshot."""
+    world = MemoryWorld("quotes", auth="none")
+    try:
+        session = _Reading()
+        session.is_catching_up = is_reading
+        world.gateway.gateway.waiting.append(session)
+        wait_for(lambda: session.is_flushed)
+        kept = weakref.ref(session)
+        session = None
+        wait_for(lambda: kept() is None)
+    finally:
+        world.close()
