@@ -42,7 +42,9 @@ _ALONE: Final = {
 }
 """The same where none of those above may come."""
 
-_WORD: Final = re.compile(rf"(?P<list>{CONSTANTS})|{TEXT}|{PATH}|{NUMBER}|\w+|(?P<open>['\"])|[^\s]", re.DOTALL)
+_PATH: Final = f"{PATH.removesuffix('+')}{{1,{PATH_PARTS_MAX + 1}}}"
+"""A path, or so much of one that it is too long."""
+_WORD: Final = re.compile(rf"(?P<list>{CONSTANTS})|{TEXT}|{_PATH}|{NUMBER}|\w+|(?P<open>['\"])|[^\s]", re.DOTALL)
 """A word or a sign, about as the parser divides a text."""
 _CONSTANTS_OF_A_WORD: Final = 60
 """Characters of a list of constants that take as long as a word."""
@@ -108,8 +110,8 @@ def _check_words(text: str) -> None:
         if match["open"]:
             return  # A quote without an end: the parser tells.
         word = match[0]
-        if word[0] == "/" and len(word) > PATH_PARTS_MAX and (parts := len(read_path(word))) > PATH_PARTS_MAX:
-            problem = f"the path has {parts:,} names and places, a path at most {PATH_PARTS_MAX}"
+        if word[0] == "/" and len(word) > PATH_PARTS_MAX and len(read_path(word)) > PATH_PARTS_MAX:
+            problem = f"the path has more than {PATH_PARTS_MAX} names and places"
             raise syntax_error(text, match.start(), problem)
         if number >= TOKENS_MAX:
             problem = (
