@@ -131,5 +131,11 @@ def argument(rng, depth):
 def test_no_function_raises_for_any_arguments(record, seed):
     """A compiled filter has an answer for any arguments and any record."""
     text = argument(random.Random(seed), 3)
-    compile_expression(text).value(record)
-    assert compile_filter(f"({text}) LIKE '.' OR ({text}) BETWEEN 1 AND 'x'").matches(record) in (True, False)
+    try:
+        expression = compile_expression(text)
+        own_filter = compile_filter(f"({text}) LIKE '.' OR ({text}) BETWEEN 1 AND 'x'")
+    except FilterError as error:  # One in a thousand is over the budget of a filter.
+        assert "for a record with texts of" in str(error)  # noqa: PT017 - it is one of two outcomes
+        return
+    expression.value(record)
+    assert own_filter.matches(record) in (True, False)
