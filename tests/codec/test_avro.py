@@ -434,6 +434,8 @@ def test_a_schema_that_cannot_be_used_is_a_configuration_error(tmp_path, text, p
 @pytest.mark.parametrize("package", ["fastavro", "confluent_kafka.schema_registry"])
 def test_a_missing_package_is_a_configuration_error_with_the_install_command(monkeypatch, package):
     """A missing package of the codec or the registry's client is a configuration error with the install command."""
+    # It is imported again here, and the former one is in its place afterwards.
+    monkeypatch.setattr("processor.codec.avro", sys.modules["processor.codec.avro"])
     for module in [name for name in sys.modules if name.startswith("processor.codec.avro")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, package, None)
