@@ -266,6 +266,11 @@ class TopicConfig(Section):
         return frozenset(name for name, is_accepted in accepted.items() if is_accepted)
 
     @property
+    def has_fields(self) -> bool:
+        """False if records are nothing but bytes to Sowstream."""
+        return self.message_type != "binary" and (self.message_type != "protobuf" or bool(self.message_schema))
+
+    @property
     def key_fields(self) -> tuple[str, ...]:
         """The JSON Pointers of the key fields; none if the key is explicit."""
         return () if self.key == EXPLICIT_KEY else self.key

@@ -92,7 +92,12 @@ class Gateway:
         auth = self.settings.auth
         self.authenticator: Final = Authenticator(auth if isinstance(auth, AuthConfig) else None)
         """Verifies tokens."""
-        self.entitlements: Final = Entitlements(self.settings.entitlements, self.key_fields, names)
+        self.entitlements: Final = Entitlements(
+            self.settings.entitlements,
+            self.key_fields,
+            names,
+            [name for name in names if not config.topic(name).has_fields],
+        )
         """The rights of every identity."""
         self.feeds: Final[Mapping[str, KafkaFeed]] = feeds or {name: self._feed(name, number) for name in names}
         """The feed of each topic."""

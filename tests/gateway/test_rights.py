@@ -12,10 +12,12 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
+from processor.config import Config
 from processor.config.gateway import JwtConfig
 from processor.errors import ConfigurationError
 from processor.gateway.access.entitlements import Entitlements
 from processor.gateway.access.identity import AccessDenied, TokensFile, _JwtVerifier
+from processor.gateway.gateway import Gateway
 from processor.merge import KeyFields
 from tests.gateway.memory import MemoryWorld
 
@@ -299,6 +301,16 @@ def test_a_right_that_would_be_wider_than_it_looks_is_refused(tmp_path, right, e
     file.write_text(f"roles:\n  desk:\n    orders:\n      read: true\n      {right}\n")
     with pytest.raises(ConfigurationError, match=error):
         Entitlements(file, lambda _topic: KeyFields(("/id",)), ("orders",))
+
+
+@pytest.mark.parametrize("settings", [{"message_type": "binary"}, {"message_type": "protobuf"}])
+def test_a_select_list_on_records_of_bytes_is_refused(tmp_path, settings):
+    """No field of bytes can be hidden: they would be shown whole."""
+    file = tmp_path / "entitlements.yaml"
+    file.write_text("roles: {desk: {files: {read: true, select: '-/secret'}}}")
+    sections = {"auth": "none", "entitlements": file}
+    with pytest.raises(ConfigurationError, match=r"roles\.desk\.files\.select: its records are bytes"):
+        Gateway(Config(topics={"files": {"key": "explicit"} | settings}, gateway=sections))
 
 
 def test_a_token_twice_is_refused_without_showing_it(tmp_path):

@@ -47,7 +47,7 @@ def compile_settings(name: str, settings: TopicConfig, codec: Codec | None) -> C
     Raises:
         ConfigurationError: a plug-in or a rule is unknown or refuses its settings, or two settings do not go together.
     """
-    if settings.key_fields and _is_bytes(settings):
+    if settings.key_fields and not settings.has_fields:  # Every record would be rejected for its key.
         raise ConfigurationError(
             f"{name}: messages of type {settings.message_type!r} are bytes and have no fields to make a key of; "
             "set key: explicit"
@@ -77,8 +77,3 @@ def compile_settings(name: str, settings: TopicConfig, codec: Codec | None) -> C
         preprocessing(settings, name) if settings.preprocess else None,
         enriching(settings, name) if settings.enrich else None,
     )
-
-
-def _is_bytes(settings: TopicConfig) -> bool:
-    """Return whether messages are nothing but bytes: every one would be rejected for its key."""
-    return settings.message_type == "binary" or (settings.message_type == "protobuf" and not settings.message_schema)

@@ -15,7 +15,7 @@ shown, so that no record is shown with more fields than the right that it came b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
@@ -93,13 +93,20 @@ ALL_RIGHTS: Final = Rights(EVERYTHING, may_publish=True, publish=None, delete=Tr
 class Entitlements:
     """The rights of every identity."""
 
-    def __init__(self, path: Path | None, keys: Callable[[str], KeyFields], topics: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        keys: Callable[[str], KeyFields],
+        topics: tuple[str, ...],
+        bytes_topics: Collection[str] = (),
+    ) -> None:
         """Read the file.
 
         Args:
             path: the file; None: everybody may do everything.
             keys: the key fields of a topic, which are always shown.
             topics: the topics that the gateway serves.
+            bytes_topics: those whose records are nothing but bytes.
 
         Raises:
             ConfigurationError: the file cannot be read, or says something that cannot be meant.
@@ -107,6 +114,7 @@ class Entitlements:
         self.path: Final = path
         self._keys = keys
         self._topics = topics
+        self._bytes_topics = bytes_topics
         self._file = _File()
         self._rights: dict[tuple[str, tuple[str, ...], str], Rights] = {}
         self._revoked: frozenset[str] = frozenset()
@@ -193,6 +201,11 @@ class Entitlements:
                                 f"{place}: {later} is not known of a record that is published; use a field of it"
                             )
                         if grant.select is not None:
+                            if topic in self._bytes_topics:
+                                raise ConfigurationError(
+                                    f"{place}.select: its records are bytes, of which no field can be hidden: remove "
+                                    "the line, and the right to read if they may not be seen whole"
+                                )
                             Select(grant.select, self._keys(topic))
                     except FilterError as error:
                         raise ConfigurationError(f"{place}: {error}") from None
