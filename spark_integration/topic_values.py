@@ -65,6 +65,7 @@ class TopicValues:
     parts: tuple[str, ...]
     key: tuple[str, ...]
     key_fields: tuple[str, ...]
+    has_fields: bool
     key_format: Literal["text", "json", "int"]
     key_names: Mapping[str, str]
     key_in_body: Literal["required", "optional"]
