@@ -60,9 +60,7 @@ def meet(world: World, point: str) -> None:
     world.publish(random_commands(82, 1_000, 50))
     # One partition's records are sent by the second time, the others' are not.
     victim = world.start(crash=(point, 2 if called == "send_marked" else 1))
-    if calamity is die:
-        world.wait(lambda: victim.process.poll() is not None, f"dying {point}")
-        world.start()
+    world.outlive(victim, world.processed, dies=calamity is die)
     world.settle()
     check(world)
     if calamity is not die:

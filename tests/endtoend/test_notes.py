@@ -126,10 +126,7 @@ def meet(world: World, program: str, point: str, dies: bool) -> None:
     publish(world, 2, 600)
     count = "1" if point in {"during restore", "after write"} else "3"
     victim = world.start(name=ledger(world), program=[program, point, count])
-    victim.is_expected_to_end = dies
-    if dies:
-        world.wait(lambda: victim.process.poll() is not None, f"dying {point}")
-        world.start(name=ledger(world))
+    world.outlive(victim, lambda: world.processed(ledger(world)), dies=dies, name=ledger(world))
     settle(world)
     check(world)
     if not dies:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 PATIENCE_S = float(os.environ.get("SOWSTREAM_TEST_PATIENCE_S", "120"))
+_CLIENT_FAULT = "rd_kafka_txn_handle_AddPartitionsToTxn: Assertion"
+"""librdkafka 2.16.1 ends its process by this, rarely: where it rolls back while a transaction gets its partitions."""
 _COORDINATOR_MOVES = {
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -183,6 +185,21 @@ class World:
                 assert worker.is_expected_to_end or worker.process.poll() is None, worker.log()
             assert time.monotonic() < deadline, f"{what} did not happen in {PATIENCE_S:g} s\n" + self.workers[-1].log()
             time.sleep(0.1)  # Between two looks; the fact decides.
+
+    def outlive(self, victim: Worker, is_over: Callable[[], bool], *, dies: bool, **another: Any) -> None:
+        """Wait until a worker has died of a failure, and start another one; or until it goes on to the end by itself.
+
+        Args:
+            victim: the worker.
+            is_over: returns whether all input is processed.
+            dies: whether the failure is a death.
+            another: the arguments of `start`.
+        """
+        victim.is_expected_to_end = True
+        self.wait(lambda: victim.process.poll() is not None or (not dies and is_over()), "the end of a failure")
+        if victim.process.poll() is not None:
+            assert dies or _CLIENT_FAULT in victim.log(), victim.log()
+            self.start(**another)
 
     def settle(self) -> None:
         """Wait until all published records are merged."""
