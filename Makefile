@@ -47,15 +47,15 @@ demo: $(if $(SPARK),$(DEV),$(RUNTIME)) ## see it work: a real Kafka, workers, a 
 # Two processes: while one waits for a broker, the other computes. The brokers and Spark do with Java's quick compiler:
 # they are gone before what the thorough one costs has paid. make test ARGS="-n 0 --pdb tests/merge" is one process.
 test: $(DEV) ## run the tests, on a real Kafka; ARGS="tests/merge -x"
-	$(BIN)/python -m processor.tools.broker
+	$(BIN)/python -m processor.trial.broker
 	JAVA_TOOL_OPTIONS="$${JAVA_TOOL_OPTIONS--XX:TieredStopAtLevel=1}" $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-long: $(DEV) ## run the tests that wait long; ARGS=--full: random ones at their full length
-	$(BIN)/python -m processor.tools.broker
+	$(BIN)/python -m processor.trial.broker
 	$(BIN)/pytest -m long $(ARGS)
 
 test-secured: $(DEV) ## run every role on a Kafka with TLS, client certificates, SCRAM, tokens and ACLs
-	$(BIN)/python -m processor.tools.broker
+	$(BIN)/python -m processor.trial.broker
 	$(BIN)/pytest -m "long or not long" tests/secured $(ARGS)
 
 # The cluster has the images already; deploy/KUBERNETES-TESTS.md has the commands that build them.
@@ -64,18 +64,18 @@ test-kubernetes: $(DEV) ## run the chart in the Kubernetes of K8S_DIR (bin, kube
 
 # What it finds becomes a fixed example of its test.
 test-random: $(DEV) ## run the tests of random input on other input than `make test`; SEED=7 repeats a run
-	$(BIN)/python -m processor.tools.broker
+	$(BIN)/python -m processor.trial.broker
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "random and not registry and not long" --hypothesis-profile random --hypothesis-seed $(SEED) $(ARGS)
 
 test-array: $(DEV) ## cross all features pairwise in longer histories than `make test`; ARGS="--seeds 20 --seed 7"
 	$(BIN)/python -m tests.programs.array $(ARGS)
 
 test-registry: $(DEV) ## run the tests on a real schema registry; fetches 159 MB, once
-	$(BIN)/python -m processor.tools.broker
+	$(BIN)/python -m processor.trial.broker
 	$(BIN)/pytest tests/registry -m registry $(ARGS)
 
 coverage: $(DEV) ## run the tests and list the lines and branches that none of them reaches; ARGS="tests/merge"
-	$(BIN)/python -m processor.tools.broker
+	$(BIN)/python -m processor.trial.broker
 	$(BIN)/coverage erase
 	JAVA_TOOL_OPTIONS="$${JAVA_TOOL_OPTIONS--XX:TieredStopAtLevel=1}" $(BIN)/coverage run -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS); \
 	    status=$$?; $(BIN)/coverage combine --quiet && $(BIN)/coverage report && exit $$status
@@ -134,30 +134,30 @@ fuzz: $(DEV) ## feed a worker rubbish and account for every record; ARGS="--reco
 	$(BIN)/python -m tests.programs.fuzz $(ARGS)
 
 faults: $(DEV) ## kill, pause, damage and cut off, and account for every record; ARGS="--seed 7 --only kill"
-	$(BIN)/python -m processor.tools.broker
+	$(BIN)/python -m processor.trial.broker
 	$(BIN)/python -m tests.programs.faults $(ARGS)
 
 drills: $(DEV) ## break a Kafka and a worker as incidents do, repair both with the commands of deploy/DRILLS.md; ARGS="poison_batch"
-	$(BIN)/python -m processor.tools.broker
+	$(BIN)/python -m processor.trial.broker
 	$(BIN)/python -m tests.programs.drills $(ARGS)
 
 conflated: $(DEV) ## conflate a fast feed, undisturbed and under kill -9, and account for every update; ARGS="--minutes 1"
-	$(BIN)/python -m processor.tools.broker
+	$(BIN)/python -m processor.trial.broker
 	$(BIN)/python -m tests.programs.conflated $(ARGS)
 
 subscriptions: $(DEV) ## let subscribers join while 20,000 updates a second come, and compare what each holds; ARGS="--records 100000"
-	$(BIN)/python -m processor.tools.broker
+	$(BIN)/python -m processor.trial.broker
 	$(BIN)/python -m tests.programs.subscriptions $(ARGS)
 
 lives: $(DEV) ## random lives of keys while workers (or Spark) are killed: no version twice; ARGS="--lives 100000 --kills 6 --engine spark"
 	$(BIN)/python -m tests.programs.lives $(ARGS)
 
 claims: $(DEV) ## let 50 clients claim the same records while workers are killed, and audit it; ARGS="--keys 34000 --kills 6"
-	$(BIN)/python -m processor.tools.broker
+	$(BIN)/python -m processor.trial.broker
 	$(BIN)/python -m tests.programs.claims $(ARGS)
 
 queues: $(DEV) ## share a queue among ten consumers under kills and aborts, and audit it; ARGS="--messages 100000 --rate 10000"
-	$(BIN)/python -m processor.tools.broker
+	$(BIN)/python -m processor.trial.broker
 	$(BIN)/python -m tests.programs.queues $(ARGS)
 
 gateway-law: $(DEV) ## let clients break, resume and read slowly with any options, and compare what each holds; ARGS="--steps 100000"
@@ -167,7 +167,7 @@ gateway-security: $(DEV) ## let many users with random rights ask for what is no
 	$(BIN)/python -m tests.programs.gateway.security $(ARGS)
 
 gateway-faults: $(DEV) ## kill the gateway and the broker, and create the topic again, under clients; ARGS="--clients 1000"
-	$(BIN)/python -m processor.tools.broker
+	$(BIN)/python -m processor.trial.broker
 	$(BIN)/python -m tests.programs.gateway.killed $(ARGS)
 	$(BIN)/python -m tests.programs.gateway.broken $(ARGS)
 
@@ -179,16 +179,16 @@ bench-gateway: $(DEV) ## measure fan-out next to a plain broadcast, and lookups,
 	$(BIN)/python -m tests.programs.gateway.figures $(FIGURES)
 
 engines: $(DEV) ## one history through a worker, merge_batch and merge_stream, and compare what each kept; ARGS="--commands 100000"
-	$(BIN)/python -m processor.tools.broker
+	$(BIN)/python -m processor.trial.broker
 	$(BIN)/python -m tests.programs.engines $(ARGS)
 
 views: $(DEV) ## views: random histories equal to SQL, kills, injected faults, speed; ARGS="histories --count 10000"
-	$(BIN)/python -m processor.tools.broker
+	$(BIN)/python -m processor.trial.broker
 	$(BIN)/python -m tests.programs.views $(or $(ARGS),histories)
 
 # How long the feed has its full rate; the kills and the moves to Spark and back take a few minutes more.
 pipeline: $(DEV) ## run the whole pipeline on Spark under a feed and kills, and audit it; SECONDS=60 ARGS="--seed 7 --kills 3"
-	$(BIN)/python -m processor.tools.broker
+	$(BIN)/python -m processor.trial.broker
 	$(BIN)/python -m tests.programs.pipeline --seconds $(SECONDS) $(ARGS)
 
 # The cluster has the images already; the how-to page has the commands that build them.
@@ -197,7 +197,7 @@ spark-kubernetes: $(DEV) ## run the pipeline in the Kubernetes of K8S_DIR (bin, 
 
 # With PYSPARK all other tests of Spark run on that version; 4.1.1 is the newest whose Kafka connector was to be had.
 test-spark: $(DEV) $(SPARK_DIRECTORY) ## run Spark's long tests, some of which kill it in the midst of what it writes; PYSPARK=4.1.1 runs the others on that version
-	$(BIN)/python -m processor.tools.broker
+	$(BIN)/python -m processor.trial.broker
 	$(if $(PYSPARK),PYTHONPATH=$(CURDIR)/$(SPARK_DIRECTORY)) $(BIN)/pytest $(if $(PYSPARK),,-m long) tests/spark $(ARGS)
 
 .venv/.pyspark-%: | $(DEV)
@@ -207,7 +207,7 @@ spark-archive: $(DEV) ## pack Python, Sowstream and its packages for executors: 
 	$(BIN)/python deploy/spark/archive.py $(ARGS)
 
 notebooks: $(NOTEBOOKS) ## run the notebooks of the client and of spark_integration on a real Kafka, and draw their pictures
-	$(BIN)/python -m processor.tools.broker
+	$(BIN)/python -m processor.trial.broker
 	$(BIN)/python -m tests.programs.notebooks $(ARGS)
 
 # What an image installs (image.txt), what the demo needs besides (runtime.txt), what developers need besides (dev.txt),

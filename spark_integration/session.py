@@ -14,8 +14,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from processor.errors import ConfigurationError
-from processor.tools.broker.directories import cache_dir
-from processor.tools.broker.exclusive import exclusive
+from processor.trial.broker.directories import cache_dir, exclusive
 from spark_integration.java import require_java
 from spark_integration.pyspark_private import has_class, running_jvm, start_jvm
 from spark_integration.source.data_source import register_source

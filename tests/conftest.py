@@ -20,8 +20,8 @@ import pytest
 import structlog
 from hypothesis import is_hypothesis_test, settings
 
-from processor.tools.broker import EmbeddedBroker
-from processor.tools.broker.java import installed_java_major
+from processor.trial.broker import EmbeddedBroker
+from processor.trial.broker.java import installed_java_major
 
 # A shell starts what it runs in the background with SIGINT ignored, and children inherit that: Ctrl-C would do nothing.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -5,7 +5,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from processor.tools.broker.jars import class_path
+from processor.trial.broker.jars import class_path
 
 
 def main() -> None:

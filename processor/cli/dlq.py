@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from processor.cli.output import counted, data, inform, table
-from processor.cli.settings import Bootstrap, ConfigFile, settings
+from processor.cli.shared_options import Bootstrap, ConfigFile, settings
 
 if TYPE_CHECKING:
-    from processor.tools.dlq import DeadLetter, LetterSelection, Survey, WaitingLetters
+    from processor.operate.waiting_letters import LetterSelection, Survey, WaitingLetters
+    from processor.wire.dead_letter import DeadLetter
 
 _ROWS_MAX = 200  # Limit of rows on a terminal without --count.
 
@@ -41,7 +42,8 @@ def list_letters(
     bootstrap: Bootstrap = None,
 ) -> None:
     """Print the waiting dead letters, one per line, and end at the last one; on a terminal, print a table."""
-    from processor.tools.dlq import LetterSelection, WaitingLetters, as_json  # noqa: PLC0415
+    from processor.operate.letter_display import as_json  # noqa: PLC0415
+    from processor.operate.waiting_letters import LetterSelection, WaitingLetters  # noqa: PLC0415
 
     selection = LetterSelection(_known(reason))
     drawn: list[DeadLetter] | None = [] if sys.stdout.isatty() and not whole else None
@@ -69,7 +71,8 @@ def replay(
     bootstrap: Bootstrap = None,
 ) -> None:
     """Send the waiting dead letters back to the input topic, each exactly once, even if repeated or interrupted."""
-    from processor.tools.dlq import DeadLetterReplay, LetterSelection, WaitingLetters, replayable, survey  # noqa: PLC0415
+    from processor.operate.letter_replay import DeadLetterReplay, replayable  # noqa: PLC0415
+    from processor.operate.waiting_letters import LetterSelection, WaitingLetters, survey  # noqa: PLC0415
 
     if (partition is None) is not (offset is None):
         raise typer.BadParameter("--partition and --offset name one dead letter together", param_hint="--offset")
@@ -132,7 +135,7 @@ def _report(
     topic: str, counts: Counter[str], drawn: list[DeadLetter] | None, *, everything: bool, is_cut: bool
 ) -> None:
     """Draw the table, and print a summary of the counts."""
-    from processor.tools.dlq import COLUMNS, as_row  # noqa: PLC0415
+    from processor.operate.letter_display import COLUMNS, as_row  # noqa: PLC0415
 
     if drawn:
         table(COLUMNS, (as_row(letter) for letter in drawn))

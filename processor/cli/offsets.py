@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from processor.cli.output import inform, table
-from processor.cli.settings import Bootstrap, ConfigFile, TopicArgument, settings
+from processor.cli.shared_options import Bootstrap, ConfigFile, TopicArgument, settings
 
 app = typer.Typer(help="Where workers stand in their input, and where they are to begin.", no_args_is_help=True)
 
@@ -28,7 +28,7 @@ def show(topic: TopicArgument, config: ConfigFile = None, bootstrap: Bootstrap =
     `group` is the offset of the workers' consumer group, `outputs` the input position in the mark topic: earlier input
     is in the SOW topic already. `waiting` is the number of offsets before the end.
     """
-    from processor.tools.offsets import COLUMNS, Stand, as_row  # noqa: PLC0415
+    from processor.repair.worker_positions import COLUMNS, Stand, as_row  # noqa: PLC0415
 
     with Stand(settings(config, bootstrap), topic) as stand:
         stands = stand.read()
@@ -63,7 +63,8 @@ def adopt(
     The group's offsets and the input positions in the mark topic are written in one transaction. Input that is merged
     again counts again: --from earliest doubles a `sum`. The command refuses while workers run.
     """
-    from processor.tools.offsets import Adoption, Stand  # noqa: PLC0415
+    from processor.repair.adoption import Adoption  # noqa: PLC0415
+    from processor.repair.worker_positions import Stand  # noqa: PLC0415
 
     tree = settings(config, bootstrap)
     with Stand(tree, topic) as stand:

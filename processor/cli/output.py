@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, TypeAlias
 
 import typer
@@ -61,3 +62,22 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, names: Seque
     for row in rows:
         drawn.add_row(*(Text(cell, overflow="fold") for cell in row))
     Console().print(drawn)
+
+
+@contextmanager
+def records_read(doing: str) -> Iterator[Callable[[int], None]]:
+    """Show the number of records read so far.
+
+    Args:
+        doing: the text next to the number.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn  # noqa: PLC0415
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), MofNCompleteColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(doing, total=None)
+        yield lambda count: bar.advance(task, count)

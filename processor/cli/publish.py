@@ -1,28 +1,95 @@
-"""`sowstream publish`: publishes JSON lines to a SOW topic."""
+"""`sowstream publish` and `mark`: publish JSON lines to a SOW topic, and print a publisher's highest number."""
 
 from __future__ import annotations
 
 import sys
+import threading
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TypeAlias
 
 import typer
 
-from processor.cli.output import inform
-from processor.cli.settings import ConfigFile, ReaderBootstrap, ReaderTopic, reader_settings
-from processor.cli.tally import Tally
+from processor.cli.output import data, inform
+from processor.cli.shared_options import ConfigFile, ReaderBootstrap, ReaderTopic, reader_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from concurrent.futures import Future
 
-    from processor.cli.tally import Show
     from processor.client import Ack
     from processor.record import Value
+
+
+Show: TypeAlias = Callable[[int, int], None]
+"""Shows progress: the bytes sent since the last call, and the number of acknowledged lines in all."""
+
+_COMPLAINTS_MAX = 20  # Failed lines that are reported one by one; the summary has the number of all.
+_SHOWN_EVERY = 1000
+
+
+class Tally:
+    """Counts the lines, and reports the first failures. Acks arrive on the client's thread."""
+
+    def __init__(self, show: Show, *, wants_acks: bool) -> None:
+        self.sent = 0
+        """Lines that were sent to the client."""
+        self.acknowledged = 0
+        """Lines whose last ack arrived."""
+        self._refused = self._rejected = self._conflicts = self._duplicates = 0
+        self._show = show
+        self._wants_acks = wants_acks
+        self._lock = threading.Lock()
+
+    @property
+    def is_bad(self) -> bool:
+        """True if any line failed."""
+        return bool(self._refused or self._rejected or self._conflicts)
+
+    def refuse(self, number: int, error: Exception) -> None:
+        """Count a line that was not sent."""
+        with self._lock:
+            self._refused += 1
+            self._complain(f"line {number}: not sent: {error}")
+
+    def settle(self, number: int, done: Future[Ack]) -> None:
+        """Count a line that was acknowledged, was rejected, or did not reach Kafka."""
+        from processor.errors import AcksMissing, PublishRejected, VersionConflict  # noqa: PLC0415
+
+        error = done.exception()
+        with self._lock:
+            if error is None:
+                self.acknowledged += 1
+                self._duplicates += done.result().is_duplicate
+                if self.acknowledged % _SHOWN_EVERY == 0:
+                    self._show(0, self.acknowledged)
+            elif isinstance(error, VersionConflict):
+                self._conflicts += 1
+                self._complain(f"line {number}: not applied: {error}")
+            elif not isinstance(error, AcksMissing):  # Those are reported together, by the caller that waits for them.
+                self._rejected += 1
+                outcome = "rejected" if isinstance(error, PublishRejected) else "not delivered"
+                self._complain(f"line {number}: {outcome}: {error}")
+
+    def summary(self, topic: str) -> str:
+        """The counts in one sentence."""
+        with self._lock:
+            acknowledged = f", {self.acknowledged} acknowledged" if self._wants_acks else ""
+            if self._duplicates:
+                acknowledged += f" ({self._duplicates} as duplicates)"
+            rejected = f", {self._rejected} rejected" if self._rejected else ""
+            if self._conflicts:
+                rejected += f", {self._conflicts} not applied to another version"
+            lines, records = ("line" if self._refused == 1 else "lines"), ("record" if self.sent == 1 else "records")
+            refused = f", {self._refused} {lines} refused" if self._refused else ""
+            return f"{self.sent} {records} sent to {topic}{acknowledged}{rejected}{refused}."
+
+    def _complain(self, line: str) -> None:
+        if self._refused + self._rejected + self._conflicts <= _COMPLAINTS_MAX:
+            inform(line)
+
 
 _PROGRESS_LINES = 1000
 _OF_BYTES = ("binary", "protobuf")  # Message types whose messages may be bytes, which JSON cannot represent.
@@ -221,3 +288,23 @@ def _progress(file: str) -> Iterator[Show]:
             bar.update(task, advance=size_bytes, description=f"{acknowledged} acknowledged" if acknowledged else "")
 
         yield show
+
+
+def mark(
+    topic: ReaderTopic,
+    client: Annotated[str, typer.Argument(metavar="CLIENT", help="The publisher's name, as in header client.")],
+    config: ConfigFile = None,
+    bootstrap: ReaderBootstrap = None,
+) -> None:
+    """Print the highest sequence that was taken from a publisher; exit code 1 if none was.
+
+    The publisher may go on above it.
+    """
+    from processor.client import Client  # noqa: PLC0415
+
+    with Client(client, reader_settings(config, bootstrap)) as publisher:
+        highest = publisher.mark(topic)
+    if highest is None:
+        inform(f"{topic}: no sequence was taken from {client!r}.")
+        raise typer.Exit(1)
+    data(str(highest))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from processor.cli.output import data, inform
-from processor.cli.settings import Bootstrap, ConfigFile, settings
+from processor.cli.shared_options import Bootstrap, ConfigFile, settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,7 +60,7 @@ def status(name: QueueName, config: ConfigFile = None, bootstrap: Bootstrap = No
 
     Exit with 1 if no consumer could begin.
     """
-    from processor.tools.queue_status import queue_status  # noqa: PLC0415
+    from processor.operate.queue_status import queue_status  # noqa: PLC0415
 
     report = queue_status(settings(config, bootstrap), name)
     for line in report.lines:

@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from processor.cli.output import inform
-from processor.cli.progress import records_read
-from processor.cli.settings import Bootstrap, ConfigFile, TopicArgument, settings
+from processor.cli.output import inform, records_read
+from processor.cli.shared_options import Bootstrap, ConfigFile, TopicArgument, settings
 
 
 def reshard(
@@ -30,7 +29,7 @@ def reshard(
     of both topics go on. Readers of the old topic end with an error that names the new one. After a death, run the same
     command again.
     """
-    from processor.tools.resharding import Reshard, dependents  # noqa: PLC0415
+    from processor.repair.reshard import Reshard, dependents  # noqa: PLC0415
 
     tree = settings(config, bootstrap)
     with (

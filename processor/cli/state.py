@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from processor.cli.output import AsJson, counted, data, inform, table
-from processor.cli.progress import records_read
-from processor.cli.settings import Bootstrap, ConfigFile, StateDir, settings, topic_names
+from processor.cli.output import AsJson, counted, data, inform, records_read, table
+from processor.cli.shared_options import Bootstrap, ConfigFile, StateDir, settings, topic_names
 from processor.wire.metadata import iso
 
 if TYPE_CHECKING:
-    from processor.tools.states.look import StatePlace, StateRecord, StateSummary
+    from processor.operate.state_lookup import StatePlace, StateRecord, StateSummary
 
 app = typer.Typer(help="Look into the local states of stopped workers, without changing them.", no_args_is_help=True)
 
@@ -45,7 +44,7 @@ def inspect(
     --key, print the record of a key as the state has it; exit with 1 if there is none.
     """
     from processor.errors import StateLocked  # noqa: PLC0415
-    from processor.tools.states.look import find_states, look_up, refuse_locked, summary  # noqa: PLC0415
+    from processor.operate.state_lookup import find_states, look_up, refuse_locked, summary  # noqa: PLC0415
 
     tree = settings(config, bootstrap, state_dir)
     locked: list[StatePlace] = []
@@ -89,8 +88,8 @@ def verify(
     replaces a state that it finds damaged by a restore from the SOW topic, and so does deleting its directory.
     """
     from processor.errors import StateLocked  # noqa: PLC0415
-    from processor.tools.states.look import find_states, refuse_locked  # noqa: PLC0415
-    from processor.tools.states.verify import Verification  # noqa: PLC0415
+    from processor.operate.state_lookup import find_states, refuse_locked  # noqa: PLC0415
+    from processor.operate.state_verification import Verification  # noqa: PLC0415
 
     tree = settings(config, bootstrap, state_dir)
     locked: list[StatePlace] = []

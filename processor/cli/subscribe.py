@@ -8,8 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from processor.cli.output import data, inform
-from processor.cli.query import Filter, OrderBy, Select, SkipN, SkipUnreadable, TopN, print_unreadable
-from processor.cli.settings import ConfigFile, ReaderBootstrap, ReaderTopic, reader_settings
+from processor.cli.shared_options import (
+    ConfigFile,
+    Filter,
+    OrderBy,
+    ReaderBootstrap,
+    ReaderTopic,
+    Select,
+    SkipN,
+    SkipUnreadable,
+    TopN,
+    print_unreadable,
+    reader_settings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -84,7 +95,7 @@ def _draw(client: Client, topic: str, asked: dict[str, Any], count: int | None) 
     """Draw the records as a live table of the terminal's height."""
     from rich.console import Console  # noqa: PLC0415
 
-    from processor.cli.table import LiveTable, draws, rows_of_terminal  # noqa: PLC0415
+    from processor.cli.live_table import LiveTable, draws, rows_of_terminal  # noqa: PLC0415
     from processor.subscriptions.order import SortOrder  # noqa: PLC0415
 
     console = Console()

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from processor.cli.output import AsJson, data, inform, table
-from processor.cli.progress import records_read
-from processor.cli.settings import Bootstrap, ConfigFile, TopicArgument, settings
+from processor.cli.output import AsJson, data, inform, records_read, table
+from processor.cli.shared_options import Bootstrap, ConfigFile, TopicArgument, settings
 
 if TYPE_CHECKING:
     from processor.config import Config
@@ -121,7 +120,7 @@ def heal(
     input topic, so the workers of the topic must be running; they go on with their other work. For each key, a line is
     printed with the changes.
     """
-    from processor.tools.healing import Heal  # noqa: PLC0415
+    from processor.repair.heal import Heal  # noqa: PLC0415
 
     tree = settings(config, bootstrap)
     with (
@@ -215,7 +214,7 @@ def _directory_problems(config: Config, admin: Admin, cluster: Cluster) -> list[
 def _key_problems(config: Config, admin: Admin, *, reads_all: bool) -> list[Problem]:
     """The problem of keys in wrong partitions; a topic that cannot be read is a problem of its own."""
     from processor.errors import Stop  # noqa: PLC0415
-    from processor.tools.healing import NEWEST_MAX, check_keys, checkable_topics  # noqa: PLC0415
+    from processor.repair.misplaced_keys import NEWEST_MAX, check_keys, checkable_topics  # noqa: PLC0415
     from processor.topics import Problem  # noqa: PLC0415
 
     problems = []

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from processor.cli.output import inform, table
-from processor.cli.settings import Bootstrap, ConfigFile, TopicArgument, settings
+from processor.cli.shared_options import Bootstrap, ConfigFile, TopicArgument, settings
 
 if TYPE_CHECKING:
-    from processor.tools.open_transactions import OpenTransaction, Settled
+    from processor.repair.transactions.open_transactions import OpenTransaction
+    from processor.repair.transactions.settlement import Settled
 
 app = typer.Typer(
     help="Transactions that Kafka left open in a partition: look for them, and end them as their coordinator decided.",
@@ -32,8 +33,8 @@ def list_open(
     and epoch, its right end (commit, abort, or unknown), and the reason.
     """
     from processor.kafka.admin.admin import Admin  # noqa: PLC0415
-    from processor.kafka.transactions.transaction_admin import TransactionAdmin  # noqa: PLC0415
-    from processor.tools.open_transactions import examine, standing  # noqa: PLC0415
+    from processor.repair.transactions.open_transactions import examine, standing  # noqa: PLC0415
+    from processor.repair.transactions.transaction_admin import TransactionAdmin  # noqa: PLC0415
 
     tree = settings(config, bootstrap)
     cluster = Admin(tree.kafka, tree.connect_timeout_s).cluster()
@@ -67,8 +68,8 @@ def settle(
     key has version 0.
     """
     from processor.kafka.admin.admin import Admin  # noqa: PLC0415
-    from processor.kafka.transactions.transaction_admin import TransactionAdmin  # noqa: PLC0415
-    from processor.tools.open_transactions import Settlement  # noqa: PLC0415
+    from processor.repair.transactions.settlement import Settlement  # noqa: PLC0415
+    from processor.repair.transactions.transaction_admin import TransactionAdmin  # noqa: PLC0415
 
     tree = settings(config, bootstrap)
     with TransactionAdmin(tree.kafka) as transactions:

@@ -1,18 +1,20 @@
-"""`sowstream worker`, `sowstream conflate` and `sowstream view`: run processors until they are stopped."""
+"""`sowstream worker`, `conflate`, `view` and `gateway`: run until they are stopped; `view rebuild` rebuilds views."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
-from processor.cli.settings import Bootstrap, ConfigFile, StateDir, settings
+from processor.cli.output import inform
+from processor.cli.shared_options import Bootstrap, ConfigFile, StateDir, settings
 from processor.runtime.process.signals import stop_on_signal
 
 if TYPE_CHECKING:
     import threading
 
     from processor.config import Config
+
 
 Names: TypeAlias = Annotated[
     list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Topics of the settings.  \\[default: all]")
@@ -94,3 +96,84 @@ def run_pipelines(config: Config, names: list[str], processes: int, stop: thread
         report_end(error)
         raise
     raise typer.Exit(code)
+
+
+_REBUILD: Final = "rebuild"
+
+
+def view(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[VIEW]...", help="Views of the settings; or `rebuild` and the views to rebuild.  \\[default: all]"
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="With `rebuild`: do it; else it is only printed.")] = False,
+    config: ConfigFile = None,
+    bootstrap: Bootstrap = None,
+    state_dir: StateDir = None,
+    processes: Processes = 1,
+) -> None:
+    """Keep the views up to date, until SIGTERM or Ctrl-C.
+
+    A view over a topic that has records is built from these; readers see it grow. Any number of these commands may run,
+    on any machines: they share the partitions of each stage of a view.
+
+    `sowstream view rebuild NAME`, for a changed definition: while no worker of the view runs, its internal topics are
+    deleted and made again. The next `sowstream view` deletes the rows and builds them again; subscribers receive both.
+    """
+    if names and names[0] == _REBUILD:
+        _rebuild(settings(config, bootstrap, state_dir), names[1:], is_confirmed=yes)
+        return
+    stop = stop_on_signal()
+    tree = settings(config, bootstrap, state_dir)
+    views = list(tree.views)
+    refuse_others(names, views, elsewhere(tree, "view"))
+    run_pipelines(tree, names or views, processes, stop, section="views")
+
+
+def _rebuild(config: Config, names: list[str], *, is_confirmed: bool) -> None:
+    """Rebuild views, or print what a rebuild would do."""
+    from processor.errors import ConfigurationError  # noqa: PLC0415
+    from processor.repair.view_rebuild import ViewRebuild  # noqa: PLC0415
+
+    if not names:
+        raise ConfigurationError("sowstream view rebuild: name the views to rebuild")
+    for rebuild in [ViewRebuild(config, name, inform) for name in names]:
+        if is_confirmed:
+            rebuild.run()
+        else:
+            inform(f"would delete and make again {', '.join(spec.name for spec in rebuild.topics)}")
+    if not is_confirmed:
+        inform("Nothing was changed; --yes does it.")
+
+
+def gateway(
+    config: ConfigFile = None,
+    bootstrap: Bootstrap = None,
+    state_dir: StateDir = None,
+    listen: Annotated[
+        str | None, typer.Option("--listen", metavar="HOST:PORT", help="The address; beats the settings.")
+    ] = None,
+    processes: Annotated[int, typer.Option(min=1, max=256, help="How many processes share the port.")] = 1,
+) -> None:
+    """Serve topics to browsers: WebSocket, Server-Sent Events, HTTP and a page, until SIGTERM or Ctrl-C."""
+    from processor.errors import ConfigurationError  # noqa: PLC0415
+
+    stop = stop_on_signal()
+    tree = settings(config, bootstrap, state_dir)
+    if listen is not None:
+        from pydantic import ValidationError  # noqa: PLC0415
+
+        from processor.config.gateway import GatewayConfig  # noqa: PLC0415
+
+        try:
+            section = GatewayConfig(**(tree.gateway.model_dump() | {"listen": listen}))
+        except ValidationError as error:
+            raise ConfigurationError(f"--listen: {error.errors()[0]['msg']}") from None
+        tree = tree.model_copy(update={"gateway": section})
+    try:
+        from processor.gateway.server import run_gateway  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(f"{error.name} is not installed: pip install 'sowstream[gateway]'") from None
+    raise typer.Exit(run_gateway(tree, stop, processes=processes))

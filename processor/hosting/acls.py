@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from processor.hosting.pipeline import family_of
-from processor.kafka.transactions.transaction_log import GROUP_OFFSETS, TRANSACTION_STATE
+from processor.repair.transactions.transaction_log import GROUP_OFFSETS, TRANSACTION_STATE
 from processor.topics.family import control_topic
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ SLOW = (
     "structlog", "rich.console", "lark", "jgo", "pyarrow", "pandas", "fastavro", "jinja2", "starlette", "rocksdict",
     "processor.client.async_client", "processor.client.queue", "processor.client.publish.command_sender",
 )  # fmt: skip
-OTHER_COMMANDS = ("processor.cli.publish", "processor.cli.topics", "processor.cli.broker")
+OTHER_COMMANDS = ("processor.cli.publish", "processor.cli.topics", "processor.cli.trial")
 
 
 def imported_by(*arguments: str) -> tuple[int, list[str]]:

@@ -2,7 +2,7 @@
 
 from rich.console import Console
 
-from processor.cli.table import Sheet, picture
+from processor.cli.live_table import Sheet, picture
 from processor.client import Message
 from processor.subscriptions.order import SortOrder
 

@@ -8,8 +8,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from processor.client import Client, Subscription
 from processor.errors import ConfigurationError, PositionLost
-from processor.tools.broker import EmbeddedBroker
 from processor.topics.family import family_specs
+from processor.trial.broker import EmbeddedBroker
 from tests.client.family import PARTITIONS, PATIENCE_S, Family
 
 pytestmark = pytest.mark.broker

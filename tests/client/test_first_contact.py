@@ -168,7 +168,7 @@ def test_the_client_imports_without_fcntl() -> None:
     """On Windows there is no `fcntl`: the client and the command line do without it until they lock a file."""
     program = (
         "import sys; sys.modules['fcntl'] = None\n"
-        "import processor.client, processor.cli.main, processor.client.views.stored_view, processor.tools.broker\n"
+        "import processor.client, processor.cli.main, processor.client.views.stored_view, processor.trial.broker\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
 

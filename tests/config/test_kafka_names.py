@@ -128,7 +128,7 @@ def test_no_other_place_makes_a_kafka_name():
     joined = re.compile(r"""\}\.(publish|sow|delta|ack|dlq|mark)\b|["']\.(publish|sow|delta|ack|dlq|mark)["']""")
     allowed = {
         "processor/config/kafka_names.py",
-        "processor/tools/demo",  # Labels of the picture and of findings.
+        "processor/trial/demo",  # Labels of the picture and of findings.
         "processor/topics/family.py",  # Outputs of a processor.
         "processor/config/config.py",  # A group.
         "spark_integration/options.py",  # The role, in a message.

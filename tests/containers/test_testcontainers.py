@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from processor.tools.broker.readiness import is_ready
+from processor.trial.broker.server import is_ready
 from tests.endtoend.test_exactly_once import check
 from tests.endtoend.world import World, random_commands
 

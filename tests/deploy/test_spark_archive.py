@@ -17,7 +17,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 
 import pyspark
 
-from processor.tools.broker.directories import cache_dir
+from processor.trial.broker.directories import cache_dir
 from tests.spark.conftest import Family, family
 from tests.spark.merged_family import Merged
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from processor.tools.broker.lockfile import read_lock
+from processor.trial.broker.jars import read_lock
 from tests.deploy.test_image import ROOT, arguments, locked
 
 FILE = "Dockerfile.spark"

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from processor.tools.broker.jars import class_path
-from processor.tools.broker.java import find_java, installed_java_major
+from processor.trial.broker.jars import class_path
+from processor.trial.broker.java import find_java, installed_java_major
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

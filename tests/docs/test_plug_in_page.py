@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from processor.cli.plugins import GROUPS
+from processor.cli.diagnosis import GROUPS
 from tests.docs.pages import block, page
 
 PAGE = "how-to/write-a-plug-in.md"

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Producer
 
 from processor.kafka.partitioner import partition_for
-from processor.tools.broker.jars import class_path
-from processor.tools.broker.java import find_java
+from processor.trial.broker.jars import class_path
+from processor.trial.broker.java import find_java
 from tests.endtoend.oracle import last_per_key, replay
 
 if TYPE_CHECKING:

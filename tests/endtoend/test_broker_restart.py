@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from processor.tools.broker import EmbeddedBroker
+from processor.trial.broker import EmbeddedBroker
 from tests.endtoend.test_exactly_once import check
 from tests.endtoend.world import World, random_commands
 

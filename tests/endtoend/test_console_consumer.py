@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
-from processor.tools.broker.jars import class_path
-from processor.tools.broker.java import find_java
+from processor.trial.broker.jars import class_path
+from processor.trial.broker.java import find_java
 from tests.endtoend.oracle import Seen, fold, last_per_key, replay
 from tests.endtoend.world import random_commands
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from processor.tools.broker.server import HOST
+from processor.trial.broker.server import HOST
 from tests.deploy.test_monitoring import panels
 from tests.endtoend.world import World, random_commands
 from tests.programs.faults.broker.scrape import quiet_ports

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from processor.tools.broker.jars import class_path
-from processor.tools.broker.java import find_java
-from processor.tools.dlq import DeadLetterReplay, LetterSelection, survey
+from processor.operate.letter_replay import DeadLetterReplay
+from processor.operate.waiting_letters import LetterSelection, survey
+from processor.trial.broker.jars import class_path
+from processor.trial.broker.java import find_java
 
 if TYPE_CHECKING:
     from tests.endtoend.world import World

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from processor.config import load
 from processor.kafka.admin.admin import Admin
 from processor.store.marks import POSITION_NAME
-from processor.tools.broker import EmbeddedBroker
+from processor.trial.broker import EmbeddedBroker
 from tests.endtoend.world import Worker, World
 
 if TYPE_CHECKING:

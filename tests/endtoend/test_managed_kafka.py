@@ -14,9 +14,9 @@ from processor.client import Client
 from processor.errors import Stop
 from processor.hosting.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
-from processor.tools.broker import EmbeddedBroker, server
-from processor.tools.broker.jars import class_path
 from processor.topics.family import TopicSpec, family_specs
+from processor.trial.broker import EmbeddedBroker, server
+from processor.trial.broker.jars import class_path
 from tests.endtoend.world import World
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def managed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     )  # fmt: skip
     assert compiled.returncode == 0, compiled.stderr
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("processor.tools.broker.embedded.class_path", lambda: f"{jars}{os.pathsep}{directory}")
+        patch.setattr("processor.trial.broker.embedded.class_path", lambda: f"{jars}{os.pathsep}{directory}")
         patch.setattr(server, "_SETTINGS", f"{server._SETTINGS}create.topic.policy.class.name=Managed\n")
         with EmbeddedBroker() as broker:
             yield broker.bootstrap

@@ -23,11 +23,11 @@ from processor.errors import ConfigurationError, Stop
 from processor.kafka.admin.admin import Admin
 from processor.kafka.producers.staged_producer import StagedProducer
 from processor.kafka.producers.transactional_producer import TransactionalProducer
-from processor.kafka.transactions.transaction_admin import Marker, TransactionAdmin
-from processor.tools.broker import EmbeddedBroker, embedded
-from processor.tools.broker.jars import class_path
-from processor.tools.broker.java import find_java
-from processor.tools.broker.server import HOST, Server, free_port
+from processor.repair.transactions.transaction_admin import Marker, TransactionAdmin
+from processor.trial.broker import EmbeddedBroker, embedded
+from processor.trial.broker.jars import class_path
+from processor.trial.broker.java import find_java
+from processor.trial.broker.server import HOST, Server, free_port
 from tests.endtoend.oracle import last_per_key
 from tests.endtoend.world import World
 

@@ -12,8 +12,8 @@ from processor.errors import ConfigurationError, VersionConflict
 from processor.hosting.share_group_check import set_share_groups, share_group_problems
 from processor.kafka.admin.share_groups import ShareGroups
 from processor.kafka.producers.transactional_producer import TransactionalProducer
-from processor.tools.dlq import WaitingLetters
-from processor.tools.queue_status import queue_status
+from processor.operate.queue_status import queue_status
+from processor.operate.waiting_letters import WaitingLetters
 from tests.endtoend.world import World
 
 if TYPE_CHECKING:

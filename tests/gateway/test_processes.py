@@ -18,7 +18,7 @@ import yaml
 from cryptography.hazmat.primitives.asymmetric import rsa
 from websockets.sync.client import connect
 
-from processor.tools.broker.server import free_port
+from processor.trial.broker.server import free_port
 from tests.certificates import Authority
 
 pytestmark = [pytest.mark.broker, pytest.mark.long]

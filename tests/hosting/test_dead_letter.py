@@ -11,8 +11,9 @@ import pytest
 
 from processor.hosting.dead_letter import KEPT_BYTES_MAX, dead_letter
 from processor.hosting.output_limits import size_of
+from processor.operate.letter_display import as_json
 from processor.record import Record, RejectReason
-from processor.tools.dlq import as_json, input_record, read_letter
+from processor.wire.dead_letter import input_record, read_letter
 
 MIB = 1024 * 1024
 ROOT = Path(__file__).parents[2]

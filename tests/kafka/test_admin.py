@@ -15,8 +15,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from processor.errors import Stop
 from processor.kafka.admin.admin import Admin
-from processor.tools.broker import EmbeddedBroker
 from processor.topics.family import TopicSpec
+from processor.trial.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.broker
 

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from processor.errors import ConfigurationError
-from processor.kafka.transactions.python_client import client_settings
+from processor.kafka.python_client import client_settings
 
 KAFKA = {"bootstrap.servers": "one:9092, two:9093"}
 

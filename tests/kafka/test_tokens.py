@@ -10,8 +10,8 @@ from kafka.errors import KafkaConnectionError
 
 from processor.errors import BrokerUnavailable, ConfigurationError
 from processor.kafka import properties
+from processor.kafka.python_client import client_settings
 from processor.kafka.tokens import GROUP, token_source, with_callback
-from processor.kafka.transactions.python_client import client_settings
 from tests.secured.token_endpoint import TokenEndpoint, secret_of
 
 if TYPE_CHECKING:

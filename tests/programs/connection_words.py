@@ -31,7 +31,7 @@ from confluent_kafka.admin import (
 from processor.cli.main import run as run_command
 from processor.client import Client
 from processor.errors import Stop
-from processor.tools.broker import EmbeddedBroker, embedded
+from processor.trial.broker import EmbeddedBroker, embedded
 from tests.certificates import Authority
 from tests.endtoend.test_principals import _SECURE, Secured, login
 from tests.kafka.test_connection_faults import http_server, listener, mute, tls

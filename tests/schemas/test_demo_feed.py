@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from processor.tools.demo.feeds.orders import OrderDesk
-from processor.tools.demo.feeds.prices import PriceFeed
-from processor.tools.demo.feeds.publisher import Publication
+from processor.trial.demo.feeds import OrderDesk, PriceFeed, Publication
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 FEEDS = {"order": OrderDesk, "price": PriceFeed}

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-from processor.tools.broker import EmbeddedBroker, embedded
-from processor.tools.broker.server import HOST, Server, free_port
+from processor.trial.broker import EmbeddedBroker, embedded
+from processor.trial.broker.server import HOST, Server, free_port
 from tests.certificates import Authority
 from tests.secured.token_endpoint import AUDIENCE, TokenEndpoint, secret_of
 

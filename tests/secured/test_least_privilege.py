@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from processor.tools.doctor.roles import check_role
+from processor.operate.findings import check_role
 from tests.secured.estate import Acl, Estate
 
 if TYPE_CHECKING:

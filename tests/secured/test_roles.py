@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from processor.client import Client
-from processor.tools.broker.server import free_port
+from processor.trial.broker.server import free_port
 from tests.endtoend.oracle import last_per_key
 from tests.secured.estate import Estate, lines
 from tests.secured.secured_broker import MECHANISMS

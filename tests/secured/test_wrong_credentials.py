@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from processor.tools.broker.server import free_port
+from processor.trial.broker.server import free_port
 from tests.certificates import Authority
 
 if TYPE_CHECKING:

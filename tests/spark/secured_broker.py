@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-from processor.tools.broker import EmbeddedBroker, embedded
-from processor.tools.broker.server import HOST, Server, free_port
+from processor.trial.broker import EmbeddedBroker, embedded
+from processor.trial.broker.server import HOST, Server, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

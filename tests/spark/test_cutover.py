@@ -13,8 +13,9 @@ from processor.config import TopicConfig
 from processor.errors import ConfigurationError, Stop
 from processor.kafka.admin.admin import Admin
 from processor.kafka.partitioner import partition_for
+from processor.repair.adoption import Adoption
+from processor.repair.worker_positions import Stand
 from processor.testing import ProcessorTestDriver
-from processor.tools.offsets import Adoption, Stand
 from processor.topics.family import control_spec
 from tests.endtoend.world import World, random_commands
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from processor.store.file_lock import lock_file
-from processor.tools.broker.directories import cache_dir
+from processor.trial.broker.directories import cache_dir
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 

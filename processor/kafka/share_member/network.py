@@ -13,7 +13,7 @@ from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 from kafka.structs import TopicPartition
 
 from processor.kafka import outage
-from processor.kafka.transactions.python_client import client_settings
+from processor.kafka.python_client import client_settings
 
 if TYPE_CHECKING:
     import uuid

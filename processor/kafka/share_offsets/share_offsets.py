@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from processor.errors import BrokerUnavailable, ConfigurationError, Stop
-from processor.kafka.transactions.python_client import client_settings
+from processor.kafka.python_client import client_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import yaml
 
 from processor.client import Client
-from processor.tools.broker import EmbeddedBroker
+from processor.trial.broker import EmbeddedBroker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,8 +18,8 @@ from processor.config import load as load_settings
 from processor.hosting.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from processor.runtime.process import allocator
-from processor.tools.broker.java import find_java
 from processor.topics.family import family_specs
+from processor.trial.broker.java import find_java
 from tests.programs.benchmarks.restore import streams_jars
 from tests.programs.benchmarks.throughput import PARTITIONS, free_port, print_progress
 

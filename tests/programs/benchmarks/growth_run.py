@@ -17,9 +17,9 @@ from confluent_kafka import Consumer, TopicPartition
 from processor.config import load as load_settings
 from processor.hosting.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
-from processor.tools.bench.programs import cpu_s, running, wait_until, worker_process
-from processor.tools.bench.setup import write_setup
-from processor.tools.broker.guarded import GuardedProcess
+from processor.trial.bench.programs import cpu_s, running, wait_until, worker_process
+from processor.trial.bench.setup import write_setup
+from processor.trial.broker.guarded import GuardedProcess
 from tests.programs.benchmarks.growth_feed import Shape, deltas, fulls, gated, publish
 from tests.programs.benchmarks.quota import held
 

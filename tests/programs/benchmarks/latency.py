@@ -9,10 +9,9 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from processor.tools.bench.delays import delays_s
-from processor.tools.bench.figures import percentile as at
-from processor.tools.bench.programs import run_worker
-from processor.tools.bench.setup import topics, write_setup
+from processor.trial.bench.programs import delays_s, run_worker
+from processor.trial.bench.result import percentile as at
+from processor.trial.bench.setup import topics, write_setup
 from tests.programs.benchmarks.figures import Figures, write
 from tests.programs.benchmarks.load import load
 from tests.programs.benchmarks.throughput import Figure, broker, print_progress
@@ -20,7 +19,7 @@ from tests.programs.benchmarks.throughput import Figure, broker, print_progress
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from processor.tools.bench.setup import BenchSetup
+    from processor.trial.bench.setup import BenchSetup
 
 GUARANTEES = ("exactly_once", "at_least_once")
 

@@ -17,15 +17,15 @@ from processor.kafka.admin.admin import Admin
 from processor.kafka.partitioner import partition_for
 from processor.kafka.producers.publisher import Publisher
 from processor.kafka.readers.log_reader import LogReader, Position
-from processor.tools.bench.figures import percentile
-from processor.tools.bench.programs import wait_until
+from processor.trial.bench.programs import wait_until
+from processor.trial.bench.result import percentile
 from tests.programs.benchmarks.figures import write
 from tests.programs.benchmarks.growth_run import Grown, Size
 from tests.programs.benchmarks.soak_feed import KEPT, feed
 from tests.programs.benchmarks.throughput import broker, print_progress
 
 if TYPE_CHECKING:
-    from processor.tools.broker.guarded import GuardedProcess
+    from processor.trial.broker.guarded import GuardedProcess
 
 PARTITION = 0
 """Partition of the probes; only this one is read, so that the reading takes little of the machine."""

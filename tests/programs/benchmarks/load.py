@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from processor.tools.bench import load as bench
-from processor.tools.bench.load import SEED, Write, messages
+from processor.trial.bench import setup as bench
+from processor.trial.bench.setup import SEED, Write, messages
 
 __all__ = ["Write", "load", "messages"]
 

@@ -13,8 +13,8 @@ import confluent_kafka
 import psutil
 
 from processor.runtime.process import allocator
-from processor.tools.broker import jars
-from processor.tools.broker.java import find_java
+from processor.trial.broker import jars
+from processor.trial.broker.java import find_java
 from tests.programs.benchmarks.peers import QUIX
 from tests.programs.benchmarks.restore import STREAMS
 

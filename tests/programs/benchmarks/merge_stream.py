@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from processor.tools.bench.setup import PARTITIONS
+from processor.trial.bench.setup import PARTITIONS
 from tests.programs.benchmarks.throughput import broker, print_progress, topic, worker, write_settings
 
 _RUN: Final = Path(__file__).with_name("merge_stream_run.py")

@@ -17,9 +17,9 @@ from confluent_kafka.admin import AdminClient
 
 from processor.kafka.admin.admin import Admin
 from processor.runtime.process import allocator
-from processor.tools.broker.directories import cache_dir
-from processor.tools.broker.java import find_java
 from processor.topics.family import family_specs
+from processor.trial.broker.directories import cache_dir
+from processor.trial.broker.java import find_java
 from tests.programs.benchmarks.restore import streams_jars
 from tests.programs.benchmarks.throughput import PARTITIONS, TIMEOUT_S, Figure, Run, print_progress
 

@@ -22,8 +22,8 @@ from processor.kafka.admin.admin import Admin
 from processor.kafka.producers.transactional_producer import TransactionalProducer
 from processor.kafka.readers.log_reader import LogReader
 from processor.runtime.process import allocator
-from processor.tools.broker.directories import cache_dir
-from processor.tools.broker.java import find_java
+from processor.trial.broker.directories import cache_dir
+from processor.trial.broker.java import find_java
 from tests.programs.benchmarks.figures import write
 from tests.programs.benchmarks.throughput import PARTITIONS, TIMEOUT_S, broker, print_progress, write_settings
 

@@ -21,8 +21,8 @@ import yaml
 from processor.client import Client
 from processor.config import load
 from processor.kafka.admin.admin import Admin
-from processor.tools.broker import EmbeddedBroker
 from processor.topics.family import family_specs
+from processor.trial.broker import EmbeddedBroker
 from tests.programs.subscriptions.feed import Feed
 from tests.programs.subscriptions.orders import Book
 

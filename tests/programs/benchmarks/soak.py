@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from processor.tools.bench.programs import wait_until
+from processor.trial.bench.programs import wait_until
 from tests.programs.benchmarks.chart import draw_soak
 from tests.programs.benchmarks.figures import write
 from tests.programs.benchmarks.growth_run import MB, Grown, Size, family, resident_bytes
@@ -20,7 +20,7 @@ from tests.programs.benchmarks.soak_figures import Sample, quarters, summary
 from tests.programs.benchmarks.throughput import broker, print_progress
 
 if TYPE_CHECKING:
-    from processor.tools.broker.guarded import GuardedProcess
+    from processor.trial.broker.guarded import GuardedProcess
 
 PEAK_RUNS = 3
 SAMPLES = 360

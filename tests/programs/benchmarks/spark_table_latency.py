@@ -24,11 +24,11 @@ import yaml
 
 from processor.kafka.admin.admin import Admin
 from processor.kafka.producers.publisher import Publisher
-from processor.tools.bench.figures import percentile
-from processor.tools.bench.programs import running, wait_until, worker_process
-from processor.tools.bench.setup import BenchSetup, topics, write_setup
-from processor.tools.broker.guarded import GuardedProcess
 from processor.topics.family import control_spec
+from processor.trial.bench.programs import running, wait_until, worker_process
+from processor.trial.bench.result import percentile
+from processor.trial.bench.setup import BenchSetup, topics, write_setup
+from processor.trial.broker.guarded import GuardedProcess
 from tests.programs.benchmarks.figures import write
 from tests.programs.benchmarks.throughput import broker, print_progress
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from processor.tools.bench import pass_through
+from processor.trial.bench import pass_through
 from tests.programs.benchmarks import guard
 from tests.programs.benchmarks.growth import GROUPS
 from tests.programs.benchmarks.suite import PROGRAMS

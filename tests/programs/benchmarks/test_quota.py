@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from processor.tools.bench.programs import cpu_s
+from processor.trial.bench.programs import cpu_s
 from tests.programs.benchmarks import quota
 
 pytestmark = pytest.mark.skipif(not quota.can_hold(), reason="may not make control groups for processors")

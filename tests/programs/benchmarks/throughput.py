@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from processor.config import load as load_settings
-from processor.tools.bench import programs, setup
-from processor.tools.bench.figures import Figure, ratios
-from processor.tools.bench.programs import consumed, cpu_s
-from processor.tools.bench.setup import PARTITIONS, BenchSetup, write_setup
-from processor.tools.broker import EmbeddedBroker
-from processor.tools.broker.server import free_port
+from processor.trial.bench import programs, setup
+from processor.trial.bench.programs import consumed, cpu_s
+from processor.trial.bench.result import Figure, ratios
+from processor.trial.bench.setup import PARTITIONS, BenchSetup, write_setup
+from processor.trial.broker import EmbeddedBroker
+from processor.trial.broker.server import free_port
 from tests.programs.benchmarks.load import load
 
 if TYPE_CHECKING:

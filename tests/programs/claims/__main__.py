@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from processor.tools.broker import EmbeddedBroker
+from processor.trial.broker import EmbeddedBroker
 from tests.programs.claims.plan import Plan
 from tests.programs.claims.run import run
 

@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from processor.tools.broker import EmbeddedBroker
+from processor.trial.broker import EmbeddedBroker
 from tests.programs.conflated.run import Plan, run
 
 

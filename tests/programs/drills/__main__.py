@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from processor.tools.broker import EmbeddedBroker
+from processor.trial.broker import EmbeddedBroker
 from tests.programs.drills.drill import Drill, DrillFailed
 from tests.programs.drills.drills import DRILLS
 

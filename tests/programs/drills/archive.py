@@ -10,7 +10,7 @@ import pytest
 import yaml
 from confluent_kafka import TopicPartition
 
-from processor.tools.broker.java import find_java
+from processor.trial.broker.java import find_java
 
 if TYPE_CHECKING:
     from pathlib import Path

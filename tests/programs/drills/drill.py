@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient
 
 from processor.hosting.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
-from processor.tools.broker.jars import class_path
-from processor.tools.broker.java import find_java
+from processor.trial.broker.jars import class_path
+from processor.trial.broker.java import find_java
 from tests.endtoend.world import Worker, World
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import Producer
 
-from processor.tools.broker import EmbeddedBroker
+from processor.trial.broker import EmbeddedBroker
 from processor.wire.publisher_headers import sequence_headers
 from tests.programs.drills.drill import KEYS, Drill, DrillFailed
 from tests.programs.drills.mirror import MirrorMaker

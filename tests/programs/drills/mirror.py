@@ -8,15 +8,15 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from processor.tools.broker.jars import class_path
-from processor.tools.broker.java import find_java
+from processor.trial.broker.jars import class_path
+from processor.trial.broker.java import find_java
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 PROPERTIES: Final = Path(__file__).parents[3] / "deploy" / "mirrormaker.properties"
 LOCK: Final = Path(__file__).with_name("mirror.lock")
-"""The jars of MirrorMaker, by `python -m processor.tools.broker.relock`."""
+"""The jars of MirrorMaker, by `python -m processor.trial.broker.relock`."""
 
 
 class MirrorMaker:

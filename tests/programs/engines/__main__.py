@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from processor.tools.broker import EmbeddedBroker
+from processor.trial.broker import EmbeddedBroker
 from spark_integration import spark_session
 from tests.programs.engines.run import Plan, run
 

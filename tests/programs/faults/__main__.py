@@ -13,7 +13,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from processor.tools.broker import EmbeddedBroker
+from processor.trial.broker import EmbeddedBroker
 from tests.programs.faults.broker.broker import AtFault
 from tests.programs.faults.registry import SCENARIOS
 from tests.programs.faults.scenario import Scenario, Stage, TooSlow

@@ -29,8 +29,8 @@ import yaml
 
 from processor.client import Client
 from processor.gateway.application import WEB
-from processor.tools.broker import EmbeddedBroker
-from processor.tools.broker.server import free_port
+from processor.trial.broker import EmbeddedBroker
+from processor.trial.broker.server import free_port
 from tests.endtoend.world import World
 from tests.programs.gateway.killed import is_ready, started
 

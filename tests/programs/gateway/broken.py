@@ -22,8 +22,8 @@ import yaml
 
 from processor.hosting.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
-from processor.tools.broker import EmbeddedBroker
-from processor.tools.broker.server import free_port
+from processor.trial.broker import EmbeddedBroker
+from processor.trial.broker.server import free_port
 from tests.endtoend.world import World
 from tests.gateway.running import SowWriter
 from tests.programs.gateway.killed import KEYS, Follower, is_ready, started

@@ -27,7 +27,7 @@ import yaml
 from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
-from processor.tools.broker import EmbeddedBroker
+from processor.trial.broker import EmbeddedBroker
 from tests.endtoend.world import World
 from tests.gateway.running import SowWriter, merge, remove
 

@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from processor.tools.broker import EmbeddedBroker
+from processor.trial.broker import EmbeddedBroker
 from tests.programs.lives.run import Plan, run
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from processor.cli.main import run as apply_topics
 from processor.errors import Stop
-from processor.tools.broker import EmbeddedBroker
+from processor.trial.broker import EmbeddedBroker
 from tests.endtoend.world import World
 from tests.programs.notebooks.feed import Feed
 

@@ -15,9 +15,9 @@ from typing import Any, Final
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
-import processor.tools.demo.run as demo
-from processor.tools.demo import DemoOptions, run_demo
-from processor.tools.demo.display.live_view import LiveView, screen
+import processor.trial.demo.run as demo
+from processor.trial.demo import DemoOptions, run_demo
+from processor.trial.demo.live_view import LiveView, screen
 
 FILE: Final = Path(__file__).parents[3] / "processor" / "docs" / "pictures" / "demo.svg"
 SECONDS: Final = 30.0

@@ -14,7 +14,7 @@ import traceback
 from pathlib import Path
 
 from processor.errors import ConfigurationError
-from processor.tools.broker import EmbeddedBroker
+from processor.trial.broker import EmbeddedBroker
 from spark_integration.java import require_java
 from tests.programs.pipeline.run import Plan, run
 

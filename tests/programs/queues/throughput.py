@@ -19,7 +19,7 @@ from pathlib import Path
 from processor.client import Client
 from processor.config import load
 from processor.hosting.share_group_check import set_share_groups
-from processor.tools.broker import EmbeddedBroker
+from processor.trial.broker import EmbeddedBroker
 from tests.endtoend.world import World
 
 _IDLE_S = 5.0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from processor.tools.broker import EmbeddedBroker
+from processor.trial.broker import EmbeddedBroker
 from tests.builtin.view.bugs import OF_GROUPS, OF_JOINS
 from tests.builtin.view.histories import History
 from tests.builtin.view.join_chain import JoinHistory

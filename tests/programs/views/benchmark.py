@@ -19,7 +19,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 from processor.config import RuntimeConfig
-from processor.tools.bench.figures import percentile
+from processor.trial.bench.result import percentile
 from tests.endtoend import world as world_module
 from tests.endtoend.world import World
 from tests.programs.views.latency import Feed, Watch

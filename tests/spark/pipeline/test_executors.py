@@ -16,7 +16,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 import pyspark
 import yaml
 
-from processor.tools.broker.directories import cache_dir
+from processor.trial.broker.directories import cache_dir
 from spark_integration.tables.upsert import read_snapshot
 from spark_integration.tables.versions import read_versions
 from tests.spark.pipeline.conftest import Pipeline

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import psutil
 
 from processor.errors import BrokerUnavailable
-from processor.tools.broker import guard
-from processor.tools.broker.jars import class_path
-from processor.tools.broker.java import find_java
-from processor.tools.broker.readiness import await_ready
-from processor.tools.broker.server import HOST, Server, cluster_id
+from processor.trial.broker import guard
+from processor.trial.broker.jars import class_path
+from processor.trial.broker.java import find_java
+from processor.trial.broker.server import HOST, Server, await_ready, cluster_id
 from tests.programs.faults.broker.ports import quiet_port
 
 if TYPE_CHECKING:

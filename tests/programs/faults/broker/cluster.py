@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from processor.tools.broker.readiness import _ask
-from processor.tools.broker.server import HOST, cluster_id
+from processor.trial.broker.server import HOST, _ask, cluster_id
 from tests.programs.faults.broker.broker import Broker, Place
 from tests.programs.faults.broker.ports import quiet_port
 from tests.programs.faults.broker.questions import active_controller, transactional_ids

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import socket
 
-from processor.tools.broker.server import HOST
+from processor.trial.broker.server import HOST
 
 _FIRST, _LAST = 20_000, 30_000
 """Ports below the range that the kernel gives to connections: such a connection may take the port of a broker that is

@@ -17,7 +17,7 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from processor.tools.broker.server import HOST
+from processor.trial.broker.server import HOST
 from tests.programs.faults.broker.link import Ends, Link, reset
 
 if TYPE_CHECKING:

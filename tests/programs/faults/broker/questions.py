@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 import struct
 
-from processor.tools.broker.server import HOST
+from processor.trial.broker.server import HOST
 
 _LIST_TRANSACTIONS, _DESCRIBE_QUORUM = 66, 55
 _METADATA_TOPIC = b"__cluster_metadata"

@@ -10,7 +10,7 @@ import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, Self, TypeAlias
 
-from processor.tools.broker.server import HOST
+from processor.trial.broker.server import HOST
 from tests.programs.faults.broker.ports import quiet_port
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
-from processor.tools.broker.server import HOST
+from processor.trial.broker.server import HOST
 from tests.programs.faults.broker.fault import Act, Api, Fault, Way
 from tests.programs.faults.broker.ports import quiet_port
 from tests.programs.faults.broker.proxy import Proxy

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from processor.tools.broker.readiness import is_ready
-from processor.tools.broker.server import HOST, free_port
+from processor.trial.broker.server import HOST, free_port, is_ready
 from tests.programs.faults.broker.bounces import bounce
 from tests.programs.faults.broker.broker import AtFault, Broker
 from tests.programs.faults.broker.fault import Api
@@ -45,7 +44,7 @@ def test_a_broker_starts_though_the_port_of_its_controller_was_taken(
     """A port that another process takes between its choice and its use costs a second start, not the test."""
     with socket.create_server((HOST, 0)) as taken:
         ports = iter([taken.getsockname()[1], free_port()])
-        monkeypatch.setattr("processor.tools.broker.server.free_port", lambda: next(ports))
+        monkeypatch.setattr("processor.trial.broker.server.free_port", lambda: next(ports))
         with Broker(tmp_path / "broker") as broker:
             assert is_ready(HOST, broker.port)
 

@@ -1,0 +1,134 @@
+"""The options that commands share: settings, topics, and the selection of records with their fields and order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+
+import typer
+
+from processor.cli.output import inform
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from processor.config import Config
+
+
+_COMPLETION_TIMEOUT_S: Final = 2.0
+"""Longest wait for a broker while the shell completes a name."""
+
+
+def topic_names(context: typer.Context, incomplete: str) -> list[str]:
+    """The topics that begin with a text, for the shell's completion; no error is shown.
+
+    They are those of the settings. If these name none and have Kafka's address, the topic directory there is read.
+    """
+    import logging  # noqa: PLC0415
+
+    from processor.config import load  # noqa: PLC0415
+    from processor.errors import SowstreamError  # noqa: PLC0415
+
+    try:
+        tree = load(context.params.get("config"), bootstrap=context.params.get("bootstrap"))
+        if not tree.names_topics:
+            from processor.shared_topics.directory import with_described_topics  # noqa: PLC0415
+
+            logging.disable()  # The shell shows stderr next to the command that is being typed.
+            tree = with_described_topics(tree.model_copy(update={"connect_timeout_s": _COMPLETION_TIMEOUT_S}))
+    except SowstreamError:
+        return []
+    names = (*tree.topics, *tree.conflated, *tree.views, *tree.processors)
+    return [name for name in names if name.startswith(incomplete)]
+
+
+ConfigFile: TypeAlias = Annotated[
+    Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings.  \\[default: ./sowstream.yaml]")
+]
+Bootstrap: TypeAlias = Annotated[
+    str | None, typer.Option("--bootstrap", metavar="ADDR", help="Kafka's address; beats the settings.")
+]
+ReaderBootstrap: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap",
+        metavar="ADDR",
+        help="Kafka's address; beats the settings. Without a settings file, the topics are read from the topic "
+        "directory there.",
+    ),
+]
+StateDir: TypeAlias = Annotated[
+    Path | None, typer.Option("--state-dir", metavar="DIR", help="Where RocksDB keeps state; beats the settings.")
+]
+TopicArgument: TypeAlias = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="A topic of the settings.", autocompletion=topic_names)
+]
+ReaderTopic: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="TOPIC", help="A topic of the settings, or of the topic directory.", autocompletion=topic_names
+    ),
+]
+
+
+def settings(config: Path | None, bootstrap: str | None, state_dir: Path | None = None) -> Config:
+    """Read the settings; imported late, as `--help` does not need them.
+
+    Raises:
+        ConfigurationError: the settings are invalid.
+    """
+    from processor.config import load  # noqa: PLC0415
+
+    return load(config, bootstrap=bootstrap, state_dir=state_dir)
+
+
+def reader_settings(config: Path | None, bootstrap: str | None) -> Config:
+    """Read the settings of a reader or publisher; without topics in them, use those of the topic directory.
+
+    Raises:
+        ConfigurationError: the settings are invalid, or there is no topic directory.
+        BrokerUnavailable: the topic directory is needed, and Kafka does not answer.
+    """
+    tree = settings(config, bootstrap)
+    if tree.names_topics:
+        return tree
+    from processor.errors import ConfigurationError  # noqa: PLC0415
+    from processor.shared_topics.directory import with_described_topics  # noqa: PLC0415
+
+    described = with_described_topics(tree)
+    if not described.is_from_directory:
+        raise ConfigurationError(
+            f"{tree.no_topics}, or Kafka's address (--bootstrap ADDR): then the topics are read from the topic "
+            "directory there"
+        )
+    return described
+
+
+Filter: TypeAlias = Annotated[
+    str | None, typer.Option("--filter", metavar="FILTER", help='Which records, such as "/qty > 10".')
+]
+Select: TypeAlias = Annotated[
+    str | None, typer.Option("--select", metavar="LIST", help="Which fields, such as -/,+/id,+/qty.")
+]
+OrderBy: TypeAlias = Annotated[
+    str | None, typer.Option("--order-by", metavar="ORDER", help='In what order, such as "/qty DESC,/id".')
+]
+TopN: TypeAlias = Annotated[
+    int | None, typer.Option("--top-n", min=0, metavar="N", help="At most N records of that order.")
+]
+SkipN: TypeAlias = Annotated[
+    int | None, typer.Option("--skip-n", min=0, metavar="N", help="Without the first N of that order.")
+]
+SkipUnreadable: TypeAlias = Annotated[
+    bool, typer.Option("--skip-unreadable", help="Leave out records that cannot be read, and say which at the end.")
+]
+
+_SHOWN_MAX: Final = 10
+
+
+def print_unreadable(unreadable: Mapping[str, Mapping[str, str]]) -> None:
+    """Print the records that were left out: for each topic the number, and the first of them with the reason."""
+    for topic, reasons in unreadable.items():
+        inform(f"{topic}: {len(reasons)} records cannot be read and were left out:")
+        for key, reason in list(reasons.items())[:_SHOWN_MAX]:
+            inform(f"  {key!r:.100}: {reason}")

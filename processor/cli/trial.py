@@ -1,0 +1,246 @@
+"""`sowstream broker`, `demo` and `bench`: trials of Sowstream on one machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from processor.cli.output import inform, table
+from processor.cli.shared_options import settings
+from processor.errors import SowstreamError, Stop
+from processor.trial.broker.directories import background_data_dir
+from processor.trial.broker.server import HEAP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from processor.trial.bench import BenchProgress, Result
+
+
+app = typer.Typer(help="An Apache Kafka in the background, on the loopback address.", no_args_is_help=True)
+
+PORT = 9092
+"""Kafka's usual port, which every command uses when no broker is named."""
+
+
+def _heap(value: str) -> str:
+    if not re.fullmatch(r"[1-9]\d*[kmgKMG]", value):
+        raise typer.BadParameter("write a size as Java does: 512m, 2g")
+    return value
+
+
+Data = Annotated[
+    Path | None,
+    typer.Option("--data", help="Its records and logs. Default: sowstream/broker in the user's state directory."),
+]
+
+
+@app.command()
+def start(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where clients connect; 0 is any free port.")] = PORT,
+    data: Data = None,
+    heap: Annotated[str, typer.Option(callback=_heap, help="Java's memory, such as 512m or 2g.")] = HEAP,
+) -> None:
+    """Start a broker, wait until it is ready, and print its address. A running one is left as it is."""
+    directory = data or background_data_dir()
+    running, is_new = _background().start(directory, port, heap)
+    _inform(f"{'Started' if is_new else 'Runs already'}: process {running.pid}, data and logs in {directory}")
+    typer.echo(running.bootstrap)
+
+
+@app.command()
+def status(data: Data = None) -> None:
+    """Print the broker's address; exit with 1 if none runs."""
+    directory = data or background_data_dir()
+    running = _background().find(directory)
+    if running is None:
+        _inform(f"No broker runs on {directory}.")
+        raise typer.Exit(1)
+    _inform(f"Runs: process {running.pid}, data and logs in {directory}")
+    typer.echo(running.bootstrap)
+
+
+@app.command()
+def stop(data: Data = None) -> None:
+    """Stop the broker. Its records are kept for the next start."""
+    directory = data or background_data_dir()
+    running = _background().stop(directory)
+    _inform(f"Stopped: process {running.pid}." if running else f"No broker runs on {directory}.")
+
+
+def _background() -> ModuleType:
+    """The module, imported late: the other commands work without the packages that the embedded broker needs."""
+    try:
+        from processor.trial.broker import background  # noqa: PLC0415
+    except ImportError as error:
+        raise Stop(f"the embedded broker needs {error.name}: pip install 'sowstream[embedded]'") from None
+    return background
+
+
+def _inform(line: str) -> None:
+    """Print a line for people; standard output is for data."""
+    sys.stderr.write(f"{line}\n")
+
+
+def demo(
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=1, help="Publish for so long, then check everything.  \\[default: until Ctrl-C, no check]"),
+    ] = None,
+    rate: Annotated[float, typer.Option(min=10, max=20_000, help="Records a second, both feeds together.")] = 2_000,
+    bootstrap: Annotated[
+        str | None, typer.Option("--bootstrap", metavar="ADDR", help="Use this Kafka.  \\[default: one of its own]")
+    ] = None,
+    kill_worker: Annotated[
+        bool, typer.Option("--kill-worker", help="Kill a worker midway, without warning, and start it again.")
+    ] = False,
+    web: Annotated[
+        bool,
+        typer.Option("--web/--no-web", help="Serve the topics to browsers, with a page (extra `gateway`)."),
+    ] = True,
+    spark: Annotated[
+        bool, typer.Option("--spark", help="Keep the orders as a table on Spark too, which needs PySpark and Java.")
+    ] = False,
+) -> None:
+    """Run a real Kafka, workers and feeds with a live picture; check the results, and leave nothing behind."""
+    try:
+        from processor.trial.demo import DemoOptions, run_demo  # noqa: PLC0415
+    except ImportError as error:
+        raise Stop(f"the demo needs {error.name}: pip install 'sowstream[embedded]'") from None
+    from importlib.util import find_spec  # noqa: PLC0415
+
+    is_web = web and all(find_spec(name) is not None for name in ("starlette", "uvicorn", "jwt", "websockets"))
+    raise typer.Exit(run_demo(DemoOptions(seconds, rate, bootstrap, kill_worker, spark=spark, is_web=is_web)))
+
+
+_LATENCY_RECORDS_MAX = 2_000
+"""Enough for twenty records above the p99; more would not add precision. A small trial has fewer."""
+_INTERRUPTED = 130
+
+
+def bench(
+    records: Annotated[int, typer.Option(min=1_000, max=100_000_000, help="Input records of each round.")] = 300_000,
+    keys: Annotated[int, typer.Option(min=1, help="How many keys they have, at most.")] = 50_000,
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="How often both programs run, in turn.")] = 3,
+    rate: Annotated[float, typer.Option(min=1, max=2_000, help="Records a second at which latency is measured.")] = 500,
+    no_latency: Annotated[bool, typer.Option("--no-latency", help="Measure throughput only.")] = False,
+    to: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write every figure to this file, too.")
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", "-c", metavar="FILE", help="Use the Kafka of these settings, and nothing else of them."
+        ),
+    ] = None,
+    bootstrap: Annotated[
+        str | None, typer.Option("--bootstrap", metavar="ADDR", help="Use this Kafka.  \\[default: one of its own]")
+    ] = None,
+) -> None:
+    """Measure one worker next to the pass-through ceiling: throughput, processor time, latency; leave nothing behind.
+
+    It measures Sowstream as shipped, one process, exactly once, on input of its own.
+    The ceiling is a program on the same client library that reads every record and writes it to two topics.
+    The gap between a worker and that ceiling is the cost of its work; this ratio carries over to other machines better
+    than the figures. With the sources, `make bench` compares a worker with other products.
+    """
+    try:
+        from processor.trial.bench import BenchOptions, as_tree, run_bench  # noqa: PLC0415
+    except ImportError as error:
+        raise Stop(f"the benchmark needs {error.name}: pip install 'sowstream[embedded]'") from None
+    _refuse_unwritable(to)
+    latency_records = 0 if no_latency else min(_LATENCY_RECORDS_MAX, records // 5)
+    plan = BenchOptions(records, keys, rounds, rate, latency_records, _kafka(config, bootstrap))
+    try:
+        with _progress() as progress:
+            result = run_bench(plan, progress)
+    except SowstreamError as error:
+        _print_leftovers(error)
+        raise
+    except KeyboardInterrupt as interrupt:
+        inform(f"Stopped by {interrupt}, and cleaned up; half a run has no figures.")
+        _print_leftovers(interrupt)
+        raise typer.Exit(_INTERRUPTED if str(interrupt) == "SIGINT" else 1) from None
+    _report(result)
+    if to is not None:
+        try:
+            to.write_text(json.dumps(as_tree(result), indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise Stop(f"{to}: {error.strerror}; the figures above are all there is") from None
+        inform(f"Every figure is in {to}.")
+
+
+def _kafka(config: Path | None, bootstrap: str | None) -> Mapping[str, str] | None:
+    """The properties of the Kafka chosen by the options, if any."""
+    if config is not None:
+        return settings(config, bootstrap).kafka
+    return None if bootstrap is None else {"bootstrap.servers": bootstrap}
+
+
+def _refuse_unwritable(file: Path | None) -> None:
+    """Reject a file that cannot be written before the benchmark runs for two minutes."""
+    if file is not None and (file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK)):
+        raise typer.BadParameter(f"{file} cannot be written", param_hint="--json")
+
+
+def _print_leftovers(error: BaseException) -> None:
+    for note in getattr(error, "__notes__", ()):
+        inform(note)
+
+
+def _report(result: Result) -> None:
+    """Print the tables as data, and their explanation for people."""
+    from processor.trial import bench as texts  # noqa: PLC0415
+
+    table(texts.THROUGHPUT_COLUMNS, texts.throughput_rows(result))
+    if result.delays_s:
+        table(texts.LATENCY_COLUMNS, texts.latency_rows(result))
+    inform(texts.EXPLAINED)
+    if result.delays_s:
+        inform(texts.LATENCY_EXPLAINED)
+
+
+class _LogProgress:
+    """Progress for a log: events only, no bar."""
+
+    def say(self, line: str) -> None:
+        inform(line)
+
+    def show(self, doing: str, done: int = 0, total: int | None = None) -> None:
+        """Print nothing."""
+
+
+@contextmanager
+def _progress() -> Iterator[BenchProgress]:
+    """A bar on a terminal with events above it; lines elsewhere."""
+    if not sys.stderr.isatty():
+        yield _LogProgress()
+        return
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+    from rich.progress import Progress as Bars  # noqa: PLC0415
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[count]}"), TimeElapsedColumn())
+    console = Console(stderr=True, highlight=False, markup=False)
+    with Bars(*columns, console=console, transient=True) as bars:
+        task = bars.add_task("", total=None, count="")
+
+        class Drawn:
+            """Progress on a terminal."""
+
+            def say(self, line: str) -> None:
+                console.print(line, soft_wrap=True)
+
+            def show(self, doing: str, done: int = 0, total: int | None = None) -> None:
+                count = "" if total is None else f"{done:,} of {total:,}"
+                bars.update(task, description=doing, completed=done, total=total, count=count)
+
+        yield Drawn()

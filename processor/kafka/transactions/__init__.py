@@ -1,1 +1,0 @@
-"""Transactions as brokers see them: finds open ones, reads the coordinators' decisions, writes markers."""

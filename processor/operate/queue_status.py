@@ -1,0 +1,65 @@
+"""Looks at a queue from outside: its share group, its messages and its dead letters. Changes nothing."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from processor.client.topic_lookup import TopicLookup
+from processor.config import Config
+from processor.kafka.admin.admin import Admin
+from processor.kafka.admin.share_groups import ShareGroups
+from processor.kafka.share_offsets import share_positions
+from processor.operate.waiting_letters import WaitingLetters
+from processor.topics import Problem
+from processor.topics.share_group import group_problems
+
+
+class QueueStatus(NamedTuple):
+    """The state of a queue."""
+
+    waiting: int
+    """Offsets of messages that no consumer has acknowledged, leased ones and the markers of transactions included."""
+    dead: int
+    """Dead letters that wait."""
+    settings: dict[str, str]
+    """The settings in force of the share group."""
+    problems: list[Problem]
+    """The problems of these settings."""
+
+    @property
+    def lines(self) -> list[str]:
+        """Lines for people and scripts: a name, a tab, a value."""
+        return [
+            f"waiting\t{self.waiting}",
+            f"dead\t{self.dead}",
+            *(f"{name}\t{value}" for name, value in sorted(self.settings.items()) if name.startswith("share.")),
+        ]
+
+
+def queue_status(config: Config, name: str) -> QueueStatus:
+    """Look at a queue.
+
+    Raises:
+        ConfigurationError: no such queue, or its topics do not exist.
+        BrokerUnavailable: no answer in time.
+        Stop: Kafka refuses.
+    """
+    queue, admin = config.queue(name), Admin(config.kafka)
+    group, topic = config.share_group(name), config.kafka_names.topic(name, "queue")
+    partitions = range(TopicLookup(admin).partitions(topic))
+    settings = ShareGroups(config.kafka).settings(group)
+    positions = share_positions(config.kafka, group, topic, partitions)
+    ends = admin.end_offsets(topic, partitions)
+    oldest = admin.ask_offsets(topic, partitions, "oldest").wait()
+    waiting = 0
+    for partition in partitions:
+        position = positions.get(partition)
+        if position is not None and position.lag >= 0:
+            waiting += position.lag
+            continue
+        first = oldest[partition]
+        begin = position.start if position is not None and position.start >= 0 else first
+        waiting += max(0, ends[partition] - begin) if isinstance(begin, int) else 0
+    with WaitingLetters(config, name) as letters:
+        dead = sum(len(batch) for _, batch in letters.letters())
+    return QueueStatus(waiting, dead, settings, group_problems(group, queue, settings))

@@ -1,0 +1,1 @@
+"""Repairs an installation on an operator's order, each by a command of its own. No worker needs it."""

@@ -1,1 +1,0 @@
-"""Programs for people: nothing here is needed by a worker."""

@@ -1,1 +1,0 @@
-"""The display of the demo: the figures to show, the live view and the final report."""

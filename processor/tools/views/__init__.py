@@ -1,5 +1,0 @@
-"""Rebuilds views whose definition has changed."""
-
-from processor.tools.views.rebuild import ViewRebuild
-
-__all__ = ["ViewRebuild"]

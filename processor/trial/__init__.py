@@ -1,0 +1,1 @@
+"""For trials on one machine: a real Kafka, the demo and the benchmark. No worker needs it."""

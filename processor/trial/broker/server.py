@@ -1,0 +1,293 @@
+"""The files of the embedded broker, the commands that run it, and the wait until it is ready.
+
+<data>/server.properties    Kafka's settings, written at every start: the ports differ
+<data>/log4j2.properties    the configuration of Kafka's log
+<data>/kafka.log            Kafka's log, bounded
+<data>/java.log             Java's output: errors from before logging began
+<data>/records/             Kafka's log directory: topics and metadata
+<data>/tmp/                 Java's temporary files, such as unpacked native libraries
+<data>/broker.json          only of a broker in the background: its process and address
+
+Whether it is ready is asked in Kafka's own protocol, without a client library.
+A broker answers long before it can do its work, so the requests are those that fail until then: the metadata lists the
+broker once the controller has unfenced it; asked for coordinators, it creates its internal topics; asked for a producer
+id, it requests its first block of them.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import socket
+import struct
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from processor.errors import BrokerUnavailable, Stop
+
+HOST = "127.0.0.1"
+"""The only address that the broker listens on."""
+HEAP = "768m"
+"""Java's default `-Xmx`: enough for the topics of a laptop, little enough for a small container."""
+RECORD_BYTES_MAX = 20 * 1024 * 1024
+"""Largest batch that it accepts: room for a record of 16 MiB."""
+
+_SETTINGS = f"""\
+process.roles=broker,controller
+node.id=1
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+# One broker has one replica of everything, and few partitions start fast.
+default.replication.factor=1
+min.insync.replicas=1
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=4
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+share.coordinator.state.topic.num.partitions=1
+# A missing topic is a mistake that must be visible.
+auto.create.topics.enable=false
+# No other member is going to join: a group begins at once, and a test may let a member die within a second.
+group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms=1000
+group.consumer.min.session.timeout.ms=1000
+group.consumer.min.heartbeat.interval.ms=200
+# Queues: a test may let a lease end, or a consumer die, within seconds.
+group.share.min.record.lock.duration.ms=1000
+group.share.min.session.timeout.ms=1000
+group.share.min.heartbeat.interval.ms=200
+# A dead producer's transaction ends soon after its own timeout.
+transaction.abort.timed.out.transaction.cleanup.interval.ms=1000
+message.max.bytes={RECORD_BYTES_MAX}
+replica.fetch.max.bytes={RECORD_BYTES_MAX}
+# The cleaner's default buffer is a sixth of the heap.
+log.cleaner.threads=1
+log.cleaner.dedupe.buffer.size=33554432
+log.cleaner.backoff.ms=5000
+# The broker is its own controller's only peer: short intervals bring it up, and down, without waiting.
+broker.heartbeat.interval.ms=500
+broker.session.timeout.ms=5000
+num.network.threads=2
+num.io.threads=4
+"""
+
+_SECOND_START = """\
+# While a broker starts, its partitions have no leader for a moment. If a transaction ends then, Kafka takes such a
+# partition for deleted, and leaves the transaction there without a marker: open for ever (KAFKA-20734). So the expiry
+# of transactions waits. Of a repeated setting the last one counts.
+transaction.abort.timed.out.transaction.cleanup.interval.ms=60000
+"""
+
+_LOGGING = """\
+status=error
+appender.file.type=RollingFile
+appender.file.name=file
+appender.file.fileName={data}/kafka.log
+appender.file.filePattern={data}/kafka.%i.log
+appender.file.layout.type=PatternLayout
+appender.file.layout.pattern=%d %p %m (%c)%n
+appender.file.policies.type=Policies
+appender.file.policies.size.type=SizeBasedTriggeringPolicy
+appender.file.policies.size.size=10MB
+appender.file.strategy.type=DefaultRolloverStrategy
+appender.file.strategy.max=2
+rootLogger.level=info
+rootLogger.appenderRef.file.ref=file
+"""
+
+_PRINTED = re.compile(r"\S")
+_ERROR = re.compile(r"\d{4}-\S+ \S+ (ERROR|FATAL) |[^\s\d]")
+"""Matches errors in Kafka's log and the exceptions in lines below them; not their stacks, which begin with a tab."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The configuration of one broker: `prepare` writes its files, the caller starts its process."""
+
+    data_dir: Path
+    """Absolute; all of its files are below it."""
+    port: int
+    """The port for clients, on the loopback address."""
+    heap: str
+    """Java's `-Xmx`, such as `768m`."""
+    java: Path
+    """The `java` program."""
+    class_path: str
+    """Kafka's jars."""
+
+    @property
+    def bootstrap(self) -> str:
+        """The address for clients."""
+        return f"{HOST}:{self.port}"
+
+    def prepare(self) -> None:
+        """Create the directories, and write the settings for this start."""
+        controller = f"{HOST}:{free_port()}"
+        for directory in ("records", "tmp"):
+            (self.data_dir / directory).mkdir(parents=True, exist_ok=True)
+        own = f"""\
+listeners=PLAINTEXT://{self.bootstrap},CONTROLLER://{controller}
+advertised.listeners=PLAINTEXT://{self.bootstrap}
+controller.quorum.voters=1@{controller}
+log.dirs={self.data_dir}/records
+"""
+        settings = _SETTINGS + own + (_SECOND_START if self._is_formatted else "")
+        (self.data_dir / "server.properties").write_text(settings, encoding="utf-8")
+        (self.data_dir / "log4j2.properties").write_text(_LOGGING.format(data=self.data_dir), encoding="utf-8")
+
+    def commands(self) -> list[list[str]]:
+        """The commands to run in order: formatting, if nothing is formatted yet, then the broker."""
+        settings = str(self.data_dir / "server.properties")
+        broker = [*self._java(f"-Xmx{self.heap}", "-XX:+ExitOnOutOfMemoryError"), "kafka.Kafka", settings]
+        if self._is_formatted:
+            return [broker]
+        tool = [*self._java("-Xmx128m", "-XX:TieredStopAtLevel=1"), "kafka.tools.StorageTool"]
+        return [[*tool, "format", "-t", cluster_id(), "-c", settings], broker]
+
+    def last_words(self) -> str:
+        """The end of its output and of its logged errors: for a message about a broker that did not start."""
+        lines = [
+            line
+            for name, telling in (("java.log", _PRINTED), ("kafka.log", _ERROR))
+            for line in [line for line in _lines(self.data_dir / name) if telling.match(line)][-5:]
+        ]
+        return "\n".join(f"  {line[:300]}" for line in lines)
+
+    @property
+    def _is_formatted(self) -> bool:
+        """True if an earlier start has left its files."""
+        return (self.data_dir / "records" / "meta.properties").exists()
+
+    def _java(self, *options: str) -> list[str]:
+        return [
+            str(self.java),
+            *options,
+            "-XX:-UsePerfData",  # its files would outlive a broker that is killed
+            # Kafka's upper case of "classic" is CLASSİC in Turkish, and the broker ends at its start.
+            "-Duser.language=en",
+            "-Duser.country=US",
+            f"-Djava.io.tmpdir={self.data_dir / 'tmp'}",
+            f"-Dlog4j2.configurationFile={self.data_dir}/log4j2.properties",
+            "-cp",
+            self.class_path,
+        ]
+
+
+def _lines(log: Path) -> list[str]:
+    return log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+
+
+def free_port() -> int:
+    """A loopback port that was free a moment ago; another process may take it before it is used."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def choose_port(port: int) -> int:
+    """The port to use: the requested one, or any free one for 0.
+
+    Raises:
+        Stop: another process listens there.
+    """
+    if port == 0:
+        return free_port()
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise Stop(f"the broker cannot have port {port} ({error.strerror}); use another, or 0 for any") from None
+    return port
+
+
+def cluster_id() -> str:
+    """A random id in Kafka's format; a leading dash would read as an option."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode().replace("-", "A")
+
+
+_LOOK_S = 0.05
+_METADATA, _FIND_COORDINATOR, _INIT_PRODUCER_ID = 3, 10, 22
+_VERSION = 1
+_GROUP, _TRANSACTION = 0, 1
+_NAME = b"sowstream-probe"
+_STRING = f"h{len(_NAME)}s"
+
+
+def is_ready(host: str, port: int, *, timeout_s: float = 2.0) -> bool:
+    """Return whether the Kafka broker at this address accepts topics, groups and transactions."""
+    try:
+        with socket.create_connection((host, port), timeout=timeout_s) as connection:
+            return (
+                _is_unfenced(connection)
+                and _has_coordinator(connection, _GROUP)
+                and _has_coordinator(connection, _TRANSACTION)
+                and _gives_producer_ids(connection)
+            )
+    except (OSError, struct.error):
+        return False
+
+
+def _is_unfenced(connection: socket.socket) -> bool:
+    """Metadata v1 for an empty array of topics; the answer begins with the array of brokers."""
+    answer = _ask(connection, _METADATA, struct.pack(">i", 0))
+    brokers: int = struct.unpack_from(">i", answer)[0]
+    return brokers > 0
+
+
+def _has_coordinator(connection: socket.socket, kind: int) -> bool:
+    """FindCoordinator v1 for a name and a kind."""
+    return _succeeds(_ask(connection, _FIND_COORDINATOR, struct.pack(f">{_STRING}b", len(_NAME), _NAME, kind)))
+
+
+def _gives_producer_ids(connection: socket.socket) -> bool:
+    """InitProducerId v1 without a transactional id, which leaves nothing behind; its time limit is then ignored."""
+    return _succeeds(_ask(connection, _INIT_PRODUCER_ID, struct.pack(">hi", -1, 60_000)))
+
+
+def _succeeds(answer: bytes) -> bool:
+    """Return whether an answer that begins with a throttle time and an error code has no error."""
+    error: int = struct.unpack_from(">ih", answer)[1]
+    return error == 0
+
+
+def _ask(connection: socket.socket, api: int, body: bytes) -> bytes:
+    """Send one request with header v1; returns the answer after the correlation id."""
+    request = struct.pack(f">hhi{_STRING}", api, _VERSION, 0, len(_NAME), _NAME) + body
+    connection.sendall(struct.pack(">i", len(request)) + request)
+    size_bytes: int = struct.unpack(">i", _read(connection, 4))[0]
+    return _read(connection, size_bytes)[4:]
+
+
+def _read(connection: socket.socket, size_bytes: int) -> bytes:
+    """Read so many bytes; fewer if the connection ends first, which unpacking then rejects."""
+    content = b""
+    while len(content) < size_bytes and (more := connection.recv(size_bytes - len(content))):
+        content += more
+    return content
+
+
+def await_ready(server: Server, *, has_ended: Callable[[], bool], timeout_s: float) -> None:
+    """Return as soon as the broker is ready.
+
+    Raises:
+        BrokerUnavailable: its process ended, or it is not ready after `timeout_s`; with the end of its logs.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    while not is_ready(HOST, server.port):
+        if has_ended():
+            raise BrokerUnavailable(f"the embedded broker ended while it started:\n{_evidence(server)}")
+        if time.monotonic() > deadline_s:
+            raise BrokerUnavailable(f"the embedded broker is not ready after {timeout_s:.0f} s:\n{_evidence(server)}")
+        time.sleep(_LOOK_S)
+
+
+def _evidence(server: Server) -> str:
+    log = server.last_words()
+    return log or f"  it logged no error; its heap was {server.heap}"

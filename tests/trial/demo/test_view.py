@@ -1,0 +1,130 @@
+"""The demo's display fits the terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from processor.trial.demo.live_view import LiveView, Moment, curve, line, screen
+from processor.trial.demo.picture import ConflatedFigures, MergedFigures, Picture
+from processor.trial.demo.processes import TableFigures
+from processor.trial.demo.watcher import Latency, OrderFollower, PendingFigures, read_waiting
+
+LARGE = Picture(
+    merged=[MergedFigures(name, 12_000, 12_000, 10**10, 10**9, 10**8, 10**5, 123_456) for name in ("orders", "prices")],
+    conflated=[
+        ConflatedFigures(
+            name, 1.0, 12_000, 12_000, 10**8, 10**5, PendingFigures(1_000_000, 3599.0), [1.0, 99_000.0, 99_000.0]
+        )
+        for name in ("prices_1s", "orders_2s")
+    ],
+    p50_ms=99_000.0,
+    p99_ms=99_000.0,
+    latencies_ms=[float(n) for n in range(36)],
+    lags=[None] * 36,
+    prices=[{"pair": "EURUSD", "bid": 1.08412, "offer": 1.08425, "spread": 0.00013, "updated": 1}],
+    order="123456",
+    steps=[],
+)
+MOMENT = Moment("3599 s of 3600", 3599.0, [("worker 1", True), ("worker 2", False), ("conflate", True)])
+
+
+def drawn(picture: Picture, table: TableFigures | None = None) -> list[str]:
+    """The lines of the screen, on a terminal wider than necessary."""
+    console = Console(width=120, file=io.StringIO(), force_terminal=True, color_system=None)
+    with console.capture() as capture:
+        console.print(screen(MOMENT, picture, table))
+    return [text.rstrip() for text in capture.get().splitlines()]
+
+
+def test_the_screen_fits_a_classic_terminal() -> None:
+    """The screen has 80 columns and 23 lines, and large numbers are not cut."""
+    lines = drawn(LARGE)
+    assert max(map(len, lines)) == 80
+    assert len(lines) == 23
+    assert not [text for text in lines if "…" in text]
+
+
+def test_the_screen_keeps_its_height() -> None:
+    """The layout does not move when the first records arrive."""
+    empty = LARGE._replace(prices=[], order=None, steps=[], p50_ms=None, p99_ms=None, latencies_ms=[], lags=[])
+    assert len(drawn(empty)) == len(drawn(LARGE))
+
+
+def test_the_table_on_spark_is_a_panel_of_its_own() -> None:
+    """With a table on Spark the screen has four more lines, as wide as the others, and large numbers are not cut."""
+    table = TableFigures(9_999, 999.9, 999_999, dict.fromkeys(("new", "held", "filled", "cancelled"), 99_999))
+    lines = [text.rstrip() for text in drawn(LARGE, table)]
+    assert max(map(len, lines)) == 80
+    assert len(lines) == 27
+    assert not [text for text in lines if "…" in text]
+    assert "999,999" in lines[-2]
+    assert "on Spark 999999 rows, batch 9999" in line(MOMENT, LARGE, table)
+
+
+def test_an_unknown_value_is_a_dash() -> None:
+    """An unknown value is a dash, for example while the conflater starts."""
+    silent = LARGE._replace(conflated=[each._replace(waiting=None, late_ms=[None] * 3) for each in LARGE.conflated])
+    [told], [untold] = ([text for text in drawn(picture) if "prices_1s" in text] for picture in (LARGE, silent))
+    assert told.strip("│ ").split()[-5:] == ["1,000,000", "3599.0", "s", "99.0", "s"]
+    assert untold.strip("│ ").split()[-4:] == ["1", "-", "-", "-"]
+
+
+def test_pending_updates_are_read_from_the_conflaters_metrics() -> None:
+    """The pending keys of all partitions are added, and the oldest of any partition counts."""
+    lines = [
+        "# TYPE sowstream_conflation_pending_keys gauge",
+        'sowstream_conflation_pending_keys{processor="a",partition="0"} 3.0',
+        'sowstream_conflation_pending_keys{processor="a",partition="1"} 4.0',
+        'sowstream_conflation_pending_keys{processor="b",partition="0"} 0.0',
+        "# TYPE sowstream_conflation_oldest_pending_seconds gauge",
+        'sowstream_conflation_oldest_pending_seconds{processor="a",partition="0"} 0.5',
+        'sowstream_conflation_oldest_pending_seconds{processor="a",partition="1"} 0.25',
+        "# TYPE sowstream_conflation_pending_bytes gauge",
+        'sowstream_conflation_pending_bytes{processor="a",partition="1"} 9.0',
+    ]
+    text = "\n".join(lines) + "\n"
+    assert read_waiting(text) == {"a": PendingFigures(7, 0.5), "b": PendingFigures(0, 0.0)}
+
+
+def test_without_a_terminal_there_are_plain_lines() -> None:
+    """A log gets no control characters, and names the workers that are down."""
+    console = Console(file=io.StringIO())
+    with LiveView(console) as view, console.capture() as capture:
+        view.show(MOMENT, LARGE)
+    assert capture.get() == f"{line(MOMENT, LARGE)}\n"
+    assert "\x1b" not in capture.get()
+    assert "worker 2 is down" in capture.get()
+
+
+@pytest.mark.parametrize("share", [0.5, 0.99, 1.0])
+def test_a_quantile_is_at_most_five_percent_off(share: float) -> None:
+    """The buckets are narrow enough for the displayed precision."""
+    latency = Latency()
+    for milliseconds in range(1, 10_001):
+        latency.add(100.0, float(milliseconds))
+    (found,) = latency.all_ms(share)
+    assert found == pytest.approx(10_000 * share, rel=0.06)
+    assert latency.recent_ms(105.0, share) == [found]
+    assert latency.recent_ms(111.0, share) == [None]
+
+
+def test_a_curve_goes_from_zero_to_the_highest() -> None:
+    """A moment without a value is blank, and only the last values are drawn."""
+    assert curve([9.0, 0.0, None, 7.0], 3) == "▁ █"
+
+
+def test_an_order_is_followed_to_its_end() -> None:
+    """Another order is followed only after this one is finished and was shown for a while."""
+    follow = OrderFollower()
+    whole, filled = json.dumps({"id": 1}).encode(), b'{"id":1,"state":"filled"}'
+    follow.take(0.0, "1", whole, "insert", None)
+    follow.take(1.0, "2", whole, "insert", None)
+    follow.take(2.0, "1", filled, "update", None)
+    follow.take(3.0, "2", whole, "insert", None)
+    assert (follow.key, [step.after_s for step in follow.steps]) == ("1", [0.0, 2.0])
+    follow.take(9.0, "3", whole, "insert", None)
+    assert follow.key == "3"
