@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from processor.hosting.pipeline import family_of
-from processor.repair.transactions.transaction_log import GROUP_OFFSETS, TRANSACTION_STATE
 from processor.topics.family import control_topic
 
 if TYPE_CHECKING:
@@ -26,6 +25,13 @@ Who = Literal[
 with `sowstream topics heal`, and `sowstream transactions`."""
 
 GATEWAY: Final = "GATEWAY"
+
+TRANSACTION_STATE: Final = "__transaction_state"
+"""Kafka's own topic with the log of transaction coordinators; the hash of a transactional id chooses the partition."""
+
+GROUP_OFFSETS: Final = "__consumer_offsets"
+"""Kafka's own topic with the offsets of consumer groups; transactions write to it."""
+
 _WORKERS: Final[dict[str, tuple[str, ...]]] = {
     "publish": ("Read", "Write"),  # Records without a key are sent again with one.
     "sow": ("Read", "Write"),

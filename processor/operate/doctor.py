@@ -14,6 +14,7 @@ from typing import Literal
 
 from processor.config import Config
 from processor.errors import ConfigurationError, Stop
+from processor.hosting.acls import GROUP_OFFSETS
 from processor.hosting.configured_pipelines import pipelines, specs
 from processor.hosting.settings_check import check_offline
 from processor.hosting.share_group_check import share_group_problems
@@ -23,7 +24,6 @@ from processor.kafka.admin.first_contact import Cluster
 from processor.operate.findings import Finding, Role, check_connection, check_role, check_schemas
 from processor.repair.misplaced_keys import check_keys, checkable_topics
 from processor.repair.transactions.open_transactions import standing
-from processor.repair.transactions.transaction_log import GROUP_OFFSETS
 from processor.runtime.watching.rivals import ask_members, rivals
 from processor.shared_topics.directory import report
 from processor.topics import Problem, internal_problems

@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from processor.errors import BrokerUnavailable, Stop
+from processor.hosting.acls import TRANSACTION_STATE
 from processor.kafka import errors as kafka_errors
 from processor.kafka import properties
 from processor.kafka.message import with_readable_headers
@@ -148,12 +149,6 @@ def _offsets(
             ) from error
     return offsets
 
-
-TRANSACTION_STATE: Final = "__transaction_state"
-"""The coordinators' log; the hash of a transactional id chooses the partition."""
-
-GROUP_OFFSETS: Final = "__consumer_offsets"
-"""Kafka's own topic with the offsets of consumer groups; transactions write to it."""
 
 _ONGOING, _PREPARE_COMMIT, _PREPARE_ABORT = 1, 2, 3  # Kafka's TransactionState.
 _VERSION_TAG: Final = 2  # ClientTransactionVersion of TransactionLogValue.
