@@ -16,8 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from processor.api.context import Context, Marks, State
-from processor.api.hooks import Enrich, Incomplete, Preprocess, Preprocessed
-from processor.api.processor import Input, Output, Processor
+from processor.api.processor import Enrich, Incomplete, Input, Output, Preprocess, Preprocessed, Processor
 from processor.codec.contract import Codec
 from processor.errors import RecordRejected
 from processor.record import (
@@ -35,8 +34,7 @@ from processor.record import (
 from processor.wire.headers import Name
 
 if TYPE_CHECKING:
-    from processor.api.record_processor import RecordProcessor
-    from processor.api.settings import Settings
+    from processor.api.record_processor import RecordProcessor, Settings
 
 _HOMES = {"RecordProcessor": "record_processor", "Settings": "settings"}
 

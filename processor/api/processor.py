@@ -1,12 +1,14 @@
-"""A plug-in's class: its declarations, and the methods that the runtime calls."""
+"""What a plug-in's author writes: a class with its declarations and the methods that the runtime calls, or a hook."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias, cast
 
-from processor.api.lazy_model import lazy_model
 from processor.errors import ConfigurationError
+from processor.record import Command, Value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +21,68 @@ if TYPE_CHECKING:
     from processor.errors import RecordRejected
     from processor.record import Record
     from processor.topics.family import Role
+
+
+class _LazyModel:
+    """A class attribute with a model of another module."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self._module, self._name = module, name
+
+    def __get__(self, instance: object, owner: type) -> type[BaseModel]:
+        model: type[BaseModel] = getattr(import_module(self._module), self._name)
+        return model
+
+
+def lazy_model(module: str, name: str) -> type[BaseModel]:
+    """Return a class attribute whose value is a model of a module; the module is imported at the first read."""
+    return cast("type[BaseModel]", _LazyModel(module, name))
+
+
+class Preprocessed(NamedTuple):
+    """A message from a preprocessor, with the command that the message itself asks for."""
+
+    body: Value
+    """The object that replaces the message."""
+    command: Command
+    """The command, in place of the header's or the topic's default. A `sow_delete` needs the key fields alone."""
+
+
+class Incomplete(Preprocessed):
+    """A message that does not have the values of some fields at the top: the record must have them already."""
+
+    lacking: tuple[str, ...]
+    """The names of the fields."""
+    is_stored: bool
+    """The treatment of the message where there is no record: True: one is stored without those fields, and counted as
+    event `incomplete_row`; False: it is rejected as `schema_mismatch`."""
+
+    @classmethod
+    def of(cls, body: Value, command: Command, lacking: tuple[str, ...], *, is_stored: bool) -> Incomplete:
+        """Create one."""
+        message = cls(body, command)
+        message.lacking, message.is_stored = lacking, is_stored
+        return message
+
+
+Preprocess: TypeAlias = Callable[[Value], "Value | Preprocessed"]
+"""Changes a message before its key is made: takes the object, which it may change, and returns its replacement.
+
+An entry point of the group `sowstream.preprocessors` takes its settings by keyword and returns such a function; each
+partition has its own. Raising rejects the record: as `plugin_failed`, or with the reason of a RecordRejected. A record
+without a Kafka key passes twice, on its own partition the second time, so the result must be the same for the same
+message.
+
+If the function has an attribute `needs`, it maps settings of the topic to the values without which the preprocessor
+would give wrong records, such as `{"null_policy": "set"}`; a topic with other values is refused at the start.
+"""
+
+Enrich: TypeAlias = Callable[[Value, Value | None], Value]
+"""Changes a message before it is merged: takes the object and a copy of the current record, None if there is none.
+
+The message is the published one, a full record or a delta, and the returned object is merged in its place. An entry
+point of the group `sowstream.enrichers` makes it, as for a `Preprocess`. It must leave key fields alone.
+"""
 
 
 class Input(NamedTuple):
@@ -52,7 +116,7 @@ class Processor(ABC):
     `RecordProcessor`.
     """
 
-    settings_type: ClassVar[type[BaseModel]] = lazy_model("processor.api.settings", "Settings")
+    settings_type: ClassVar[type[BaseModel]] = lazy_model("processor.api.record_processor", "Settings")
     """The model of its settings, used by validation, `topics apply` and `--help`."""
     input: ClassVar[Input]
     """The topic it reads."""

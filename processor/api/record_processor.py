@@ -5,12 +5,18 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Final, Generic, cast, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from processor.api.processor import Processor
-from processor.api.settings import Settings
 from processor.errors import RecordRejected
 from processor.wire.heads import source_header
+
+
+class Settings(BaseModel):
+    """Base of a plug-in's typed settings: immutable, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -32,7 +32,7 @@ def check(
         return
     from processor.config import load  # noqa: PLC0415
     from processor.errors import ConfigurationError  # noqa: PLC0415
-    from processor.hosting.settings_check import check_offline  # noqa: PLC0415
+    from processor.installation.settings_check import check_offline  # noqa: PLC0415
 
     config = load(file or Path("sowstream.yaml"))
     report = check_offline(config)

@@ -32,7 +32,7 @@ def topic_names(context: typer.Context, incomplete: str) -> list[str]:
     try:
         tree = load(context.params.get("config"), bootstrap=context.params.get("bootstrap"))
         if not tree.names_topics:
-            from processor.shared_topics.directory import with_described_topics  # noqa: PLC0415
+            from processor.installation.topic_directory import with_described_topics  # noqa: PLC0415
 
             logging.disable()  # The shell shows stderr next to the command that is being typed.
             tree = with_described_topics(tree.model_copy(update={"connect_timeout_s": _COMPLETION_TIMEOUT_S}))
@@ -93,7 +93,7 @@ def reader_settings(config: Path | None, bootstrap: str | None) -> Config:
     if tree.names_topics:
         return tree
     from processor.errors import ConfigurationError  # noqa: PLC0415
-    from processor.shared_topics.directory import with_described_topics  # noqa: PLC0415
+    from processor.installation.topic_directory import with_described_topics  # noqa: PLC0415
 
     described = with_described_topics(tree)
     if not described.is_from_directory:

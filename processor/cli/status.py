@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from processor.hosting.pipeline import Pipeline
+    from processor.installation.control_topic import ControlEntries
+    from processor.installation.hold import Outcome
+    from processor.installation.pipeline_status import PartitionStatus, PipelineStatus, Status
     from processor.kafka.admin.admin import Admin
     from processor.kafka.admin.descriptions import Member
-    from processor.shared_topics.control import ControlEntries
-    from processor.shared_topics.control.resume import Outcome
-    from processor.shared_topics.control.status import PartitionStatus, PipelineStatus, Status
 
 
 _COLUMNS = ("topic", "partition", "owner", "offset", "lag", "held", "since", "what to do")
@@ -39,8 +39,8 @@ def status(
     is asked, no worker: held partitions are recorded in the topic _sowstream.control. Some offsets of a lag may be
     transaction markers, which are no records.
     """
-    from processor.hosting.configured_pipelines import pipelines  # noqa: PLC0415
-    from processor.shared_topics.control.status import Watched, fetch_status  # noqa: PLC0415
+    from processor.installation.configured_pipelines import pipelines  # noqa: PLC0415
+    from processor.installation.pipeline_status import Watched, fetch_status  # noqa: PLC0415
 
     tree = settings(config, bootstrap)
     watched = [
@@ -86,7 +86,7 @@ def _rows(pipeline: PipelineStatus, now_ms: int) -> Iterator[tuple[str, ...]]:
 
 def _lines(pipeline: PipelineStatus, now_ms: int, commands: Mapping[str, str]) -> Iterator[str]:
     """The lines below the table: reasons that do not fit a row; `commands` has the one that runs each topic."""
-    from processor.shared_topics.control.status import CONFIRMED_MS  # noqa: PLC0415
+    from processor.installation.pipeline_status import CONFIRMED_MS  # noqa: PLC0415
 
     if not pipeline.partitions:
         yield f"{pipeline.name}: its input topic does not exist; `sowstream topics apply` creates it"
@@ -197,10 +197,10 @@ def resume(
     back once the cause is fixed. `sowstream status` shows the held partitions with their reasons.
     """
     from processor.errors import ConfigurationError  # noqa: PLC0415
-    from processor.hosting.configured_pipelines import pipeline_of  # noqa: PLC0415
+    from processor.installation.configured_pipelines import pipeline_of  # noqa: PLC0415
+    from processor.installation.control_topic import ControlTopic  # noqa: PLC0415
+    from processor.installation.hold import new_order, send_order  # noqa: PLC0415
     from processor.kafka.admin.admin import Admin  # noqa: PLC0415
-    from processor.shared_topics.control import ControlTopic  # noqa: PLC0415
-    from processor.shared_topics.control.resume import new_order, send_order  # noqa: PLC0415
 
     tree = settings(config, bootstrap)
     pipeline = pipeline_of(tree, topic)
@@ -241,7 +241,7 @@ def _check_skip(
         ConfigurationError: it is invalid or not confirmed.
     """
     from processor.errors import ConfigurationError  # noqa: PLC0415
-    from processor.shared_topics.control.resume import check_skip  # noqa: PLC0415
+    from processor.installation.hold import check_skip  # noqa: PLC0415
 
     notice = entries.held.get(pipeline.name, {}).get(partition)
     end = 0 if notice is None else admin.end_offsets(pipeline.source, [partition])[partition]

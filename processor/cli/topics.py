@@ -141,8 +141,8 @@ def heal(
 
 def _print_acls(config: Config) -> None:
     """Print the ACL commands, without a request to Kafka."""
-    from processor.hosting.acls import commands, grants  # noqa: PLC0415
-    from processor.hosting.configured_pipelines import pipelines  # noqa: PLC0415
+    from processor.installation.acls import commands, grants  # noqa: PLC0415
+    from processor.installation.configured_pipelines import pipelines  # noqa: PLC0415
 
     for command in commands(grants(config, pipelines(config, [])), config.kafka.get("bootstrap.servers", "HOST:9092")):
         data(command)
@@ -157,9 +157,9 @@ def _print_objects(config: Config, cluster: str) -> None:
     """Print the objects of Strimzi's operators, without a request to Kafka."""
     import yaml  # noqa: PLC0415
 
-    from processor.hosting.acls import grants  # noqa: PLC0415
-    from processor.hosting.configured_pipelines import pipelines  # noqa: PLC0415
-    from processor.hosting.strimzi import topic_objects, user_objects  # noqa: PLC0415
+    from processor.installation.acls import grants  # noqa: PLC0415
+    from processor.installation.configured_pipelines import pipelines  # noqa: PLC0415
+    from processor.installation.strimzi import topic_objects, user_objects  # noqa: PLC0415
 
     topics = topic_objects([*_specs(config), *_own_specs(config)], cluster)
     users = user_objects(grants(config, pipelines(config, [])), cluster, config.application_id)
@@ -172,7 +172,7 @@ def _print_objects(config: Config, cluster: str) -> None:
 
 def _specs(config: Config) -> list[TopicSpec]:
     from processor.errors import ConfigurationError  # noqa: PLC0415
-    from processor.hosting.configured_pipelines import specs  # noqa: PLC0415
+    from processor.installation.configured_pipelines import specs  # noqa: PLC0415
 
     topic_specs = specs(config)
     if not topic_specs:
@@ -188,7 +188,7 @@ def _admin_and_specs(config: Config) -> tuple[Admin, list[TopicSpec]]:
 
 
 def _problems(admin: Admin, specs: list[TopicSpec], cluster: Cluster) -> list[Problem]:
-    from processor.hosting.topic_check import problems_of  # noqa: PLC0415
+    from processor.installation.topic_check import problems_of  # noqa: PLC0415
 
     return problems_of(admin, specs, cluster)
 
@@ -206,7 +206,7 @@ def _share_group_problems(config: Config) -> list[Problem]:
 
 
 def _directory_problems(config: Config, admin: Admin, cluster: Cluster) -> list[Problem]:
-    from processor.shared_topics.directory import report  # noqa: PLC0415
+    from processor.installation.directory_comparison import report  # noqa: PLC0415
 
     return report(config, admin, cluster)
 
@@ -247,7 +247,7 @@ def _own_specs(config: Config) -> list[TopicSpec]:
 
 
 def _control_problems(config: Config, admin: Admin, cluster: Cluster) -> list[Problem]:
-    from processor.shared_topics.control import control_report  # noqa: PLC0415
+    from processor.installation.topic_check import control_report  # noqa: PLC0415
 
     return control_report(config, admin, cluster)
 
@@ -261,7 +261,9 @@ def _describe(config: Config, admin: Admin, *, refused: set[str], prune: bool) -
         refused: the topics of the settings that workers refuse.
         prune: as `revise`.
     """
-    from processor.shared_topics.directory import TopicDirectory, describe, revise  # noqa: PLC0415
+    from processor.installation.directory_comparison import revise  # noqa: PLC0415
+    from processor.installation.topic_directory import TopicDirectory  # noqa: PLC0415
+    from processor.wire.topic_description import describe  # noqa: PLC0415
 
     directory = TopicDirectory(config.kafka, admin, prefix=config.topic_prefix)
     descriptions = describe(config)

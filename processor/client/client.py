@@ -17,8 +17,8 @@ from processor.client.subscribe.opening import SubscriptionOpener
 from processor.client.topic_lookup import TopicLookup, warn_of_contradictions
 from processor.config import Config, settings_of
 from processor.errors import ConfigurationError, SowstreamError, Stop
+from processor.installation.topic_directory import with_described_topics
 from processor.kafka.admin.admin import Admin
-from processor.shared_topics.directory import with_described_topics
 
 # Modules that only some calls need are imported by these: a reader starts sooner without them.
 if TYPE_CHECKING:

@@ -8,9 +8,11 @@ from collections.abc import Callable
 
 from processor.config import Config
 from processor.errors import ConfigurationError, Stop
+from processor.installation.directory_comparison import contradictions
+from processor.installation.topic_directory import TopicDirectory
 from processor.kafka.admin.admin import Admin
 from processor.kafka.admin.first_contact import Cluster
-from processor.shared_topics.directory import TopicDirectory, contradictions, describe
+from processor.wire.topic_description import describe
 
 _DIRECTORY_TIMEOUT_S = 5.0
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from processor.config.config import Config
-    from processor.config.queue import QueueConfig
+    from processor.config.derived_topics import JoinConfig, QueueConfig, ViewConfig
     from processor.config.reading import load, settings_of
     from processor.config.runtime import RuntimeConfig
     from processor.config.section import ApplicationId, IntervalS, Properties, Section, TopicName
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         StepConfig,
         TopicConfig,
     )
-    from processor.config.view import JoinConfig, ViewConfig
 
 _HOMES = {
     "ApplicationId": "section",

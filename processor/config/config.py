@@ -9,18 +9,15 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from processor.config.derived_topics import QueueConfig, ViewConfig, stage_topic
 from processor.config.environment import Environment
 from processor.config.gateway import GatewayConfig
-from processor.config.kafka_conflicts import check_kafka
 from processor.config.kafka_names import KafkaNames
-from processor.config.queue import QueueConfig
-from processor.config.runtime import RuntimeConfig
+from processor.config.runtime import RuntimeConfig, TelemetryConfig, check_kafka
 from processor.config.secrets import hide_secrets
 from processor.config.section import ApplicationId, IntervalS, Properties, TopicName
 from processor.config.suggestions import unknown_name
-from processor.config.telemetry import TelemetryConfig
 from processor.config.topic import ConflatedConfig, ProcessorConfig, TopicConfig
-from processor.config.view import ViewConfig, stage_topic
 from processor.errors import ConfigurationError
 
 _SAME_AFTER_A_MOVE: Final = (

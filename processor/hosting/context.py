@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import sys
+from bisect import bisect_left
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from processor.errors import UndeclaredOutput
 from processor.hosting.commit_metadata import checked_note
-from processor.hosting.dead_letter import dead_letter
 from processor.hosting.forwarded import CheckedMarks, CheckedState, checked_records, is_ours
-from processor.hosting.output_limits import OutputLimits
+from processor.hosting.output_limits import OutputLimits, WaitingOutput, dead_letter
 from processor.hosting.record_writer import RecordWriter
-from processor.hosting.timing import Timing
-from processor.hosting.waiting_output import WaitingOutput
 from processor.kafka.partitioner import partition_for
 from processor.wire.lives import Lives
 
@@ -25,6 +23,39 @@ if TYPE_CHECKING:
     from processor.errors import RecordRejected
     from processor.hosting.pipeline import Pipeline
     from processor.record import Headers, Outgoing, Record, Stored, Value
+
+
+BOUNDS_S: Final = (
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 2.5, 5.0, 6.0, 7.5, 10.0, 15.0, 30.0, 60.0, 300.0,
+)  # fmt: skip
+
+
+class Timing:
+    """The observations of one name. No lock: one thread only."""
+
+    __slots__ = ("counts", "seconds")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS_S) + 1)
+        """The number of durations up to the bound of this index, and above the bound before it."""
+        self.seconds = 0.0
+        """The sum of all durations."""
+
+    def add(self, seconds: float, times: int) -> None:
+        """Add a duration, so many times; a negative one, of a clock that was set back, counts as none."""
+        seconds = max(0.0, seconds)
+        self.counts[bisect_left(BOUNDS_S, seconds)] += times
+        self.seconds += seconds * times
+
+    def include(self, other: Timing) -> None:
+        """Add all observations of another timing."""
+        self.counts = [mine + more for mine, more in zip(self.counts, other.counts, strict=True)]
+        self.seconds += other.seconds
+
+    @property
+    def times(self) -> int:
+        """The number of observations."""
+        return sum(self.counts)
 
 
 class TaskContext:

@@ -1,20 +1,27 @@
-"""The largest record that each output's topic accepts, as far as known: each refusal by Kafka corrects it."""
+"""Limits of a partition's output: the largest record of each topic, dead letters cut to it, and bytes that may wait.
+
+The largest record of a topic is known as far as the settings have it; each refusal by Kafka corrects it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from processor.errors import SowstreamError
+from processor.errors import ProcessorFailed, SowstreamError
 from processor.kafka.properties import PRODUCED_BYTES_MAX
+from processor.record import is_reject_reason
 from processor.topics.family import family_specs
+from processor.wire.dead_letter import cut_headers, reason_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from processor.hosting.pipeline import Pipeline
-    from processor.record import Outgoing
+    from processor.record import Headers, Outgoing, Record
+
 
 RECORD_BYTES: Final = 256
 """Most bytes of Kafka's format around the key, the value and the headers of a record that is sent alone."""
@@ -122,3 +129,138 @@ class OutputLimits:
                 if (size := size_of(outgoing)) > limit:
                     return TooLarge(role, size, limit)
         return None
+
+
+TURN_S: Final = 0.1
+"""Longest time for which a processor receives records before outputs are sent and other threads have a turn."""
+
+_FIRST_RECORDS: Final = 64
+_EXCESS: Final = 2  # So many times what may wait is made by one slice, at most, unless it is of one record.
+
+
+class WaitingOutput:
+    """Counts the bytes that are forwarded and not sent yet, and limits the records that may make more of them.
+
+    A processor that asks `is_enough` receives all records that there are. One that does not ask is bounded by the
+    size of its slices: few records at first, then more of them while its outputs are small and its calls are short.
+    """
+
+    def __init__(self, bytes_max: int, clock_s: Callable[[], float] = time.monotonic) -> None:
+        """Begin with nothing waiting.
+
+        Args:
+            bytes_max: how much may wait.
+            clock_s: a clock that does not jump, in seconds.
+        """
+        self.size_bytes = 0
+        """Bytes of the values that wait."""
+        self._bytes_max = bytes_max
+        self._clock_s = clock_s
+        self._records_max = _FIRST_RECORDS
+        self._until_s = sys.float_info.max  # No time counts before the first turn.
+        self._began_s = 0.0
+        self._began_bytes = 0
+        self._records = 0  # Of the slice that a processor has in hand; 0: it has none.
+
+    def begin_turn(self) -> None:
+        """Start the clock of a turn: a processor is about to receive records."""
+        self._until_s = self._clock_s() + TURN_S
+
+    def is_enough(self, more_bytes: int = 0) -> bool:
+        """Return whether so much waits, or the turn has lasted so long, that no more should be made now."""
+        return self.size_bytes + more_bytes >= self._bytes_max or self._clock_s() >= self._until_s
+
+    def add(self, size_bytes: int) -> None:
+        """Add bytes that wait.
+
+        Raises:
+            ProcessorFailed: one slice makes far too much: it is rolled back, and the next one is smaller.
+        """
+        self.size_bytes += size_bytes
+        if self._records > 1 and self.size_bytes - self._began_bytes > _EXCESS * self._bytes_max:
+            raise ProcessorFailed(
+                f"{self._records} records made more than {_EXCESS * self._bytes_max} bytes of outputs"
+            )
+
+    def sent(self) -> None:
+        """Count nothing as waiting any more: all was sent."""
+        self.size_bytes = 0
+
+    def begin_slice(self, records: int) -> int:
+        """Return how many of so many records a processor receives at once."""
+        self._records = min(records, self._records_max)
+        self._began_bytes, self._began_s = self.size_bytes, self._clock_s()
+        return self._records
+
+    def end_slice(self) -> None:
+        """End a slice: the next one has fewer records if this one made much output or took long."""
+        records, self._records = self._records, 0
+        share = (self.size_bytes - self._began_bytes) / self._bytes_max
+        share = max(share, (self._clock_s() - self._began_s) / TURN_S)
+        if share > 0.5:
+            self._records_max = max(1, min(records // 2, int(records / share)))
+        elif share < 0.25 and records == self._records_max:
+            self._records_max *= 2
+
+    def rewound(self) -> None:
+        """Forget the bytes that waited; the next slice is smaller, as the one that failed may have been too large."""
+        if self._records:
+            self._records_max = max(1, self._records // 4)
+        self.size_bytes = self._records = 0
+
+
+KEPT_BYTES_MAX: Final = 1024 * 1024
+"""Most bytes that are kept of a value that does not fit."""
+
+_KEY_BYTES_MAX: Final = 4096  # Of a key that does not fit.
+_DETAIL_BYTES_MAX: Final = 4096
+
+
+def dead_letter(record: Record, reason: str, detail: str, source: str, bytes_max: int) -> Outgoing:
+    """Return the full record with the reason; where that is too large, its beginning, its size and its checksum.
+
+    Args:
+        record: the input record.
+        reason: why it is rejected: one of `RejectReason`, or a plug-in's own word.
+        detail: the same as a sentence.
+        source: `topic/partition/offset` of it.
+        bytes_max: the largest record that the dead-letter topic takes.
+
+    Raises:
+        ValueError: the reason is no such word.
+    """
+    if not is_reject_reason(reason):
+        raise ValueError(
+            f"{reason!r:.100} is no reject reason: it is a word of lower-case letters, digits and '_', as a label of "
+            "metrics; the rest belongs into the detail"
+        )
+    headers = list(record.headers or ())
+    whole: Outgoing = record.key, record.value, [*headers, *_why(reason, detail, source)]
+    if size_of(whole) <= bytes_max:
+        return whole
+    value, key = record.value or b"", record.key
+    cut = cut_headers(value)
+    left_out = []
+    if size_of((key, None, [*headers, *_why(reason, detail, source), *cut])) > bytes_max // 2:
+        if headers:
+            left_out.append(f"its {len(headers)} headers are left out")
+        headers = []
+        if key is not None and len(key) > _KEY_BYTES_MAX:
+            left_out.append(f"its key of {len(key)} bytes is cut")
+            key = key[:_KEY_BYTES_MAX]
+    more = "".join(f"; {what}" for what in left_out)
+    kept: Headers = [*headers, *_why(reason, detail, source, more), *cut]
+    room = max(0, min(KEPT_BYTES_MAX, bytes_max - size_of((key, None, kept))))
+    return key, None if record.value is None else value[:room], kept
+
+
+def _why(reason: str, detail: str, source: str, more: str = "") -> Headers:
+    """Return the headers that every dead letter has."""
+    text = _cut(detail, _DETAIL_BYTES_MAX - len(more))
+    return reason_headers(reason, text + more.encode(), source)
+
+
+def _cut(detail: str, bytes_max: int) -> bytes:
+    """Shorten a sentence to the text of a header: a foreign exception may quote the full record."""
+    text = detail.encode(errors="replace")
+    return text if len(text) <= bytes_max else text[:bytes_max].decode(errors="ignore").encode()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.metrics_core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from processor.hosting.timing import BOUNDS_S, Timing
+from processor.hosting.context import BOUNDS_S, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

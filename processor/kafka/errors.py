@@ -18,7 +18,7 @@ from processor.errors import (
     Stop,
     TransactionAborted,
 )
-from processor.kafka.connection.fault import error_of, fault_in
+from processor.kafka.connection_faults import error_of, fault_in
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer

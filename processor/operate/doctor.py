@@ -14,20 +14,20 @@ from typing import Literal
 
 from processor.config import Config
 from processor.errors import ConfigurationError, Stop
-from processor.hosting.acls import GROUP_OFFSETS
-from processor.hosting.configured_pipelines import pipelines, specs
-from processor.hosting.settings_check import check_offline
 from processor.hosting.share_group_check import share_group_problems
-from processor.hosting.topic_check import problems_of
+from processor.installation.acls import GROUP_OFFSETS
+from processor.installation.configured_pipelines import pipelines, specs
+from processor.installation.directory_comparison import report
+from processor.installation.settings_check import check_offline
+from processor.installation.topic_check import problems_of
 from processor.kafka.admin.admin import Admin, librdkafka_version
 from processor.kafka.admin.first_contact import Cluster
 from processor.operate.findings import Finding, Role, check_connection, check_role, check_schemas
 from processor.repair.misplaced_keys import check_keys, checkable_topics
 from processor.repair.transactions.open_transactions import standing
 from processor.runtime.watching.rivals import ask_members, rivals
-from processor.shared_topics.directory import report
 from processor.topics import Problem, internal_problems
-from processor.topics.replication import INTERNAL
+from processor.topics.durability import INTERNAL
 from processor.trial.broker.java import JAVA_MAJOR_MIN, installed_java_major
 
 _CONFLUENT_MIN = (2, 16, 1)  # 2.13 to 2.15 return half-filled batches and block in poll.

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, get_arg
 
 from processor.codec import codec_of
 from processor.errors import ConfigurationError, Stop
-from processor.hosting.acls import Grant, Who, grants
-from processor.hosting.configured_pipelines import pipelines
 from processor.hosting.pipeline import family_of
-from processor.hosting.settings_check import registry_subject_of
+from processor.installation.acls import Grant, Who, grants
+from processor.installation.configured_pipelines import pipelines
+from processor.installation.settings_check import registry_subject_of
 from processor.kafka.admin.admin import Admin
 from processor.kafka.admin.first_contact import Cluster
 from processor.kafka.admin.rights import AclRights, RightsInspector
-from processor.kafka.connection import addresses_of, steps
-from processor.kafka.connection.fault import parts_of
+from processor.kafka.connection_faults import parts_of
+from processor.kafka.connection_probe import addresses_of, steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

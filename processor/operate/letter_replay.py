@@ -19,12 +19,12 @@ from typing import Final, NamedTuple, Self
 from processor.client.topic_lookup import TopicLookup
 from processor.config import Config
 from processor.errors import ConfigurationError, OutputTooLarge, Stop, TransactionAborted
-from processor.hosting.configured_pipelines import pipeline_of
+from processor.installation.configured_pipelines import pipeline_of
 from processor.kafka import errors as kafka_errors
 from processor.kafka.admin.admin import Admin
+from processor.kafka.clients.log_reader import LogReader, Position
+from processor.kafka.clients.transactional_producer import TransactionalProducer
 from processor.kafka.message import records
-from processor.kafka.producers.transactional_producer import TransactionalProducer
-from processor.kafka.readers.log_reader import LogReader, Position
 from processor.operate.waiting_letters import LetterSelection, Survey, WaitingLetters
 from processor.record import Record
 from processor.wire.dead_letter import DeadLetter, input_record

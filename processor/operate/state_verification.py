@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from processor.errors import ConfigurationError, RecordRejected, StateDamaged
 from processor.kafka.admin.admin import Admin
+from processor.kafka.clients.log_reader import LogReader, oldest_offsets, read_range
 from processor.kafka.message import records
-from processor.kafka.readers.log_reader import LogReader
-from processor.kafka.readers.range_reader import oldest_offsets, read_range
 from processor.operate.state_lookup import codec_for
 from processor.store import layout
 from processor.store.inspection import opened

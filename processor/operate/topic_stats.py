@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.errors import ConfigurationError
 from processor.kafka.admin.admin import Admin
-from processor.kafka.readers.log_reader import LogReader
-from processor.kafka.readers.range_reader import oldest_offsets, read_range
+from processor.kafka.clients.log_reader import LogReader, oldest_offsets, read_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,7 +20,7 @@ from processor.client.topic_lookup import TopicLookup
 from processor.config import Config
 from processor.errors import BrokerUnavailable, Stop
 from processor.kafka.admin.admin import Admin
-from processor.kafka.readers.log_reader import LogReader
+from processor.kafka.clients.log_reader import LogReader
 from processor.wire.dead_letter import DeadLetter, read_letter
 
 

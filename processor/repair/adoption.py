@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from processor.config import Config
 from processor.errors import Stop, TransactionAborted
-from processor.kafka.producers.transactional_producer import TransactionalProducer
+from processor.kafka.clients.transactional_producer import TransactionalProducer
 from processor.repair.worker_positions import PartitionStand, Stand
 from processor.store.marks import POSITION_NAME
 from processor.wire.control import OF_SPARK

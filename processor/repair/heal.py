@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from processor.codec import codec_of
 from processor.errors import ConfigurationError, Stop
 from processor.kafka.admin.admin import Admin
-from processor.kafka.producers.transactional_producer import TransactionalProducer
-from processor.kafka.readers.log_reader import LogReader
+from processor.kafka.clients.log_reader import LogReader
+from processor.kafka.clients.transactional_producer import TransactionalProducer
 from processor.merge import KeyFields
 from processor.repair.misplaced_keys import Homes, SowLog
 from processor.wire.heads import command_header

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
+from processor.kafka.clients.log_reader import LogReader, oldest_offsets, read_range
 from processor.kafka.partitioner import partition_for
-from processor.kafka.readers.log_reader import LogReader
-from processor.kafka.readers.range_reader import oldest_offsets, read_range
 from processor.merge import KeyFields
 from processor.topics import Problem
 from processor.wire.sow_headers import version_of

@@ -10,8 +10,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from processor.errors import Stop
+from processor.kafka.clients.publisher import Publisher
 from processor.kafka.partitioner import partition_for
-from processor.kafka.producers.publisher import Publisher
 from processor.wire.came_in import moved_mark
 from processor.wire.heads import renumbered
 from processor.wire.sow_headers import copied_headers, version_of

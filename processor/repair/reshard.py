@@ -33,15 +33,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from processor.errors import ConfigurationError, Stop, TransactionAborted
 from processor.hosting.commit_metadata import CommitMetadata
 from processor.hosting.pipeline import GROWS_WITH_INPUT, family_of
-from processor.hosting.topic_check import problems_of
+from processor.installation.control_topic import ControlTopic, fence_mark
+from processor.installation.hold import who
+from processor.installation.topic_check import problems_of
 from processor.kafka.admin.topic_changes import TopicChanges
-from processor.kafka.producers.transactional_producer import TransactionalProducer
+from processor.kafka.clients.transactional_producer import TransactionalProducer
 from processor.repair.record_copy import RecordCopy
 from processor.repair.worker_positions import Stand
-from processor.shared_topics.control import ControlTopic, Fence, Key, fence_mark
-from processor.shared_topics.control.user import who
 from processor.store.marks import POSITION_NAME
-from processor.wire.control import ALL_PARTITIONS, MOVED, RESHARDING, WORKERS
+from processor.wire.control import ALL_PARTITIONS, MOVED, RESHARDING, WORKERS, Fence, Key
 from processor.wire.input_position import InputPosition
 from processor.wire.lives import LIVES_NAME, highest_version, mark_above
 from processor.wire.moved import MOVED_RETENTION_MS, moved_record

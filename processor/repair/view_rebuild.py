@@ -10,8 +10,8 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from processor.errors import ConfigurationError, Stop
-from processor.hosting.configured_pipelines import pipelines
 from processor.hosting.pipeline import family_of
+from processor.installation.configured_pipelines import pipelines
 from processor.kafka.admin.admin import Admin
 from processor.repair.adoption import Adoption
 from processor.repair.worker_positions import Stand

@@ -12,10 +12,10 @@ from processor.client.topic_lookup import TopicLookup
 from processor.config import Config
 from processor.errors import BrokerUnavailable, Stop, TopicFenced
 from processor.hosting.commit_metadata import CommitMetadata
-from processor.hosting.configured_pipelines import pipeline_of
+from processor.installation.configured_pipelines import pipeline_of
+from processor.installation.control_topic import ControlTopic
 from processor.kafka.admin.admin import Admin
-from processor.kafka.readers.log_reader import LogReader
-from processor.shared_topics.control import ControlTopic
+from processor.kafka.clients.log_reader import LogReader
 from processor.store.marks import POSITION_NAME
 from processor.wire.control import MOVED
 from processor.wire.input_position import InputPosition

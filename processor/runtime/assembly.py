@@ -12,10 +12,10 @@ from processor.errors import Stop
 from processor.hosting.output_limits import OutputLimits
 from processor.kafka.admin.admin import Admin
 from processor.kafka.admin.groups import GroupInspector
-from processor.kafka.producers.staged_producer import StagedProducer
-from processor.kafka.producers.transactional_producer import TransactionalProducer
-from processor.kafka.readers.group_consumer import AssignmentListener, GroupConsumer
-from processor.kafka.readers.log_reader import LogReader
+from processor.kafka.clients.group_consumer import AssignmentListener, GroupConsumer
+from processor.kafka.clients.log_reader import LogReader
+from processor.kafka.clients.staged_producer import StagedProducer
+from processor.kafka.clients.transactional_producer import TransactionalProducer
 from processor.runtime.clients import Clients
 from processor.runtime.process.metrics import BLOCKED
 from processor.runtime.recovery.input_position import InputPositions
@@ -31,7 +31,7 @@ from processor.runtime.watching.rivals import log_fencing_member
 from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 from processor.store.rocksdb_memory import RocksMemory
-from processor.telemetry.spans import spans_of
+from processor.telemetry.tracing import spans_of
 from processor.topics import rebuild_steps
 from processor.topics.share_group import queue_writer_properties
 
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
     from processor.config import Config
     from processor.hosting.pipeline import Pipeline
+    from processor.installation.control_thread import ControlThread
     from processor.runtime.health.task_reports import TaskReports
     from processor.runtime.process.slot import ProcessSlot
     from processor.runtime.watching.backlog import WaitingRecords
     from processor.runtime.watching.topic_watch import RetentionHeadroom
-    from processor.shared_topics.control import ControlThread
 
 log = structlog.stdlib.get_logger("sowstream.assembly")
 

@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
     from processor.api import Codec
     from processor.hosting.output_limits import OutputLimits
-    from processor.kafka.producers.staged_producer import StagedProducer
-    from processor.kafka.producers.transactional_producer import TransactionalProducer
-    from processor.kafka.readers.group_consumer import AssignmentListener, GroupConsumer
+    from processor.kafka.clients.group_consumer import AssignmentListener, GroupConsumer
+    from processor.kafka.clients.staged_producer import StagedProducer
+    from processor.kafka.clients.transactional_producer import TransactionalProducer
     from processor.runtime.health.task_reports import PipelineReport
     from processor.runtime.holding.held_tasks import Notices
     from processor.runtime.recovery.input_position import InputPositions

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from processor.api import Codec
     from processor.config import RuntimeConfig
     from processor.hosting.pipeline import Pipeline
+    from processor.kafka.clients.group_consumer import GroupConsumer
     from processor.kafka.message import Message
-    from processor.kafka.readers.group_consumer import GroupConsumer
     from processor.record import Record
     from processor.runtime.clients import Clients
 

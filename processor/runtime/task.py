@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from processor.api import Codec
+    from processor.hosting.context import Timing
     from processor.hosting.pipeline import Pipeline
-    from processor.hosting.timing import Timing
     from processor.record import Outgoing, Record
     from processor.runtime.holding.rejection_log import RejectionLog
     from processor.runtime.recovery.redelivered import Redelivered

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from processor.record import Record
     from processor.runtime.clients import Clients
     from processor.runtime.task import Task
-    from processor.telemetry.spans import Spans
+    from processor.telemetry.tracing import Spans
 
 
 class TracedStreamThread(StreamThread):

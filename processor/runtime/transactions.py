@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from processor.errors import OutputTooLarge, ProcessorFailed, ProducerLost
+from processor.kafka.clients.staged_producer import StagedProducer
 from processor.kafka.partitioner import partition_for
-from processor.kafka.producers.staged_producer import StagedProducer
 from processor.runtime.watching.clock_check import ClockCheck
 from processor.store.marks import POSITION_NAME
 from processor.wire.publisher_mark import mark_record
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from processor.errors import TransactionAborted
     from processor.hosting.output_limits import OutputLimits
     from processor.hosting.pipeline import Pipeline
-    from processor.kafka.producers.transactional_producer import TransactionalProducer
+    from processor.kafka.clients.transactional_producer import TransactionalProducer
     from processor.record import Outgoing
     from processor.runtime.process.metrics import ThreadMetrics
     from processor.runtime.recovery.input_position import InputPositions

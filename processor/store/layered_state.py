@@ -7,9 +7,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, cast
 
 from processor.errors import StateBehind, StateDamaged
-from processor.store.changed_keys import ChangedKeys
 from processor.store.contract import Progress
-from processor.store.expiry_index import Expiry
+from processor.store.key_indexes import ChangedKeys, Expiry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, cast
 from rocksdict import Rdict, ReadOptions, WriteBatch, WriteOptions
 
 from processor.errors import DiskFull, StateBehind
-from processor.store import back_pressure, bulk_load, layout, partition_directory
+from processor.store import layout, partition_directory, rocksdb_writes
 from processor.store.contract import Progress
 from processor.store.errors import mapped_errors
 from processor.store.rocksdb_memory import RocksMemory
@@ -130,7 +130,7 @@ class RocksStore:
         """Write encoded records, of which none expires, and their progress, as `apply` does."""
         if is_many and not self._is_loading:
             self._reopen(is_loading=True)
-        for batch in bulk_load.batches(rows, progress, self._memory.part_bytes):
+        for batch in rocksdb_writes.load_batches(rows, progress, self._memory.part_bytes):
             self._write(batch)
 
     def scan(self, after: bytes | None = None) -> Iterator[tuple[bytes, Stored]]:
@@ -219,8 +219,8 @@ class RocksStore:
         if self._is_closed_on_disk:
             batch.delete(layout.CLOSED_KEY)
         with self._going_on(), self._mapped_errors("writing"):
-            tables_max = bulk_load.TABLES_MAX if self._is_loading else back_pressure.TABLES_MAX
-            back_pressure.wait(self._db, tables_max, self._unlogged, self._memory.beat)
+            tables_max = rocksdb_writes.LOAD_TABLES_MAX if self._is_loading else rocksdb_writes.TABLES_MAX
+            rocksdb_writes.wait_for_compaction(self._db, tables_max, self._unlogged, self._memory.beat)
             self._db.write(batch, self._unlogged)
             self._is_closed_on_disk = False
             if self._is_loading:
@@ -293,7 +293,7 @@ class RocksStore:
     def _open(self) -> Rdict:
         options = self._memory.options()
         if self._is_loading:
-            bulk_load.prepare(options)
+            rocksdb_writes.prepare_load(options)
         with self._mapped_errors("opening"):
             # Without column_families a reopened database silently loses its table options: no bloom filter and an 8 MB
             # cache of its own.

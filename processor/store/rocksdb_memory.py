@@ -24,7 +24,7 @@ from rocksdict import (
     WriteBufferManager,
 )
 
-from processor.store import back_pressure
+from processor.store import rocksdb_writes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,5 +94,5 @@ class RocksMemory:
         options.set_level_compaction_dynamic_level_bytes(True)
         options.set_keep_log_file_num(2)
         options.set_max_open_files(256)
-        back_pressure.prepare(options)
+        rocksdb_writes.never_wait(options)
         return options

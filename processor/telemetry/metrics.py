@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client import REGISTRY
 
-from processor.telemetry.providers import SCOPE, not_installed, resource, signal_address
+from processor.telemetry.tracing import SCOPE, not_installed, resource, signal_address
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import Metric, MetricExporter, MetricsData
     from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric as Family
 
-    from processor.config.telemetry import TelemetryConfig
+    from processor.config.runtime import TelemetryConfig
 
 log = logging.getLogger("sowstream.telemetry")
 

@@ -12,17 +12,16 @@ from pydantic import BaseModel
 from processor.codec import codec_options, load_codec
 from processor.config import TopicConfig
 from processor.errors import OutputTooLarge, ProcessorFailed
-from processor.hosting.declaration import check_declaration
+from processor.hosting.context import Timing
 from processor.hosting.output_limits import OutputLimits
 from processor.hosting.pipeline import Outlet, Pipeline
-from processor.hosting.timing import Timing
+from processor.hosting.plugins import check_declaration
 from processor.kafka.partitioner import partition_for
 from processor.record import Record
 from processor.runtime.task import Task
 from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
-from processor.testing.output_log import OutputLog
-from processor.testing.state_check import StateCheck, WatchedState
+from processor.testing.commit_check import OutputLog, StateCheck, WatchedState
 from processor.wire.publisher_mark import mark_record, mark_text
 from processor.wire.sow_headers import stored_from
 

@@ -2,19 +2,14 @@
 
 `family` defines the topics of one SOW topic's family, and the two that all families share. The other modules compare
 topics as they are with topics as they should be, and return problems, each with its remedy: `checks` runs all rules
-before a worker starts, `changes` those for a running worker. `processor.shared_topics` reads and writes the records of
+before a worker starts, `changes` those for a running worker. `processor.installation` reads and writes the records of
 the two shared topics.
 """
 
-from processor.topics.changes import changes, recreated
-from processor.topics.checks import problems
-from processor.topics.compaction import COMPACTION_LAG_MS
-from processor.topics.partitions import grown
+from processor.topics.changes import changes, grown, rebuild_steps, recreated
+from processor.topics.checks import control_problems, directory_problems, problems
+from processor.topics.durability import COMPACTION_LAG_MS, internal_problems, kept_ms
 from processor.topics.problem import ActualTopic, Problem
-from processor.topics.rebuild import rebuild_steps
-from processor.topics.replication import internal_problems
-from processor.topics.retention import kept_ms
-from processor.topics.shared import control_problems, directory_problems
 
 __all__ = [
     "COMPACTION_LAG_MS",

@@ -21,12 +21,12 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 from processor.errors import ConfigurationError, Stop, TransactionAborted
+from processor.installation.control_topic import ControlEntries, ControlTopic, fence_mark
+from processor.installation.hold import who
 from processor.kafka.admin.admin import Admin
-from processor.kafka.producers.transactional_producer import TransactionalProducer
-from processor.shared_topics.control import ControlEntries, ControlTopic, Fence, Key, fence_mark
-from processor.shared_topics.control.user import who
+from processor.kafka.clients.transactional_producer import TransactionalProducer
 from processor.store.marks import POSITION_NAME
-from processor.wire.control import ALL_PARTITIONS, OF_SPARK, SPARK, WORKERS
+from processor.wire.control import ALL_PARTITIONS, OF_SPARK, SPARK, WORKERS, Fence, Key
 from processor.wire.input_position import InputPosition
 from spark_integration.cutover.presence import SESSION_TIMEOUT_S, Presence, members
 from spark_integration.merge.topic_family import TopicFamily

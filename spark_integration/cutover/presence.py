@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from processor.errors import BrokerUnavailable, ConfigurationError, SowstreamError
+from processor.installation.hold import who
 from processor.kafka.admin.admin import Admin
-from processor.kafka.readers.group_consumer import GroupConsumer
-from processor.shared_topics.control.user import who
+from processor.kafka.clients.group_consumer import GroupConsumer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from processor.shared_topics.control import Fence
+    from processor.wire.control import Fence
     from spark_integration.options import Options
     from spark_integration.settings import Settings, TopicSettings
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from processor.errors import ConfigurationError
+from processor.installation.control_topic import ControlTopic
 from processor.kafka.admin.admin import Admin
-from processor.shared_topics.control import ControlTopic, Fence
-from processor.wire.control import SPARK, WORKERS, decode, decode_key
+from processor.wire.control import SPARK, WORKERS, Fence, decode, decode_key
 from spark_integration.cutover.checkpoint import Checkpoint
 from spark_integration.cutover.move import fence_in, merge_group, read_control, refuse_missing
 from spark_integration.cutover.presence import SESSION_TIMEOUT_S, Presence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from processor.shared_topics.control.topic import Following
+    from processor.installation.control_topic import Following
     from spark_integration.options import Options
     from spark_integration.settings import Settings, TopicSettings
 

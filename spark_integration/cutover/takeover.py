@@ -39,7 +39,7 @@ from spark_integration.settings import topic_settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from processor.shared_topics.control import Fence
+    from processor.wire.control import Fence
     from spark_integration.options import Options
     from spark_integration.settings import Settings
 

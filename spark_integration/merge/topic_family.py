@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from processor.errors import BrokerUnavailable, ConfigurationError
 from processor.kafka.admin.admin import Admin
-from processor.kafka.readers.log_reader import LogReader
+from processor.kafka.clients.log_reader import LogReader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -130,7 +130,7 @@ class TopicFamily:
         Raises:
             ConfigurationError: the fence is up.
         """
-        from processor.shared_topics.control import ControlTopic  # noqa: PLC0415 - Spark's tasks import this module
+        from processor.installation.control_topic import ControlTopic  # noqa: PLC0415 - Spark's tasks import this module
 
         entries = ControlTopic(self.kafka, self.admin, prefix=self._settings.names.prefix).read(
             self._settings.application_id

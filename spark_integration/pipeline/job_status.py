@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from processor.errors import BrokerUnavailable
+from processor.installation.control_topic import ControlTopic
 from processor.kafka.admin.admin import Admin
-from processor.shared_topics.control import ControlTopic
 from spark_integration.cutover.query import merge_name
 from spark_integration.options import client_properties
 from spark_integration.pipeline import job_identity, micro_batches

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from processor.errors import BrokerUnavailable, ConfigurationError
 from processor.kafka.admin.admin import Admin
-from processor.kafka.readers.log_reader import LogReader
+from processor.kafka.clients.log_reader import LogReader
 
 _Answer = TypeVar("_Answer")
 

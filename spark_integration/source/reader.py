@@ -144,7 +144,7 @@ class SowSourceReader(DataSourceReader):
 
     def _messages(self, wanted: Range) -> Iterator[Any]:
         """The committed records of a range, in order."""
-        from processor.kafka.readers.log_reader import LogReader, Position  # noqa: PLC0415 - needed here, on an executor
+        from processor.kafka.clients.log_reader import LogReader, Position  # noqa: PLC0415 - needed here, on an executor
 
         log = LogReader(self._options.kafka, group=self._group)
         try:

@@ -63,7 +63,7 @@ class SowWriter(DataSourceArrowWriter):
                 nothing.
             Stop: Kafka does not take a record.
         """
-        from processor.kafka.producers.publisher import Publisher  # noqa: PLC0415 - needed here, on an executor
+        from processor.kafka.clients.publisher import Publisher  # noqa: PLC0415 - needed here, on an executor
 
         messages = messages_of(iterator, self._options, self._schema)
         context = TaskContext.get()

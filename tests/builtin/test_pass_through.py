@@ -10,9 +10,9 @@ from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.builtin.pass_through import PassThrough
 from processor.config import Config, TopicConfig
 from processor.errors import ConfigurationError, UndeclaredOutput
-from processor.hosting.configured_pipelines import pipelines
 from processor.hosting.context import TaskContext
 from processor.hosting.pipeline import family_of
+from processor.installation.configured_pipelines import pipelines
 from processor.testing import ProcessorTestDriver
 from tests.builtin.installed import install
 from tests.builtin.merging import acks, rejected

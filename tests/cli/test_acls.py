@@ -8,8 +8,8 @@ from pathlib import Path
 import yaml
 
 from processor.config import Config
-from processor.hosting.acls import Grant, commands, grants
-from processor.hosting.configured_pipelines import pipelines
+from processor.installation.acls import Grant, commands, grants
+from processor.installation.configured_pipelines import pipelines
 from tests.cli.conftest import Cli
 
 COLUMNS = ("DEPLOYER", "WORKER", "CONFLATER", "GATEWAY", "PUBLISHER", "SUBSCRIBER", "DLQ", "SETTLER")

@@ -6,7 +6,7 @@ import yaml
 
 from processor.config import load
 from processor.kafka.admin.admin import Admin
-from processor.kafka.producers.publisher import Publisher
+from processor.kafka.clients.publisher import Publisher
 from processor.record import Record
 from processor.topics.family import TopicSpec
 from tests.cli.conftest import Cli

@@ -14,12 +14,13 @@ from confluent_kafka import Consumer
 
 from processor.cli.main import run
 from processor.config import load
-from processor.hosting.configured_pipelines import specs
+from processor.installation.configured_pipelines import specs
+from processor.installation.control_thread import ControlThread
+from processor.installation.control_topic import ControlTopic
+from processor.installation.pipeline_status import CONFIRMED_MS
 from processor.kafka.admin.admin import Admin
-from processor.kafka.producers.publisher import Publisher
+from processor.kafka.clients.publisher import Publisher
 from processor.runtime.holding.holds import Hold
-from processor.shared_topics.control import ControlThread, ControlTopic
-from processor.shared_topics.control.status import CONFIRMED_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -173,7 +174,7 @@ def test_status_ignores_outdated_notices(desk: Desk, monkeypatch: pytest.MonkeyP
     code, data, said = desk("status", desk.name)
     assert (code, "unreadable_batch" in data) == (1, False)
     later_s = time.time() + CONFIRMED_MS / 1000 + 1
-    monkeypatch.setattr("processor.shared_topics.control.status.time.time", lambda: later_s)
+    monkeypatch.setattr("processor.installation.pipeline_status.time.time", lambda: later_s)
     code, _, said = desk("status", desk.name)
     assert (code, "Nothing is held." in said) == (0, True)
 

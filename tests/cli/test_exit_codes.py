@@ -183,7 +183,7 @@ def test_a_reader_that_has_enough_is_a_quiet_end(cli: Cli, unique: str):
 def _write_sow(cli: Cli, name: str, number: int) -> None:
     """Write a record to the SOW topic, as a worker would."""
     from processor.config import load
-    from processor.kafka.producers.publisher import Publisher
+    from processor.kafka.clients.publisher import Publisher
 
     publisher = Publisher(load(cli.settings).kafka)
     publisher.send(f"{name}.sow", b"%d" % number, b'{"id":1}', [("version", b"1")])

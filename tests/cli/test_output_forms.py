@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from processor.config import load
-from processor.kafka.producers.publisher import Publisher
+from processor.kafka.clients.publisher import Publisher
 from processor.runtime.process import logging_setup
 
 if TYPE_CHECKING:

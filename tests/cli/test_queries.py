@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from processor.config import load
-from processor.kafka.producers.publisher import Publisher
+from processor.kafka.clients.publisher import Publisher
 from tests.cli.test_commands import lines, published, write
 
 if TYPE_CHECKING:

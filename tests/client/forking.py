@@ -18,7 +18,7 @@ from pathlib import Path
 
 from processor.client import Client
 from processor.errors import SowstreamError
-from processor.kafka.readers.log_reader import LogReader
+from processor.kafka.clients.log_reader import LogReader
 from tests.client.queue.fake_leases import FakeLeases
 from tests.client.queue.test_backlog import values
 from tests.client.queue.test_queue import queue_of

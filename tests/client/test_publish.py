@@ -4,8 +4,8 @@ from processor.client import Client
 from processor.client.feeds.snapshot_boundary import SnapshotBoundary
 from processor.config import Config
 from processor.errors import BrokerUnavailable, ConfigurationError, RecordRejected, Stop
+from processor.kafka.clients.publisher import Publisher
 from processor.kafka.partitioner import partition_for
-from processor.kafka.producers.publisher import Publisher
 from processor.record import Record
 from tests.client.family import PARTITIONS, Family
 

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from processor.config import Config
 from processor.config.kafka_names import KafkaNames
-from processor.hosting.configured_pipelines import pipelines, specs
 from processor.hosting.pipeline import needed
+from processor.installation.configured_pipelines import pipelines, specs
 from processor.topics import ActualTopic, changes, rebuild_steps
 
 ROOT = Path(__file__).parents[2]

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from processor.kafka.connection.fault import Fault, Kind
+from processor.kafka.connection_faults import Fault, Kind
 
 _PAGE = Path(__file__).parents[2] / "processor" / "docs" / "reference" / "connection-faults.md"
 

@@ -8,9 +8,9 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from processor.cli.main import main
-from processor.kafka.producers.staged_producer import StagedProducer
-from processor.kafka.producers.transactional_producer import TransactionalProducer
-from processor.kafka.readers.group_consumer import GroupConsumer
+from processor.kafka.clients.group_consumer import GroupConsumer
+from processor.kafka.clients.staged_producer import StagedProducer
+from processor.kafka.clients.transactional_producer import TransactionalProducer
 from tests.endtoend import crashing_worker
 from tests.endtoend.crashing_worker import arm, die
 

@@ -17,8 +17,8 @@ from confluent_kafka import Producer
 
 from processor.cli.main import main
 from processor.errors import ProducerLost, TransactionAborted
-from processor.kafka.producers import transactional_producer
-from processor.kafka.producers.transactional_producer import TransactionalProducer
+from processor.kafka.clients import transactional_producer
+from processor.kafka.clients.transactional_producer import TransactionalProducer
 from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.stream_thread import StreamThread
 from processor.runtime.task import Task

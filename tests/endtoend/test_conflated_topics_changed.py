@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from processor.config import load
-from processor.hosting.configured_pipelines import specs
+from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from tests.endtoend.oracle import last_per_key
 from tests.endtoend.test_topics_changed import _OFTEN, _ONCE, Watched, grow, published, recreate, watched

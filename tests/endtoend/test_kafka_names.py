@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from processor.cli.main import run
 from processor.client import Client
 from processor.errors import ConfigurationError
-from processor.hosting.configured_pipelines import specs
+from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from tests.endtoend.world import World
 

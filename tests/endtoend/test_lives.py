@@ -9,7 +9,7 @@ import pytest
 from processor.cli.main import run
 from processor.client import Client
 from processor.errors import VersionConflict
-from processor.hosting.configured_pipelines import specs
+from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from tests.endtoend.moving_world import MovingWorld
 from tests.endtoend.world import World

@@ -12,7 +12,7 @@ import pytest
 from processor.cli.main import run
 from processor.client import Client
 from processor.errors import Stop
-from processor.hosting.configured_pipelines import specs
+from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from processor.topics.family import TopicSpec, family_specs
 from processor.trial.broker import EmbeddedBroker, server

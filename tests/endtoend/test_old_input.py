@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from processor.kafka.readers.group_consumer import GroupConsumer
+from processor.kafka.clients.group_consumer import GroupConsumer
 from tests.endtoend.world import PATIENCE_S
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from processor.client import Client
 from processor.config import load
 from processor.errors import ConfigurationError, Stop
 from processor.kafka.admin.admin import Admin
-from processor.kafka.producers.staged_producer import StagedProducer
-from processor.kafka.producers.transactional_producer import TransactionalProducer
+from processor.kafka.clients.staged_producer import StagedProducer
+from processor.kafka.clients.transactional_producer import TransactionalProducer
 from processor.repair.transactions.transaction_admin import Marker, TransactionAdmin
 from processor.trial.broker import EmbeddedBroker, embedded
 from processor.trial.broker.jars import class_path

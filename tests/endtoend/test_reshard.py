@@ -18,12 +18,12 @@ from confluent_kafka.cimpl import NewPartitions
 from processor.cli.main import run
 from processor.client import Client
 from processor.errors import ConfigurationError, Stop, TopicMoved
+from processor.installation.control_topic import ControlTopic
 from processor.kafka.admin.admin import Admin
 from processor.kafka.partitioner import partition_for
 from processor.repair.record_copy import RecordCopy
 from processor.repair.reshard import STEPS, Reshard
 from processor.repair.worker_positions import Stand
-from processor.shared_topics.control import ControlTopic
 from processor.topics.family import control_topic
 from tests.endtoend.moving_world import NEW, OLD, MovingWorld
 from tests.endtoend.world import PATIENCE_S

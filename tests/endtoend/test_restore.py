@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rocksdict import Rdict
 
-from processor.hosting.configured_pipelines import specs
+from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from processor.record import Stored
 from processor.store import layout

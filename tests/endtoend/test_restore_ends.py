@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import Producer
 
 from processor.codec import load_codec
-from processor.hosting.configured_pipelines import pipelines
+from processor.installation.configured_pipelines import pipelines
 from processor.kafka.admin.admin import Admin
-from processor.kafka.readers.log_reader import LogReader
+from processor.kafka.clients.log_reader import LogReader
 from processor.record import Record
 from processor.runtime.recovery import log_replay
 from processor.runtime.recovery.restorer import Restorer

@@ -14,8 +14,8 @@ from processor.cli.main import run
 from processor.client import Client
 from processor.config import load
 from processor.errors import ConfigurationError
+from processor.installation.topic_directory import TopicDirectory
 from processor.kafka.admin.admin import Admin
-from processor.shared_topics.directory import TopicDirectory
 from processor.topics.family import directory_spec
 from tests.endtoend.world import PATIENCE_S, World
 
@@ -124,7 +124,7 @@ def test_without_a_directory_a_reader_fails_with_the_remedy(
 ):
     """A client without settings fails at once with both ways out."""
     spec = directory_spec()._replace(name=f"{unique}_sowstream.topics")
-    monkeypatch.setattr("processor.shared_topics.directory.directory.directory_spec", lambda _prefix: spec)
+    monkeypatch.setattr("processor.installation.topic_directory.directory_spec", lambda _prefix: spec)
     with pytest.raises(
         ConfigurationError, match=rf"no topic directory \({unique}_sowstream\.topics\); name a settings"
     ):

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from processor.hosting.configured_pipelines import specs
+from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from tests.endtoend.world import Worker
 

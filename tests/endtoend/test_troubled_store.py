@@ -14,7 +14,7 @@ from processor.codec import load_codec
 from processor.errors import DiskUnusable, PartitionHeld, SowstreamError, StateDamaged, StateLocked
 from processor.hosting.pipeline import Pipeline
 from processor.kafka.admin.admin import Admin
-from processor.kafka.readers.log_reader import LogReader
+from processor.kafka.clients.log_reader import LogReader
 from processor.record import Stored
 from processor.runtime.assembly import Assembly
 from processor.runtime.process.slot import ProcessSlot

@@ -17,7 +17,7 @@ import yaml
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from processor.config import Config, load
-from processor.hosting.configured_pipelines import specs
+from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from tests.endtoend.oracle import Seen
 

@@ -6,7 +6,7 @@ import time
 import pytest
 from confluent_kafka import Producer
 
-from processor.hosting.configured_pipelines import specs
+from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from processor.kafka.admin.topic_changes import TopicChanges
 from processor.wire.moved import MOVED_RETENTION_MS, moved_record

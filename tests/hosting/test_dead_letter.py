@@ -9,8 +9,7 @@ from typing import get_args
 
 import pytest
 
-from processor.hosting.dead_letter import KEPT_BYTES_MAX, dead_letter
-from processor.hosting.output_limits import size_of
+from processor.hosting.output_limits import KEPT_BYTES_MAX, dead_letter, size_of
 from processor.operate.letter_display import as_json
 from processor.record import Record, RejectReason
 from processor.wire.dead_letter import input_record, read_letter

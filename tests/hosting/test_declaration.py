@@ -5,8 +5,7 @@ import pytest
 from processor.api import Input, Output, Processor, RecordProcessor
 from processor.cli.main import run as run_command
 from processor.errors import ConfigurationError
-from processor.hosting.declaration import check_declaration
-from processor.hosting.plugins import installed
+from processor.hosting.plugins import check_declaration, installed
 from processor.testing import ProcessorTestDriver
 from tests.hosting.packages import install
 

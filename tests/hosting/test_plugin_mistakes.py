@@ -9,7 +9,7 @@ import pytest
 from processor.api import Input, Output, RecordProcessor, Stored
 from processor.builtin.conflate import Conflate
 from processor.errors import ConfigurationError
-from processor.hosting.declaration import check_declaration
+from processor.hosting.plugins import check_declaration
 from processor.testing import ProcessorTestChain, ProcessorTestDriver
 
 
@@ -329,7 +329,7 @@ def test_types_of_outputs_settings_and_headers_under_strict_mypy(tmp_path):
     notes = [line.partition(": ")[2] for line in done.stdout.splitlines() if "typed.py" in line]
     assert [note for note in notes if note.startswith("note: Revealed")] == [
         'note: Revealed type is "typed.AlertSettings"',
-        'note: Revealed type is "processor.api.settings.Settings"',
+        'note: Revealed type is "processor.api.record_processor.Settings"',
     ], done.stdout
     errors = [note for note in notes if note.startswith("error")]
     assert len(errors) == 1, done.stdout

@@ -12,8 +12,8 @@ from processor import builtin
 from processor.cli.main import run as run_command
 from processor.config import Config
 from processor.errors import ConfigurationError
-from processor.hosting.configured_pipelines import pipelines
 from processor.hosting.plugins import installed
+from processor.installation.configured_pipelines import pipelines
 from processor.record import Stored
 from processor.testing import ProcessorTestDriver
 from tests.builtin.reading import told

@@ -6,7 +6,7 @@ import random
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
-from processor.hosting.timing import BOUNDS_S, Timing
+from processor.hosting.context import BOUNDS_S, Timing
 from processor.hosting.timing_metrics import Timings
 
 

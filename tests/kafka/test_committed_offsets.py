@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from processor.kafka.admin.admin import Admin
-from processor.kafka.admin.committed_offsets import CommittedOffsets
+from processor.kafka.admin.groups import CommittedOffsets
 from processor.topics.family import TopicSpec
 
 ROOT = Path(__file__).parents[2]

@@ -17,7 +17,8 @@ import pytest
 from processor.errors import BrokerUnavailable, ConfigurationError, Stop
 from processor.kafka import outage
 from processor.kafka.admin.admin import Admin
-from processor.kafka.connection import Fault, FaultLog, addresses_of, fault_in, steps
+from processor.kafka.connection_faults import Fault, fault_in
+from processor.kafka.connection_probe import FaultLog, addresses_of, steps
 from tests.certificates import Authority
 
 _WAIT_S = 12.0

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from processor.errors import PartitionHeld
 from processor.kafka.admin.admin import Admin
-from processor.kafka.readers.group_consumer import GroupConsumer
+from processor.kafka.clients.group_consumer import GroupConsumer
 from processor.topics.family import TopicSpec
 
 pytestmark = pytest.mark.broker

@@ -9,8 +9,8 @@ import pytest
 
 from processor.errors import Stop, TransactionAborted
 from processor.kafka.admin.admin import Admin
-from processor.kafka.producers.transactional_producer import TransactionalProducer
-from processor.kafka.readers.group_consumer import GroupConsumer
+from processor.kafka.clients.group_consumer import GroupConsumer
+from processor.kafka.clients.transactional_producer import TransactionalProducer
 from processor.topics.family import TopicSpec
 
 pytestmark = pytest.mark.broker

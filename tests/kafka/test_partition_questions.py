@@ -15,7 +15,7 @@ from processor.errors import ConfigurationError
 from processor.kafka.admin import answers, partition_questions
 from processor.kafka.admin.answers import Answers, offset_of
 from processor.kafka.admin.partition_questions import PartitionQuestion
-from processor.kafka.renewal import Renewal
+from processor.kafka.outage import Renewal
 
 
 class Kafka:

@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from processor.kafka.admin.admin import Admin
-from processor.kafka.producers import transactional_producer
-from processor.kafka.producers.transactional_producer import TransactionalProducer
-from processor.kafka.readers.log_reader import LogReader
+from processor.kafka.clients import transactional_producer
+from processor.kafka.clients.log_reader import LogReader
+from processor.kafka.clients.transactional_producer import TransactionalProducer
 from processor.topics.family import TopicSpec
 
 pytestmark = pytest.mark.broker

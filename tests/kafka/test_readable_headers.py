@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from processor.kafka.admin.admin import Admin
+from processor.kafka.clients.group_consumer import GroupConsumer
+from processor.kafka.clients.log_reader import LogReader, Position
 from processor.kafka.message import columns, records
-from processor.kafka.readers.group_consumer import GroupConsumer
-from processor.kafka.readers.log_reader import LogReader, Position
 from processor.topics.family import TopicSpec
 from processor.wire.headers import UNREADABLE_NAME
 from tests.endtoend.raw_batch import RawWriter, raw_batch, raw_record

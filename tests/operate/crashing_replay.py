@@ -7,7 +7,7 @@ import signal
 import sys
 
 from processor.cli.main import main
-from processor.kafka.producers.transactional_producer import TransactionalProducer
+from processor.kafka.clients.transactional_producer import TransactionalProducer
 from tests.endtoend.crashing_worker import POINTS, arm
 
 

@@ -10,7 +10,7 @@ import pytest
 from processor.cli.main import run
 from processor.config import load
 from processor.kafka.admin.admin import Admin
-from processor.kafka.producers.publisher import Publisher
+from processor.kafka.clients.publisher import Publisher
 from processor.record import Stored
 from processor.store import layout
 from processor.store.contract import Progress

@@ -12,7 +12,7 @@ from processor.builtin.delta_merge.batch import READ_BYTES_MAX
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.builtin.pass_through import PassThrough
 from processor.config import TopicConfig
-from processor.hosting.waiting_output import TURN_S, WaitingOutput
+from processor.hosting.output_limits import TURN_S, WaitingOutput
 from processor.record import Stored
 from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore

@@ -14,9 +14,9 @@ from processor.config import TopicConfig
 from processor.config.runtime import RuntimeConfig
 from processor.hosting.pipeline import Pipeline
 from processor.kafka.admin.admin import Admin
-from processor.kafka.producers.staged_producer import StagedProducer
-from processor.kafka.readers.group_consumer import GroupConsumer
-from processor.kafka.readers.log_reader import LogReader
+from processor.kafka.clients.group_consumer import GroupConsumer
+from processor.kafka.clients.log_reader import LogReader
+from processor.kafka.clients.staged_producer import StagedProducer
 from processor.runtime.clients import Clients
 from processor.runtime.recovery.input_position import InputPositions
 from processor.runtime.recovery.restorer import Restorer

@@ -13,9 +13,9 @@ from processor.config import TopicConfig
 from processor.config.runtime import RuntimeConfig
 from processor.hosting.pipeline import Pipeline
 from processor.kafka.admin.admin import Admin
-from processor.kafka.producers.transactional_producer import TransactionalProducer
-from processor.kafka.readers.group_consumer import GroupConsumer
-from processor.kafka.readers.log_reader import LogReader
+from processor.kafka.clients.group_consumer import GroupConsumer
+from processor.kafka.clients.log_reader import LogReader
+from processor.kafka.clients.transactional_producer import TransactionalProducer
 from processor.runtime.clients import Clients
 from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.standby.standbys import Standbys

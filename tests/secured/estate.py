@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
 )
 
 from processor.config import Config, load
-from processor.hosting.configured_pipelines import specs
+from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from tests.endtoend.world import World
 

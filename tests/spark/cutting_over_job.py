@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from processor.config import load
-from processor.kafka.producers.transactional_producer import TransactionalProducer
+from processor.kafka.clients.transactional_producer import TransactionalProducer
 from spark_integration import spark_session
 from spark_integration.cutover import handback, query, run_merge, takeover
 from spark_integration.cutover.checkpoint import Checkpoint

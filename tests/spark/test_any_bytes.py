@@ -10,8 +10,8 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import TopicConfig
+from processor.kafka.clients.log_reader import LogReader, Position
 from processor.kafka.message import records
-from processor.kafka.readers.log_reader import LogReader, Position
 from processor.testing import ProcessorTestDriver
 from spark_integration import merge_batch, read_sow
 from tests.endtoend.raw_batch import RawWriter, raw_batch, raw_record

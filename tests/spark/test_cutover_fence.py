@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 from processor.cli.main import command_line
 from processor.errors import ConfigurationError, Stop, TopicFenced
+from processor.installation.control_topic import ControlTopic
 from processor.kafka.admin.admin import Admin
 from processor.repair.adoption import Adoption
 from processor.repair.worker_positions import Stand
-from processor.shared_topics.control import ControlTopic
 from processor.topics.family import control_spec
 from processor.wire.control import BACKFILL, SPARK, WORKERS
 from processor.wire.lives import first_version

@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from processor.config import Config
 from processor.errors import ConfigurationError
-from processor.hosting.configured_pipelines import specs
+from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from processor.config import Config
-from processor.hosting.configured_pipelines import specs
+from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")

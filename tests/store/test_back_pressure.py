@@ -14,7 +14,7 @@ import pytest
 from rocksdict import DBCompressionType, Options, Rdict, WriteBatch, WriteOptions
 
 from processor.record import Stored
-from processor.store import back_pressure
+from processor.store import rocksdb_writes
 from processor.store.contract import Progress
 from processor.store.rocksdb_memory import RocksMemory
 from tests.small_disk import SmallDisk, small_disks
@@ -196,11 +196,11 @@ def test_a_write_that_waits_for_a_compaction_says_all_the_time_that_it_lives(tmp
     assert int(loaded.property_value("rocksdb.num-files-at-level0") or 0) == 30
     beats: list[float] = []
     loaded.set_options({"disable_auto_compactions": "false"})
-    back_pressure.wait(loaded, 20, WriteOptions(), lambda: beats.append(time.monotonic()))
+    rocksdb_writes.wait_for_compaction(loaded, 20, WriteOptions(), lambda: beats.append(time.monotonic()))
     assert int(loaded.property_value("rocksdb.num-files-at-level0") or 0) < 20
     assert beats
     before = len(beats)
-    back_pressure.wait(loaded, 20, WriteOptions(), lambda: beats.append(time.monotonic()))
+    rocksdb_writes.wait_for_compaction(loaded, 20, WriteOptions(), lambda: beats.append(time.monotonic()))
     assert len(beats) == before, "there was nothing to wait for"
     loaded.close()
 
@@ -208,7 +208,7 @@ def test_a_write_that_waits_for_a_compaction_says_all_the_time_that_it_lives(tmp
 def test_a_store_beats_as_the_memory_that_it_shares_was_told(tmp_path: Path, open_rocks, monkeypatch) -> None:
     """A store signals with the callback of the memory that it shares, for the watchdog of the writing thread."""
     handed_on: list[object] = []
-    monkeypatch.setattr(back_pressure, "wait", lambda *arguments: handed_on.append(arguments[-1]))
+    monkeypatch.setattr(rocksdb_writes, "wait_for_compaction", lambda *arguments: handed_on.append(arguments[-1]))
 
     def beat() -> None:
         """A sign of life of the thread."""

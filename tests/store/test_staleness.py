@@ -6,8 +6,7 @@ import time
 
 import pytest
 
-from processor.store.contract import Progress
-from processor.store.staleness import SKEW_MAX_MS, past_ms, stale_reason
+from processor.store.contract import SKEW_MAX_MS, Progress, past_ms, stale_reason
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

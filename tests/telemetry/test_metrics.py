@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from pydantic import ValidationError
 
-from processor.config.telemetry import TelemetryConfig
+from processor.config.runtime import TelemetryConfig
 from processor.hosting.timing_metrics import Timings
 from processor.telemetry.metrics import MetricsExport, metrics_data, metrics_export, otlp_exporter
 from tests.telemetry.receiver import attributes, points, receiving

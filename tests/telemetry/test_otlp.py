@@ -4,7 +4,7 @@ import pytest
 
 from processor.client import Client
 from processor.config import load
-from processor.telemetry import providers
+from processor.telemetry import tracing
 from tests.endtoend.world import World
 from tests.telemetry.receiver import attributes, points, receiving
 
@@ -24,13 +24,13 @@ def test_a_publish_is_linked_to_its_merge_its_delta_and_its_ack(bootstrap, tmp_p
                     messages = [next(subscription) for _ in acks]
                     assert [ack.result(60).status for ack in acks] == ["success"] * 2
                 assert all("traceparent" in message.headers for message in messages)
-            providers._exporting(receiver.url).force_flush()
+            tracing._exporting(receiver.url).force_flush()
             assert worker.stop() == 0
             receiver.wait(lambda: any(span.name == f"process {unique}" for span in receiver.spans))
         finally:
             world.close()
-            providers._exporting(receiver.url).shutdown()
-            providers._exporting.cache_clear()
+            tracing._exporting(receiver.url).shutdown()
+            tracing._exporting.cache_clear()
     by_name = {}
     for span in receiver.spans:
         by_name.setdefault(span.name.split()[0], []).append(span)

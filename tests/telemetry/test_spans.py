@@ -10,12 +10,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from processor.client.subscribe.received_spans import received
-from processor.config.telemetry import TelemetryConfig
+from processor.config.runtime import TelemetryConfig
 from processor.errors import ConfigurationError
 from processor.record import Record
 from processor.subscriptions import Message
-from processor.telemetry import providers
-from processor.telemetry.spans import LINKS_MAX, Spans, spans_of
+from processor.telemetry import tracing
+from processor.telemetry.tracing import LINKS_MAX, Spans, spans_of
 from processor.wire.ack import Ack
 from processor.wire.trace_context import trace_of
 
@@ -174,4 +174,4 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatc
     """Without the extra, the setting is an error that says what to install."""
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'sowstream\[otel\]'"):
-        providers.tracer(ON)
+        tracing.tracer(ON)

@@ -355,7 +355,7 @@ def test_every_reader_reads_every_record_that_conflate_writes(version: int, step
 
 def test_a_dead_letter_is_read_as_it_is_written():
     """Reason, detail and source come back, and the publisher's headers of the same names stay the publisher's."""
-    from processor.hosting.dead_letter import dead_letter
+    from processor.hosting.output_limits import dead_letter
 
     theirs: Headers = [(Name.DLQ_REASON, b"mine"), ("trace", b"t")]
     for size, is_whole in ((10, True), (3_000_000, False)):

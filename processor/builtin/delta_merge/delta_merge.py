@@ -23,7 +23,7 @@ from processor.api import (
     Stored,
     Value,
 )
-from processor.api.lazy_model import lazy_model
+from processor.api.processor import lazy_model
 from processor.builtin.delta_merge.acks import Acks
 from processor.builtin.delta_merge.batch import LOOK_BYTES, LOOK_RECORDS, read_states
 from processor.builtin.delta_merge.compiled_settings import compile_settings

@@ -12,7 +12,7 @@ from processor.builtin.view.row_writer import show_ready
 from processor.builtin.view.source import Source, compiled_filter
 from processor.codec import load_codec
 from processor.config import ViewConfig
-from processor.config.view import SPLIT
+from processor.config.derived_topics import SPLIT
 from processor.filter.aggregate import plain
 from processor.wire.heads import source_header
 from processor.wire.view_parts import ROUTE_HEADERS, group_of_route, member_key, route_value

@@ -11,8 +11,8 @@ from processor.client.feeds.identity_watch import IdentityWatch
 from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost, Stop, TopicMoved
 from processor.kafka import errors as kafka_errors
 from processor.kafka.admin.admin import Admin
+from processor.kafka.clients.log_reader import BOUNDED_FETCH_WAIT_MS, LogReader, Position, ReadResult
 from processor.kafka.message import Message, by_partition, records
-from processor.kafka.readers.log_reader import BOUNDED_FETCH_WAIT_MS, LogReader, Position, ReadResult
 from processor.record import Headers, Record
 from processor.topics.family import DAY_MS
 from processor.wire.moved import MOVED_RETENTION_MS, RESERVED, moved_to

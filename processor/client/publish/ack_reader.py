@@ -9,8 +9,8 @@ from typing import Final
 
 from processor.client.publish.pending_acks import PendingAcks
 from processor.errors import AcksMissing, SowstreamError, Stop
+from processor.kafka.clients.log_reader import LogReader, Position
 from processor.kafka.message import Message
-from processor.kafka.readers.log_reader import LogReader, Position
 from processor.wire.ack import read_ack
 
 _READ_MAX: Final = 10_000

@@ -22,9 +22,9 @@ from processor.client.topic_lookup import TopicLookup
 from processor.config import Config
 from processor.errors import ConfigurationError, Stop
 from processor.kafka.admin.admin import Admin
+from processor.kafka.clients.log_reader import Position
+from processor.kafka.clients.publisher import Delivered, Publisher
 from processor.kafka.partitioner import partition_for
-from processor.kafka.producers.publisher import Delivered, Publisher
-from processor.kafka.readers.log_reader import Position
 from processor.record import Headers
 from processor.wire.ack import Ack, AckType
 from processor.wire.publisher_headers import ack_type_header, sequence_headers

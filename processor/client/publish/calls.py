@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from processor.client.publish.command_sender import CommandSender
     from processor.client.publish.publish_options import DeleteArguments, OnAck, PublishArguments
-    from processor.kafka.producers.publisher import Delivered
+    from processor.kafka.clients.publisher import Delivered
     from processor.record import Value
     from processor.wire.ack import Ack
 

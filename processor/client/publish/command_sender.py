@@ -18,9 +18,9 @@ from processor.codec import codec_of
 from processor.config import Config, TopicConfig
 from processor.errors import ConfigurationError
 from processor.kafka.admin.admin import Admin
-from processor.kafka.producers.publisher import Publisher
+from processor.kafka.clients.publisher import Publisher
 from processor.record import Command, Headers, Value
-from processor.telemetry.spans import Spans, spans_of
+from processor.telemetry.tracing import Spans, spans_of
 from processor.wire.ack import Ack, AckType, ack_types
 
 OutboxRecord: TypeAlias = tuple[bytes | None, bytes | None, Headers | None]

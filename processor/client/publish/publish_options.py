@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias, TypedDict
 
-from processor.kafka.producers.publisher import Delivered
+from processor.kafka.clients.publisher import Delivered
 from processor.record import Value
 from processor.wire.ack import Ack
 

@@ -8,7 +8,7 @@ from processor.errors import Stop
 from processor.wire.dead_letter import reason_headers
 
 if TYPE_CHECKING:
-    from processor.kafka.producers.publisher import Publisher
+    from processor.kafka.clients.publisher import Publisher
     from processor.kafka.share_member.lease import Lease
 
 _DETAIL_BYTES_MAX: Final = 1000

@@ -14,7 +14,7 @@ from processor.client.queue.stall_guard import StallGuard
 from processor.codec import codec_of
 from processor.errors import ConfigurationError
 from processor.kafka.admin.share_groups import ShareGroups
-from processor.kafka.producers.publisher import Publisher
+from processor.kafka.clients.publisher import Publisher
 from processor.topics.share_group import group_problems
 
 if TYPE_CHECKING:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from processor.telemetry.spans import spans_of
+from processor.telemetry.tracing import spans_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from processor.client.subscribe.stream import OnFetched
-    from processor.config.telemetry import TelemetryConfig
+    from processor.config.runtime import TelemetryConfig
     from processor.subscriptions import Message
 
 

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Final
 
 from processor.errors import StateDamaged
 from processor.record import Record, Stored
-from processor.store.contract import Progress
+from processor.store.contract import Progress, past_ms
 from processor.store.layout import RECORD_HEAD, decode_record, encode_record
-from processor.store.staleness import past_ms
 from processor.wire.heads import VERSION_AND_KIND, headers_of_version
 from processor.wire.sow_headers import version_of
 

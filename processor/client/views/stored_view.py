@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 from processor.client.views.stored_partition import ROW_FORMAT, StoredPartition
 from processor.errors import StateDamaged, StateLocked, Stop
 from processor.kafka.partitioner import partition_for
+from processor.store.contract import stale_reason
 from processor.store.rocksdb import RocksStore
 from processor.store.rocksdb_memory import RocksMemory
-from processor.store.staleness import stale_reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -35,12 +35,12 @@ from processor.kafka.admin.answers import (
     retained_ms,
     values,
 )
-from processor.kafka.admin.committed_offsets import CommittedOffsets
 from processor.kafka.admin.descriptions import GroupQuestion, TopicQuestion, ask_groups
 from processor.kafka.admin.first_contact import CONNECT_TIMEOUT_S, Cluster, check_files, fetch_cluster
-from processor.kafka.admin.topic_creation import create_topics, delete_topics
-from processor.kafka.connection import FaultLog
-from processor.kafka.renewal import InBackground, Renewal, leave
+from processor.kafka.admin.groups import CommittedOffsets
+from processor.kafka.admin.topic_changes import create_topics, delete_topics
+from processor.kafka.connection_probe import FaultLog
+from processor.kafka.outage import InBackground, Renewal, leave
 from processor.topics import ActualTopic
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from confluent_kafka import KafkaException
 from processor.errors import ConfigurationError, Stop
 from processor.kafka import errors as kafka_errors
 from processor.kafka import outage, properties
-from processor.kafka.connection import FaultLog
-from processor.kafka.connection.fault import error_of
+from processor.kafka.connection_faults import error_of
+from processor.kafka.connection_probe import FaultLog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

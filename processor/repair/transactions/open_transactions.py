@@ -20,8 +20,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from processor.errors import Stop
-from processor.hosting.acls import GROUP_OFFSETS, TRANSACTION_STATE
-from processor.hosting.configured_pipelines import pipeline_of, specs
+from processor.installation.acls import GROUP_OFFSETS, TRANSACTION_STATE
+from processor.installation.configured_pipelines import pipeline_of, specs
 from processor.repair.transactions.transaction_admin import CoordinatorState, Marker, OpenProducer
 from processor.repair.transactions.transaction_log import (
     OpenRange,

@@ -14,10 +14,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from processor.hosting.acls import GROUP_OFFSETS
-from processor.hosting.configured_pipelines import pipeline_of
-from processor.kafka.readers.log_reader import LogReader
-from processor.kafka.readers.range_reader import oldest_offsets, read_range
+from processor.installation.acls import GROUP_OFFSETS
+from processor.installation.configured_pipelines import pipeline_of
+from processor.kafka.clients.log_reader import LogReader, oldest_offsets, read_range
 from processor.repair.transactions.open_transactions import base_of, examine, reader_group, standing, version_of
 from processor.repair.transactions.transaction_log import open_ranges, read_uncommitted
 

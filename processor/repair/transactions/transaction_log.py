@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from processor.errors import BrokerUnavailable, Stop
-from processor.hosting.acls import TRANSACTION_STATE
+from processor.installation.acls import TRANSACTION_STATE
 from processor.kafka import errors as kafka_errors
 from processor.kafka import properties
 from processor.kafka.message import with_readable_headers

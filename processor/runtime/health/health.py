@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from processor.errors import BrokerUnavailable, TopicFenced
+from processor.installation.hold import REMEDIES
 from processor.kafka import outage
 from processor.runtime.process.supervision import PipelineState
 from processor.runtime.task_state import TaskState
-from processor.shared_topics.control.hold import REMEDIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -10,7 +10,7 @@ from processor.runtime.task_state import TaskState
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from processor.shared_topics.control.hold import Hold
+    from processor.installation.hold import Hold
 
 
 SETTLING_S: Final = 5.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from processor.shared_topics.control.hold import Hold, Resume
+from processor.installation.hold import Hold, Resume
 
 if TYPE_CHECKING:
     from collections.abc import Callable

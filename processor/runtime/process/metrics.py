@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 
-from processor.hosting.timing import Timing
+from processor.hosting.context import Timing
 from processor.hosting.timing_metrics import Timings
 from processor.kafka import outage
 from processor.kafka.admin.admin import librdkafka_version

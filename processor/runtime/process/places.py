@@ -26,7 +26,7 @@ from processor.wire.control import MOVED, Fence, decode
 
 if TYPE_CHECKING:
     from processor.config import Config
-    from processor.shared_topics.control import ControlThread
+    from processor.installation.control_thread import ControlThread
 
 
 _FORWARD: Final = "forward"

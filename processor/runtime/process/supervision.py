@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from processor.errors import Stop
     from processor.hosting.pipeline import Pipeline
-    from processor.shared_topics.control import Resume
+    from processor.installation.hold import Resume
 
 log = structlog.stdlib.get_logger("sowstream.worker")
 

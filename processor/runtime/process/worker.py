@@ -17,9 +17,11 @@ import structlog
 from processor import __version__
 from processor.codec import codec_of
 from processor.errors import ConfigurationError, Stop, TopicFenced
-from processor.hosting.configured_pipelines import pipelines
 from processor.hosting.pipeline import Pipeline, check_settings, needed
-from processor.hosting.topic_check import check_topics
+from processor.installation.configured_pipelines import pipelines
+from processor.installation.control_thread import ControlThread
+from processor.installation.hold import Hold
+from processor.installation.topic_check import check_topics
 from processor.kafka.admin.admin import Admin
 from processor.kafka.admin.groups import GroupInspector
 from processor.runtime.assembly import Assembly
@@ -37,8 +39,6 @@ from processor.runtime.process.watchdog import Stuck, Watchdog
 from processor.runtime.watching.backlog import BacklogWatch, WaitingRecords, WatchedPipeline
 from processor.runtime.watching.rivals import RivalWatch
 from processor.runtime.watching.topic_watch import RetentionHeadroom, TopicMonitor
-from processor.shared_topics.control import ControlThread
-from processor.shared_topics.control.hold import Hold
 from processor.telemetry.metrics import metrics_export
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, cast
 from processor.errors import PartitionHeld
 from processor.kafka.message import columns, records
 from processor.runtime.recovery.encoded_heads import EncodedHeads
+from processor.store.contract import past_ms, stale_reason
 from processor.store.marks import OWN_NAMES
-from processor.store.staleness import past_ms, stale_reason
 from processor.wire.publisher_mark import mark_text
 from processor.wire.sow_headers import stored_from
 

@@ -20,8 +20,8 @@ from processor.errors import (
 )
 from processor.hosting.commit_metadata import CommitMetadata
 from processor.kafka import errors as kafka_errors
+from processor.kafka.clients.log_reader import LogReader, Position, ReadResult
 from processor.kafka.message import by_log
-from processor.kafka.readers.log_reader import LogReader, Position, ReadResult
 from processor.runtime.recovery.input_position import Beginning, GroupOffset, InputPositions
 from processor.runtime.recovery.job import RestoreJob, log_restoring, moved_start, open_stores, stop_for_hold
 from processor.runtime.recovery.log_replay import LogReplay, replays

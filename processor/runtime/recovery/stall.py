@@ -15,7 +15,7 @@ from processor.runtime.recovery.target import place_question
 if TYPE_CHECKING:
     from processor.kafka.admin.admin import Admin
     from processor.kafka.admin.partition_questions import PartitionQuestion
-    from processor.kafka.readers.log_reader import LogReader
+    from processor.kafka.clients.log_reader import LogReader
     from processor.runtime.recovery.log_replay import LogReplay
 
 log = structlog.stdlib.get_logger("sowstream.restore")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
-    from processor.kafka.readers.group_consumer import AssignmentListener
+    from processor.kafka.clients.group_consumer import AssignmentListener
 
 log = structlog.stdlib.get_logger("sowstream.state")
 

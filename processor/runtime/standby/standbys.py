@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from processor.errors import BrokerUnavailable, PartitionHeld, PositionLost, SowstreamError, StateDamaged, StateLocked
+from processor.kafka.clients.log_reader import Position
 from processor.kafka.message import by_partition
-from processor.kafka.readers.log_reader import Position
 from processor.runtime.process.metrics import StandbyMetrics
 from processor.runtime.recovery.log_replay import SowReplay
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from processor.kafka.admin.admin import Admin
+    from processor.kafka.clients.log_reader import LogReader
     from processor.kafka.message import Message
-    from processor.kafka.readers.log_reader import LogReader
     from processor.runtime.standby.group_watcher import GroupWatcher
     from processor.store.layered_state import LayeredState
 

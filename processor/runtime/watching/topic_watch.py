@@ -10,7 +10,7 @@ import structlog
 
 from processor.errors import Stop
 from processor.hosting.pipeline import source_spec
-from processor.hosting.topic_check import log_warnings
+from processor.installation.topic_check import log_warnings
 from processor.topics import changes, grown, kept_ms
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 import psutil
 
 from processor.errors import Stop
-from processor.kafka.producers.publisher import Publisher
-from processor.kafka.readers.log_reader import LogReader, Position
+from processor.kafka.clients.log_reader import LogReader, Position
+from processor.kafka.clients.publisher import Publisher
 from processor.runtime.process import allocator
 from processor.trial.bench.result import Figure
 from processor.trial.broker.guarded import GuardedProcess

@@ -14,7 +14,7 @@ from processor.codec import load_codec
 from processor.config.kafka_names import KafkaNames
 from processor.errors import SowstreamError
 from processor.kafka.admin.admin import Admin
-from processor.kafka.producers.publisher import Publisher
+from processor.kafka.clients.publisher import Publisher
 from processor.record import Headers
 from processor.topics.family import Role, TopicSpec, family_specs
 from processor.trial.broker.server import free_port

@@ -7,9 +7,9 @@ import time
 from typing import TYPE_CHECKING, Final, cast
 
 from processor.errors import Stop
-from processor.hosting.configured_pipelines import specs
+from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
-from processor.kafka.readers.log_reader import OFFSET_BEGINNING, LogReader, Position
+from processor.kafka.clients.log_reader import OFFSET_BEGINNING, LogReader, Position
 from processor.record import Headers
 from processor.trial.demo.check import (
     CheckResult,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 
 from processor.errors import Stop
-from processor.hosting.configured_pipelines import specs
+from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from processor.runtime.process.signals import interruptible
 from processor.trial.broker import EmbeddedBroker

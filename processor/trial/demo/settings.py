@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from processor.config import Config, load
-from processor.hosting.configured_pipelines import specs
+from processor.installation.configured_pipelines import specs
 
 PARTITIONS: Final = 4
 

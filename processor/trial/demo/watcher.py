@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from processor.kafka.readers.log_reader import OFFSET_BEGINNING, LogReader, Position
+from processor.kafka.clients.log_reader import OFFSET_BEGINNING, LogReader, Position
 from processor.record import Headers
 from processor.trial.demo.feeds import SENT_MS
 from processor.trial.demo.settings import CONFLATED, PARTITIONS, TOPICS, VIEW

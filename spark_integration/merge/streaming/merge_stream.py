@@ -12,7 +12,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.errors import ConfigurationError
 from processor.hosting.pipeline import Pipeline, check_settings, family_of
-from processor.hosting.topic_check import log_warnings, problems_of
+from processor.installation.topic_check import log_warnings, problems_of
 from processor.topics.family import MESSAGE_MAX_BYTES
 from spark_integration.merge.arrow_records import OUTGOING_DDL
 from spark_integration.merge.streaming.chunks import CHUNKS_DDL, OUTPUT_DDL, RECORD_COLUMNS, bundled, taken_apart

@@ -16,7 +16,7 @@ import psutil
 from confluent_kafka import Consumer, TopicPartition
 
 from processor.kafka.admin.admin import Admin
-from processor.kafka.readers.log_reader import LogReader
+from processor.kafka.clients.log_reader import LogReader
 from tests.endtoend.oracle import Seen, last_per_key, replay
 from tests.programs.benchmarks.conflation_feed import load
 from tests.programs.benchmarks.conflation_pending import pending_bytes

@@ -15,7 +15,7 @@ import yaml
 from confluent_kafka.admin import AdminClient
 
 from processor.config import load as load_settings
-from processor.hosting.configured_pipelines import specs
+from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from processor.runtime.process import allocator
 from processor.topics.family import family_specs

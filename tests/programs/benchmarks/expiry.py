@@ -18,9 +18,9 @@ from pathlib import Path
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from processor.config import load as load_settings
-from processor.hosting.configured_pipelines import specs
+from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
-from processor.kafka.readers.log_reader import LogReader
+from processor.kafka.clients.log_reader import LogReader
 from processor.runtime.process import allocator
 from tests.programs.benchmarks.throughput import (
     PARTITIONS,

@@ -15,7 +15,7 @@ import psutil
 from confluent_kafka import Consumer, TopicPartition
 
 from processor.config import load as load_settings
-from processor.hosting.configured_pipelines import specs
+from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from processor.trial.bench.programs import cpu_s, running, wait_until, worker_process
 from processor.trial.bench.setup import write_setup

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from processor.kafka.admin.admin import Admin
+from processor.kafka.clients.log_reader import LogReader, Position
+from processor.kafka.clients.publisher import Publisher
 from processor.kafka.partitioner import partition_for
-from processor.kafka.producers.publisher import Publisher
-from processor.kafka.readers.log_reader import LogReader, Position
 from processor.trial.bench.programs import wait_until
 from processor.trial.bench.result import percentile
 from tests.programs.benchmarks.figures import write

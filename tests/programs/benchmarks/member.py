@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from processor.kafka.readers.group_consumer import GroupConsumer
+from processor.kafka.clients.group_consumer import GroupConsumer
 
 
 class Nothing:

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from processor.config import load as load_settings
-from processor.hosting.configured_pipelines import specs
+from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
-from processor.kafka.producers.transactional_producer import TransactionalProducer
-from processor.kafka.readers.log_reader import LogReader
+from processor.kafka.clients.log_reader import LogReader
+from processor.kafka.clients.transactional_producer import TransactionalProducer
 from processor.runtime.process import allocator
 from processor.trial.broker.directories import cache_dir
 from processor.trial.broker.java import find_java

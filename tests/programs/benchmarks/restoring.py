@@ -15,9 +15,9 @@ from pathlib import Path
 
 from processor.codec import codec_of
 from processor.config import load
-from processor.hosting.configured_pipelines import pipelines
+from processor.installation.configured_pipelines import pipelines
 from processor.kafka.admin.admin import Admin
-from processor.kafka.readers.log_reader import LogReader
+from processor.kafka.clients.log_reader import LogReader
 from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.recovery.state_directory import StateDirectory
 from processor.runtime.task import Task

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from processor.config import load as load_settings
-from processor.hosting.configured_pipelines import specs
+from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from tests.programs.benchmarks.figures import Figures, write
 from tests.programs.benchmarks.load import load

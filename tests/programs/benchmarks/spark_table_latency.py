@@ -23,7 +23,7 @@ import pyarrow.dataset as ds
 import yaml
 
 from processor.kafka.admin.admin import Admin
-from processor.kafka.producers.publisher import Publisher
+from processor.kafka.clients.publisher import Publisher
 from processor.topics.family import control_spec
 from processor.trial.bench.programs import running, wait_until, worker_process
 from processor.trial.bench.result import percentile

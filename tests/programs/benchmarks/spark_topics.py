@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.config import load as load_settings
-from processor.hosting.configured_pipelines import specs
+from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from processor.topics.family import TopicSpec, control_spec
 from tests.programs.benchmarks import spark_alone, spark_ours

@@ -23,10 +23,10 @@ from confluent_kafka import Producer
 
 from processor.config import Config
 from processor.config import load as load_settings
-from processor.hosting.configured_pipelines import specs
+from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
+from processor.kafka.clients.log_reader import LogReader, Position
 from processor.kafka.partitioner import partition_for
-from processor.kafka.readers.log_reader import LogReader, Position
 from processor.runtime.process import allocator
 from tests.programs.benchmarks.load import load
 from tests.programs.benchmarks.throughput import broker, free_port, print_progress

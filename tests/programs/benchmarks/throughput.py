@@ -27,7 +27,7 @@ from tests.programs.benchmarks.load import load
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from processor.kafka.readers.log_reader import LogReader
+    from processor.kafka.clients.log_reader import LogReader
 
 __all__ = ["PARTITIONS", "TIMEOUT_S", "Figure", "Run", "broker", "committed", "consumed", "cpu_s", "free_port"]
 __all__ += ["load", "passthrough", "print_progress", "topic", "wait_until", "worker", "write_settings"]

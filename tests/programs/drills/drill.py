@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import yaml
 from confluent_kafka.admin import AdminClient
 
-from processor.hosting.configured_pipelines import specs
+from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from processor.trial.broker.jars import class_path
 from processor.trial.broker.java import find_java

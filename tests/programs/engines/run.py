@@ -14,7 +14,7 @@ import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from processor.config import load
-from processor.hosting.configured_pipelines import specs
+from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from spark_integration import hand_over, merge_batch, merge_stream
 from tests.programs.engines.commands import KINDS, Commands

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from processor.builtin.delta_merge.deduplication import Deduplicator
 from processor.cli.main import main
-from processor.kafka.producers.transactional_producer import TransactionalProducer
+from processor.kafka.clients.transactional_producer import TransactionalProducer
 from processor.runtime.recovery.input_position import InputPositions
 from processor.runtime.task import Task
 from processor.store.contract import Progress

@@ -9,7 +9,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaE
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import TopicPartition
 
-from processor.hosting.configured_pipelines import specs
+from processor.installation.configured_pipelines import specs
 
 if TYPE_CHECKING:
     from tests.endtoend.world import World

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from processor.kafka.producers.transactional_producer import TransactionalProducer
+from processor.kafka.clients.transactional_producer import TransactionalProducer
 from tests.endtoend.world import Worker
 from tests.programs.faults import broken_worker
 from tests.programs.faults.broken_worker import BUGS

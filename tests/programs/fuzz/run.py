@@ -19,7 +19,7 @@ import yaml
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from processor.config import Config, load
-from processor.hosting.configured_pipelines import specs
+from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from tests.programs.benchmarks.throughput import free_port
 from tests.programs.fuzz.ledger import Ledger

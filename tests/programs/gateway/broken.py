@@ -20,7 +20,7 @@ from pathlib import Path
 
 import yaml
 
-from processor.hosting.configured_pipelines import specs
+from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from processor.trial.broker import EmbeddedBroker
 from processor.trial.broker.server import free_port

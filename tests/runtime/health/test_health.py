@@ -14,12 +14,12 @@ from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import TopicConfig
 from processor.errors import BrokerUnavailable, Stop, TopicFenced
 from processor.hosting.pipeline import Pipeline
+from processor.installation.hold import Hold
 from processor.runtime.health.health import ALIVE_S, FAULT_S, Health
 from processor.runtime.health.pages import serve
 from processor.runtime.health.task_reports import SETTLING_S, TaskReports
 from processor.runtime.process.supervision import PipelineState, Supervised
 from processor.runtime.task_state import TaskState
-from processor.shared_topics.control.hold import Hold
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ import time
 import pytest
 from prometheus_client import REGISTRY, generate_latest
 
-from processor.hosting.timing import Timing
+from processor.hosting.context import Timing
 from processor.runtime.process.metrics import _OWN_GAUGES, ThreadMetrics, show_process
 from processor.runtime.task import Counts
 from processor.runtime.task_state import TaskState

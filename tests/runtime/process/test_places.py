@@ -10,10 +10,11 @@ from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.builtin.forward import Forward, ForwardSettings
 from processor.config import Config
 from processor.errors import ConfigurationError, TopicFenced
-from processor.hosting.configured_pipelines import pipelines
 from processor.hosting.pipeline import Pipeline
+from processor.installation.configured_pipelines import pipelines
+from processor.installation.control_thread import ControlThread
 from processor.runtime.process.places import Places
-from processor.shared_topics.control import ControlThread, Fence
+from processor.wire.control import Fence
 
 CONFIG = Config.model_validate({"topics": {"orders": {}, "orders_12": {"partitions": 12, "moved_from": "orders"}}})
 

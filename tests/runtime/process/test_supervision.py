@@ -13,9 +13,9 @@ from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import TopicConfig
 from processor.errors import BrokerUnavailable, Stop, TopicFenced
 from processor.hosting.pipeline import Pipeline
+from processor.installation.hold import Resume
 from processor.runtime.process import supervision
 from processor.runtime.process.supervision import PipelineState, Supervised
-from processor.shared_topics.control import Resume
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -4,7 +4,7 @@ import pytest
 
 from processor.config import Config
 from processor.hosting.commit_metadata import CommitMetadata, Ends
-from processor.kafka.pause_detector import PauseDetector
+from processor.kafka.clients.staged_producer import PauseDetector
 from processor.record import Record
 from processor.runtime.recovery.log_replay import MarkReplay, SowReplay
 from processor.runtime.recovery.redelivered import Redelivered

@@ -13,7 +13,7 @@ from processor.config import TopicConfig
 from processor.errors import StateDamaged
 from processor.hosting.pipeline import Pipeline
 from processor.kafka.admin.admin import Admin
-from processor.kafka.readers.log_reader import LogReader
+from processor.kafka.clients.log_reader import LogReader
 from processor.runtime.recovery import restorer as restoring
 from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.task import Task

@@ -18,7 +18,7 @@ from processor.errors import PartitionHeld
 from processor.hosting.pipeline import Pipeline
 from processor.kafka import outage
 from processor.kafka.admin.admin import Admin
-from processor.kafka.readers.log_reader import LogReader, Position
+from processor.kafka.clients.log_reader import LogReader, Position
 from processor.runtime.recovery import stall
 from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.task import Task

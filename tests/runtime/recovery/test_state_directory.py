@@ -16,7 +16,7 @@ from processor.config import RuntimeConfig, TopicConfig
 from processor.errors import DiskUnusable, StateLocked
 from processor.hosting.pipeline import Pipeline
 from processor.kafka.admin.answers import Answers
-from processor.kafka.renewal import Renewal
+from processor.kafka.outage import Renewal
 from processor.record import Stored
 from processor.runtime.recovery import state_directory
 from processor.runtime.recovery.log_replay import SowReplay

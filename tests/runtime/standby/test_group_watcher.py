@@ -11,7 +11,7 @@ import pytest
 from processor.errors import StateLocked
 from processor.kafka.admin.admin import Admin
 from processor.kafka.admin.descriptions import ConsumerGroup, Member
-from processor.kafka.readers.log_reader import LogReader, Position
+from processor.kafka.clients.log_reader import LogReader, Position
 from processor.runtime.recovery.log_replay import SowReplay
 from processor.runtime.standby.group_watcher import GroupWatcher
 from processor.runtime.standby.standbys import Standbys, _Standby

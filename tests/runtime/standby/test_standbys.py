@@ -13,7 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from processor.errors import BrokerUnavailable, StateDamaged, StateLocked
 from processor.kafka.admin.admin import Admin
-from processor.kafka.readers.log_reader import LogReader
+from processor.kafka.clients.log_reader import LogReader
 from processor.runtime.standby.standbys import Standbys
 from processor.store.layered_state import LayeredState
 from processor.store.rocksdb import RocksStore

@@ -1,0 +1,192 @@
+"""Reads the status of pipelines from Kafka alone: owners of partitions, progress, and held partitions."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from processor.installation.control_topic import ControlTopic
+from processor.installation.hold import REMEDIES
+from processor.kafka.admin.admin import Admin
+from processor.kafka.admin.groups import GroupInspector
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from processor.installation.control_topic import ControlEntries
+    from processor.kafka.admin.descriptions import Member
+    from processor.wire.control import Failure, Fence, Notice
+
+CONFIRMED_MS: Final = 900_000
+"""Age up to which a notice counts as current: a worker writes it again with each retry, at most five minutes apart."""
+
+
+_STANDS_S: Final = 1.0  # Ordinary transactions end within this time.
+_Place: TypeAlias = tuple[str, int]  # A topic and a partition number.
+
+
+class Watched(NamedTuple):
+    """A pipeline whose status is wanted."""
+
+    name: str
+    """The pipeline's name."""
+    source: str
+    """Its input topic."""
+    sow: str | None
+    """Its SOW topic, if it has one."""
+
+
+class PartitionStatus(NamedTuple):
+    """The status of a partition."""
+
+    partition: int
+    """The partition number."""
+    owner: Member | None
+    """The worker that owns it."""
+    offset: int | None
+    """The committed input offset; None: there is none."""
+    end: int | None
+    """The end of the input; None: Kafka has no answer at present."""
+    open_behind: Mapping[str, int]
+    """Topics with an open transaction, with the number of offsets that readers cannot read yet."""
+    held: Notice | None
+    """The notice that it is held; None: no worker reports that."""
+
+    @property
+    def lag(self) -> int | None:
+        """Input offsets still to be processed; None if unknown."""
+        return None if self.offset is None or self.end is None else max(0, self.end - self.offset)
+
+    @property
+    def is_held(self) -> bool:
+        """True if it is held."""
+        return self.held is not None
+
+    def to_do(self, pipeline: str) -> str:
+        """The operator's next step; empty if it is not held."""
+        if self.held is None:
+            return ""
+        return REMEDIES.get(self.held.reason, "").format(topic=pipeline, partition=self.partition)
+
+
+class PipelineStatus(NamedTuple):
+    """The status of a pipeline."""
+
+    name: str
+    """The pipeline's name."""
+    group: str
+    """Its consumer group."""
+    state: str
+    """The state of the group in Kafka's words; `dead` if there is none."""
+    partitions: Sequence[PartitionStatus]
+    """Its partitions."""
+    failed: Mapping[str, Failure]
+    """The processes in which it has failed."""
+    fence: Fence | None = None
+    """The fence before its workers, if it is up: Spark merges the topic, or its merge is being moved."""
+
+    @property
+    def is_well(self) -> bool:
+        """True if no part of it is held or has failed."""
+        return not self.failed and not any(partition.is_held for partition in self.partitions)
+
+
+class Status(NamedTuple):
+    """The status of all pipelines that were asked for."""
+
+    pipelines: Sequence[PipelineStatus]
+    """The status of each pipeline."""
+    has_control: bool
+    """True if there is a control topic; without it held partitions are unknown."""
+
+    @property
+    def is_well(self) -> bool:
+        """True if no pipeline is held or has failed."""
+        return all(pipeline.is_well for pipeline in self.pipelines)
+
+
+def fetch_status(
+    kafka: Mapping[str, str], application_id: str, watched: Sequence[Watched], *, prefix: str = "", now_ms: int = 0
+) -> Status:
+    """Fetch the status of pipelines from Kafka.
+
+    Args:
+        kafka: librdkafka properties.
+        application_id: the application of the pipelines.
+        watched: the pipelines.
+        prefix: the prefix of all topic names of the installation.
+        now_ms: the wall clock, milliseconds since the epoch; 0: the system's.
+
+    Raises:
+        BrokerUnavailable: no answer in time.
+        Stop: Kafka refuses.
+    """
+    admin, groups = Admin(kafka), GroupInspector(kafka)
+    entries = ControlTopic(kafka, admin, prefix=prefix).read(application_id)
+    topics = admin.cluster().topics
+    places = {one.name: [(one.source, number) for number in range(topics.get(one.source, 0))] for one in watched}
+    outputs = [(one.sow, number) for one in watched if one.sow is not None for number in range(topics.get(one.sow, 0))]
+    everywhere = {place for inputs in places.values() for place in inputs} | set(outputs)
+    ends = groups.ends(everywhere, is_committed=False)
+    stable = _standing(groups, ends)
+    names = {one.name: f"{prefix}{application_id}.{one.name}" for one in watched}
+    states = groups.groups(list(names.values()))
+    offsets = groups.offsets({names[name]: inputs for name, inputs in places.items() if inputs})
+    now_ms = now_ms or int(time.time() * 1000)
+    result = []
+    for one in watched:
+        group = names[one.name]
+        owners = states[group].owners
+        partitions = [
+            _partition(one, place, owners.get(place), offsets[group], ends, stable, entries)
+            for place in places[one.name]
+        ]
+        failed = {} if entries is None else dict(entries.failed.get(one.name, {}))
+        fresh = {name: failure for name, failure in failed.items() if now_ms - failure.at_ms <= CONFIRMED_MS}
+        fence = None if entries is None else entries.fences.get(one.name)
+        shown = fence if fence is not None and fence.is_up else None
+        result.append(PipelineStatus(one.name, group, states[group].state, partitions, fresh, shown))
+    return Status(result, entries is not None)
+
+
+def _standing(groups: GroupInspector, ends: Mapping[_Place, int | None]) -> dict[_Place, int]:
+    """The last stable offsets that are before the end and do not move."""
+    before = _behind(groups, ends, ends)
+    if not before:
+        return {}
+    time.sleep(_STANDS_S)
+    after = _behind(groups, ends, before)
+    return {place: offset for place, offset in after.items() if before[place] == offset}
+
+
+def _behind(groups: GroupInspector, ends: Mapping[_Place, int | None], places: Iterable[_Place]) -> dict[_Place, int]:
+    stable = groups.ends(places, is_committed=True)
+    return {
+        place: offset
+        for place, offset in stable.items()
+        if offset is not None and (end := ends[place]) is not None and offset < end
+    }
+
+
+def _partition(
+    one: Watched,
+    place: _Place,
+    owner: Member | None,
+    offsets: Mapping[_Place, int | None],
+    ends: Mapping[_Place, int | None],
+    stable: Mapping[_Place, int],
+    entries: ControlEntries | None,
+) -> PartitionStatus:
+    number = place[1]
+    offset = offsets.get(place)
+    notice = None if entries is None else entries.held.get(one.name, {}).get(number)
+    if notice is not None and offset is not None and 0 <= notice.offset < offset:
+        notice = None  # Its worker died before it could remove the notice: the partition has gone on since.
+    open_behind = {}
+    for topic in (one.source, one.sow):
+        if topic is None:
+            continue
+        end, stable_end = ends.get((topic, number)), stable.get((topic, number))
+        if end is not None and stable_end is not None:
+            open_behind[topic] = end - stable_end
+    return PartitionStatus(number, owner, offset, ends.get(place), open_behind, notice)

@@ -1,1 +1,0 @@
-"""Producers: without a transaction, in one, and in stages."""

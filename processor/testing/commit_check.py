@@ -1,0 +1,127 @@
+"""The commits of a processor under test: outputs with their transactions, and its state compared with its SOW records.
+
+A difference is a state that a crash would change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from processor.record import Record
+from processor.store.layered_state import LayeredState
+from processor.wire.sow_headers import stored_from, version_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from processor.record import Headers, Stored
+    from processor.store.contract import Store
+
+
+@dataclass(slots=True)
+class OutputLog:
+    """One partition of an output topic."""
+
+    committed: list[Record] = field(default_factory=list)
+    """The records of committed transactions."""
+    open: list[Record] = field(default_factory=list)
+    """Sent in the open transaction."""
+    end: int = 0
+    """The offset of the next record."""
+
+    def send(self, key: bytes | None, value: bytes | None, headers: Headers, now_ms: int) -> None:
+        """Write a record in the open transaction, which begins with its first one."""
+        self.open.append(Record(key, value, headers, self.end, now_ms))
+        self.end += 1
+
+    def finish(self, *, commit: bool) -> list[Record]:
+        """End the transaction, which takes an offset for its marker; return the records that it committed."""
+        done = self.open if commit else []
+        self.end += bool(self.open)
+        self.committed += done
+        self.open = []
+        return done
+
+
+_REMEDY: Final = "write both with one call: self.put(key, record), or context.put"
+
+
+class WatchedState(LayeredState):
+    """A state that lists the keys that its processor has changed."""
+
+    def __init__(self, store: Store, *, cache_bytes: int) -> None:
+        """Put the layers before a store."""
+        super().__init__(store, cache_bytes=cache_bytes)
+        self.changed_keys: dict[bytes, None] = {}
+        """The keys changed since the last commit or rollback, in order; the owner clears them."""
+
+    def put_many(self, changes: Mapping[bytes, Stored | None]) -> None:
+        """Stage changes, and list their keys."""
+        self.changed_keys.update(dict.fromkeys(changes))
+        super().put_many(changes)
+
+
+class StateCheck:
+    """The states as a restore would make them of the committed SOW records, to be compared with the processor's."""
+
+    def __init__(self, processor: str) -> None:
+        """Begin without a record; `processor` is its name in messages."""
+        self._processor = processor
+        self._restored: dict[bytes, Stored] = {}
+        self._has_put = False
+
+    def check(self, state: WatchedState, sow: Sequence[Record]) -> None:
+        """Compare the state with the SOW records of the transaction that is about to be committed.
+
+        Raises:
+            AssertionError: a SOW record has no version, or the state of a key is not its SOW record.
+        """
+        changed = dict(state.changed_keys)
+        self._has_put = self._has_put or bool(changed)
+        restored: dict[bytes, Stored | None] = {}
+        for record in sow:
+            assert record.key is not None, f"{self._processor}: a SOW record has no key"
+            self._check_version(record)
+            restored[record.key] = stored_from(record)
+        # A processor that never writes state uses SOW as an output like another.
+        keys = [*changed, *(key for key in restored if key not in changed)] if self._has_put else []
+        states = state.get_many(keys)
+        for key in keys:
+            after_crash = restored[key] if key in restored else self._restored.get(key)
+            if states[key] != after_crash:
+                raise AssertionError(self._difference(key, states[key], after_crash, is_sent=key in restored))
+        self._take(restored.items())
+        state.changed_keys.clear()
+
+    def _take(self, restored: Iterable[tuple[bytes, Stored | None]]) -> None:
+        for key, stored in restored:
+            if stored is None:
+                self._restored.pop(key, None)
+            else:
+                self._restored[key] = stored
+
+    def _check_version(self, record: Record) -> None:
+        if version_of(record.headers) is None:
+            raise AssertionError(
+                f"{self._processor}: the SOW record of key {record.key!r:.100} has no header `version` with a decimal "
+                f"number, but {record.headers!r:.200}: a crash would restore it as another version, and a conflated "
+                "topic would reject it; self.put(key, record) writes it"
+            )
+
+    def _difference(self, key: bytes, state: Stored | None, after_crash: Stored | None, *, is_sent: bool) -> str:
+        is_now = f"{self._processor}: the state of key {key!r:.100} is {_text(state)}"
+        would_be = f"after a crash it would be {_text(after_crash)}"
+        why = "its SOW record has another value" if is_sent else "no SOW record was forwarded with it"
+        return f"{is_now}, but {why}: {would_be}; {_REMEDY}"
+
+
+def _text(stored: Stored | None) -> str:
+    if stored is None:
+        return "gone"
+    text = f"version {stored.version}, {stored.value!r:.100}"
+    if stored.expires_at_ms:
+        text += f", expires at {stored.expires_at_ms} ms"
+    if stored.source_offset >= 0:
+        text += f", from offset {stored.source_offset}"
+    return text

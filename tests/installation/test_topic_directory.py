@@ -1,0 +1,173 @@
+"""The description of a topic: its content, and the settings that a reader derives from it."""
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+
+from processor.config import Config, SchemaConfig
+from processor.errors import ConfigurationError
+from processor.installation.directory_comparison import contradictions
+from processor.installation.topic_directory import DirectoryEntries, described_topics
+from processor.wire.topic_description import Description, NewerFormat, Unreadable, describe
+
+KAFKA = {"bootstrap.servers": "h:9092"}
+AVRO = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}'
+
+
+def settings(tmp_path: Path) -> Config:
+    """Settings with one topic of each kind that a description must support."""
+    avro, protobuf = tmp_path / "r.avsc", tmp_path / "r.desc"
+    avro.write_text(AVRO)
+    protobuf.write_bytes(b"\x0a\x02hi\xff")
+    return Config.model_validate(
+        {
+            "application_id": "shop",
+            "schema_registry": {"url": "https://joe:pass@registry:8081/x?token=t", "basic.auth.user.info": "joe:pass"},
+            "kafka": {"bootstrap.servers": "h:9092", "sasl.password": "pass"},
+            "topics": {
+                "orders": {"partitions": 3, "default_command": "publish", "foreign_partition": "accept"},
+                "trades": {"key": ["/a", "/b/c"], "message_type": "msgpack"},
+                "quotes": {"message_type": "avro", "schema": str(avro), "key_format": "int"},
+                "registered": {"message_type": "avro"},
+                "frames": {
+                    "message_type": "protobuf",
+                    "key": "explicit",
+                    "schema": {"file": str(protobuf), "message": "p.M"},
+                },
+                "lines": {"message_type": "fix", "separator": "|", "parts": []},
+            },
+            "conflated": {"orders_5s": {"underlying": "orders"}, "orders_1m": {"underlying": "orders_5s"}},
+            "processors": {"counts": {"use": "count", "topic": {"partitions": 2}}},
+        }
+    )
+
+
+def written(config: Config) -> dict[str, Description]:
+    """The descriptions as they are read back from Kafka."""
+    return {name: Description.from_json(item.to_json()) for name, item in describe(config).items()}
+
+
+def test_a_reader_gets_the_settings_that_it_needs(tmp_path):
+    """Settings derived from the descriptions equal the original ones for every topic, schema included."""
+    ours = settings(tmp_path)
+    theirs = described_topics(
+        Config.model_validate({"kafka": {"bootstrap.servers": "h:9092"}}), DirectoryEntries(written(ours), {})
+    )
+    assert theirs.application_id == "shop"
+    assert theirs.is_from_directory
+    for name in ("orders", "trades", "quotes", "frames", "lines", "orders_5s", "orders_1m", "counts"):
+        assert theirs.root(name) == ours.root(name)
+        assert theirs.underlying(name) == ours.underlying(name)
+        mine, yours = ours.topic(name), theirs.topic(name)
+        same = {"message_schema"}
+        assert mine.model_dump(exclude=same) == yours.model_dump(exclude=same)
+    quotes, frames = theirs.topic("quotes").message_schema, theirs.topic("frames").message_schema
+    assert json.loads(quotes.content()) == json.loads(AVRO)
+    assert (frames.content(), frames.message) == (b"\x0a\x02hi\xff", "p.M")
+    assert theirs.topic("registered").message_schema.subject == "registered.publish-value"
+    assert theirs.schema_registry == {"url": "https://registry:8081/x"}
+
+
+def test_a_description_has_no_secrets(tmp_path):
+    """A description has no credentials of Kafka or the registry, also not in an address."""
+    for description in describe(settings(tmp_path)).values():
+        for secret in (b"pass", b"joe", b"token"):
+            assert secret not in description.to_json()
+
+
+def test_unknown_fields_are_ignored_and_a_newer_format_is_an_error():
+    """Unknown fields are ignored; a newer format number is an error that asks for an upgrade."""
+    tree = {"format": 1, "kind": "topic", "partitions": 2, "key": ["/id"], "message_type": "json", "colour": "red"}
+    assert Description.from_json(json.dumps(tree).encode()).partitions == 2
+    with pytest.raises(
+        NewerFormat, match=r"has format 3, and this version of Sowstream reads formats up to 2; upgrade"
+    ):
+        Description.from_json(json.dumps({**tree, "format": 3, "key": 7}).encode())
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"format":1}', b'{"format":1,"partitions":0,"key":[],"x":1}'])
+def test_rubbish_is_told(data):
+    """A record that is no description is an error that names the topic directory and the command that rewrites it."""
+    with pytest.raises(Unreadable, match=r"topic directory .*`sowstream topics apply` writes it again"):
+        Description.from_json(data)
+
+
+def test_one_that_cannot_be_used_costs_its_topic_alone(tmp_path):
+    """An unreadable description, an unknown kind and a missing underlying topic are errors of those topics only."""
+    described = written(settings(tmp_path))
+    described["world"] = described["orders"].model_copy(update={"kind": "riddle"})
+    described["loop"] = described["orders_5s"].model_copy(update={"derived_from": "loop"})
+    described["orphan"] = described["orders_5s"].model_copy(update={"derived_from": "nothing"})
+    config = described_topics(Config(), DirectoryEntries(described, {"new": "its description has format 9"}))
+    for name, problem in {
+        "world": "'riddle'.*upgrade Sowstream",
+        "loop": "loop → loop",
+        "orphan": "'nothing', which the topic directory does not describe",
+        "new": "format 9",
+        "nobody": "so these are the topics of the topic directory",
+    }.items():
+        with pytest.raises(ConfigurationError, match=problem):
+            config.topic(name)
+    assert config.topic("orders").partitions == 3
+
+
+def test_several_registries_or_applications_are_not_guessed(tmp_path):
+    """If topics differ in it, the application id stays the reader's own, and no registry is used."""
+    described = written(settings(tmp_path))
+    described["other"] = described["orders"].model_copy(
+        update={"application_id": "bank", "registry": "http://elsewhere:8081"}
+    )
+    config = described_topics(Config(), DirectoryEntries(described, {}))
+    assert (config.application_id, config.schema_registry) == ("sowstream", {})
+
+
+def test_own_settings_beat_what_the_directory_says_of_all(tmp_path):
+    """An application id and a registry in the reader's settings are kept, credentials included."""
+    own = {"application_id": "desk", "schema_registry": {"url": "https://proxy", "basic.auth.user.info": "a:b"}}
+    config = described_topics(Config.model_validate(own), DirectoryEntries(written(settings(tmp_path)), {}))
+    assert config.application_id == "desk"
+    assert config.schema_registry == own["schema_registry"]
+
+
+def test_a_schema_file_that_is_missing_is_told():
+    """A missing schema file is an error: the directory cannot be written without its content."""
+    config = Config.model_validate({"topics": {"q": {"message_type": "avro", "schema": "/nowhere.avsc"}}})
+    with pytest.raises(ConfigurationError, match=r"topic .q.: the schema /nowhere\.avsc cannot be read"):
+        describe(config)
+
+
+def test_a_schema_stands_in_one_place():
+    """Settings with a schema in two places, or with invalid Base64, are refused."""
+    with pytest.raises(ValueError, match="file and text both say what the schema is"):
+        SchemaConfig(file=Path("a"), text="b")
+    with pytest.raises(ValueError, match="base64 is not Base64"):
+        SchemaConfig(base64="a!")
+    assert SchemaConfig(base64=base64.b64encode(b"\xff").decode()).content() == b"\xff"
+
+
+def test_names_of_their_own_are_described_in_a_format_that_older_readers_refuse():
+    """Mapped topic names are described in a format that older readers refuse, as they would look for other topics."""
+    topics = {"orders": {"kafka_topics": {"publish": "legacy.in"}}, "prices": {}}
+    conflated = {"slow": {"underlying": "orders", "kafka_topics": {"sow": "slow.state"}}}
+    config = Config(kafka=KAFKA, topic_prefix="acme.", topics=topics, conflated=conflated)
+    described = describe(config)
+    assert {name: description.format for name, description in described.items()} == {
+        "orders": 2, "slow": 2, "prices": 1,
+    }  # fmt: skip
+    read = {name: Description.from_json(description.to_json()) for name, description in described.items()}
+    reader = described_topics(Config(kafka=KAFKA, topic_prefix="acme."), DirectoryEntries(read, {}))
+    assert reader.kafka_names == config.kafka_names
+    old = json.loads(described["prices"].to_json())
+    old.pop("kafka_topics", None)
+    assert Description.from_json(json.dumps(old).encode()) == described["prices"]
+
+
+def test_a_worker_with_other_names_than_the_directory_says_is_refused():
+    """A worker whose topic names differ from the directory is refused: its readers would look elsewhere."""
+    ours = describe(Config(topics={"orders": {"kafka_topics": {"sow": "a"}}}))["orders"]
+    theirs = describe(Config(topics={"orders": {}}))["orders"]
+    (problem,) = contradictions({"orders": ours}, DirectoryEntries({"orders": theirs}, {}), ["orders"])
+    assert (problem.severity, problem.what.partition(" in the settings")[0]) == ("refuse", "kafka_topics is sow: a")
+    assert "and none in the topic directory" in problem.what

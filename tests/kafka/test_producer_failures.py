@@ -1,0 +1,191 @@
+"""The start of the producer while Kafka is away, and fatal errors, which any call that serves callbacks may raise."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from processor.errors import BrokerUnavailable, ProducerLost
+from processor.kafka import outage
+from processor.kafka.admin.admin import Admin
+from processor.kafka.clients import staged_producer, transactional_producer
+from processor.kafka.clients.staged_producer import StagedProducer
+from processor.kafka.clients.transactional_producer import TransactionalProducer
+from processor.topics.family import TopicSpec
+from tests.programs.faults.broker.broker import Broker
+from tests.programs.faults.broker.proxy import Proxy
+
+
+def test_a_worker_that_is_told_to_stop_waits_for_no_broker(monkeypatch):
+    """A worker that is stopped during a start gives up after the present try, not after half a minute."""
+    monkeypatch.setattr(transactional_producer, "_CALL_TIMEOUT_S", 0.1)
+    asked = []
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # Not listening: connections are refused.
+        producer = TransactionalProducer(
+            {"bootstrap.servers": f"127.0.0.1:{nobody.getsockname()[1]}"},
+            transactional_id="t",
+            transaction_timeout_s=30.0,
+            is_stopping=lambda: bool(asked.append(1)) or len(asked) == 3,
+        )
+        began_s = time.monotonic()
+        with pytest.raises(BrokerUnavailable, match="starting the producer t: Kafka does not answer"):
+            producer.start()
+        assert len(asked) == 3
+        assert time.monotonic() - began_s < 29
+        producer.close()
+
+
+@pytest.mark.broker
+@pytest.mark.long
+@pytest.mark.parametrize("is_transactional", [True, False])
+def test_a_producer_waits_for_kafka_as_long_as_it_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_transactional: bool
+) -> None:
+    """A start waits as long as Kafka is away, reports to the watchdog, and retries seldom."""
+    monkeypatch.setattr(transactional_producer, "_CALL_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(staged_producer, "_REACH_TRY_S", 1.0)
+    calls: list[str] = []
+    with Broker(tmp_path / "broker") as broker, Proxy(broker.proxied_port, broker.target_port) as proxy:
+        kafka = {"bootstrap.servers": broker.proxied_bootstrap}
+        Admin(kafka).create([TopicSpec("orders.sow", "sow", 1, {})])
+        proxy.refuse()
+        producer: TransactionalProducer | StagedProducer
+        if is_transactional:
+            producer = TransactionalProducer(
+                kafka, transactional_id="t", transaction_timeout_s=1.0, blocked=lambda call, _: calls.append(call)
+            )
+        else:
+            producer = StagedProducer(
+                kafka, later=[["orders.sow"]], session_timeout_s=2.0, blocked=lambda call, _: calls.append(call)
+            )
+        starting = threading.Thread(target=producer.start)
+        starting.start()
+        starting.join(35)  # An earlier version gave up after 30 s.
+        assert starting.is_alive()
+        assert outage.is_away()
+        assert 10 < len(calls) < 35 / 0.2
+        proxy.admit()
+        starting.join(60)
+        assert not starting.is_alive()
+        assert not outage.is_away()
+        producer.send("orders.sow", 0, [(b"k", b"v", [])])
+        producer.close()
+
+
+@pytest.mark.broker
+def test_a_transaction_that_is_open_at_the_end_is_rolled_back_at_once(bootstrap: str, unique: str) -> None:
+    """Closing rolls an open transaction back at once: readers need not wait until the broker does."""
+    kafka, topic = {"bootstrap.servers": bootstrap}, f"{unique}.sow"
+    admin = Admin(kafka)
+    admin.create([TopicSpec(topic, "sow", 1, {})])
+    producer = TransactionalProducer(kafka, transactional_id=unique, transaction_timeout_s=60.0)
+    producer.start()
+    producer.send(topic, 0, [(b"k", b"v", [])])
+    producer.close()
+    end = admin.end_offsets(topic, [0])
+    assert admin.ask_offsets(topic, [0], "stable_end").wait() == end
+    admin.delete([topic])
+
+
+FENCED = KafkaError(KafkaError.PRODUCER_FENCED, "fenced", fatal=True)
+
+
+class Client:
+    """A fake of librdkafka's producer that fails fatally at a chosen moment."""
+
+    made = 0
+    is_full = False
+    is_lost = False
+
+    def __init__(self, properties: object) -> None:
+        type(self).made += 1
+        self.is_lost = False
+
+    def init_transactions(self, timeout_s: float) -> None:
+        """Succeed."""
+
+    def begin_transaction(self) -> None:
+        """Do nothing."""
+
+    def produce(self, *_: object, **__: object) -> None:
+        """Accept a record, or have no room for it."""
+        if self.is_full:
+            raise BufferError
+
+    def purge(self, **_: bool) -> None:
+        """Drop the waiting records."""
+
+    def poll(self, timeout_s: float) -> int:
+        """Raise a fatal error once, as librdkafka's binding does."""
+        if self.is_lost:
+            self.is_lost = False
+            raise KafkaException(FENCED)
+        return 0
+
+    def flush(self, timeout_s: float) -> int:
+        """Succeed at once; the fatal error is raised here too."""
+        return self.poll(timeout_s)
+
+    def __len__(self) -> int:
+        return 0
+
+    def list_topics(self, *_: object) -> None:
+        """Succeed, as Kafka answers."""
+
+    def send_offsets_to_transaction(self, *_: object) -> None:
+        """Succeed."""
+
+    def commit_transaction(self, timeout_s: float) -> None:
+        """Commit; another producer fences this one afterwards."""
+        self.is_lost = True
+
+
+@pytest.fixture
+def producer(monkeypatch: pytest.MonkeyPatch) -> TransactionalProducer:
+    """A producer that is started."""
+    monkeypatch.setattr(transactional_producer, "Producer", Client)
+    monkeypatch.setattr(Client, "made", 0)
+    made = TransactionalProducer({}, transactional_id="t", transaction_timeout_s=10.0)
+    made.start()
+    return made
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_the_end_that_is_told_while_records_are_sent_costs_the_producer_only(producer, monkeypatch, is_full):
+    """A fatal error during sending costs the producer only: a new one goes on, with or without room for the record."""
+    monkeypatch.setattr(Client, "is_full", is_full)
+    producer._producer.is_lost = True
+    with pytest.raises(ProducerLost, match=r"sending to orders\.sow: .*fenced"):
+        producer.send_marked("orders.sow", 0, [(b"key", b"value", [])], print)
+
+
+def test_the_end_that_is_told_after_a_commit_undoes_nothing(producer):
+    """A fatal error after a commit undoes nothing: the state follows, and a new producer goes on."""
+    producer.send("orders.delta", 0, [(b"key", b"value", [])])
+    producer.commit("orders.publish", {0: 1}, None)
+    assert (producer.renewals, Client.made, producer.is_open) == (1, 2, False)
+
+
+@pytest.mark.parametrize("is_before", [False, True])
+def test_the_end_of_a_producer_without_transactions_costs_no_more(monkeypatch, is_before):
+    """A fatal error of a producer without transactions commits no offset; the thread starts again."""
+    monkeypatch.setattr(staged_producer, "Producer", Client)
+    offsets: list[object] = []
+    producer = StagedProducer({}, later=[["orders.sow"]], session_timeout_s=10.0)
+    producer.commit_offsets = offsets.append
+    producer.start()
+    try:
+        producer._producer.is_lost = is_before
+        producer.send("orders.delta", 0, [(b"key", b"value", [])])
+        producer._producer.is_lost = not is_before
+        with pytest.raises(ProducerLost, match="fenced"):
+            producer.begin_commit("orders.publish", {0: 1}, None)
+        assert offsets == []
+    finally:
+        producer.close()
