@@ -36,7 +36,7 @@ from processor.wire.headers import Name
 if TYPE_CHECKING:
     from processor.api.record_processor import RecordProcessor, Settings
 
-_HOMES = {"RecordProcessor": "record_processor", "Settings": "settings"}
+_HOMES = {"RecordProcessor": "record_processor", "Settings": "record_processor"}
 
 __all__ = [
     "Change",

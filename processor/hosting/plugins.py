@@ -243,7 +243,6 @@ def load_processor(point: EntryPoint) -> type[Processor]:
         ConfigurationError: the entry point does not lead to a Processor, cannot be imported, or has a wrong
             declaration.
     """
-
     processor_type: type[Processor] = load_installed(point, "processor")
     check_declaration(processor_type, f"{point.name!r} ({point.value})")
     return processor_type

@@ -40,7 +40,7 @@ POSITION_NAME: Final = b"\0sowstream/input"
 """The mark with the input position up to which the outputs are complete; a processor's own marks begin with no NUL."""
 
 FENCE_NAME: Final = b"\0sowstream/fence"
-"""The mark with the fence of the pipeline while it is up, as the control topic has it (`shared_topics.control`)."""
+"""The mark with the fence of the pipeline while it is up, as in the control topic (`installation.control_topic`)."""
 
 OWN_NAMES: Final = (POSITION_NAME, FENCE_NAME, LIVES_NAME)
 """The marks that are no processor's, and are never dropped."""

@@ -1,4 +1,4 @@
-"""OpenTelemetry, off unless `telemetry` is set: `spans` makes spans, `metrics` exports, `providers` connects the SDK.
+"""OpenTelemetry, off unless `telemetry` is set: `tracing` makes spans, `metrics` exports metrics.
 
 A record's trace travels in its headers `traceparent` and `tracestate`, from the publish to SOW and delta. A batch
 merges many publishes, so spans are joined by links and not by parents::

@@ -152,14 +152,14 @@ FORBIDDEN = """
 import resource, signal
 from pathlib import Path
 from processor.errors import DiskUnusable
-from processor.store import back_pressure
 from processor.store.rocksdb import RocksStore
+from processor.store.rocksdb_writes import TABLES_MAX
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = RocksStore(Path(sys.argv[1]) / "0", identity="orders.sow/0", memory=RocksMemory(MEMORY))
 store._db.set_options({"disable_auto_compactions": "true"})
 number = 1
-for number in range(1, back_pressure.TABLES_MAX + 1):
+for number in range(1, TABLES_MAX + 1):
     store._db.put(b"%d" % number, os.urandom(20_000))
     store._db.flush(True)
 resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
