@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from processor.config import QueueConfig, TopicConfig
     from processor.errors import RecordRejected
     from processor.record import Headers, Outgoing, Record, Stored, Value
-    from processor.wire.lives import Lives
+    from processor.wire.partition_marks import Lives
 
 
 class State(Protocol):

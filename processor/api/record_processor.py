@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from processor.api.processor import Processor
 from processor.errors import RecordRejected
-from processor.wire.heads import source_header
+from processor.wire.record_headers import source_header
 
 
 class Settings(BaseModel):

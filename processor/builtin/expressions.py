@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from processor.api import RecordRejected, Value
 from processor.filter import MISSING, PreviousRecord, RecordMetadata, compile_assignments
-from processor.filter.time_value import Time
+from processor.values.instant import Time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -17,8 +17,8 @@ from processor.api import Context, Input, Outgoing, Output, Processor, Record, R
 from processor.builtin.delta_merge.acks import Acks
 from processor.builtin.key_format import key_reader
 from processor.merge import KeyFields
-from processor.wire.came_in import moved_headers
 from processor.wire.command import is_delete_by_filter, is_heal, was_forwarded
+from processor.wire.forwarding import moved_headers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

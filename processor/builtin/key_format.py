@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from processor.api import RecordRejected, Value
-from processor.values.equality import MISSING
+from processor.values.kinds import MISSING
 from processor.values.pointer import find, names
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from processor.config import TopicConfig
 from processor.wire.ack import DUPLICATE, MENDED
 from processor.wire.command import KEY_BYTES_MAX, CommandReader, kind_of
 from processor.wire.headers import FIELDS_NAME
-from processor.wire.heads import command_header, correlation_id_header, source_header
+from processor.wire.record_headers import command_header, correlation_id_header, source_header
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 
 from processor.api import RecordRejected, Value
 from processor.builtin.key_format import key_reader
-from processor.wire.came_in import came_in, forwarded_header
 from processor.wire.command import was_forwarded
-from processor.wire.moved import refuse_reserved
+from processor.wire.forwarding import came_in, forwarded_header, refuse_reserved
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

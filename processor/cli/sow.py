@@ -22,7 +22,7 @@ from processor.cli.shared_options import (
     print_unreadable,
     reader_settings,
 )
-from processor.wire.metadata import iso
+from processor.wire.subscriber_headers import iso
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -97,7 +97,7 @@ def _print_csv(messages: Iterable[Message]) -> None:
     import csv  # noqa: PLC0415
     import io  # noqa: PLC0415
 
-    from processor.codec.display import to_json_line  # noqa: PLC0415
+    from processor.codec.json_value import to_json_line  # noqa: PLC0415
     from processor.errors import Stop  # noqa: PLC0415
 
     records = [message.data for message in messages if message.command == "sow"]

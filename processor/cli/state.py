@@ -10,7 +10,7 @@ import typer
 
 from processor.cli.output import AsJson, counted, data, inform, records_read, table
 from processor.cli.shared_options import Bootstrap, ConfigFile, StateDir, settings, topic_names
-from processor.wire.metadata import iso
+from processor.wire.subscriber_headers import iso
 
 if TYPE_CHECKING:
     from processor.operate.state_lookup import StatePlace, StateRecord, StateSummary
@@ -171,7 +171,7 @@ def _as_row(one: StateSummary) -> list[str]:
 
 def _print_record(record: StateRecord) -> None:
     """Print a record as JSON; a value that cannot be shown as JSON as Base64."""
-    from processor.codec.display import to_json_line  # noqa: PLC0415
+    from processor.codec.json_value import to_json_line  # noqa: PLC0415
 
     stored = record.stored
     value = {"base64": base64.b64encode(stored.value).decode()} if record.data is None else {"data": record.data}

@@ -8,7 +8,7 @@ from itertools import islice
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from processor.codec.display import to_json_line
+from processor.codec.json_value import to_json_line
 from processor.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from datetime import UTC
 from typing import Final
 
-from processor.codec.contract import Codec, CodecOptions, empty_message
-from processor.codec.depth import check_depth, check_writable_depth, depth_limit
-from processor.codec.read_back import check_read_back, place_of_fault
-from processor.codec.registry import not_installed
+from processor.codec.contract import Codec, CodecOptions, empty_message, not_installed
+from processor.codec.value_checks import check_depth, check_read_back, check_writable_depth, depth_limit, place_of_fault
 from processor.errors import RecordRejected
 from processor.record import Value
 

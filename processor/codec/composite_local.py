@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from processor.codec.contract import Codec, CodecOptions, empty_message
-from processor.codec.depth import depth_limit
-from processor.codec.registry import load_codec
+from processor.codec.contract import Codec, CodecOptions, empty_message, load_codec
+from processor.codec.value_checks import depth_limit
 from processor.errors import ConfigurationError, RecordRejected
 from processor.record import Value
-from processor.values.field_type import FieldType
+from processor.values.kinds import FieldType
 
 _LENGTH_BYTES: Final = 4  # big-endian
 _COMPOSITES: Final = ("composite-local", "composite-global")

@@ -12,12 +12,12 @@ import orjson
 
 from processor.codec import exact
 from processor.codec.contract import Codec, CodecOptions, JsonText, empty_message
-from processor.codec.depth import check_depth
 from processor.codec.frame import SCHEMA_ID_HEADER, frame_size, without_frame
 from processor.codec.json_value import json_value
+from processor.codec.value_checks import check_depth
 from processor.errors import ConfigurationError, RecordRejected
 from processor.record import Value
-from processor.values.field_type import FieldType
+from processor.values.kinds import FieldType
 
 DEPTH_MAX: Final = 254
 """Deepest nesting orjson writes; it reads 1024."""

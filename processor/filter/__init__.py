@@ -8,9 +8,9 @@ looked at. README.md beside this file has the language for those who write filte
 """
 
 from processor.filter.assignment import MISSING, Assignment, PreviousRecord, compile_assignments
+from processor.filter.evaluation import RecordMetadata
 from processor.filter.filter import Expression, Filter, compile_expression, compile_filter
 from processor.filter.parse import compile_work
-from processor.filter.record_metadata import RecordMetadata
 
 __all__ = [
     "MISSING",

@@ -10,19 +10,18 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.errors import ConfigurationError
-from processor.filter.budget import within_budget
 from processor.filter.compile import Compiler
-from processor.filter.error_message import syntax_error
-from processor.filter.literal import PATH, read_path
-from processor.filter.parse import parse
+from processor.filter.evaluation import within_budget
+from processor.filter.parse import parse, syntax_error
 from processor.filter.syntax_tree import Call, If, Missing, Node, children
 from processor.filter.syntax_tree import Path as PathNode
+from processor.filter.value import PATH, read_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from processor.filter.evaluation import Evaluate
     from processor.filter.function import Function
-    from processor.filter.path import Evaluate
     from processor.record import Value
 
 MISSING: Final = object()

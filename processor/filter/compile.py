@@ -8,21 +8,16 @@ from typing import Final
 
 from processor.config.suggestions import unknown_name
 from processor.errors import ConfigurationError
-from processor.filter import logic, predicate
+from processor.filter import predicate
 from processor.filter.arithmetic import OF_FLOATS, negative, operation
-from processor.filter.budget import within_budget
 from processor.filter.compare import MIRRORED
-from processor.filter.cost import Estimate
-from processor.filter.error_message import syntax_error
+from processor.filter.evaluation import Evaluate, RecordMetadata, compile_path, within_budget
 from processor.filter.function import Function, find_function, function_names
 from processor.filter.functions import BUILT_IN
-from processor.filter.functions.texts import regexp_replace
-from processor.filter.functions.time_format import unknown_directive
-from processor.filter.limits import PATTERN_CHARACTERS_MAX
-from processor.filter.logic import truth
-from processor.filter.path import Evaluate, compile_path
+from processor.filter.limits import PATTERN_CHARACTERS_MAX, Estimate
+from processor.filter.parse import syntax_error
 from processor.filter.pattern import BadPattern, is_plain_pattern, replacer, search_steps, searcher
-from processor.filter.record_metadata import RecordMetadata
+from processor.filter.predicate import truth
 from processor.filter.syntax_tree import (
     JOINED_MARK,
     PREDICATES,
@@ -46,6 +41,8 @@ from processor.filter.syntax_tree import (
     Or,
     Path,
 )
+from processor.filter.text_functions import regexp_replace
+from processor.filter.time_functions import unknown_directive
 from processor.filter.value import NAN, first
 from processor.record import Value
 
@@ -112,7 +109,7 @@ class Compiler:
             return self._operands(node)
         if isinstance(node, Not):
             operand = self.truth(node.operand)
-            return logic.does_not_hold(operand) if _is_never_null(node.operand) else logic.negation(operand)
+            return predicate.does_not_hold(operand) if _is_never_null(node.operand) else predicate.negation(operand)
         value = self.value(node)
         return value if _is_never_null(node) else lambda record, metadata: truth(value(record, metadata), metadata)
 
@@ -152,8 +149,8 @@ class Compiler:
         operands = [self.truth(operand) for operand in node.operands]
         is_and = isinstance(node, And)
         if _is_never_null(node):
-            return logic.all_hold(operands) if is_and else logic.any_holds(operands)
-        return logic.both(operands) if is_and else logic.either(operands)
+            return predicate.all_hold(operands) if is_and else predicate.any_holds(operands)
+        return predicate.both(operands) if is_and else predicate.either(operands)
 
     def _compare(self, node: Compare) -> Evaluate:
         name, left, right = node.operator, node.left, node.right

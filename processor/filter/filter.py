@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from processor.filter.budget import evaluate, within_budget
 from processor.filter.compile import Compiler
+from processor.filter.evaluation import NO_METADATA, Evaluate, OverBudget, RecordMetadata, evaluate, within_budget
 from processor.filter.limits import COUNTED_FROM_STEPS
 from processor.filter.parse import parse
-from processor.filter.path import Evaluate
-from processor.filter.record_metadata import NO_METADATA, OverBudget, RecordMetadata
 from processor.filter.syntax_tree import Call, Node, children
-from processor.filter.time_value import Time
 from processor.record import Value
+from processor.values.instant import Time
 
 _NO_MEMBERS: Final[dict[str, Value]] = {}
 """The object that paths see in place of a record without fields, such as the bytes of a binary one."""

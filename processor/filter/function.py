@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from processor.entry_points import find_installed, installed_names, load_installed
 from processor.errors import ConfigurationError, RecordRejected, Stop
-from processor.filter.time_value import Time
 from processor.record import Value
+from processor.values.instant import Time
 
 GROUP: Final = "sowstream.functions"
 """The entry-point group of third parties' functions: the name is the function's, in any case.

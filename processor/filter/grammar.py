@@ -7,7 +7,6 @@ from typing import Final, cast
 
 from lark import Lark, Token, Transformer, v_args
 
-from processor.filter.literal import CONSTANTS, NUMBER, PATH, TEXT, literal_number, read_constants, read_path, read_text
 from processor.filter.syntax_tree import (
     JOINED_MARK,
     And,
@@ -32,6 +31,7 @@ from processor.filter.syntax_tree import (
     Or,
     Path,
 )
+from processor.filter.value import CONSTANTS, NUMBER, PATH, TEXT, literal_number, read_constants, read_path, read_text
 
 GRAMMAR: Final = rf"""
     start: either

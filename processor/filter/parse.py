@@ -1,18 +1,55 @@
-"""Parses a filter into its tree, or reports its error in the writer's words."""
+"""Parses a filter into its tree, or reports its error in the writer's words with a caret under the place.
+
+Also names the fields and functions that a text of the filter language uses.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from processor.errors import FilterError
-from processor.filter.error_message import syntax_error
 from processor.filter.limits import CHARACTERS_MAX, DEPTH_MAX, PATH_PARTS_MAX, TOKENS_MAX
-from processor.filter.literal import CONSTANTS, NUMBER, PATH, TEXT, read_path
-from processor.filter.syntax_tree import Node, children
+from processor.filter.syntax_tree import JOINED_MARK, Call, Node, Path, children
+from processor.filter.value import CONSTANTS, NUMBER, PATH, TEXT, read_path
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from lark import UnexpectedToken
+
+
+_SHOWN_MAX: Final = 100
+"""Most characters of a line that are shown; of a longer one the part around the place."""
+
+
+def syntax_error(text: str, at: int, problem: str, noun: str = "filter") -> FilterError:
+    """The error for a place in a filter.
+
+    Args:
+        text: the filter, or another text of the language.
+        at: the place, in characters from 0; the length of the text is its end.
+        problem: the problem there, and the remedy.
+        noun: the kind of text.
+    """
+    begin = text.rfind("\n", 0, at) + 1
+    line, column = text.count("\n", 0, at) + 1, at - begin + 1
+    end = text.find("\n", at)
+    shown = text[begin : end if end >= 0 else len(text)]
+    caret = column - 1
+    if len(shown) > _SHOWN_MAX:
+        cut = min(max(0, caret - _SHOWN_MAX // 2), len(shown) - _SHOWN_MAX)
+        before, after = "… " if cut else "", " …" if cut + _SHOWN_MAX < len(shown) else ""
+        shown, caret = before + shown[cut : cut + _SHOWN_MAX] + after, caret - cut + len(before)
+    place = f"{noun}, line {line}, column {column}"
+    message = f"{place}: {_printable(problem)}\n  {_printable(shown)}\n  {' ' * caret}^"
+    return FilterError(message, line, column, problem)
+
+
+def _printable(text: str) -> str:
+    """One column for each character, or the caret would stand elsewhere."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
 
 _VALUE: Final = "a value, such as /qty, 10, 'text' or UPPER(/name)"
 _TEXT: Final = "a text in quotes, such as 'text'"
@@ -178,3 +215,52 @@ def _unreadable(text: str, at: int) -> FilterError:
     if character in "&|!":
         problem += "; write AND, OR, NOT"
     return syntax_error(text, at, problem)
+
+
+class NamedField(NamedTuple):
+    """A field, as one place of a text names it."""
+
+    topic: str | None
+    """The joined topic whose record has it; None: the text's own record."""
+    member: str
+    """The member of the record in which it is."""
+    at: int
+    """The place, in characters from 0."""
+
+
+def named_fields(text: str) -> list[NamedField]:
+    """Return the fields that a filter or an expression names, in order.
+
+    Raises:
+        FilterError: it cannot be parsed.
+    """
+    return [
+        NamedField(first.removeprefix(JOINED_MARK), str(rest[0]), path.at)
+        if first.startswith(JOINED_MARK)
+        else NamedField(None, first, path.at)
+        for path in _paths(parse(text))
+        for first, *rest in [tuple(map(str, path.parts))]
+    ]
+
+
+def called_functions(text: str) -> set[str]:
+    """Return the names of the functions that a filter or an expression calls, in capitals.
+
+    Raises:
+        FilterError: it cannot be parsed.
+    """
+    return set(_called(parse(text)))
+
+
+def _called(node: Node) -> Iterator[str]:
+    if isinstance(node, Call):
+        yield node.name
+    for child in children(node):
+        yield from _called(child)
+
+
+def _paths(node: Node) -> Iterator[Path]:
+    if isinstance(node, Path):
+        yield node
+    for child in children(node):
+        yield from _paths(child)

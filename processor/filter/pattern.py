@@ -13,9 +13,8 @@ from typing import Final, TypeAlias
 
 import re2
 
-from processor.filter.cost import find_steps, lookup_steps
-from processor.filter.limits import FREE_CHARACTERS, FREE_STEPS, PATTERN_BYTES_MAX
-from processor.filter.record_metadata import RecordMetadata
+from processor.filter.evaluation import RecordMetadata
+from processor.filter.limits import FREE_CHARACTERS, FREE_STEPS, PATTERN_BYTES_MAX, find_steps, lookup_steps
 
 Replacer: TypeAlias = Callable[[RecordMetadata, str, str], str]
 """Replaces the matches of a pattern in a text: takes the metadata with the budget, the text and the replacement."""

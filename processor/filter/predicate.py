@@ -1,7 +1,8 @@
-"""The predicates, each as a function made for its operands: true or false, never NULL.
+"""The predicates, and AND, OR and NOT after SQL-92, each as a function made for its operands.
 
-Every record of a topic comes through here, so what is asked most, a field at the top beside constants, is decided by a
-look at the value's type; all other cases go the general way, which gives the same answer.
+A predicate is true or false, never NULL. Every record of a topic comes through here, so what is asked most, a field at
+the top beside constants, is decided by a look at the value's type; all other cases go the general way, which gives the
+same answer.
 """
 
 from __future__ import annotations
@@ -9,15 +10,126 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
-from processor.filter.compare import OPERATORS, comparison, is_plain
-from processor.filter.cost import CONVERSION_STEPS, PREPARATION_STEPS, SEARCH_STEPS, lookup_steps
-from processor.filter.limits import FREE_STEPS
-from processor.filter.pairs import PAIRS_MAX, any_pair, extremes, members
-from processor.filter.path import Evaluate
-from processor.filter.record_metadata import RecordMetadata
+from processor.filter.compare import OPERATORS, PAIRS_MAX, any_pair, comparison, extremes, is_plain, members
+from processor.filter.evaluation import Evaluate, RecordMetadata
+from processor.filter.limits import CONVERSION_STEPS, FREE_STEPS, PREPARATION_STEPS, SEARCH_STEPS, lookup_steps
 from processor.filter.syntax_tree import Comparison, Scalar
-from processor.filter.value import elements, is_nan, text_of
+from processor.filter.value import elements, is_nan, read_number, text_of
 from processor.record import Value
+from processor.values.instant import Time
+
+Truth: TypeAlias = bool | None
+"""A truth value; None is NULL."""
+
+_WORDS: Final = {"true": True, "false": False}
+
+
+def truth(value: Value, metadata: RecordMetadata) -> Truth:
+    """A value as a truth value; of an array whether any element is true."""
+    if value is True or value is False:
+        return value
+    found: Truth = None
+    if type(value) is list:
+        metadata.spend(len(value) * CONVERSION_STEPS)
+    for element in elements(value, metadata):
+        one = _truth(element)
+        if one:
+            return True
+        if one is False:
+            found = False
+    return found
+
+
+def _truth(value: Scalar) -> Truth:
+    """A scalar: a number is true unless it is 0; `true` and `false` are words of message types that have only texts."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        word = _WORDS.get(value.lower()) if len(value) <= 5 else None
+        if word is not None:
+            return word
+        value = read_number(value)
+    if value is None or type(value) is Time or value != value:  # noqa: PLR0124 - it is how NaN is told
+        return None
+    return value != 0
+
+
+def all_hold(tests: Sequence[Evaluate]) -> Evaluate:
+    """AND of operands that are never NULL."""
+    if len(tests) == 2:
+        one, other = tests
+        return lambda record, metadata: one(record, metadata) and other(record, metadata)
+
+    def check(record: Value, metadata: RecordMetadata) -> bool:
+        for test in tests:  # noqa: SIM110 - a generator would take as long as a test
+            if not test(record, metadata):
+                return False
+        return True
+
+    return check
+
+
+def any_holds(tests: Sequence[Evaluate]) -> Evaluate:
+    """OR of operands that are never NULL."""
+    if len(tests) == 2:
+        one, other = tests
+        return lambda record, metadata: one(record, metadata) or other(record, metadata)
+
+    def check(record: Value, metadata: RecordMetadata) -> bool:
+        for test in tests:  # noqa: SIM110 - as above
+            if test(record, metadata):
+                return True
+        return False
+
+    return check
+
+
+def does_not_hold(test: Evaluate) -> Evaluate:
+    """NOT of an operand that is never NULL."""
+    return lambda record, metadata: not test(record, metadata)
+
+
+def both(operands: Sequence[Evaluate]) -> Evaluate:
+    """AND: one that is false decides, else one that is NULL."""
+
+    def check(record: Value, metadata: RecordMetadata) -> Truth:
+        result: Truth = True
+        for operand in operands:
+            value = operand(record, metadata)
+            if value is False:
+                return False
+            if value is None:
+                result = None
+        return result
+
+    return check
+
+
+def either(operands: Sequence[Evaluate]) -> Evaluate:
+    """OR: one that is true decides, else one that is NULL."""
+
+    def check(record: Value, metadata: RecordMetadata) -> Truth:
+        result: Truth = False
+        for operand in operands:
+            value = operand(record, metadata)
+            if value is True:
+                return True
+            if value is None:
+                result = None
+        return result
+
+    return check
+
+
+def negation(operand: Evaluate) -> Evaluate:
+    """NOT: of NULL it is NULL."""
+
+    def check(record: Value, metadata: RecordMetadata) -> Truth:
+        value = operand(record, metadata)
+        return None if value is None else not value
+
+    return check
+
 
 Check: TypeAlias = Callable[[Value, RecordMetadata], bool]
 """True if a value is as wanted, of any kind: what a predicate with constants is to its operand."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Final, Literal, TypeAlias
 
-from processor.filter.time_value import Time
+from processor.values.instant import Time
 
 Scalar: TypeAlias = str | int | float | Decimal | bool | Time | None
 """A value that is no array and no object; of a literal never a `Time`."""

@@ -13,7 +13,7 @@ from processor.hosting.forwarded import CheckedMarks, CheckedState, checked_reco
 from processor.hosting.output_limits import OutputLimits, WaitingOutput, dead_letter
 from processor.hosting.record_writer import RecordWriter
 from processor.kafka.partitioner import partition_for
-from processor.wire.lives import Lives
+from processor.wire.partition_marks import Lives
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -9,7 +9,8 @@ from processor.errors import RecordRejected, UndeclaredOutput
 from processor.hosting.forwarded import checked_records
 from processor.merge import KeyFields, diff
 from processor.topics.family import KEY_BYTES_MAX
-from processor.wire.heads import (
+from processor.wire.forwarding import refuse_reserved
+from processor.wire.record_headers import (
     EMPTY,
     NO_BASE,
     SOW_ONLY,
@@ -18,9 +19,8 @@ from processor.wire.heads import (
     insert_headers,
     removal_headers,
     removed_header,
+    stored_of,
 )
-from processor.wire.moved import refuse_reserved
-from processor.wire.sow_headers import stored_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

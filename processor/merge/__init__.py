@@ -11,15 +11,13 @@ Sequence groups and merge rules come before a merge and change the update: `comp
 the steps that `GroupedUpdate` names, with `merge`, `insert` or `diff` between them as without rules.
 """
 
-from processor.merge.apply import apply_delta, check_removable, removal_paths, remove_path, remove_paths
 from processor.merge.conflation import add_touched, conflated_delta, touch
-from processor.merge.diff import diff
-from processor.merge.field_rule import rule_names
+from processor.merge.delta import apply_delta, check_removable, diff, removal_paths, remove_path, remove_paths
 from processor.merge.fold import Merge, MergePolicy, compile_merge, insert, merge
 from processor.merge.grouped_update import GroupedUpdate
 from processor.merge.key import KeyFields
-from processor.merge.rules import Rules, compile_rules
-from processor.values.equality import strictly_equal
+from processor.merge.rules import Rules, compile_rules, rule_names
+from processor.values.kinds import strictly_equal
 from processor.values.pointer import Touched
 
 __all__ = [

@@ -5,7 +5,7 @@ gets. It returns `old` itself where the record's value stays, and changes neithe
 other exception rejects the record as `plugin_failed`. It is not called for a null, nor where the record has no value:
 there the delta's value begins, or the result of the rule's attribute `begin`, a function of the delta's value.
 
-Three more attributes are optional. `takes` is the set of kinds (`processor.values.field_type.ValueKind`) that the rule
+Three more attributes are optional. `takes` is the set of kinds (`processor.values.kinds.ValueKind`) that the rule
 works on: a topic whose schema has none of them at the rule's path is refused. `in_kind` is the variant of the rule for
 message types that cannot write a number of any size and precision. `when_late` is for fields of a sequence group: see
 `WhenLate`.
@@ -16,11 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Final, Literal, TypeAlias
 
-from processor.merge.exact_sum import check_addend, exact_sum, exact_sum_in_kind
-from processor.merge.order import check_order, compare
+from processor.merge.add_exactly import check_addend, exact_sum, exact_sum_in_kind
 from processor.record import Value
-from processor.values.equality import PLAIN
-from processor.values.field_type import ValueKind
+from processor.values.kinds import PLAIN, ValueKind, check_order, compare
 
 Rule: TypeAlias = Callable[[Value, Value], Value]
 """`(old, new) -> value`."""

@@ -6,9 +6,9 @@ from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
-from processor.merge.diff import changes, diff
+from processor.merge.delta import changes, diff
 from processor.record import Value
-from processor.values.equality import MISSING, PLAIN, strictly_equal
+from processor.values.kinds import MISSING, PLAIN, strictly_equal
 from processor.values.pointer import Touched, child, note_gone
 
 if TYPE_CHECKING:

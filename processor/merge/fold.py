@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from processor.merge.diff import changes
+from processor.merge.delta import changes
 from processor.record import Change, Value
-from processor.values.equality import MISSING, PLAIN, strictly_equal
+from processor.values.kinds import MISSING, PLAIN, strictly_equal
 from processor.values.pointer import child, note_gone
 
 

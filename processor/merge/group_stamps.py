@@ -29,11 +29,9 @@ from decimal import Decimal
 from typing import Final, NamedTuple, TypeAlias
 
 from processor.errors import RecordRejected
-from processor.merge.order import check_order, compare
 from processor.record import Value
-from processor.values.equality import MISSING
 from processor.values.instant import Instant, instant_of
-from processor.values.number import exact, is_number
+from processor.values.kinds import MISSING, check_order, compare, exact, is_number
 
 STAMPS_BYTES_MAX: Final = 48 * 1024
 """Longest stamps of a record, all groups together."""

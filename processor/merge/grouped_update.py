@@ -13,12 +13,11 @@ from copy import deepcopy
 from typing import Final
 
 from processor.errors import RecordRejected
-from processor.merge.apply import remove_path
-from processor.merge.diff import changes
+from processor.merge.delta import changes, remove_path
 from processor.merge.group_stamps import STAMPS_BYTES_MAX, Stamp, Tree, is_older
 from processor.merge.sequence_group import GroupState, Path, Ruled, SequenceGroup, rules_below
 from processor.record import Value
-from processor.values.equality import MISSING, strictly_equal
+from processor.values.kinds import MISSING, strictly_equal
 from processor.values.pointer import find, pointer_of
 
 _ANY_DEPTH: Final = 1 << 30

@@ -8,9 +8,9 @@ from decimal import Decimal
 from typing import Final
 
 from processor.errors import ConfigurationError, RecordRejected
-from processor.merge.apply import apply_delta
+from processor.merge.delta import apply_delta
 from processor.record import Value
-from processor.values.equality import MISSING
+from processor.values.kinds import MISSING
 from processor.values.pointer import find, names
 
 _IDENTIFIERS: Final = frozenset(("uuid.UUID", "bson.objectid.ObjectId"))

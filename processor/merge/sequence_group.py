@@ -23,9 +23,8 @@ from processor.merge.group_stamps import (
     stamp_of,
     with_own_moment,
 )
-from processor.merge.order import compare
 from processor.record import Value
-from processor.values.equality import MISSING, strictly_equal
+from processor.values.kinds import MISSING, compare, strictly_equal
 from processor.values.pointer import find, names
 
 Path: TypeAlias = tuple[str, ...]

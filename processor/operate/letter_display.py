@@ -8,7 +8,7 @@ from typing import Any, Final, NoReturn
 
 from processor.record import Headers
 from processor.wire.dead_letter import DeadLetter
-from processor.wire.metadata import iso
+from processor.wire.subscriber_headers import iso
 
 VALUE_BYTES_MAX: Final = 2_000
 """Limit of the value that is shown; the rest is cut."""

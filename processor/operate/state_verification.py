@@ -12,7 +12,7 @@ from processor.kafka.message import records
 from processor.operate.state_lookup import codec_for
 from processor.store import layout
 from processor.store.inspection import opened
-from processor.wire.sow_headers import stored_from
+from processor.wire.record_headers import stored_from
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

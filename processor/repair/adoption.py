@@ -15,9 +15,8 @@ from processor.kafka.clients.transactional_producer import TransactionalProducer
 from processor.repair.worker_positions import PartitionStand, Stand
 from processor.store.marks import POSITION_NAME
 from processor.wire.control import OF_SPARK
-from processor.wire.input_position import InputPosition
-from processor.wire.lives import LIVES_NAME, LivesMark, highest_version, mark_above
-from processor.wire.sow_headers import source_offset
+from processor.wire.partition_marks import LIVES_NAME, InputPosition, LivesMark, highest_version, mark_above
+from processor.wire.record_headers import source_offset
 
 Origin: TypeAlias = Literal["sow", "earliest", "latest"]
 """The source of a start offset: the outputs, the oldest input record kept, or the end of the input."""

@@ -28,8 +28,8 @@ from processor.kafka.clients.log_reader import LogReader
 from processor.kafka.clients.transactional_producer import TransactionalProducer
 from processor.merge import KeyFields
 from processor.repair.misplaced_keys import Homes, SowLog
-from processor.wire.heads import command_header
 from processor.wire.publisher_headers import expect_version_header, healed_key_header, published_again
+from processor.wire.record_headers import command_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

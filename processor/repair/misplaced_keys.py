@@ -12,7 +12,7 @@ from processor.kafka.clients.log_reader import LogReader, oldest_offsets, read_r
 from processor.kafka.partitioner import partition_for
 from processor.merge import KeyFields
 from processor.topics import Problem
-from processor.wire.sow_headers import version_of
+from processor.wire.record_headers import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Final
 from processor.errors import Stop
 from processor.kafka.clients.publisher import Publisher
 from processor.kafka.partitioner import partition_for
-from processor.wire.came_in import moved_mark
-from processor.wire.heads import renumbered
-from processor.wire.sow_headers import copied_headers, version_of
+from processor.wire.forwarding import moved_mark
+from processor.wire.record_headers import copied_headers, renumbered, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

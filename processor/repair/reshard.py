@@ -42,9 +42,8 @@ from processor.repair.record_copy import RecordCopy
 from processor.repair.worker_positions import Stand
 from processor.store.marks import POSITION_NAME
 from processor.wire.control import ALL_PARTITIONS, MOVED, RESHARDING, WORKERS, Fence, Key
-from processor.wire.input_position import InputPosition
-from processor.wire.lives import LIVES_NAME, highest_version, mark_above
-from processor.wire.moved import MOVED_RETENTION_MS, moved_record
+from processor.wire.forwarding import MOVED_RETENTION_MS, moved_record
+from processor.wire.partition_marks import LIVES_NAME, InputPosition, highest_version, mark_above
 
 if TYPE_CHECKING:
     from collections.abc import Callable

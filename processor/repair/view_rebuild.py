@@ -15,8 +15,8 @@ from processor.installation.configured_pipelines import pipelines
 from processor.kafka.admin.admin import Admin
 from processor.repair.adoption import Adoption
 from processor.repair.worker_positions import Stand
-from processor.wire.lives import highest_version
-from processor.wire.sow_headers import version_of
+from processor.wire.partition_marks import highest_version
+from processor.wire.record_headers import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,8 +18,7 @@ from processor.kafka.admin.admin import Admin
 from processor.kafka.clients.log_reader import LogReader
 from processor.store.marks import POSITION_NAME
 from processor.wire.control import MOVED
-from processor.wire.input_position import InputPosition
-from processor.wire.lives import LIVES_NAME, LivesMark
+from processor.wire.partition_marks import LIVES_NAME, InputPosition, LivesMark
 
 _ASK_TIMEOUT_S: Final = 0.5
 _PATIENCE_S: Final = 30.0

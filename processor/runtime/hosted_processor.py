@@ -13,7 +13,7 @@ from processor.kafka.properties import PRODUCED_BYTES_MAX
 from processor.record import Record
 from processor.runtime.holding.reject_limit import RejectLimit
 from processor.runtime.holding.suspects import Suspects
-from processor.wire.moved import moved_to
+from processor.wire.forwarding import moved_to
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import structlog
 
 from processor.errors import DiskUnusable, StateDamaged, Stop, TransactionAborted
-from processor.filter.budget import exceeded
+from processor.filter.evaluation import exceeded
 from processor.hosting.commit_metadata import CommitMetadata, Ends
 from processor.hosting.context import TaskContext
 from processor.hosting.output_limits import OutputLimits
@@ -18,7 +18,7 @@ from processor.runtime.hosted_processor import HostedProcessor
 from processor.runtime.task_state import MOVES, TaskState
 from processor.store.marks import TransactionalMarks
 from processor.topics import recreated
-from processor.wire.lives import Lives
+from processor.wire.partition_marks import Lives
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -12,7 +12,7 @@ from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from processor.wire.lives import LIVES_NAME
+from processor.wire.partition_marks import LIVES_NAME
 from processor.wire.publisher_mark import is_one_shot
 
 if TYPE_CHECKING:

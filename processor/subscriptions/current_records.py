@@ -6,11 +6,11 @@ import time
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
-from processor.filter.record_metadata import NO_METADATA, RecordMetadata
+from processor.filter.evaluation import NO_METADATA, RecordMetadata
 from processor.subscriptions.indexes.memo_index import MemoIndex
 from processor.subscriptions.shared_orders import SharedOrders
 from processor.subscriptions.topic import PAUSE
-from processor.wire.metadata import is_over
+from processor.wire.subscriber_headers import is_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from processor.filter import Filter, RecordMetadata
-from processor.filter.record_metadata import NO_METADATA
+from processor.filter.evaluation import NO_METADATA
 from processor.filter.syntax_tree import And, Constant
 from processor.subscriptions.indexes.equality import required_values
 from processor.subscriptions.indexes.ranges import required_ranges
 from processor.subscriptions.order import SortOrder
 from processor.subscriptions.select import Node, Select
-from processor.values.equality import MISSING
+from processor.values.kinds import MISSING
 
 if TYPE_CHECKING:
     from processor.record import Value

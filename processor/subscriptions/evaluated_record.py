@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from processor.filter.record_metadata import NO_METADATA
-from processor.wire.metadata import is_over
+from processor.filter.evaluation import NO_METADATA
+from processor.wire.subscriber_headers import is_over
 
 if TYPE_CHECKING:
     from processor.filter import Filter, RecordMetadata

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from processor.filter.record_metadata import NO_METADATA
+from processor.filter.evaluation import NO_METADATA
 from processor.subscriptions.top_n import TopN
 from processor.subscriptions.topic import PAUSE
 from processor.subscriptions.turn import LargeSet

@@ -17,8 +17,8 @@ from processor.subscriptions.record_view import MemoryRecords
 from processor.subscriptions.topic import PAUSE
 from processor.subscriptions.turn import LARGE
 from processor.subscriptions.update import Update
-from processor.values.group_key import group_key
-from processor.wire.heads import INSERT, headers_of_version, removal_headers
+from processor.values.key_text import group_key
+from processor.wire.record_headers import INSERT, headers_of_version, removal_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

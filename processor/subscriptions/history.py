@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
-from processor.wire.sow_headers import version_of
+from processor.wire.record_headers import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

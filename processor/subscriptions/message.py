@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
-from processor.codec.display import to_json_line
+from processor.codec.json_value import to_json_line
 from processor.record import Value
-from processor.wire.metadata import NO_HEADERS
+from processor.wire.subscriber_headers import NO_HEADERS
 
 MessageCommand: TypeAlias = Literal["group_begin", "sow", "group_end", "publish", "oof"]
 """The kind of a message: a snapshot's beginning, one of its records, its end; an update; a record out of focus."""

@@ -9,9 +9,8 @@ from processor.merge import conflated_delta, diff
 from processor.subscriptions.message import PAUSE_MESSAGE, Message
 from processor.subscriptions.select import Select
 from processor.subscriptions.topic import PAUSE, key_text
-from processor.wire import metadata
-from processor.wire.heads import headers_of_version
-from processor.wire.sow_headers import kind_of_update, version_of
+from processor.wire import subscriber_headers
+from processor.wire.record_headers import headers_of_version, kind_of_update, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -205,7 +204,7 @@ class MessageBuilder:
         sub_ids: tuple[str, ...] = (),
     ) -> Message:
         _, no_sowkey, timestamp = self.style
-        version, correlation_id, headers, conflated, first_timestamp, own, expires_at = metadata.metadata(
+        version, correlation_id, headers, conflated, first_timestamp, own, expires_at = subscriber_headers.metadata(
             record.headers
         )
         if is_written and delta:
@@ -217,7 +216,7 @@ class MessageBuilder:
             data,
             delta,
             version,
-            metadata.iso(record.timestamp_ms) if timestamp else None,
+            subscriber_headers.iso(record.timestamp_ms) if timestamp else None,
             correlation_id,
             reason,
             removed,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 from processor.config.section import interval_s
 from processor.config.suggestions import unknown_name
 from processor.errors import ConfigurationError
-from processor.filter.literal import PATH
+from processor.filter.value import PATH
 from processor.subscriptions.lists import split
 
 if TYPE_CHECKING:

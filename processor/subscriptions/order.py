@@ -16,14 +16,14 @@ from typing import Any, Final, TypeAlias
 
 from processor.errors import FilterError
 from processor.filter import RecordMetadata, compile_expression
-from processor.filter.error_message import syntax_error
+from processor.filter.evaluation import Evaluate
 from processor.filter.limits import CHARACTERS_MAX
-from processor.filter.path import Evaluate
+from processor.filter.parse import syntax_error
 from processor.filter.syntax_tree import Scalar
-from processor.filter.time_value import Time
 from processor.filter.value import first, read_number
 from processor.record import Value
 from processor.subscriptions.lists import Item, split
+from processor.values.instant import Time
 
 SortKey: TypeAlias = tuple[Any, ...]
 """The place of a record in an order: compared with those of the same order by `<` and `==`. The last part is the SOW

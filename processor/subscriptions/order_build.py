@@ -15,11 +15,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from processor.errors import ConfigurationError, SowstreamError
-from processor.filter.record_metadata import NO_METADATA
+from processor.filter.evaluation import NO_METADATA
 from processor.subscriptions.places import Places
 from processor.subscriptions.sliced_sort import BUCKET_KEYS, SlicedSort
 from processor.subscriptions.turn import LargeDict
-from processor.wire.metadata import is_over
+from processor.wire.subscriber_headers import is_over
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

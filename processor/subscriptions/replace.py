@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from processor.filter.record_metadata import NO_METADATA
+from processor.filter.evaluation import NO_METADATA
 from processor.subscriptions.focus import RememberedFocus
 from processor.subscriptions.message import PAUSE_MESSAGE
 from processor.subscriptions.topic import PAUSE
-from processor.wire.metadata import NO_HEADERS
+from processor.wire.subscriber_headers import NO_HEADERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

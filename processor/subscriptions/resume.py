@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from processor.filter.record_metadata import NO_METADATA
+from processor.filter.evaluation import NO_METADATA
 from processor.merge import add_touched, touch
 from processor.subscriptions.focus import TopNFocus
 from processor.subscriptions.message import PAUSE_MESSAGE

@@ -15,13 +15,13 @@ from functools import reduce
 from typing import Any, Final, TypeAlias
 
 from processor.errors import FilterError
-from processor.filter.error_message import syntax_error
 from processor.filter.limits import CHARACTERS_MAX, DEPTH_MAX
-from processor.filter.literal import PATH, read_path
+from processor.filter.parse import syntax_error
+from processor.filter.value import PATH, read_path
 from processor.merge.key import KeyFields
 from processor.record import Value
 from processor.subscriptions.lists import Item, split
-from processor.values.equality import MISSING
+from processor.values.kinds import MISSING
 from processor.values.pointer import names
 
 Projection: TypeAlias = Callable[[Value], Value]

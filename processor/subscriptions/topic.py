@@ -8,7 +8,7 @@ from processor.errors import RecordRejected, Stop
 from processor.filter import RecordMetadata
 from processor.record import Record
 from processor.values.key_text import text_of_key
-from processor.wire.metadata import correlation_id
+from processor.wire.subscriber_headers import correlation_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

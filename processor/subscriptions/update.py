@@ -8,8 +8,8 @@ from processor.errors import RecordRejected
 from processor.merge import add_touched, touch
 from processor.subscriptions.entitlement import EntitledFilter
 from processor.subscriptions.evaluated_record import EvaluatedRecord
-from processor.wire.sow_headers import version_of
-from processor.wire.touched import touched_paths
+from processor.wire.record_headers import version_of
+from processor.wire.subscriber_headers import touched_paths
 
 if TYPE_CHECKING:
     from processor.filter import Filter

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 from processor.errors import ConfigurationError
-from processor.wire.trace_context import has_trace, trace_headers, trace_of
+from processor.wire.headers import has_trace, trace_headers, trace_of
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from processor.record import Record
 from processor.store.layered_state import LayeredState
-from processor.wire.sow_headers import stored_from, version_of
+from processor.wire.record_headers import stored_from, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -23,7 +23,7 @@ from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 from processor.testing.commit_check import OutputLog, StateCheck, WatchedState
 from processor.wire.publisher_mark import mark_record, mark_text
-from processor.wire.sow_headers import stored_from
+from processor.wire.record_headers import stored_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

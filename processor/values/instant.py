@@ -2,6 +2,9 @@
 
 Below a second there is no rounding: a fraction keeps its digits, however many, so nanoseconds and finer times compare
 right. Python's `datetime` has microseconds and years 1 to 9999, MessagePack and BSON have more.
+
+A `Time` is a value of a record that is a time: it compares as an instant, and as a text it has the form that
+`sowstream sow` shows.
 """
 
 from __future__ import annotations
@@ -9,7 +12,8 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from processor.record import Value
@@ -176,3 +180,80 @@ def _reader(kind: type) -> Callable[[Value], Instant | None] | None:
     if kind is Instant:
         return _of_instant
     return _BY_NAME.get((kind.__module__.partition(".")[0], kind.__qualname__))
+
+
+_KEPT_CHARACTERS_MAX: Final = 64
+"""A longer text is no usual time: it is read each time that it is compared."""
+
+_YEAR_OR_MONTH: Final = re.compile(r"[0-9]{4}(-[0-9]{2})?", re.ASCII)
+
+
+class Time:
+    """A date, a time of a day or a timestamp of a record. Two of the same instant are equal, of any types."""
+
+    __slots__ = ("instant", "value")
+
+    instant: Instant
+    """The point in time: a date is its midnight, and a time without a zone is taken for UTC."""
+    value: Value
+    """The value of the record."""
+
+    def __init__(self, value: Value, instant: Instant) -> None:
+        self.value, self.instant = value, instant
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Time and self.instant == other.instant
+
+    def __hash__(self) -> int:
+        return hash(self.instant)
+
+    def __str__(self) -> str:
+        """The text that `sowstream sow` shows."""
+        value = self.value
+        if isinstance(value, date | time):
+            return value.isoformat()
+        return _timestamp_text(value) if hasattr(value, "nanoseconds") else str(value)
+
+    def __repr__(self) -> str:
+        return f"Time({self})"
+
+
+def time_of(value: Value) -> Time | None:
+    """The time that a value of a message type is; None if it is none, such as a text."""
+    if isinstance(value, datetime):
+        instant = instant_of(value if value.tzinfo is not None else value.replace(tzinfo=UTC))
+    elif isinstance(value, date | time):
+        instant = instant_of_text(value.isoformat())
+    else:
+        instant = None if isinstance(value, str) else instant_of(value)
+    return None if instant is None else Time(value, instant)
+
+
+def read_time(text: str) -> Instant | None:
+    """The instant that an ISO 8601 text names; None for every other text.
+
+    Besides the texts that `instant_of_text` reads, a year and a month (`2024`, `2024-02`) are their first midnight.
+    """
+    if not "0" <= text[:1] <= "9":
+        return None
+    return _read_month_or_time(text) if len(text) > _KEPT_CHARACTERS_MAX else _read_and_kept(text)
+
+
+def _read_month_or_time(text: str) -> Instant | None:
+    month = _YEAR_OR_MONTH.fullmatch(text)
+    if month is not None:
+        text += "-01" if month[1] else "-01-01"
+    return instant_of_text(text)
+
+
+_read_and_kept: Final = lru_cache(maxsize=1024)(_read_month_or_time)
+"""A time in a filter is compared with every record, and read once."""
+
+
+def _timestamp_text(value: Value) -> str:
+    """MessagePack's timestamp, of nanoseconds; its year may be beyond Python's."""
+    try:
+        whole = type(value)(value.seconds).to_datetime().strftime("%Y-%m-%dT%H:%M:%S")
+    except (ValueError, OverflowError):
+        return str(value)
+    return f"{whole}.{value.nanoseconds:09d}Z" if value.nanoseconds else f"{whole}Z"

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from processor.errors import RecordRejected
 from processor.record import Value
-from processor.values.equality import MISSING
+from processor.values.kinds import MISSING
 
 Touched: TypeAlias = dict[str, "Touched"]
 """The touched members of an object, each with the touched members below it; an empty one was touched whole.

@@ -17,7 +17,7 @@ from processor.record import Command, Headers, Value
 from processor.topics.family import KEY_BYTES_MAX as _KEY_BYTES_MAX
 from processor.topics.family import PASSED_BYTES_MAX as _PASSED_BYTES_MAX
 from processor.wire.ack import ACK_TYPES, TEXT_BYTES_MAX
-from processor.wire.came_in import is_mended, moved_partition
+from processor.wire.forwarding import is_mended, moved_partition
 from processor.wire.headers import (
     HEAL,
     NUMBER_END,

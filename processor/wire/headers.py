@@ -28,7 +28,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from processor.record import Headers, Kind
+
 
 UNREADABLE_NAME: Final = "\ufffd"
 """The name of a header whose own is not UTF-8: the character that Java and Spark read in place of such bytes, too. No
@@ -149,3 +152,34 @@ def read_text(value: bytes | None) -> str | None:
 def read_shown_text(value: bytes | None) -> str | None:
     r"""Return the text of a header for people: a byte that is not UTF-8 is shown as `\xff`, not hidden."""
     return None if value is None else value.decode(errors="backslashreplace")
+
+
+TRACEPARENT: Final = "traceparent"
+TRACESTATE: Final = "tracestate"
+
+TRACE_BYTES_MAX: Final = 512
+"""Longest value that is read; W3C's `tracestate` may have 512 characters, `traceparent` has 55."""
+
+
+def has_trace(headers: Headers | None) -> bool:
+    """Return whether a record has a header `traceparent`."""
+    return any(name == TRACEPARENT for name, _ in headers or ())
+
+
+def trace_of(headers: Headers | None) -> dict[str, str]:
+    """Return the headers of the trace of a record, for a propagator; empty where there is none that can be read."""
+    trace: dict[str, str] = {}
+    for name, value in headers or ():
+        if (
+            name in (TRACEPARENT, TRACESTATE)
+            and value is not None
+            and len(value) <= TRACE_BYTES_MAX
+            and value.isascii()
+        ):
+            trace[name] = value.decode()
+    return trace if TRACEPARENT in trace else {}
+
+
+def trace_headers(trace: Mapping[str, str]) -> Headers:
+    """Return the headers of a propagator's trace."""
+    return [(name, value.encode()) for name, value in trace.items() if name in (TRACEPARENT, TRACESTATE)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from processor.errors import ConfigurationError, RecordRejected
 from processor.wire.ack import TEXT_BYTES_MAX
 from processor.wire.headers import HEAL, NUMBER_END, OUR_HEADERS, TRAVELLING_HEADERS, UNREADABLE_NAME, Name
-from processor.wire.heads import command_header
+from processor.wire.record_headers import command_header
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

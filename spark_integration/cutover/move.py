@@ -27,7 +27,7 @@ from processor.kafka.admin.admin import Admin
 from processor.kafka.clients.transactional_producer import TransactionalProducer
 from processor.store.marks import POSITION_NAME
 from processor.wire.control import ALL_PARTITIONS, OF_SPARK, SPARK, WORKERS, Fence, Key
-from processor.wire.input_position import InputPosition
+from processor.wire.partition_marks import InputPosition
 from spark_integration.cutover.presence import SESSION_TIMEOUT_S, Presence, members
 from spark_integration.merge.topic_family import TopicFamily
 from spark_integration.options import client_properties

@@ -16,7 +16,7 @@ from collections import defaultdict
 
 from pyspark.sql import Row, SparkSession
 
-from processor.merge.apply import apply_delta
+from processor.merge.delta import apply_delta
 from spark_integration import read_deltas, read_sow, spark_session
 from spark_integration.options import Options
 

@@ -28,7 +28,7 @@ def _verdicts(text: str, tree: Node) -> Callable[[Iterator[pd.Series]], Iterator
         # Imported here, as this runs on executors: a compiled filter cannot be pickled, so each task compiles it once.
         from processor.codec.json import JsonCodec  # noqa: PLC0415
         from processor.filter.compile import Compiler  # noqa: PLC0415
-        from processor.filter.record_metadata import NO_METADATA  # noqa: PLC0415
+        from processor.filter.evaluation import NO_METADATA  # noqa: PLC0415
 
         decode, truth = JsonCodec().decode, Compiler(text).condition(tree)
         for batch in batches:

@@ -16,7 +16,7 @@ from pyspark.sql.types import BooleanType, StringType, StructType
 
 from processor.filter.compare import MIRRORED
 from processor.filter.compile import Compiler
-from processor.filter.record_metadata import NO_METADATA
+from processor.filter.evaluation import NO_METADATA
 from processor.filter.syntax_tree import (
     And,
     BeginsWith,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from processor.wire.lives import Lives, first_version
+from processor.wire.partition_marks import Lives, first_version
 
 MADE_OFFSETS: Final = 1 << 42
 """The lowest offset that is none of Kafka's: of messages in files, and of moved records. A partition that takes a

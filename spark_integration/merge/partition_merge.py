@@ -11,7 +11,7 @@ from processor.hosting.context import TaskContext
 from processor.hosting.output_limits import size_of
 from processor.hosting.pipeline import Pipeline
 from processor.topics.family import KEY_BYTES_MAX
-from processor.wire.lives import Lives
+from processor.wire.partition_marks import Lives
 from spark_integration.merge.staged import StagedMarks, StagedState
 
 if TYPE_CHECKING:

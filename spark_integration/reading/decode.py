@@ -16,7 +16,7 @@ from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 from processor.codec import Codec
 from processor.errors import RecordRejected, Stop
 from processor.record import Headers, Value
-from processor.wire.metadata import correlation_id
+from processor.wire.subscriber_headers import correlation_id
 from spark_integration.reading.changed import carried_paths
 from spark_integration.reading.misfit import MISFIT, MISFIT_TYPE
 from spark_integration.reading.values import compile_struct

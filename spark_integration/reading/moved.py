@@ -8,7 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError, TopicMoved
 from processor.wire.columns import KIND
-from processor.wire.moved import MOVED_RETENTION_MS, RESERVED, moved_to
+from processor.wire.forwarding import MOVED_RETENTION_MS, RESERVED, moved_to
 from spark_integration.reading.topic_facts import topic_facts
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from processor.merge import apply_delta, strictly_equal
-from processor.wire.delta_headers import read_delta_headers, read_removed
-from processor.wire.sow_headers import version_of
+from processor.wire.record_headers import version_of
+from processor.wire.subscriber_headers import read_delta_headers, read_removed
 from spark_integration.merge.arrow_records import records
 from spark_integration.merge.streaming.stream_options import OFFSETS_PER_TRIGGER
 

@@ -25,8 +25,8 @@ from processor.errors import ConfigurationError, RecordRejected, Stop
 from processor.filter import RecordMetadata, compile_filter
 from processor.record import Headers, Value
 from processor.wire.headers import read_text
-from processor.wire.metadata import correlation_id
-from processor.wire.sow_headers import expires_at_ms_of, input_place, version_of
+from processor.wire.record_headers import expires_at_ms_of, input_place, version_of
+from processor.wire.subscriber_headers import correlation_id
 from spark_integration.reading.metadata_columns import SOW
 from spark_integration.reading.misfit import MISFIT, MISFIT_TYPE, OnMisfit
 from spark_integration.reading.values import compile_struct

@@ -22,8 +22,8 @@ from processor.errors import ConfigurationError, RecordRejected
 from processor.merge import KeyFields
 from processor.record import Headers, Value
 from processor.values.pointer import names
-from processor.wire.heads import command_header
 from processor.wire.publisher_headers import sequence_headers
+from processor.wire.record_headers import command_header
 from spark_integration.source.row_values import compile_row, rows_of
 from spark_integration.source.write_options import WriteOptions
 

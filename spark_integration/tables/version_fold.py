@@ -18,8 +18,8 @@ from processor.codec import load_codec
 from processor.codec.contract import CodecOptions
 from processor.errors import RecordRejected, Stop
 from processor.merge import apply_delta
-from processor.wire.delta_headers import read_delta_headers, read_removed
-from processor.wire.sow_headers import source_offset
+from processor.wire.record_headers import source_offset
+from processor.wire.subscriber_headers import read_delta_headers, read_removed
 from spark_integration.merge.arrow_records import headers_of
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from processor.errors import RecordRejected
 from processor.filter import compile_filter
 from processor.filter.aggregate import compile_aggregates, compile_fields, plain
 from processor.filter.syntax_tree import JOINED_MARK
-from processor.values.group_key import group_key
+from processor.values.key_text import group_key
 from spark_integration.merge.arrow_records import records
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from processor.hosting.context import TaskContext
 from processor.hosting.pipeline import Pipeline
 from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
-from processor.wire.lives import Lives
+from processor.wire.partition_marks import Lives
 
 if TYPE_CHECKING:
     from collections.abc import Callable

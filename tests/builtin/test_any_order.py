@@ -20,7 +20,7 @@ from processor.codec import codec_options, load_codec
 from processor.config import TopicConfig
 from processor.merge import apply_delta, compile_rules
 from processor.testing import ProcessorTestDriver
-from processor.wire.sow_headers import stored_from
+from processor.wire.record_headers import stored_from
 from tests.builtin.merging import merging, rejected
 from tests.builtin.reading import bodies, told
 from tests.programs.oracle.merging import merged

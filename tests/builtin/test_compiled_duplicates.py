@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from processor.api import Record, Stored
-from processor.wire.lives import Lives
+from processor.wire.partition_marks import Lives
 from tests.builtin.both_ways import needs_compiled
 
 

@@ -8,7 +8,7 @@ from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import TopicConfig
 from processor.kafka.partitioner import partition_for
 from processor.testing import ProcessorTestDriver
-from processor.wire.lives import LIVES_NAME
+from processor.wire.partition_marks import LIVES_NAME
 from processor.wire.publisher_mark import RANGES_MAX
 from tests.builtin.installed import install
 from tests.builtin.merging import acks, merging, rejected

@@ -20,7 +20,7 @@ from processor.errors import BrokerUnavailable, Stop
 from processor.merge import KeyFields, apply_delta
 from processor.record import Record
 from processor.subscriptions import Options, Topic
-from processor.wire.delta_headers import read_delta_headers
+from processor.wire.subscriber_headers import read_delta_headers
 from tests.client.message_types import Whole
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from processor.client import Client
 from processor.errors import TopicMoved
 from processor.kafka.admin.topic_changes import TopicChanges
-from processor.wire.moved import MOVED_RETENTION_MS, moved_record
+from processor.wire.forwarding import MOVED_RETENTION_MS, moved_record
 from tests.client.family import PARTITIONS, PATIENCE_S, Family
 
 if TYPE_CHECKING:

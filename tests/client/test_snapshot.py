@@ -4,7 +4,7 @@ import pytest
 
 from processor.client import Client, Message
 from processor.errors import ConfigurationError, FilterError, Stop
-from processor.wire.metadata import iso
+from processor.wire.subscriber_headers import iso
 from tests.client.family import PARTITIONS, PATIENCE_S, Family
 
 pytestmark = pytest.mark.broker

@@ -11,13 +11,15 @@ from typing import Any, NamedTuple
 
 import bson
 import msgpack
+import pytest
 from google.protobuf import descriptor_pb2, text_format
 from hypothesis import strategies as st
 
 from processor.codec import Codec, CodecOptions, codec_options, load_codec
-from processor.codec.fix_tags import DATA_TAGS, MESSAGE_ENCODING
-from processor.codec.protobuf.presence import WholeMessage
+from processor.codec.nvfix import DATA_TAGS, MESSAGE_ENCODING
+from processor.codec.protobuf.messages import WholeMessage
 from processor.config import TopicConfig
+from processor.errors import RecordRejected
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 FLOATS = st.floats(width=64)
@@ -296,3 +298,10 @@ SPECIMENS = {
     ),
     "binary": Specimen({"key": "explicit"}, st.binary(max_size=8)),
 }
+
+
+def refused(codec: Codec, data: bytes) -> str:
+    """Return the reason and the sentence with which a codec rejects a message."""
+    with pytest.raises(RecordRejected) as caught:
+        codec.decode(data)
+    return str(caught.value)

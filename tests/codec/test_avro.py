@@ -11,7 +11,7 @@ import pytest
 from processor.codec import CodecOptions, load_codec
 from processor.codec.avro.branch import marked
 from processor.codec.avro.codec import SCHEMA_ID_HEADER, AvroCodec
-from processor.codec.display import to_json_line
+from processor.codec.json_value import to_json_line
 from processor.config import SchemaConfig
 from processor.errors import ConfigurationError, RecordRejected
 from tests.codec.avro_world import World, file_codec, plain, record

@@ -9,7 +9,7 @@ from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.codec.bson_type import BsonCodec
 from processor.config import TopicConfig
 from processor.testing import ProcessorTestDriver
-from tests.codec.refusing import refused
+from tests.codec.specimens import refused
 
 CODEC = BsonCodec()
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from processor.codec.registry import GROUP, codec_names
+from processor.codec.contract import GROUP, codec_names
 from tests.codec.specimens import SPECIMENS, codec_of
 
 TEXT = (Path(__file__).parents[2] / "processor" / "codec" / "README.md").read_text(encoding="utf-8")

@@ -8,8 +8,7 @@ from processor.codec import CodecOptions
 from processor.codec.composite_local import CompositeGlobalCodec, CompositeLocalCodec
 from processor.config import SchemaConfig
 from processor.errors import ConfigurationError
-from tests.codec.refusing import refused
-from tests.codec.specimens import PROTO_FILE
+from tests.codec.specimens import PROTO_FILE, refused
 
 OPTIONS = CodecOptions(parts=("json", "binary", "nvfix"))
 BOTH = pytest.mark.parametrize("make", [CompositeLocalCodec, CompositeGlobalCodec])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from processor.codec.registry import codec_names
+from processor.codec.contract import codec_names
 from processor.errors import RecordRejected
 from tests.codec.specimens import SPECIMENS, codec_of, strict
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from processor.codec import Codec
-from processor.codec.registry import codec_names
+from processor.codec.contract import codec_names
 from processor.errors import RecordRejected
 from tests.codec import hostile
 from tests.codec.avro_world import file_codec

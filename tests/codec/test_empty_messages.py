@@ -8,8 +8,7 @@ from processor.client.publish.outbox import Outbox
 from processor.config import TopicConfig
 from processor.errors import RecordRejected
 from tests.builtin.merging import merging, rejected
-from tests.codec.refusing import refused
-from tests.codec.specimens import SPECIMENS, codec_of, topic_of
+from tests.codec.specimens import SPECIMENS, codec_of, refused, topic_of
 
 HINT = "an empty value is no message; send null, a tombstone, to delete a record"
 GENUINE = ("binary", "protobuf", "protobuf-presence")

@@ -5,10 +5,9 @@ import json
 import pytest
 
 from processor.codec import CodecOptions, load_codec
-from processor.codec.avro.field_type import field_type
-from processor.codec.avro.schema import Schema
+from processor.codec.avro.schema import Schema, field_type
 from processor.errors import ConfigurationError
-from processor.values.field_type import FieldType
+from processor.values.kinds import FieldType
 from tests.builtin.merging import merging
 from tests.codec.avro_world import record
 from tests.codec.specimens import SPECIMENS, codec_of

@@ -15,8 +15,7 @@ from processor.config import TopicConfig
 from processor.errors import RecordRejected
 from processor.testing import ProcessorTestDriver
 from tests.builtin.reading import bodies, told
-from tests.codec.refusing import refused
-from tests.codec.specimens import codec_of
+from tests.codec.specimens import codec_of, refused
 
 ID = b"\x00\x00\x01\x86\xa0"
 GUID = b"\x01" + bytes(range(16))

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
-from processor.codec.registry import codec_names
+from processor.codec.contract import codec_names
 from processor.merge import apply_delta
 from processor.testing import ProcessorTestDriver
 from tests.builtin.reading import told

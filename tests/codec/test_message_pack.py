@@ -6,7 +6,7 @@ import msgpack
 import pytest
 
 from processor.codec.message_pack import MsgpackCodec
-from tests.codec.refusing import refused
+from tests.codec.specimens import refused
 
 CODEC = MsgpackCodec()
 

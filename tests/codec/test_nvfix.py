@@ -1,13 +1,16 @@
-"""The message types NVFIX and FIX: fields, repeated fields and separators."""
+"""The message types NVFIX and FIX: fields, repeated fields, separators, character sets, and data fields."""
+
+from __future__ import annotations
 
 from decimal import Decimal
 
 import pytest
 
 from processor.codec import CodecOptions
-from processor.codec.nvfix import FixCodec, NvfixCodec
+from processor.codec.nvfix import FixCodec, NvfixCodec, python_encoding
 from processor.errors import ConfigurationError
-from tests.codec.refusing import refused
+from tests.builtin.merging import merging, rejected
+from tests.codec.specimens import refused
 
 PIPED = CodecOptions(separator="|")
 
@@ -84,3 +87,108 @@ def test_a_separator_that_stands_in_fields_is_a_configuration_error(codec, separ
     """A separator that can occur in fields is a configuration error."""
     with pytest.raises(ConfigurationError, match="separator is "):
         codec(CodecOptions(separator=separator))
+
+
+SETTINGS = {"message_type": "fix", "key": ["/11"], "separator": "|"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("ISO-8859-1", "café"), ("iso8859-15", "10 €"), ("windows-1252", "“naïve”"), ("UTF-8", "東京"),
+        ("Shift_JIS", "ポート"), ("EUC-JP", "東京"), ("ISO-2022-JP", "東京"),
+    ],
+)  # fmt: skip
+def test_a_message_is_read_and_written_in_the_encoding_that_it_names(name, text):
+    """A message and its data field are read by tag 347, and the same bytes are written."""
+    data = text.encode(name)
+    message = b"35=D|347=%b|11=7|58=%b|354=%d|355=%b|" % (name.encode(), data, len(data), data)
+    value = FixCodec(PIPED).decode(message)
+    assert value == {"35": "D", "347": name, "11": "7", "58": text, "355": text}
+    assert FixCodec(PIPED).encode(value) == message
+
+
+def test_a_record_keeps_its_encoding_through_deltas():
+    """A SOW record is written in its encoding; a delta without tag 347 is in UTF-8, also with its length."""
+    driver = merging(**SETTINGS)
+    for message in (
+        "347=ISO-8859-1|11=7|58=café|".encode("latin-1"),
+        b"347=ISO-8859-1|11=7|354=3|355=\xe9|\xe9|",
+        "11=7|44=1|1=ö|".encode(),
+    ):
+        driver.pipe_input(b"7", message)
+    assert rejected(driver) == []
+    record = "347=ISO-8859-1|11=7|58=café|354=3|355=é|é|44=1|1=ö|"
+    assert driver.pending_output("sow")[-1].value == record.encode("latin-1")
+    assert [record.value for record in driver.pending_output("delta")][1:] == [
+        "11=7|354=5|355=é|é|".encode(), "11=7|44=1|1=ö|".encode(),
+    ]  # fmt: skip
+
+
+def test_a_character_that_the_encoding_lacks_is_rejected():
+    """A delta whose text cannot be written in the record's encoding changes nothing, and says so."""
+    driver = merging(**SETTINGS)
+    driver.pipe_input(b"7", "347=ISO-8859-1|11=7|58=café|".encode("latin-1"))
+    driver.pipe_input(b"7", "11=7|58=10 €|".encode())
+    [(reason, detail)] = rejected(driver)
+    assert reason == "schema_mismatch"
+    assert "iso8859-1 has no '€'" in detail
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (b"11=7|58=caf\xe9|", "not UTF-8: invalid continuation byte at byte 11; in another encoding a message says so"),
+        (b"347=UTF-16|11=7|58=\xe9|", "not ASCII: ordinal not in range(128) at byte 19, and tag 347 names no encoding"),
+        (b"347=rot13|58=\xe9|", "tag 347 names no encoding that is known: 'rot13'"),
+        (b"354=9|355=ab|11=7|58=x|", "tag 355 at byte 10 does not end after 9 bytes, as tag 354 says"),
+        (b"354=1|355=ab|", "tag 355 at byte 10 does not end after 1 bytes"),
+        ("11=é|354=1|355=é|".encode(), "tag 355 at byte 16 does not end after 1 bytes"),
+        (b"354=99|355=ab|", "does not end after 99 bytes"),
+        (b"58=x|354=1|355=a|y|", "expected tag=value at byte 17; it is 'y'"),
+        (b"95=9|96=a|347=b|c|347=ISO-8859-1|", "tag 347 at byte 9 is in the data of another field"),
+    ],
+)
+def test_what_cannot_be_read_exactly_is_refused(message, why):
+    """Text in no known encoding, and data whose length is wrong, are undecodable with the reason and the place."""
+    assert why in refused(FixCodec(PIPED), message)
+
+
+def test_data_may_hold_the_separator():
+    """Raw data with separators is one value, in repeated fields too; its length is no field, and is written."""
+    codec = FixCodec(PIPED)
+    message = b"35=B|95=7|96=a|b=1|c|354=0|355=|33=2|354=3|355=|x=|354=1|355=y|10=1|"
+    value = codec.decode(message)
+    assert value == {"35": "B", "96": "a|b=1|c", "355": ["", "|x=", "y"], "33": "2", "10": "1"}
+    assert codec.encode(value) == b"35=B|95=7|96=a|b=1|c|354=0|355=|354=3|355=|x=|354=1|355=y|33=2|10=1|"
+    assert codec.decode(codec.encode(value)) == value
+
+
+def test_a_length_without_its_data_is_a_field():
+    """A length that no data follows is a value like others; beside its data it is refused where values are written."""
+    codec = FixCodec(PIPED)
+    for message in (b"354=5|", b"354=5|58=x|", b"354=x|355=ab|", b"354=5|91=abc|"):
+        value = codec.decode(message)
+        assert codec.decode(codec.encode_decoded(value)) == value
+    assert codec.decode(b"355=ab|") == {"355": "ab"}
+    with pytest.raises(TypeError, match="/354 is the length of /355, and is written with it: leave it out"):
+        codec.encode({"354": "2", "355": "ab"})
+
+
+def test_records_of_earlier_versions_are_read():
+    """A stored record with a wrong length or an unknown encoding, which earlier versions took, is read as they did."""
+    codec = FixCodec(PIPED)
+    assert codec.decode_own(b"354=9|355=ab|58=x|") == {"354": "9", "355": "ab", "58": "x"}
+    assert codec.decode_own("347=X-OWN|58=é|".encode()) == {"347": "X-OWN", "58": "é"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "utf-16", "utf-7", "utf_32", "hz", "rot13", "base64", "hex", "idna", "punycode", "unicode_escape", "cp037",
+        "raw_unicode_escape", "undefined", "utf-8-sig", "", "../x", "a" * 50, "mbcs", "os",
+    ],
+)  # fmt: skip
+def test_other_codecs_of_python_are_no_encodings(name):
+    """Encodings in which tags are not ASCII, and Python's codecs that are no character sets, are not taken."""
+    assert python_encoding(name) is None

@@ -7,8 +7,7 @@ from processor.codec import CodecOptions
 from processor.codec.protobuf.codec import protobuf_codec
 from processor.config import SchemaConfig
 from processor.errors import ConfigurationError
-from tests.codec.refusing import refused
-from tests.codec.specimens import PROTO_FILE, codec_of
+from tests.codec.specimens import PROTO_FILE, codec_of, refused
 
 
 def test_without_a_schema_the_value_is_the_bytes():

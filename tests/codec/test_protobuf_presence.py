@@ -9,7 +9,7 @@ from processor.builtin.conflate import Conflate
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.codec import CodecOptions
 from processor.codec.protobuf.codec import protobuf_codec
-from processor.codec.protobuf.presence import WholeMessage
+from processor.codec.protobuf.messages import WholeMessage
 from processor.config import ConflatedConfig, SchemaConfig, TopicConfig
 from processor.errors import RecordRejected
 from processor.filter import compile_filter

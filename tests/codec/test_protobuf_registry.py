@@ -6,7 +6,7 @@ from confluent_kafka.schema_registry import Schema, SchemaReference
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.codec import CodecOptions
 from processor.codec.protobuf.codec import protobuf_codec
-from processor.codec.protobuf.descriptors import file_of, message_at, message_type, path_of
+from processor.codec.protobuf.registered import file_of, message_at, message_type, path_of
 from processor.codec.schema_registry.schemas import Found, Registry
 from processor.codec.schema_registry.topic_schema import UnusableSchema
 from processor.config import SchemaConfig, TopicConfig

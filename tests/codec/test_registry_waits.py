@@ -11,7 +11,7 @@ import pytest
 from processor.codec import CodecOptions
 from processor.codec.avro import AvroCodec
 from processor.codec.schema_registry import http_client, schemas
-from processor.codec.schema_registry.asking import Asking
+from processor.codec.schema_registry.http_client import Asking
 from processor.codec.schema_registry.schemas import Registry
 from processor.errors import PartitionHeld, RecordRejected, Stop
 from tests.codec.avro_world import plain, record

@@ -12,8 +12,7 @@ from processor.codec.avro.delta_schema import whole_schema_text
 from processor.codec.avro.schema import Schema
 from processor.codec.contract import CodecOptions
 from processor.codec.schema_registry import schemas
-from processor.codec.schema_registry.narrowing import lost_fields
-from processor.codec.schema_registry.schemas import Registry
+from processor.codec.schema_registry.schemas import Registry, lost_fields
 from processor.codec.schema_registry.topic_schema import topic_schema
 from processor.config import SchemaConfig
 from processor.errors import ConfigurationError, RecordRejected, Stop

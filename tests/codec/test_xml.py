@@ -3,7 +3,7 @@
 import pytest
 
 from processor.codec.xml import XmlCodec
-from tests.codec.refusing import refused
+from tests.codec.specimens import refused
 
 CODEC = XmlCodec()
 

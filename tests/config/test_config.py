@@ -11,7 +11,7 @@ from processor.config.reading import misspelt
 from processor.errors import ConfigurationError
 from processor.topics.family import MESSAGE_MAX_BYTES
 from processor.wire.command import KEY_BYTES_MAX, PASSED_BYTES_MAX
-from processor.wire.heads import REMOVED_BYTES_MAX
+from processor.wire.record_headers import REMOVED_BYTES_MAX
 
 
 @pytest.fixture(autouse=True)

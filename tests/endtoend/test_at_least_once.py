@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from processor.config import load
-from processor.wire.lives import first_version
+from processor.wire.partition_marks import first_version
 from tests.endtoend.crashing_staged import ASLEEP, HALF, POINTS
 from tests.endtoend.crashing_worker import die
 from tests.endtoend.world import World

@@ -19,7 +19,7 @@ from processor.runtime.task import Task
 from processor.store.layered_state import LayeredState
 from processor.store.rocksdb import RocksStore
 from processor.store.rocksdb_memory import RocksMemory
-from processor.wire.sow_headers import stored_from
+from processor.wire.record_headers import stored_from
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

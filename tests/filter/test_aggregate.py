@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from processor.errors import ConfigurationError
 from processor.filter.aggregate import GroupIncomplete, compile_aggregates, compile_fields
-from processor.filter.aggregate.exact_sum import Moments, as_number, scaled
 from processor.filter.aggregate.extremes import KEPT_MAX, Exhausted, Extreme
+from processor.filter.aggregate.moments import Moments, as_number, scaled
 
 NUMBERS = st.one_of(
     st.integers(-(2**70), 2**70),

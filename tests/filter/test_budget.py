@@ -1,17 +1,22 @@
-"""No filter and no record takes more work than the budget of an evaluation, which is counted in steps."""
+"""No filter and no record takes more work than the budget of an evaluation, which is counted in steps.
+
+Expressions in the settings that are over it are refused by `sowstream check`.
+"""
 
 import random
 import sys
 from decimal import Decimal
 
 import pytest
+import yaml
 
+from processor.cli.main import run
 from processor.errors import FilterError
 from processor.filter import RecordMetadata, compile_assignments, compile_expression, compile_filter, compile_work
 from processor.filter.aggregate import compile_fields
-from processor.filter.budget import exceeded
+from processor.filter.compare import number_key
+from processor.filter.evaluation import exceeded
 from processor.filter.limits import MADE_CHARACTERS_MAX, PATTERN_CHARACTERS_MAX, STEPS_MAX, TOKENS_MAX
-from processor.filter.pairs import number_key
 
 GROWING = "'yy'"
 for _ in range(6):
@@ -257,3 +262,34 @@ def test_numbers_with_the_same_hash_are_not_looked_up_by_it():
         compile_filter("/a != /b").matches({"a": ["12345678901234567890"] * 9, "b": [12345678901234567890] * 9})
         is False
     )
+
+
+COSTLY = "LENGTH(REPLACE(REPLACE(REPLACE(/a, 'a', /b), 'b', /c), 'c', /d)) > 9"
+
+
+@pytest.mark.parametrize(
+    ("place", "settings"),
+    [
+        (
+            "conflated.slow.filter",
+            {"conflated": {"slow": {"underlying": "orders", "interval": "1s", "filter": COSTLY}}},
+        ),
+        ("queues.work.filter", {"queues": {"work": {"underlying": "orders", "filter": COSTLY}}}),
+        ("views.open.filter", {"views": {"open": {"underlying": "orders", "fields": {"/x": "/a"}, "filter": COSTLY}}}),
+        ("/x", {"views": {"open": {"underlying": "orders", "fields": {"/x": COSTLY}}}}),
+        ("/x", {"views": {"sums": {"underlying": "orders", "group_by": ["/a"], "fields": {"/x": f"SUM({COSTLY})"}}}}),
+        ("/x", {"topics": {"orders": {"key": ["/id"], "enrich": {"/x": COSTLY}}}}),
+        ("/x", {"topics": {"orders": {"key": ["/id"], "preprocess": {"/x": COSTLY}}}}),
+    ],
+)
+def test_a_costly_expression_of_the_settings_is_refused_by_check(place, settings, tmp_path, capfd):
+    """Filters and fields of copies, queues, views and rules are refused with the setting, the place and the reason."""
+    tree = {"kafka": {"bootstrap.servers": "localhost:1"}, "topics": {"orders": {"key": ["/id"]}}} | settings
+    file = tmp_path / "sowstream.yaml"
+    file.write_text(yaml.safe_dump(tree))
+    code = run(["check", str(file)])
+    shown = " ".join(" ".join(capfd.readouterr()).split())
+    assert code == 2, shown
+    assert place in shown
+    assert "line 1, column" in shown
+    assert "up to here its functions make texts of" in shown

@@ -13,8 +13,7 @@ import pytest
 
 from processor.errors import FilterError
 from processor.filter import compile_expression, compile_filter
-from processor.filter.functions.letter_case import capitals, small_letters, without_case
-from processor.filter.functions.texts import WHITE_SPACE
+from processor.filter.text_functions import WHITE_SPACE, capitals, small_letters, without_case
 
 EVERY_CHARACTER = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from processor.filter import compile_filter
 from processor.filter.compile import Compiler
-from processor.filter.record_metadata import NO_METADATA
+from processor.filter.evaluation import NO_METADATA
 from processor.filter.syntax_tree import (
     And,
     Arithmetic,

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from msgpack import Timestamp
 
 from processor.filter import compile_filter
-from processor.filter.compare import comparison
-from processor.filter.pairs import PAIRS_MAX, extremes
+from processor.filter.compare import PAIRS_MAX, comparison, extremes
 from processor.filter.value import elements
 from tests.filter.reference import NUMBERS
 

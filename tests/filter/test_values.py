@@ -9,7 +9,7 @@ import msgpack
 import pytest
 from bson.decimal128 import Decimal128
 
-from processor.codec.display import to_json_line
+from processor.codec.json_value import to_json_line
 from processor.filter import compile_expression, compile_filter
 
 MOMENT = datetime(2024, 2, 29, 12, 30, 15, 500, tzinfo=UTC)

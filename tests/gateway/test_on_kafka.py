@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from processor.kafka.admin.topic_changes import TopicChanges
-from processor.wire.moved import MOVED_RETENTION_MS, moved_record
+from processor.wire.forwarding import MOVED_RETENTION_MS, moved_record
 from tests.endtoend.raw_batch import RawWriter, raw_batch, raw_record
 
 pytestmark = pytest.mark.broker

@@ -11,7 +11,7 @@ from processor.client.views.stored_view import StoredView
 from processor.record import Record, Stored
 from processor.store.contract import Progress
 from processor.store.rocksdb import RocksMemory, RocksStore
-from processor.wire.sow_headers import stored_from
+from processor.wire.record_headers import stored_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,10 +14,9 @@ from processor.wire.ack import read_ack
 from processor.wire.command import CommandReader
 from processor.wire.control import Failure, Fence, Notice, Order, decode, decode_key
 from processor.wire.dead_letter import read_letter
-from processor.wire.delta_headers import read_delta_headers
-from processor.wire.input_position import InputPosition
-from processor.wire.metadata import metadata
-from processor.wire.sow_headers import read_sow_headers, stored_from
+from processor.wire.partition_marks import InputPosition
+from processor.wire.record_headers import read_sow_headers, stored_from
+from processor.wire.subscriber_headers import metadata, read_delta_headers
 from processor.wire.topic_description import FORMAT, Description, NewerFormat
 from tests.builtin.reading import bodies
 from tests.golden.golden_files import NEWEST, golden_topic

@@ -15,9 +15,8 @@ from processor.testing import ProcessorTestDriver
 from processor.wire.ack import read_ack
 from processor.wire.control import Failure, Fence, Notice, Order, decode, decode_key
 from processor.wire.dead_letter import input_record, read_letter
-from processor.wire.delta_headers import read_delta_headers
-from processor.wire.input_position import InputPosition
-from processor.wire.metadata import metadata
+from processor.wire.partition_marks import InputPosition
+from processor.wire.subscriber_headers import metadata, read_delta_headers
 from processor.wire.topic_description import Description, describe, topic_section
 from processor.wire.view_parts import group_of, group_of_route, member_of
 from tests.builtin.reading import bodies, seen, told

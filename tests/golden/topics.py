@@ -15,9 +15,9 @@ from processor.config import Config, ConflatedConfig, QueueConfig, TopicConfig
 from processor.record import Record
 from processor.store.marks import POSITION_NAME
 from processor.testing import ProcessorTestDriver
-from processor.wire.came_in import forwarded_header
 from processor.wire.control import Failure, Fence, Key, Notice, Order
-from processor.wire.input_position import InputPosition
+from processor.wire.forwarding import forwarded_header
+from processor.wire.partition_marks import InputPosition
 from processor.wire.publisher_headers import (
     ack_type_header,
     healed_key_header,

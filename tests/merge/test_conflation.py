@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from processor.merge import apply_delta, conflated_delta, strictly_equal, touch
-from processor.values.equality import MISSING
+from processor.values.kinds import MISSING
 
 
 def fold(delivered, *updates):

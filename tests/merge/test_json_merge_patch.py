@@ -1,12 +1,15 @@
-"""JSON Merge Patch is compared with the package json-merge-patch on random records and patches.
+"""JSON Merge Patch: the examples of RFC 7396 hold, and random patches are compared with the package json-merge-patch.
 
 Results are compared strictly, as text. Of that package's functions only `create_patch` compares values, with Python's
 `==`: it takes 1, 1.0 and true for one value, so its patches may omit such a change, and Sowstream's deltas may not.
 """
 
+import json
 from copy import deepcopy
+from pathlib import Path
 
 import json_merge_patch
+import pytest
 from hypothesis import given
 
 from processor.merge import MergePolicy, diff, insert, merge
@@ -57,3 +60,27 @@ def test_a_patch_of_another_package_gives_the_new_record(records):
     old, new = map(without_nulls, records)
     patch = json_merge_patch.create_patch(deepcopy(old), deepcopy(new))
     assert merge(deepcopy(old), patch, REMOVE).record == new
+
+
+SUITE = Path(__file__).parents[3] / "shared" / "suites" / "merge-patch.json"
+
+
+def cases():
+    """The test vectors whose patch is an object, as a delta always is."""
+    if not SUITE.exists():
+        return [pytest.param(None, id="absent", marks=pytest.mark.skip(reason=f"no test data at {SUITE.name}"))]
+    vectors = json.loads(SUITE.read_text(encoding="utf-8"))
+    return [
+        pytest.param(vector, id=f"{json.dumps(vector['original'])}+{json.dumps(vector['patch'])}")
+        for vector in vectors
+        if isinstance(vector["patch"], dict)
+    ]
+
+
+@pytest.mark.parametrize("vector", cases())
+def test_null_policy_remove_is_json_merge_patch(vector):
+    """Original and patch give the RFC's result; an original that is no object counts as no record."""
+    policy = MergePolicy("remove")
+    original, patch = vector["original"], vector["patch"]
+    change = merge(original, patch, policy) if isinstance(original, dict) else insert(patch, policy)
+    assert json.dumps(change.record) == json.dumps(vector["result"])

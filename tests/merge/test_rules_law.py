@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from processor.errors import RecordRejected
 from processor.merge import KeyFields, MergePolicy, apply_delta, compile_rules, diff, insert, merge
-from processor.merge.order import compare
+from processor.values.kinds import compare
 from tests.merge.applying import change as change_delta
 from tests.merge.test_law import NAMES, POLICIES, PROVED, RECORDS, SCALARS, find, written
 

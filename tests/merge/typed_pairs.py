@@ -29,7 +29,7 @@ class Pair:
 
     name: str
     kind: str
-    """The kind, as in `processor.values.field_type.ValueKind`."""
+    """The kind, as in `processor.values.kinds.ValueKind`."""
     low: Any
     high: Any
     """The value that comes after `low`, if the kind has an order."""

@@ -18,7 +18,7 @@ import yaml
 
 from processor.kafka.admin.admin import Admin
 from processor.topics.family import control_topic
-from processor.wire.moved import RESERVED
+from processor.wire.forwarding import RESERVED
 from tests.endtoend.moving_world import MovingWorld
 from tests.programs.faults.broker.broker import Broker
 from tests.programs.faults.broker.proxy import Proxy

@@ -14,7 +14,7 @@ from processor.config import TopicConfig
 from processor.store.memory import MemoryStore
 from processor.testing import ProcessorTestDriver
 from processor.wire.publisher_mark import mark_record, mark_text
-from processor.wire.sow_headers import stored_from
+from processor.wire.record_headers import stored_from
 from tests.builtin.test_delta_merge_law import BODIES, NUMBERS
 from tests.runtime.test_task import Script, Scripted
 

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from processor.errors import ConfigurationError
-from processor.merge.apply import apply_delta
+from processor.merge.delta import apply_delta
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 

@@ -16,7 +16,7 @@ from processor.repair.adoption import Adoption
 from processor.repair.worker_positions import Stand
 from processor.topics.family import control_spec
 from processor.wire.control import BACKFILL, SPARK, WORKERS
-from processor.wire.lives import first_version
+from processor.wire.partition_marks import first_version
 from tests.endtoend.world import World
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'sowstream[spark]'")

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.errors import ConfigurationError
 from processor.testing import ProcessorTestDriver
-from processor.wire.lives import first_version
+from processor.wire.partition_marks import first_version
 from tests.endtoend.world import World, random_commands
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")

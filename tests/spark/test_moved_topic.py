@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
 from processor.errors import TopicMoved
-from processor.wire.moved import MOVED_RETENTION_MS, moved_record
+from processor.wire.forwarding import MOVED_RETENTION_MS, moved_record
 from spark_integration import read_changes, read_deltas, read_sow, stream_changes, stream_deltas, stream_sow
 from tests.spark.history import History
 

@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 
 from processor.errors import ConfigurationError
-from processor.wire.lives import first_version
+from processor.wire.partition_marks import first_version
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 

@@ -17,7 +17,7 @@ from processor.subscriptions import Message
 from processor.telemetry import tracing
 from processor.telemetry.tracing import LINKS_MAX, Spans, spans_of
 from processor.wire.ack import Ack
-from processor.wire.trace_context import trace_of
+from processor.wire.headers import trace_of
 
 ON = TelemetryConfig(traces=True)
 

@@ -14,13 +14,7 @@ from processor.builtin.view import partial_aggregate
 from processor.filter import compile_filter
 from processor.filter.aggregate import compile_aggregates
 from processor.record import Stored
-from processor.values.group_key import (
-    group_key,
-    is_respelled,
-    key_text,
-    spelled_group_key,
-    text_of_key_text,
-)
+from processor.values.key_text import group_key, is_respelled, key_text, spelled_group_key, text_of_key_text
 
 NUMBERS: st.SearchStrategy[Any] = st.one_of(
     st.booleans(),

@@ -24,14 +24,12 @@ from processor.runtime.recovery.encoded_heads import EncodedHeads
 from processor.runtime.recovery.redelivered import Redelivered
 from processor.store.layout import decode_record
 from processor.testing import ProcessorTestDriver
-from processor.wire import heads
+from processor.wire import record_headers
 from processor.wire.ack import ACK_TYPES, read_ack, write_ack
 from processor.wire.command import CommandReader, read_leniently
 from processor.wire.dead_letter import read_letter
-from processor.wire.delta_headers import read_delta_headers, read_removed
 from processor.wire.headers import Name, last_value, read_number
-from processor.wire.input_position import InputPosition
-from processor.wire.metadata import iso, metadata
+from processor.wire.partition_marks import InputPosition
 from processor.wire.publisher_headers import (
     ack_type_header,
     command_id_header,
@@ -40,7 +38,7 @@ from processor.wire.publisher_headers import (
     sequence_headers,
     time_to_live_header,
 )
-from processor.wire.sow_headers import (
+from processor.wire.record_headers import (
     expires_at_ms_of,
     kind_of_update,
     plain_versions,
@@ -49,6 +47,7 @@ from processor.wire.sow_headers import (
     stored_from,
     version_of,
 )
+from processor.wire.subscriber_headers import iso, metadata, read_delta_headers, read_removed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,12 +118,12 @@ VERSION_READERS: dict[str, Callable[[Headers], int | None]] = {
 def test_every_reader_reads_the_version_that_every_writer_writes(other: Headers, version: int):
     """The version of an insert, an update, a removal and a delivery is the same number for all readers."""
     written = [
-        heads.headers_of_version(version),
-        heads.headers_of_digits(b"%d" % version),
-        heads.insert_headers(version),
-        heads.removal_headers(version, "delete"),
-        heads.conflated_headers(version, None, 3, 9, heads.source_header(b"orders.sow/0/", 4)),
-        heads.renumbered(heads.headers_of_version(1), version),
+        record_headers.headers_of_version(version),
+        record_headers.headers_of_digits(b"%d" % version),
+        record_headers.insert_headers(version),
+        record_headers.removal_headers(version, "delete"),
+        record_headers.conflated_headers(version, None, 3, 9, record_headers.source_header(b"orders.sow/0/", 4)),
+        record_headers.renumbered(record_headers.headers_of_version(1), version),
     ]
     for headers in written:
         assert {name: read([*headers, *other]) for name, read in VERSION_READERS.items()} == dict.fromkeys(
@@ -151,10 +150,10 @@ def test_all_readers_agree_on_any_version(value: bytes):
 def test_every_reader_reads_the_end_and_the_source_of_a_sow_record(expires_at_ms: int, version: int, offset: int):
     """The restore, the conflated topic, the subscriber and the tools read the time and source that the merge writes."""
     headers = [
-        heads.expiration_header(b"0.5"),
-        heads.expires_at_header(expires_at_ms),
-        *heads.headers_of_version(version),
-        heads.source_header(b"orders.publish/3/", offset),
+        record_headers.expiration_header(b"0.5"),
+        record_headers.expires_at_header(expires_at_ms),
+        *record_headers.headers_of_version(version),
+        record_headers.source_header(b"orders.publish/3/", offset),
     ]
     assert restored(headers) == Stored(version, b'{"id":"7"}', expires_at_ms, offset, b"0.5")
     assert read_sow_headers(headers).expires_at_ms == expires_at_ms_of(headers) == expires_at_ms
@@ -173,7 +172,7 @@ def test_every_reader_reads_the_end_and_the_source_of_a_sow_record(expires_at_ms
 @pytest.mark.parametrize("damaged", DAMAGED, ids=lambda value: repr(value)[:24])
 def test_all_readers_agree_on_an_end_that_no_worker_writes(damaged: bytes | None):
     """A damaged `expires_at` is none: a restore refuses it, a conflated topic rejects it, a subscriber has no time."""
-    headers = [*heads.headers_of_version(3), (Name.EXPIRES_AT, damaged)]
+    headers = [*record_headers.headers_of_version(3), (Name.EXPIRES_AT, damaged)]
     assert restored(headers) is None
     with pytest.raises(RecordRejected, match="no time"):
         read_sow_headers(headers)
@@ -183,7 +182,7 @@ def test_all_readers_agree_on_an_end_that_no_worker_writes(damaged: bytes | None
 @pytest.mark.parametrize("damaged", [b"", b"orders/0/", b"orders/0/-1", b"orders/0/1_0", b"x", b"\xff/1/+2", None])
 def test_all_readers_agree_on_a_source_that_no_worker_writes(damaged: bytes | None):
     """A damaged `source` names no input record: a restore refuses it, a recovery and a tool pass over it."""
-    headers = [*heads.headers_of_version(3), (Name.SOURCE, damaged)]
+    headers = [*record_headers.headers_of_version(3), (Name.SOURCE, damaged)]
     assert restored(headers) is None
     redelivered = Redelivered(0, 0, 0)
     redelivered.take([record(headers)])
@@ -194,8 +193,8 @@ def test_all_readers_agree_on_a_source_that_no_worker_writes(damaged: bytes | No
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_reader_reads_the_kind_that_every_writer_writes(kind: Kind):
     """Subscribers, conflated topics and tools read the kinds of removals and deliveries."""
-    source = heads.source_header(b"orders.sow/0/", 4)
-    for headers in (heads.removal_headers(7, kind), heads.conflated_headers(7, kind, 1, 9, source)):
+    source = record_headers.source_header(b"orders.sow/0/", 4)
+    for headers in (record_headers.removal_headers(7, kind), record_headers.conflated_headers(7, kind, 1, 9, source)):
         assert kind_of_update(headers) == read_delta_headers(headers).kind == kind
         assert read_sow_headers(headers).is_expiry is (kind == "expire")
 
@@ -203,7 +202,7 @@ def test_every_reader_reads_the_kind_that_every_writer_writes(kind: Kind):
 @pytest.mark.parametrize("damaged", [b"", b"Insert", b"delete ", b"expired", None])
 def test_all_readers_agree_on_a_kind_that_no_worker_writes(damaged: bytes | None):
     """A kind that none of the four words is stands for an ordinary update."""
-    headers = [*heads.headers_of_version(7), (Name.KIND, damaged)]
+    headers = [*record_headers.headers_of_version(7), (Name.KIND, damaged)]
     assert kind_of_update(headers) is read_delta_headers(headers).kind is None
     assert not read_sow_headers(headers).is_expiry
     assert not read_delta_headers(headers).begins_life
@@ -212,16 +211,18 @@ def test_all_readers_agree_on_a_kind_that_no_worker_writes(damaged: bytes | None
 @given(st.integers(0, 2**62), st.integers(1, 2**62))
 def test_subscribers_read_the_base_of_every_delta(base: int, version: int):
     """A delta without `delta_base` applies to the version before its own, and one with it to that version."""
-    headers = [*heads.headers_of_version(version), *heads.delta_base_headers(base, version)]
+    headers = [*record_headers.headers_of_version(version), *record_headers.delta_base_headers(base, version)]
     assert read_delta_headers(headers).base == base
     assert metadata(headers).delta_base == (None if base == version - 1 else base)
-    assert read_delta_headers([*headers, heads.NO_BASE]).base == 0
+    assert read_delta_headers([*headers, record_headers.NO_BASE]).base == 0
 
 
 @given(st.lists(st.text(max_size=8), max_size=5))
 def test_subscribers_read_the_removed_paths_that_a_worker_writes(pointers: list[str]):
     """The header `removed` comes back as the same paths, and an empty delta as empty."""
-    headers = read_delta_headers([*heads.headers_of_version(2), heads.removed_header(pointers), heads.EMPTY])
+    headers = read_delta_headers(
+        [*record_headers.headers_of_version(2), record_headers.removed_header(pointers), record_headers.EMPTY]
+    )
     assert read_removed(headers.removed) == tuple(pointers)
     assert headers.is_empty
 
@@ -229,7 +230,9 @@ def test_subscribers_read_the_removed_paths_that_a_worker_writes(pointers: list[
 @given(NUMBERS, st.integers(1, 10**6), TIMES_MS, NUMBERS)
 def test_a_subscriber_reads_a_delivery_of_a_conflated_topic(version: int, updates: int, first_ms: int, offset: int):
     """Number and first time of the updates that became one are those of the delivery."""
-    headers = heads.conflated_headers(version, None, updates, first_ms, heads.source_header(b"orders.sow/0/", offset))
+    headers = record_headers.conflated_headers(
+        version, None, updates, first_ms, record_headers.source_header(b"orders.sow/0/", offset)
+    )
     message = metadata(headers)
     assert message.conflated == (updates if updates > 1 else None)
     assert message.first_timestamp == iso(first_ms)
@@ -243,7 +246,7 @@ def test_every_reader_reads_the_correlation_id_of_a_publisher(text: str):
     """A correlation id goes from the publisher's header by way of the merge to subscribers and copies."""
     header = correlation_header(text)
     command = CommandReader("publish").read([header])
-    headers = [*heads.headers_of_version(1), heads.correlation_id_header(command.correlation_id)]
+    headers = [*record_headers.headers_of_version(1), record_headers.correlation_id_header(command.correlation_id)]
     assert metadata(headers).correlation_id == text
     assert read_sow_headers(headers).correlation_id == text.encode()
 
@@ -257,7 +260,7 @@ def test_a_worker_reads_the_commands_that_a_publisher_writes(client: str, sequen
         command_id_header(client),
         expect_version_header(version),
         time_to_live_header(0.25),
-        heads.command_header("sow_delete"),
+        record_headers.command_header("sow_delete"),
         *([ack_type_header(types)] if types else []),
     ]
     command = CommandReader("publish").read(headers)
@@ -339,7 +342,7 @@ def test_every_reader_reads_every_record_that_conflate_writes(version: int, step
     pending = Pending(b"7", 0, 5)
     pending.count, pending.first_timestamp_ms = step, 9
     value = None if is_gone else b'{"id":"7","a":2}'
-    last = Record(b"7", value, heads.headers_of_version(version + step), 5, 9)
+    last = Record(b"7", value, record_headers.headers_of_version(version + step), 5, 9)
     if is_new and is_gone:
         return
     state = None if value is None else json.loads(value)
@@ -371,9 +374,9 @@ def test_a_dead_letter_is_read_as_it_is_written():
 def test_compact_records_keep_all_headers_that_messages_are_made_of():
     """The message of a record is the same whether its headers were compacted or not."""
     headers = [
-        *heads.conflated_headers(7, "insert", 3, 9, heads.source_header(b"orders.sow/0/", 4)),
-        heads.expires_at_header(10_000),
-        heads.correlation_id_header(b"c"),
+        *record_headers.conflated_headers(7, "insert", 3, 9, record_headers.source_header(b"orders.sow/0/", 4)),
+        record_headers.expires_at_header(10_000),
+        record_headers.correlation_id_header(b"c"),
         ("trace", b"t"),
     ]
     kept = CompactRecords()._headers[tuple(headers)]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from processor.record import Record
 from processor.runtime.recovery.encoded_heads import EncodedHeads
 from processor.store.layout import decode_record, encode_record
-from processor.wire.sow_headers import stored_from
+from processor.wire.record_headers import stored_from
 
 LARGEST = [
     ("version", b"9223372036854775807"),

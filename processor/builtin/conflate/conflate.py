@@ -17,8 +17,7 @@ from processor.builtin.rejection import rejection
 from processor.config import ConflatedConfig
 from processor.errors import PartitionHeld, Stop
 from processor.merge import KeyFields
-from processor.wire.heads import NO_CONFLATE
-from processor.wire.sow_headers import is_at_once, plain_versions
+from processor.wire.record_headers import NO_CONFLATE, is_at_once, plain_versions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from processor.api import RecordRejected, Stored
 from processor.builtin.delta_merge.key_only import key_alone
 from processor.merge import KeyFields, conflated_delta
-from processor.wire import sow_headers
-from processor.wire.heads import (
+from processor.wire import record_headers
+from processor.wire.record_headers import (
     EMPTY,
     conflated_headers,
     correlation_id_header,
@@ -17,13 +17,13 @@ from processor.wire.heads import (
     removed_header,
     source_header,
 )
-from processor.wire.touched import touched_header
+from processor.wire.subscriber_headers import touched_header
 
 if TYPE_CHECKING:
     from processor.api import Codec, Header, Headers, Kind, Outgoing, Record, Value
     from processor.builtin.conflate.pending import Pending
     from processor.builtin.conflate.reader import Read
-    from processor.wire.sow_headers import SowHeaders
+    from processor.wire.record_headers import SowHeaders
 
 
 class Delivery:
@@ -61,7 +61,7 @@ class Delivery:
             RecordRejected: the delta cannot be encoded, though each of the updates could be decoded.
         """
         state = read.state
-        update = sow_headers.read_sow_headers(last.headers)
+        update = record_headers.read_sow_headers(last.headers)
         version = update.version
         headers = self._headers(pending, last, update, is_gone=state is None, is_new=old is None)
         base = 0 if old is None else old.version

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from processor.errors import ConfigurationError
 from processor.filter import RecordMetadata, compile_filter
-from processor.wire.metadata import correlation_id
+from processor.wire.subscriber_headers import correlation_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable

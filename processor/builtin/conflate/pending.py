@@ -7,8 +7,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from processor.record import Record
-from processor.wire.heads import headers_of_digits
-from processor.wire.sow_headers import PLAIN_DIGITS_MAX
+from processor.wire.record_headers import PLAIN_DIGITS_MAX, headers_of_digits
 
 if TYPE_CHECKING:
     from processor.merge import Touched

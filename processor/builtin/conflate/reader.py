@@ -8,7 +8,7 @@ from processor.api import RecordRejected
 from processor.builtin.rejection import rejection
 from processor.errors import PartitionHeld, Stop
 from processor.merge import touch
-from processor.wire import sow_headers
+from processor.wire import record_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -98,7 +98,7 @@ class Reader:
         """
         if pending.headers is not None:
             for headers in pending.headers.values():
-                sow_headers.read_sow_headers(headers)
+                record_headers.read_sow_headers(headers)
         if not self._can_delta:
             return list(pending.values)
         if pending.value_bytes > _TOGETHER_BYTES_MAX:
@@ -128,7 +128,7 @@ class Reader:
         for place in range(len(pending.values)):
             record = pending.unread(place)
             try:
-                sow_headers.read_sow_headers(record.headers)
+                record_headers.read_sow_headers(record.headers)
                 state = self._state(record)
             except (PartitionHeld, Stop):
                 raise

@@ -6,8 +6,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from processor.wire.ack import CONFLICT, MOVED_ACKS, conflict_detail, write_ack
-from processor.wire.came_in import moved_partition
 from processor.wire.command import read_leniently
+from processor.wire.forwarding import moved_partition
 
 if TYPE_CHECKING:
     from processor.api import Context, Outgoing, Record, RecordRejected, Stored

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from processor.wire.came_in import came_in, sequence_mark
 from processor.wire.command import read_numbered
+from processor.wire.forwarding import came_in, sequence_mark
 from processor.wire.publisher_mark import PublisherMark
 
 if TYPE_CHECKING:

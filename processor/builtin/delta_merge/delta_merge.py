@@ -37,10 +37,10 @@ from processor.builtin.delta_merge.redelivery import Redelivery
 from processor.builtin.messages import Messages
 from processor.builtin.placement import Placement, other_sow_key
 from processor.builtin.queue import QueueFiller, check_queue
-from processor.wire import heads
+from processor.wire import record_headers
 from processor.wire.ack import DUPLICATE, MENDED
 from processor.wire.command import KEY_BYTES_MAX, CommandReader, is_delete_by_filter, kind_of
-from processor.wire.heads import EMPTY, INSERT, NO_BASE, VERSION_NAME
+from processor.wire.record_headers import EMPTY, INSERT, NO_BASE, VERSION_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -349,7 +349,7 @@ class DeltaMerge(Processor):
         kept = old[4] if is_delta and old is not None else b""
         expires_at_ms, expiration = self._lifetime.begin(self._now_ms, request.expiration, kept)
         if expires_at_ms or expiration:
-            sow_headers = heads.with_end(headers, expires_at_ms, expiration)
+            sow_headers = record_headers.with_end(headers, expires_at_ms, expiration)
         try:
             if codec.can_delta:
                 is_replaced = False
@@ -367,7 +367,7 @@ class DeltaMerge(Processor):
                 else:
                     value = self._encode(delta)
                 if removed:
-                    delta_headers = [*delta_headers, heads.removed_header(removed)]
+                    delta_headers = [*delta_headers, record_headers.removed_header(removed)]
                 elif not changed:
                     delta_headers = [*delta_headers, EMPTY]
                 if is_replaced:  # The versions go on; the delta is all of the record and applies to none.
@@ -386,7 +386,7 @@ class DeltaMerge(Processor):
             )
         group_stamps = b""
         if grouped is not None and (group_stamps := grouped.stamps(merged)):
-            sow_headers = [*sow_headers, heads.group_stamps_header(group_stamps)]
+            sow_headers = [*sow_headers, record_headers.group_stamps_header(group_stamps)]
         self._sow.append((key, data, sow_headers))
         self._delta.append((key, value, delta_headers))
         self._made_bytes += len(data) + len(value)
@@ -419,7 +419,7 @@ class DeltaMerge(Processor):
     def _remove(self, key: bytes, old: Stored, kind: Kind, more: Headers) -> None:
         """Write a tombstone, and the key fields on the delta topic: the last version of the key's life."""
         version = old.version + 1
-        headers = [*heads.removal_headers(version, kind), *more]
+        headers = [*record_headers.removal_headers(version, kind), *more]
         value, delta_headers = key_alone(self._codec, self._key, old)
         self._sow.append((key, None, headers))
         self._delta.append((key, value, headers + delta_headers))
@@ -431,7 +431,7 @@ class DeltaMerge(Processor):
         """The headers of both outputs besides the version."""
         headers: Headers = []
         if request.correlation_id:
-            headers.append(heads.correlation_id_header(request.correlation_id))
+            headers.append(record_headers.correlation_id_header(request.correlation_id))
         if self._settings.source_header:
-            headers.append(heads.source_header(self._source, record.offset))
+            headers.append(record_headers.source_header(self._source, record.offset))
         return headers + request.passed

@@ -20,7 +20,7 @@ from processor.builtin.delta_merge.batch import LOOK_BYTES, LOOK_RECORDS
 from processor.builtin.delta_merge.plain import is_plain_topic
 from processor.merge import insert
 from processor.wire.command import KEY_BYTES_MAX
-from processor.wire.heads import EMPTY, INSERT, VERSION_NAME
+from processor.wire.record_headers import EMPTY, INSERT, VERSION_NAME
 
 try:
     from processor.builtin.delta_merge.fast_path_json import CompiledDeltas
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from processor.builtin.delta_merge.compiled_settings import CompiledSettings
     from processor.builtin.placement import Placement
     from processor.config import TopicConfig
-    from processor.wire.lives import Lives
+    from processor.wire.partition_marks import Lives
 
 Take: TypeAlias = Callable[[Record], int]
 """Carries out any command; returns the bytes of the outputs that it has made in this batch."""

@@ -1,7 +1,7 @@
 from collections.abc import Callable, Sequence
 
 from processor.api import Header, Outgoing, Record, Stored, Value
-from processor.wire.lives import Lives
+from processor.wire.partition_marks import Lives
 
 class CompiledDeltas:
     def __init__(

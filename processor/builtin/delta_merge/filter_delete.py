@@ -221,7 +221,7 @@ class FilterDelete:
             RecordRejected: `bad_header`: the filter is over its budget on a record.
         """
         from processor.filter import RecordMetadata  # noqa: PLC0415 - as in `_compiled`
-        from processor.filter.budget import exceeded  # noqa: PLC0415 - likewise
+        from processor.filter.evaluation import exceeded  # noqa: PLC0415 - likewise
 
         selected, context = deletion.filter, self._context
         decode, matches, name = context.codec.decode_own, selected.matches, context.name

@@ -14,9 +14,8 @@ from processor.builtin.queue.selection import compile_selection
 from processor.builtin.rejection import rejection
 from processor.topics.family import queue_outputs
 from processor.wire.dead_letter import reason_headers
-from processor.wire.heads import source_header
-from processor.wire.metadata import correlation_id
-from processor.wire.sow_headers import message_headers
+from processor.wire.record_headers import message_headers, source_header
+from processor.wire.subscriber_headers import correlation_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from processor.wire.heads import as_of_header
-from processor.wire.sow_headers import input_place
+from processor.wire.record_headers import as_of_header, input_place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

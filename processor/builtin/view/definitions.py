@@ -9,7 +9,7 @@ from processor.builtin.view.source import compiled_filter
 from processor.errors import ConfigurationError
 from processor.filter.aggregate import FUNCTIONS, compile_aggregates, compile_fields
 from processor.filter.functions import BUILT_IN
-from processor.filter.named_fields import called_functions
+from processor.filter.parse import called_functions
 
 if TYPE_CHECKING:
     from processor.api import Codec

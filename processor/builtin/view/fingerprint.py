@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from processor.builtin.view.definitions import view_name
 from processor.errors import ConfigurationError
-from processor.values.group_key import VERSION
+from processor.values.key_text import KEY_VERSION
 
 if TYPE_CHECKING:
     from processor.api import Context
@@ -18,7 +18,7 @@ _MARK: Final = b"definition"
 _PARTS: Final = frozenset(("underlying", "filter", "group_by", "join", "join_method", "fields", "having", "partitions"))
 
 
-def fingerprint(settings: ViewConfig, *, keys_version: int = VERSION) -> bytes:
+def fingerprint(settings: ViewConfig, *, keys_version: int = KEY_VERSION) -> bytes:
     """Return a short text that two equal definitions share, and no others.
 
     Args:

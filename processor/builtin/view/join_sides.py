@@ -14,7 +14,7 @@ from processor.codec import load_codec
 from processor.config import ViewConfig
 from processor.config.derived_topics import SPLIT
 from processor.filter.aggregate import plain
-from processor.wire.heads import source_header
+from processor.wire.record_headers import source_header
 from processor.wire.view_parts import ROUTE_HEADERS, group_of_route, member_key, route_value
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, NamedTuple
 
 from processor.errors import ConfigurationError, FilterError
-from processor.filter.error_message import syntax_error
-from processor.filter.named_fields import named_fields
+from processor.filter.parse import named_fields, syntax_error
 from processor.values.pointer import names
 
 if TYPE_CHECKING:

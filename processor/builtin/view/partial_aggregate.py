@@ -15,7 +15,7 @@ from processor.builtin.view.row_writer import show_groups, show_ready
 from processor.builtin.view.source import FormerSource, Source, compiled_filter
 from processor.config import ViewConfig
 from processor.filter.aggregate import Contribution
-from processor.values.group_key import group_key, text_of_key_text
+from processor.values.key_text import group_key, text_of_key_text
 from processor.wire.view_parts import ROUTE_HEADERS, group_of_route, member_key, route_value
 
 try:

@@ -4,12 +4,12 @@
 Why: parsing a record and its former state, and making the objects of both contributions, was most of the time of
 `ViewPartialAggregate`. Here a record's text is gone through once, and numbers are added to those of its group.
 
-The key of a group is that of `processor.values.group_key`.
+The key of a group is that of `processor.values.key_text`.
 
 A record is plain if its text is as orjson writes it and has ASCII characters without escapes alone, its grouping value
 is a text that is not empty, and the arguments of the aggregates are numbers of few digits, null or missing. Whether it
 is plain depends on its text alone, so that a former state is found where it was added. All others are left to the
-caller, which adds up both. Sums are those of `processor.filter.aggregate.exact_sum`: integers and a number of decimals.
+caller, which adds up both. Sums are those of `processor.filter.aggregate.moments`: integers and a number of decimals.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE

@@ -10,7 +10,7 @@ from processor.builtin.view.fingerprint import check_fingerprint
 from processor.builtin.view.row_writer import RowWriter, show_ready
 from processor.builtin.view.source import Source, compiled_filter, metadata_of
 from processor.config import ViewConfig
-from processor.wire.heads import as_of_header
+from processor.wire.record_headers import as_of_header
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

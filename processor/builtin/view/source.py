@@ -10,7 +10,7 @@ from processor.api import RecordRejected
 from processor.builtin.rejection import rejection
 from processor.errors import ConfigurationError, FilterError, PartitionHeld, Stop
 from processor.filter import RecordMetadata, compile_filter
-from processor.wire.metadata import correlation_id
+from processor.wire.subscriber_headers import correlation_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,8 +13,8 @@ from processor.builtin.view.fingerprint import check_fingerprint
 from processor.builtin.view.row_writer import show_ready
 from processor.builtin.view.source import Source, compiled_filter, metadata_of
 from processor.config import ViewConfig
-from processor.values.group_key import group_key
-from processor.wire.heads import source_header
+from processor.values.key_text import group_key
+from processor.wire.record_headers import source_header
 from processor.wire.view_parts import ROUTE_HEADERS, group_of_route, member_key, route_value
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from processor.kafka.message import Message
 from processor.record import Record
-from processor.wire.metadata import is_kept
+from processor.wire.subscriber_headers import is_kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

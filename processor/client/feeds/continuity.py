@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from processor.record import Record
-    from processor.wire.delta_headers import DeltaHeaders
+    from processor.wire.subscriber_headers import DeltaHeaders
 
 KEYS_MAX: Final = 500_000
 """Limit of the keys of one subscription whose version is remembered: about 50 MB, see `KEY_BYTES`."""

@@ -11,7 +11,7 @@ from processor.record import Record
 from processor.subscriptions import Message, Options, SubscriptionSpec, Topic
 from processor.subscriptions.message_builder import MessageBuilder
 from processor.subscriptions.topic import key_text
-from processor.wire.delta_headers import read_delta_headers, read_removed
+from processor.wire.subscriber_headers import read_delta_headers, read_removed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,7 +15,7 @@ from processor.kafka.clients.log_reader import BOUNDED_FETCH_WAIT_MS, LogReader,
 from processor.kafka.message import Message, by_partition, records
 from processor.record import Headers, Record
 from processor.topics.family import DAY_MS
-from processor.wire.moved import MOVED_RETENTION_MS, RESERVED, moved_to
+from processor.wire.forwarding import MOVED_RETENTION_MS, RESERVED, moved_to
 
 _READ_MAX: Final = 10_000
 _WAIT_S: Final = 0.1  # Longest wait in one call, so that Ctrl-C is noticed.

@@ -15,7 +15,7 @@ from processor.client.subscribe.subscription import Subscription
 from processor.filter import compile_filter
 from processor.merge import KeyFields
 from processor.subscriptions import Message, parse_options
-from processor.values.group_key import is_respelled
+from processor.values.key_text import is_respelled
 
 if TYPE_CHECKING:
     from processor.client.subscribe.stream import OnMessage, Stream

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from processor.client.feeds.snapshot_boundary import SnapshotBoundary
-from processor.wire.came_in import is_mark_of
+from processor.wire.forwarding import is_mark_of
 from processor.wire.publisher_mark import PublisherMark, mark_text
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from processor.config.kafka_names import KafkaNames
 from processor.errors import RecordRejected
 from processor.merge import KeyFields
 from processor.record import Command, Headers, RejectReason, Value
-from processor.wire.heads import command_header
-from processor.wire.moved import refuse_reserved
+from processor.wire.forwarding import refuse_reserved
 from processor.wire.publisher_headers import (
     command_id_header,
     correlation_header,
@@ -20,6 +19,7 @@ from processor.wire.publisher_headers import (
     text_key_header,
     time_to_live_header,
 )
+from processor.wire.record_headers import command_header
 
 
 class Outbox:

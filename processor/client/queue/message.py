@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 from processor.client.own_process import refuse_inherited
-from processor.codec.display import to_json_line
+from processor.codec.json_value import to_json_line
 from processor.errors import SowstreamError
 from processor.kafka.share_member.lease import Lease
 from processor.record import Value
 from processor.wire.headers import read_shown_text
-from processor.wire.metadata import iso, metadata
-from processor.wire.sow_headers import input_place
+from processor.wire.record_headers import input_place
+from processor.wire.subscriber_headers import iso, metadata
 
 Outcome: TypeAlias = Literal["ack", "release", "reject"]
 """Done; to be delivered again, to any consumer; to become a dead letter."""

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from processor.errors import ConfigurationError, RecordRejected
 from processor.filter.aggregate import plain
-from processor.filter.path import compile_path
-from processor.filter.record_metadata import UNCOUNTED
+from processor.filter.evaluation import UNCOUNTED, compile_path
 from processor.filter.value import first
-from processor.values.group_key import group_key, spelled_group_key
+from processor.values.key_text import group_key, spelled_group_key
 from processor.values.pointer import names
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from processor.errors import ConfigurationError
 from processor.merge import KeyFields
 from processor.record import Record, Value
 from processor.subscriptions import SubscriptionSpec, Topic
-from processor.wire.delta_headers import command_of
+from processor.wire.subscriber_headers import command_of
 
 
 class LiteralTopic(Topic):

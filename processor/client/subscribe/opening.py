@@ -39,7 +39,7 @@ from processor.record import Record, Value
 from processor.subscriptions import Message, Options, SubscriptionSpec, Topic, parse_options
 from processor.subscriptions.current_records import wall_ms
 from processor.subscriptions.message_builder import MessageBuilder
-from processor.wire.metadata import is_over
+from processor.wire.subscriber_headers import is_over
 
 if TYPE_CHECKING:
     from processor.client.views.stored_view import KeptView

@@ -21,8 +21,7 @@ from processor.errors import StateDamaged
 from processor.record import Record, Stored
 from processor.store.contract import Progress, past_ms
 from processor.store.layout import RECORD_HEAD, decode_record, encode_record
-from processor.wire.heads import VERSION_AND_KIND, headers_of_version
-from processor.wire.sow_headers import version_of
+from processor.wire.record_headers import VERSION_AND_KIND, headers_of_version, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final
 
-from processor.codec.avro.logical import logical_of
+from processor.codec.avro.scalar import logical_of
 from processor.codec.avro.schema import Node, Schema
 
 _KINDS: Final = {

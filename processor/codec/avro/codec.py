@@ -20,20 +20,19 @@ except ImportError as error:
     ) from None
 from processor.codec.avro.default import compile_complete
 from processor.codec.avro.delta_schema import delta_schema_text
-from processor.codec.avro.field_type import field_type
 from processor.codec.avro.fields import fields_header, pick, read_fields
 from processor.codec.avro.resolve import Resolver
 from processor.codec.avro.scalar import Convert, Mismatch
-from processor.codec.avro.schema import BadSchema, Schema
+from processor.codec.avro.schema import BadSchema, Schema, field_type
 from processor.codec.avro.wire import Wire
 from processor.codec.avro.write import Prepare, compile_prepare
 from processor.codec.contract import Codec, CodecOptions
-from processor.codec.depth import check_writable_depth
 from processor.codec.frame import SCHEMA_ID_HEADER, id_frame
 from processor.codec.schema_registry.schemas import Registry
 from processor.codec.schema_registry.topic_schema import framed_schema, header_frame, message_frame, topic_schema
+from processor.codec.value_checks import check_writable_depth
 from processor.record import Headers, Value
-from processor.values.field_type import FieldType
+from processor.values.kinds import FieldType
 from processor.wire.headers import FIELDS_NAME
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from processor.codec.avro.branch import classes
-from processor.codec.avro.logical import logical_of
+from processor.codec.avro.scalar import logical_of
 from processor.codec.avro.schema import BadSchema, Node, Schema
 from processor.errors import RecordRejected
 from processor.record import Value

@@ -1,13 +1,157 @@
-"""Resolution of types that are neither record, array, map, union nor enum: promotions and logical types."""
+"""Avro's scalars: logical types, exact both ways, and the resolution of types between two schemas.
+
+fastavro's own logical types are switched off: theirs round values that the schema does not allow, and take a timestamp
+for a date.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+import datetime as dt
+import uuid
+from collections.abc import Callable, Mapping
+from decimal import Context, Decimal, Inexact
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from processor.codec.avro.logical import Logical, logical_of
 from processor.errors import RecordRejected
 from processor.record import Value
+
+Conversion: TypeAlias = Callable[[Any], Any]
+
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_EPOCH_LOCAL: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a local time has no zone
+_EPOCH_DAY: Final = _EPOCH.toordinal()
+_MICRO: Final = dt.timedelta(microseconds=1)
+_NUMBERS: Final = frozenset((int, float))
+_FROM_TEXT: Final[dict[type, Conversion]] = {
+    uuid.UUID: uuid.UUID,
+    dt.date: dt.date.fromisoformat,
+    dt.time: dt.time.fromisoformat,
+    dt.datetime: dt.datetime.fromisoformat,
+}
+_DAY_MICROS: Final = 86_400_000_000
+
+
+class Logical(NamedTuple):
+    """One logical type."""
+
+    kind: type
+    """Python's type of its values."""
+    read: Conversion
+    """From the form on the wire; ValueError or OverflowError where Python's type does not hold it."""
+    write: Conversion
+    """To the form on the wire; TypeError or ValueError where the value is none, or would lose something."""
+
+
+def logical_of(word: str, body: Mapping[str, Any]) -> Logical | None:
+    """The logical type of a schema; None where it has none, or one that means nothing here."""
+    name = body.get("logicalType")
+    if name == "decimal" and word in {"bytes", "fixed"}:
+        precision, scale = body.get("precision"), body.get("scale", 0)
+        if isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision <= _PRECISION_MAX:
+            return _decimal(precision, scale, body.get("size"))
+        return None
+    if name == "uuid" and word == "fixed" and body["size"] == 16:
+        return Logical(uuid.UUID, lambda raw: uuid.UUID(bytes=raw), lambda value: _is(uuid.UUID, value).bytes)
+    return _PLAIN.get((word, str(name)))
+
+
+_PRECISION_MAX: Final = 10_000
+"""Most digits of a decimal: a schema that says more is not worth the seconds that a value of it takes."""
+
+
+def _decimal(precision: int, scale: int, size: int | None) -> Logical:
+    context = Context(prec=precision, traps=[Inexact])
+    unit = Decimal(1).scaleb(-scale)
+    limit = 10**precision
+    size_max = size or (limit.bit_length() // 8 + 1)
+
+    def read(raw: bytes) -> Decimal:
+        if len(raw) > size_max:
+            raise ValueError(f"a decimal of {len(raw)} bytes; its precision is {precision}")
+        unscaled = int.from_bytes(raw, signed=True)
+        if not -limit < unscaled < limit:
+            raise ValueError(f"a decimal of more than its precision's {precision} digits")
+        return Decimal(unscaled).scaleb(-scale, context)
+
+    def write(value: Any) -> bytes:
+        if type(value) in _NUMBERS:
+            # JSON's numbers: the digits as they are written.
+            value = Decimal(repr(value))
+        if not isinstance(value, Decimal):
+            raise TypeError(f"{type(value).__name__} where Decimal is meant")
+        try:
+            unscaled = int(value.quantize(unit, context=context).scaleb(scale, context))
+        except ArithmeticError:
+            raise ValueError(f"{value} is no decimal({precision}, {scale})") from None
+        return unscaled.to_bytes(
+            size or ((unscaled if unscaled >= 0 else ~unscaled).bit_length() // 8 + 1), signed=True
+        )
+
+    return Logical(Decimal, read, write)
+
+
+def _is(kind: type, value: Any) -> Any:
+    """The value, also from the text that it is shown as in JSON, so that values read can be published again."""
+    if type(value) is str and kind in _FROM_TEXT:
+        return _FROM_TEXT[kind](value)
+    if type(value) is not kind:
+        raise TypeError(f"{type(value).__name__} where {kind.__name__} is meant")
+    return value
+
+
+def _stamp(epoch: dt.datetime, micros: int) -> Logical:
+    """A timestamp that counts in so many microseconds."""
+    aware = epoch.tzinfo is not None
+
+    def read(raw: int) -> dt.datetime:
+        return epoch + dt.timedelta(microseconds=raw * micros)
+
+    def write(value: dt.datetime) -> int:
+        stamp = _is(dt.datetime, value)
+        if (stamp.tzinfo is not None) is not aware:
+            raise TypeError("a timestamp has a time zone, a local timestamp has none")
+        return _whole((stamp - epoch) // _MICRO, micros)
+
+    return Logical(dt.datetime, read, write)
+
+
+def _time(micros: int) -> Logical:
+    def read(raw: int) -> dt.time:
+        if not 0 <= raw * micros < _DAY_MICROS:
+            raise ValueError(f"{raw} is no time of a day")
+        return (_EPOCH_LOCAL + dt.timedelta(microseconds=raw * micros)).time()
+
+    def write(value: dt.time) -> int:
+        moment = _is(dt.time, value)
+        if moment.tzinfo is not None:
+            raise TypeError("a time of a day has no time zone")
+        since = dt.datetime.combine(_EPOCH_LOCAL, moment) - _EPOCH_LOCAL
+        return _whole(since // _MICRO, micros)
+
+    return Logical(dt.time, read, write)
+
+
+def _whole(total: int, micros: int) -> int:
+    count, rest = divmod(total, micros)
+    if rest:
+        raise ValueError(f"{rest} µs more than the type's milliseconds hold")
+    return count
+
+
+def _write_date(value: dt.date) -> int:
+    return int(_is(dt.date, value).toordinal()) - _EPOCH_DAY
+
+
+_PLAIN: Final = {
+    ("string", "uuid"): Logical(uuid.UUID, uuid.UUID, lambda value: str(_is(uuid.UUID, value))),
+    ("int", "date"): Logical(dt.date, lambda raw: dt.date.fromordinal(raw + _EPOCH_DAY), _write_date),
+    ("int", "time-millis"): _time(1000),
+    ("long", "time-micros"): _time(1),
+    ("long", "timestamp-millis"): _stamp(_EPOCH, 1000),
+    ("long", "timestamp-micros"): _stamp(_EPOCH, 1),
+    ("long", "local-timestamp-millis"): _stamp(_EPOCH_LOCAL, 1000),
+    ("long", "local-timestamp-micros"): _stamp(_EPOCH_LOCAL, 1),
+}
 
 Convert: TypeAlias = Callable[[Any], Value]
 """From a raw value of the writer's type to a value of the reader's."""

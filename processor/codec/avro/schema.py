@@ -1,4 +1,7 @@
-"""An Avro schema, parsed and judged: every name is full, every named type is known, reading by it comes to an end."""
+"""An Avro schema, parsed and judged: every name is full, every named type is known, reading by it comes to an end.
+
+Also the kinds of values that it allows in a field.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 import fastavro
+
+from processor.codec.avro.scalar import logical_of
+from processor.values.kinds import FieldType, ValueKind
 
 Node: TypeAlias = Any
 """A schema as JSON has it: a name, a union's list, or an object."""
@@ -120,3 +126,60 @@ class Schema:
 _OPTIONAL: Final = frozenset(("union", "array", "map"))
 _NESTING: Final = frozenset(("record", "array", "map"))
 _KNOWN: Final = _OPTIONAL | {"enum", "fixed"} | PRIMITIVES
+
+_KINDS: Final[dict[str, ValueKind]] = {
+    "boolean": "boolean",
+    "int": "number",
+    "long": "number",
+    "float": "number",
+    "double": "number",
+    "bytes": "bytes",
+    "fixed": "bytes",
+    "string": "text",
+    "enum": "text",
+    "record": "object",
+    "map": "object",
+    "array": "array",
+}
+_LOGICAL_KINDS: Final[dict[str, ValueKind]] = {"Decimal": "number", "UUID": "other"}
+"""By the name of Python's type; the rest are dates and times."""
+
+
+def field_type(schema: Schema, path: tuple[str, ...]) -> FieldType:
+    """The type of the field at a path of names. It has no kinds where the schema has no field that merges there.
+
+    A record in a union with another record or map is replaced whole, so no field inside merges.
+    """
+    node: Node | None = schema.root
+    for name in path:
+        node = _member(schema, node, name)
+        if node is None:
+            return FieldType(frozenset())
+    return FieldType(frozenset(_kinds(schema, node)))
+
+
+def _member(schema: Schema, node: Node, name: str) -> Node | None:
+    """The schema of a member of an object; None if there is none."""
+    objects = [shape for shape in map(schema.shape, _branches(schema, node)) if shape[0] in {"record", "map"}]
+    if len(objects) != 1:
+        return None
+    [(word, body)] = objects
+    if word == "map":
+        return body["values"]
+    return next((field["type"] for field in body["fields"] if field["name"] == name), None)
+
+
+def _branches(schema: Schema, node: Node) -> list[Node]:
+    word, body = schema.shape(node)
+    return schema.branches(body) if word == "union" else [node]
+
+
+def _kinds(schema: Schema, node: Node) -> list[ValueKind]:
+    kinds: list[ValueKind] = []
+    for word, body in map(schema.shape, _branches(schema, node)):
+        logical = logical_of(word, body)
+        if logical is not None:
+            kinds.append(_LOGICAL_KINDS.get(logical.kind.__name__, "time"))
+        elif word != "null":
+            kinds.append(_KINDS[word])
+    return kinds

@@ -2,21 +2,194 @@
 
 Each branch of a union of several types becomes a record of one field, which takes no bytes, so that fastavro says which
 branch it read; logical types are left out; an enum is its number. A raw value of a branch is `(name, {"v": value})`.
+
+Before that, bytes may be walked over without making values: how deep they nest, and how many containers there are.
+fastavro recurses in C, without a limit: five thousand levels of a schema that contains itself end the process. And a
+container (an object, an array, the branch of a union of several types) is an object of Python's, made by functions of
+Python's: a mebibyte of containers of a byte each would take seconds. Only messages of schemas that allow more than
+`max_depth` come here, and large ones of schemas whose messages contain the number of containers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from io import BytesIO
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 import fastavro
 
 from processor.codec.avro.branch import classes, is_marked
 from processor.codec.avro.schema import Node, Schema
-from processor.codec.avro.skim import CONTAINERS_FREE, compile_skim, may_hold_many
 from processor.codec.contract import empty_message
 from processor.errors import RecordRejected
+
+CONTAINERS_FREE: Final = 100_000
+"""So many containers any message may have; a larger one has one for every `CONTAINER_BYTES` of its own."""
+CONTAINER_BYTES: Final = 8
+"""Bytes of a message for each container, where there are more than `CONTAINERS_FREE`."""
+
+Skim: TypeAlias = Callable[[bytes, int, int, list[int]], int]
+"""`(data, position, levels left, [containers left]) -> position after the value`."""
+
+_VARINTS: Final = frozenset(("int", "long", "enum"))
+_SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
+
+
+def compile_skim(schema: Schema, max_depth: int) -> Callable[[bytes, int], None]:
+    """A function that raises for data nested deeper than so many objects and arrays, or with too many containers.
+
+    It raises RecordRejected: `too_deep` or `undecodable`. Bytes that end too soon are no business of its: an
+    IndexError, or nothing.
+    """
+    compiler = _Compiler(schema, max_depth)
+    record = compiler.node(schema.root)
+
+    def skim(data: bytes, start: int) -> None:
+        left = [max(CONTAINERS_FREE, (len(data) - start) // CONTAINER_BYTES)]
+        record(data, start, max_depth, left)
+
+    return skim
+
+
+def may_hold_many(schema: Schema) -> bool:
+    """Return whether a message of a schema contains the number of its containers: some are in an array or a map."""
+    return _Compiler(schema, 1).may_hold_many(schema.root, around=frozenset())
+
+
+class _Compiler:
+    def __init__(self, schema: Schema, max_depth: int) -> None:
+        self._schema = schema
+        self._max_depth = max_depth
+        self._records: dict[str, Skim] = {}
+
+    def node(self, node: Node) -> Skim:
+        word, body = self._schema.shape(node)
+        if word in _VARINTS:
+            return _skim_varint
+        if word in {"bytes", "string"}:
+            return _skim_text
+        if word == "record":
+            return self._record(body)
+        if word == "union":
+            return self._union(body)
+        if word in {"array", "map"}:
+            return self._blocks(self.node(body["items" if word == "array" else "values"]), keyed=word == "map")
+        size = body["size"] if word == "fixed" else _SIZES[word]
+        return lambda _data, at, _left, _containers: at + size
+
+    def may_hold_many(self, node: Node, around: frozenset[str]) -> bool:
+        """True if values of a schema hold arrays or maps of containers; `around` are the records being looked at."""
+        word, body = self._schema.shape(node)
+        if word == "record":
+            if body["name"] in around:
+                return True
+            around |= {body["name"]}
+            return any(self.may_hold_many(field["type"], around) for field in body["fields"])
+        if word == "union":
+            return any(self.may_hold_many(branch, around) for branch in body)
+        if word in {"array", "map"}:
+            return self._is_container(body["items" if word == "array" else "values"])
+        return False
+
+    def _is_container(self, node: Node) -> bool:
+        word, body = self._schema.shape(node)
+        if word == "union":
+            return len(self._schema.branches(body)) > 1 or any(map(self._is_container, body))
+        return word in {"record", "array", "map"}
+
+    def _refuse(self) -> RecordRejected:
+        return RecordRejected("too_deep", f"nested deeper than {self._max_depth} objects and arrays")
+
+    def _record(self, body: Any) -> Skim:
+        name = body["name"]
+        if name in self._records:
+            return self._records[name]
+        fields: list[Skim] = []
+
+        def skim(data: bytes, at: int, left: int, containers: list[int]) -> int:
+            if left == 0:
+                raise self._refuse()
+            _count(containers, data)
+            for field in fields:
+                at = field(data, at, left - 1, containers)
+            return at
+
+        self._records[name] = skim
+        fields.extend(self.node(field["type"]) for field in body["fields"])
+        return skim
+
+    def _union(self, union: list[Node]) -> Skim:
+        branches = [self.node(branch) for branch in union]
+        is_container = len(self._schema.branches(union)) > 1
+
+        def skim(data: bytes, at: int, left: int, containers: list[int]) -> int:
+            if is_container:
+                _count(containers, data)
+            index, at = _varint(data, at)
+            return branches[index](data, at, left, containers)
+
+        return skim
+
+    def _blocks(self, item: Skim, *, keyed: bool) -> Skim:
+        def skim(data: bytes, at: int, left: int, containers: list[int]) -> int:
+            if left == 0:
+                raise self._refuse()
+            _count(containers, data)
+            while True:
+                count, at = _varint(data, at)
+                if count == 0:
+                    return at
+                if count < 0:
+                    _, at = _varint(data, at)
+                for _ in range(abs(count)):
+                    if keyed:
+                        at = _skim_text(data, at, left, containers)
+                    at = item(data, at, left - 1, containers)
+                    if at > len(data):
+                        raise IndexError("the bytes end too soon")
+
+        return skim
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A zigzag number, and the position after it."""
+    number = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), at
+        shift += 7
+        if shift > 63:
+            raise IndexError("a number of more than ten bytes")
+
+
+def _skim_varint(data: bytes, at: int, _left: int, _containers: list[int]) -> int:
+    """Skip a number; most have one byte, and a message may consist of them."""
+    return at + 1 if data[at] < 0x80 else _varint(data, at)[1]
+
+
+def _count(containers: list[int], data: bytes) -> None:
+    """One container more.
+
+    Raises:
+        RecordRejected: `undecodable`: too many for so short a message.
+    """
+    containers[0] -= 1
+    if containers[0] < 0:
+        raise RecordRejected(
+            "undecodable",
+            f"{len(data)} bytes with more than {CONTAINERS_FREE} objects, arrays and branches of unions, which is more "
+            f"than one for {CONTAINER_BYTES} bytes",
+        )
+
+
+def _skim_text(data: bytes, at: int, _left: int, _containers: list[int]) -> int:
+    length, at = _varint(data, at)
+    if length < 0:
+        raise IndexError("a negative length")
+    return at + length
 
 
 class Wire:

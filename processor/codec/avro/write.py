@@ -8,9 +8,9 @@ from typing import Any, Final, TypeAlias
 
 from processor.codec.avro.branch import classes
 from processor.codec.avro.default import default_of
-from processor.codec.avro.logical import Logical, logical_of
+from processor.codec.avro.scalar import Logical, logical_of
 from processor.codec.avro.schema import Node, Schema
-from processor.codec.binary_float import binary_float
+from processor.codec.value_checks import binary_float
 from processor.record import Value
 
 Prepare: TypeAlias = Callable[[Value], Any]

@@ -15,8 +15,8 @@ from jsonschema.exceptions import SchemaError, ValidationError
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT7
 
-from processor.codec.read_back import step_to
 from processor.codec.schema_registry.topic_schema import UnusableSchema
+from processor.codec.value_checks import step_to
 from processor.record import Value
 
 EXPONENT_MAX: Final = 4000

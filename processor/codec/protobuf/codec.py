@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from processor.codec.contract import Codec, CodecOptions
-from processor.codec.depth import depth_limit
-from processor.codec.registry import not_installed
+from processor.codec.contract import Codec, CodecOptions, not_installed
+from processor.codec.value_checks import depth_limit
 from processor.config import SchemaConfig
 from processor.config.suggestions import unknown_name
 from processor.errors import ConfigurationError
@@ -14,8 +13,7 @@ try:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     from google.protobuf.message import DecodeError
 
-    from processor.codec.protobuf.messages import BytesCodec, DeltaCodec, WholeCodec
-    from processor.codec.protobuf.presence import implicit_fields
+    from processor.codec.protobuf.messages import BytesCodec, DeltaCodec, WholeCodec, implicit_fields
 except ImportError as error:
     raise not_installed("protobuf", error) from error
 

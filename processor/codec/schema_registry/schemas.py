@@ -4,24 +4,48 @@ An id's schema never changes, so answers are kept. A missing schema is asked for
 schema may be registered after the first record of it. A registry that does not answer is no record's fault: it is asked
 again for a while. Who may wait does, and hears of it by Stop; a worker's thread has other partitions, and a transaction
 that ends: it waits for a moment, and holds the partition while the registry is asked on another thread.
+
+A partial schema may be registered by mistake: the fields that a new version has lost are found.
 """
 
 from __future__ import annotations
 
 import base64
+import json
 import logging
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
-from processor.codec.schema_registry.asking import Asking
-from processor.codec.schema_registry.http_client import new_client, without_credentials
-from processor.codec.schema_registry.narrowing import lost_fields
+from processor.codec.schema_registry.http_client import Asking, new_client, without_credentials
 from processor.errors import ConfigurationError, PartitionHeld, RecordRejected, Stop
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient
+
+
+def lost_fields(former: str, latest: str) -> list[str]:
+    """The fields at the top level of a record that its next version does not have, as they stand in the former one.
+
+    Args:
+        former: an Avro schema, as JSON.
+        latest: the next version of it.
+    """
+    names, left = _names(former), _names(latest)
+    return [name for name in names if name not in left]
+
+
+def _names(text: str) -> list[str]:
+    """The names and aliases of the fields; none if it is no record."""
+    try:
+        schema = json.loads(text)
+    except ValueError:
+        return []
+    fields = schema.get("fields") if isinstance(schema, dict) else None
+    found = [field for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
+    return [str(name) for field in found for name in (field.get("name"), *(field.get("aliases") or ())) if name]
+
 
 ANSWER_TIMEOUT_S: Final = 30.0
 """Time for which a registry that does not answer is asked again."""
@@ -37,7 +61,6 @@ _REFUSED: Final = frozenset((401, 403))
 
 _Answer = TypeVar("_Answer")
 _log = logging.getLogger(__name__)
-
 
 SchemaType: TypeAlias = Literal["AVRO", "JSON", "PROTOBUF"]
 """The registry's names of the types of schemas."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
-from processor.filter.budget import within_budget
-from processor.filter.path import Evaluate, compile_path
-from processor.filter.record_metadata import NO_METADATA, RecordMetadata
+from processor.filter.evaluation import NO_METADATA, Evaluate, RecordMetadata, compile_path, within_budget
 from processor.filter.syntax_tree import Scalar
 from processor.filter.value import first, is_finite, scalar
 from processor.record import Value

@@ -13,13 +13,11 @@ from processor.errors import ConfigurationError, FilterError
 from processor.filter.aggregate.columns import Column, column_of, column_of_path, plain
 from processor.filter.aggregate.group import COMBINED, FUNCTIONS, Aggregate, CombinedGroup, Contribution, Group
 from processor.filter.compile import Compiler
-from processor.filter.error_message import syntax_error
+from processor.filter.evaluation import NO_METADATA, Evaluate, RecordMetadata
 from processor.filter.filter import Filter, compile_filter
 from processor.filter.function import function_names
 from processor.filter.functions import BUILT_IN
-from processor.filter.parse import parse
-from processor.filter.path import Evaluate
-from processor.filter.record_metadata import NO_METADATA, RecordMetadata
+from processor.filter.parse import parse, syntax_error
 from processor.filter.syntax_tree import JOINED_MARK, Call, Node, Path, Scalar, children
 from processor.record import Value
 from processor.values.pointer import names

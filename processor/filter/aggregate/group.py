@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from processor.filter.aggregate.exact_sum import Moments, scaled
 from processor.filter.aggregate.extremes import Exhausted, Extreme, ExtremeOfValues
+from processor.filter.aggregate.moments import Moments, scaled
 from processor.filter.syntax_tree import Scalar
 from processor.filter.value import number, text_of
 from processor.record import Value
-from processor.values.group_key import key_text
+from processor.values.key_text import key_text
 
 Function: TypeAlias = Literal[
     "COUNT(*)",

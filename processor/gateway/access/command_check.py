@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.errors import RecordRejected, VersionConflict
-from processor.filter.record_metadata import RecordMetadata
+from processor.filter.evaluation import RecordMetadata
 from processor.gateway.access.visible_records import NO_RECORD, CurrentRecord
 from processor.gateway.sessions.requests import BadRequest
 from processor.merge import MergePolicy, compile_merge

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.errors import SowstreamError
-from processor.filter.record_metadata import NO_METADATA, RecordMetadata
+from processor.filter.evaluation import NO_METADATA, RecordMetadata
 from processor.subscriptions.current_records import wall_ms
-from processor.wire.metadata import is_over
-from processor.wire.sow_headers import version_of
+from processor.wire.record_headers import version_of
+from processor.wire.subscriber_headers import is_over
 
 if TYPE_CHECKING:
     from processor.gateway.feeds.kafka_feed import KafkaFeed

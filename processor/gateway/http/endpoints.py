@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from processor.codec.display import to_json_line
+from processor.codec.json_value import to_json_line
 from processor.gateway.access.entitlements import NO_RIGHTS, Rights
 from processor.gateway.access.identity import Identity
 from processor.gateway.access.visible_records import (
@@ -31,7 +31,7 @@ from processor.gateway.sessions.session import Session
 from processor.subscriptions import SubscriptionSpec, parse_options
 from processor.subscriptions.message_builder import MessageBuilder
 from processor.subscriptions.options import Options
-from processor.values.group_key import spelled_group_key
+from processor.values.key_text import spelled_group_key
 
 if TYPE_CHECKING:
     from processor.gateway.feeds.kafka_feed import KafkaFeed

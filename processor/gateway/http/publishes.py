@@ -13,7 +13,7 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
-from processor.codec.display import to_json_line
+from processor.codec.json_value import to_json_line
 from processor.errors import SowstreamError
 from processor.gateway.access.identity import Identity
 from processor.gateway.access.origins import is_allowed

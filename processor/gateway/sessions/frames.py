@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 from websockets.frames import Frame, Opcode
 
-from processor.codec.display import to_json_line
+from processor.codec.json_value import to_json_line
 from processor.record import Value
 from processor.subscriptions import Message
 

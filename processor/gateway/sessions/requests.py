@@ -6,7 +6,7 @@ import re
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
-from processor.codec import depth
+from processor.codec import value_checks
 from processor.codec.contract import CodecOptions
 from processor.codec.json import JsonCodec
 from processor.errors import ConfigurationError, RecordRejected, SowstreamError
@@ -54,7 +54,7 @@ _FIELDS: Final[dict[str, frozenset[str]]] = {
 }
 _TEXTS: Final = frozenset(("token", "client", "topic", "filter", "resume", "sub", "key", "ack", "correlation_id"))
 _NUMBERS: Final = frozenset(("sequence", "expect_version"))
-_CODEC: Final = JsonCodec(CodecOptions(max_depth=depth.DEPTH_MAX))
+_CODEC: Final = JsonCodec(CodecOptions(max_depth=value_checks.DEPTH_MAX))
 _HEAD: Final = re.compile(
     r'\s*\{\s*(?:"op"\s*:\s*"[a-z_]{1,32}"\s*,\s*)?"id"\s*:\s*(?:"([^"\\]{1,128})"|([0-9]{1,18}))\s*[,}]', re.ASCII
 )
@@ -126,7 +126,7 @@ def _decoded(data: bytes, what: str) -> Value:
 
 def _check_depth(tree: Value, depth_max: int, what: str, request_id: str = "") -> None:
     try:
-        depth.check_depth(tree, depth_max)
+        value_checks.check_depth(tree, depth_max)
     except RecordRejected:
         raise BadRequest("bad_request", f"{what} is nested deeper than {DEPTH_MAX} levels", request_id) from None
 

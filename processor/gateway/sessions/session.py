@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from processor.codec.display import to_json_line
+from processor.codec.json_value import to_json_line
 from processor.errors import SowstreamError
 from processor.gateway.sessions.frames import frame_of
 from processor.gateway.sessions.requests import SUBSCRIBING, Request

@@ -30,9 +30,9 @@ from processor.repair.transactions.transaction_log import (
     partition_of,
     read_uncommitted,
 )
-from processor.wire import sow_headers
-from processor.wire.delta_headers import read_delta_headers
-from processor.wire.sow_headers import kind_of_update
+from processor.wire import record_headers
+from processor.wire.record_headers import kind_of_update
+from processor.wire.subscriber_headers import read_delta_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -50,7 +50,7 @@ def version_of(message: Message) -> int:
     headers = cast("Headers", list(message.headers() or ()))
     if message.value() is None or kind_of_update(headers) in ("delete", "expire"):
         return 0
-    return sow_headers.version_of(headers) or 0
+    return record_headers.version_of(headers) or 0
 
 
 def base_of(message: Message) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from processor.store.layout import encode_record, plain_head
-from processor.wire.sow_headers import plain_version_of, stored_of
+from processor.wire.record_headers import plain_version_of, stored_of
 
 if TYPE_CHECKING:
     from processor.record import Header

@@ -21,7 +21,7 @@ import structlog
 from processor.errors import PartitionHeld
 from processor.hosting.commit_metadata import CommitMetadata
 from processor.store.marks import POSITION_NAME
-from processor.wire.input_position import InputPosition
+from processor.wire.partition_marks import InputPosition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -13,7 +13,7 @@ from processor.runtime.recovery.encoded_heads import EncodedHeads
 from processor.store.contract import past_ms, stale_reason
 from processor.store.marks import OWN_NAMES
 from processor.wire.publisher_mark import mark_text
-from processor.wire.sow_headers import stored_from
+from processor.wire.record_headers import stored_from
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from processor.hosting.commit_metadata import CommitMetadata
-from processor.wire.sow_headers import source_offset
+from processor.wire.record_headers import source_offset
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -31,7 +31,7 @@ from processor.runtime.recovery.target import Aim, Aims
 from processor.runtime.task import Task
 from processor.runtime.task_state import TaskState
 from processor.store.marks import FENCE_NAME, POSITION_NAME
-from processor.wire.input_position import InputPosition
+from processor.wire.partition_marks import InputPosition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

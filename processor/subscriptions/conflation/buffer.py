@@ -6,7 +6,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from processor.merge import add_touched
-from processor.wire.sow_headers import version_of
+from processor.wire.record_headers import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

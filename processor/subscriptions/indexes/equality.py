@@ -6,9 +6,8 @@ from typing import TypeAlias
 
 from processor.filter.compare import as_written, is_plain
 from processor.filter.syntax_tree import And, Compare, Constant, In, Node, Or, Path, Scalar
-from processor.filter.time_value import Time, read_time
 from processor.filter.value import Number, is_nan, number
-from processor.values.instant import Instant
+from processor.values.instant import Instant, Time, read_time
 
 Parts: TypeAlias = tuple[str | int, ...]
 """A path, as the tree has it."""

@@ -11,8 +11,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from processor.filter import Filter
-from processor.filter.path import compile_path
-from processor.filter.record_metadata import UNCOUNTED
+from processor.filter.evaluation import UNCOUNTED, compile_path
 from processor.filter.syntax_tree import Scalar
 from processor.filter.value import elements
 from processor.record import Value

@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from processor.filter.path import compile_path
-from processor.filter.record_metadata import UNCOUNTED
+from processor.filter.evaluation import UNCOUNTED, compile_path
 from processor.filter.value import elements
 from processor.subscriptions.indexes.equality import constant_keys, element_keys
 from processor.subscriptions.turn import LargeDict

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from processor.kafka.clients.publisher import Publisher
 from processor.record import Command, Headers
-from processor.wire.heads import command_header
+from processor.wire.record_headers import command_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

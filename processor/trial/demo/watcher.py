@@ -17,9 +17,9 @@ from processor.kafka.clients.log_reader import OFFSET_BEGINNING, LogReader, Posi
 from processor.record import Headers
 from processor.trial.demo.feeds import SENT_MS
 from processor.trial.demo.settings import CONFLATED, PARTITIONS, TOPICS, VIEW
-from processor.wire.delta_headers import removed_text
 from processor.wire.headers import header_text
-from processor.wire.sow_headers import first_timestamp_ms, kind_of_update
+from processor.wire.record_headers import first_timestamp_ms, kind_of_update
+from processor.wire.subscriber_headers import removed_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError
 from processor.wire.columns import VERSION
-from processor.wire.lives import LIVES_NAME, LivesMark
+from processor.wire.partition_marks import LIVES_NAME, LivesMark
 from processor.wire.publisher_mark import PUBLISHERS, WORDS_HEADER
 from spark_integration.merge.batch.fold import BASE_OFFSET
 from spark_integration.merge.batch.history import read_topic, without_nulls
@@ -35,7 +35,7 @@ class Base(NamedTuple):
     marks: DataFrame | None
     """The marks of the clients: partition, name, mark (`processor.wire.publisher_mark`); None where there are none."""
     bases: Mapping[int, int] = MappingProxyType({})
-    """What is added to the versions of new records, by partition: see `processor.wire.lives`."""
+    """What is added to the versions of new records, by partition: see `processor.wire.partition_marks`."""
 
 
 def as_base(records: DataFrame) -> DataFrame:

@@ -15,7 +15,7 @@ from processor.builtin.delta_merge.compiled_settings import compile_settings
 from processor.errors import ConfigurationError, RecordRejected
 from processor.kafka.partitioner import partition_for
 from processor.record import COMMANDS, Command
-from processor.wire.heads import command_header
+from processor.wire.record_headers import command_header
 from spark_integration.merge.arrow_records import HEADERS_DDL, headers_column
 from spark_integration.merge.key_lives import MADE_OFFSETS
 from spark_integration.publishing.mask import TO_JSON

@@ -21,8 +21,8 @@ from processor.errors import Stop
 from processor.kafka.partitioner import partition_for
 from processor.record import Record
 from processor.wire.command import is_delete_by_filter
-from processor.wire.moved import RESERVED
-from processor.wire.sow_headers import stored_from
+from processor.wire.forwarding import RESERVED
+from processor.wire.record_headers import stored_from
 from spark_integration.merge.arrow_records import in_chunks, outgoing, records
 from spark_integration.merge.batch.runs.compiled_runs import DENIAL, IS_REPEAT, ChunkOfBatch, CompiledRuns
 from spark_integration.merge.batch.runs.plain_runs import PlainRuns

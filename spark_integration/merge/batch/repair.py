@@ -11,16 +11,18 @@ import pyarrow as pa
 from processor.builtin.delta_merge.key_only import key_alone
 from processor.merge import KeyFields, diff
 from processor.record import Record, Stored
-from processor.wire.heads import (
+from processor.wire.record_headers import (
     EMPTY,
     INSERT,
     delta_base_headers,
+    kind_of_update,
     removal_headers,
     removed_header,
     renumbered,
     shared_with_delta,
+    stored_from,
+    version_of,
 )
-from processor.wire.sow_headers import kind_of_update, stored_from, version_of
 from spark_integration.merge.arrow_records import outgoing, records
 
 if TYPE_CHECKING:

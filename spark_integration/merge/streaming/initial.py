@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from processor.errors import Stop
 from processor.store.marks import FENCE_NAME, POSITION_NAME
 from processor.topics.family import Role
-from processor.wire.sow_headers import stored_from
+from processor.wire.record_headers import stored_from
 from spark_integration.merge.streaming.chunks import CHUNKS_DDL, RECORD_COLUMNS, bundled
 from spark_integration.merge.streaming.slot import slot_of
 from spark_integration.options import table_options

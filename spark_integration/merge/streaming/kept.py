@@ -8,7 +8,7 @@ held         the number of bundles of records, ASCII decimal
 held/<n>     the n-th bundle
 window       see `RejectWindow`
 
-The mark of the versions of lives (`processor.wire.lives`) is in the same map, under its own name.
+The mark of the versions of lives (`processor.wire.partition_marks`) is in the same map, under its own name.
 """
 
 from __future__ import annotations

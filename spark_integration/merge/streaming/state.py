@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from processor.record import Stored
-from processor.wire.lives import LIVES_NAME
+from processor.wire.partition_marks import LIVES_NAME
 from processor.wire.publisher_mark import mark_record
 from spark_integration.merge.partition_merge import refuse_scan
 

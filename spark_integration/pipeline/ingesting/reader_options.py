@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from processor.codec.fix_tags import python_encoding
+from processor.codec.nvfix import python_encoding
 from processor.config.suggestions import unknown_name
 from spark_integration.pipeline.ingesting.csv_rows import CsvDialect
 from spark_integration.publishing.mask import FROM_JSON

@@ -15,7 +15,7 @@ from processor.errors import RecordRejected
 from processor.merge import KeyFields
 from processor.record import Command, Headers
 from processor.values.pointer import child
-from processor.wire.heads import command_header
+from processor.wire.record_headers import command_header
 from spark_integration.merge.arrow_records import HEADERS_DDL, headers_column
 
 if TYPE_CHECKING:

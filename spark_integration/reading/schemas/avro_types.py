@@ -26,7 +26,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from processor.codec.avro.logical import logical_of
+from processor.codec.avro.scalar import logical_of
 from processor.codec.avro.schema import Node, Schema
 from spark_integration.reading.schemas.unmapped import Unmapped
 

@@ -12,7 +12,7 @@ from processor.builtin.conflate.pending import (
     pack_head,
 )
 from processor.record import Record
-from processor.wire.sow_headers import PLAIN_DIGITS_MAX
+from processor.wire.record_headers import PLAIN_DIGITS_MAX
 
 
 def wait(pending_updates, key, now_ms, *, offset=0, value=b"{}", version=b"1", headers=None):

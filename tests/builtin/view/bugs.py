@@ -10,7 +10,7 @@ from processor.builtin.view.join import ViewJoin
 from processor.builtin.view.join_keys import RIGHT
 from processor.builtin.view.split import ViewSplit
 from processor.filter.aggregate import AggregateDefinition
-from processor.filter.aggregate.exact_sum import Moments
+from processor.filter.aggregate.moments import Moments
 from processor.wire.view_parts import member_key
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from processor.codec.registry import load_codec
+from processor.codec.contract import load_codec
 from processor.config import TopicConfig
 from processor.errors import PartitionHeld
 from processor.hosting.pipeline import Pipeline

@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from processor.errors import PartitionHeld
 from processor.runtime.recovery.input_position import Beginning, GroupOffset, InputPositions
-from processor.wire.input_position import InputPosition
+from processor.wire.partition_marks import InputPosition
 
 OURS = InputPosition("desk", "topic-1", 100, "seen 104")
 

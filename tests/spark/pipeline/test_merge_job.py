@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from processor.wire.lives import first_version
+from processor.wire.partition_marks import first_version
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 

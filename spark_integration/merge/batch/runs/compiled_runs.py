@@ -18,7 +18,7 @@ from processor.merge import KeyFields
 from processor.record import Stored
 from processor.wire.command import KEY_BYTES_MAX, ack_types
 from processor.wire.headers import TRAVELLING_HEADERS
-from processor.wire.heads import EMPTY, INSERT, VERSION_NAME, headers_of_version, insert_headers
+from processor.wire.record_headers import EMPTY, INSERT, VERSION_NAME, headers_of_version, insert_headers
 from spark_integration.merge.arrow_records import HEADER, OUTGOING, headers_of
 from spark_integration.merge.key_lives import MADE_OFFSETS
 

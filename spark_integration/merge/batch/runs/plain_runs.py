@@ -17,8 +17,8 @@ from processor.codec.json import JsonCodec
 from processor.merge import KeyFields, MergePolicy, compile_merge, insert
 from processor.record import Stored
 from processor.wire.command import KEY_BYTES_MAX, CommandReader
-from processor.wire.heads import headers_of_version, insert_headers, removal_headers
-from processor.wire.moved import RESERVED
+from processor.wire.forwarding import RESERVED
+from processor.wire.record_headers import headers_of_version, insert_headers, removal_headers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -17,8 +17,8 @@ import numpy as np
 from processor.builtin.delta_merge.deduplication import mark_name
 from processor.errors import RecordRejected
 from processor.record import Record
-from processor.wire.came_in import came_in
 from processor.wire.command import read_numbered
+from processor.wire.forwarding import came_in
 from spark_integration.merge.arrow_records import outgoing
 
 if TYPE_CHECKING:
