@@ -49,7 +49,7 @@ class RecordMetadata(NamedTuple):
         """Take steps of the evaluation's budget. Here none are counted, and few may be taken at once.
 
         Raises:
-            OverBudget: evaluate again, and count (`budget.evaluate`).
+            OverBudget: evaluate again, and count (`evaluate`).
         """
         if steps > FREE_STEPS:
             raise OverBudget

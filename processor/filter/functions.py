@@ -93,7 +93,12 @@ RECORD_FUNCTIONS: Final = (
 
 BUILT_IN: Final[dict[str, Function]] = {
     function.name: function
-    for module in (text_functions, arithmetic, time_functions, arrays, records)
-    for function in module.FUNCTIONS
+    for function in (
+        *text_functions.FUNCTIONS,
+        *arithmetic.FUNCTIONS,
+        *time_functions.FUNCTIONS,
+        *ARRAY_FUNCTIONS,
+        *RECORD_FUNCTIONS,
+    )
 }
 """Every built-in function by its name in capitals."""

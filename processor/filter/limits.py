@@ -44,7 +44,7 @@ PATTERN_CHARACTERS_MAX: Final = 1_000
 """Longest regular expressions of a filter, added up: `\\pL` takes 50 µs to compile each time."""
 
 STEPS_MAX: Final = 100_000
-"""Work of one evaluation, in steps of about 100 ns: an element of an array that is looked at is one (`cost.py`)."""
+"""Work of one evaluation, in steps of about 100 ns: an element of an array that is looked at is one."""
 
 STEPS_ORDINARY_MAX: Final = 20_000
 """Work on an ordinary record that a filter may ask for; one that asks for more is refused when it is compiled."""

@@ -1,1 +1,1 @@
-"""Values that several rooms share: instants, paths, numbers, kinds of values. Pure."""
+"""Values that several folders share: their kinds, instants, the texts of keys, and paths. Pure."""

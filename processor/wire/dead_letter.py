@@ -1,11 +1,15 @@
-"""A dead letter: the record of a dead-letter topic, and the input record it was made of."""
+"""A rejected command: its dead letter, the input record that one is made of, and the headers that can still be read."""
 
 from __future__ import annotations
 
 import hashlib
 from typing import NamedTuple
 
+from processor.errors import RecordRejected
 from processor.record import Headers, Outgoing, Record
+from processor.wire.ack import ACK_TYPES, TEXT_BYTES_MAX
+from processor.wire.command import ack_types
+from processor.wire.forwarding import moved_partition
 from processor.wire.headers import Name, read_number, read_shown_text
 from processor.wire.publisher_headers import replay_headers
 
@@ -85,3 +89,50 @@ def _taken(headers: Headers, name: str) -> bytes | None:
         if headers[index][0] == name:
             return headers.pop(index)[1]
     return None
+
+
+class ReadableCommand(NamedTuple):
+    """The readable headers of a command that was rejected, for the answer to its publisher."""
+
+    acks: tuple[str, ...]
+    """The acks asked for, as far as they are known types."""
+    client: bytes
+    """The publisher's name; empty where there is none, and where it is too long for an ack."""
+    command_id: bytes
+    """The command's id, likewise."""
+    sequence: int
+    """The command's number; -1 where there is none, and where it is no number."""
+    is_delete: bool
+    """True if it is a delete."""
+    moved_from: int | None = None
+    """The partition of a topic that has moved here, if it came from there."""
+
+
+def read_leniently(record: Record) -> ReadableCommand | None:
+    """Read the headers of a rejected command, which may be the reason of the rejection; None if it wants no ack.
+
+    A text that is longer than it may be is left out: an ack that Kafka does not take would stop the worker for ever.
+    """
+    by_name: dict[str, bytes] = {name: value or b"" for name, value in record.headers or ()}
+    types = by_name.get(Name.ACK_TYPE)
+    if types is None:
+        return None
+    client, command_id = (_short_or_none(by_name.get(name, b"")) for name in (Name.CLIENT, Name.COMMAND_ID))
+    sequence = read_number(by_name.get(Name.SEQUENCE))
+    is_delete = record.value is None or by_name.get(Name.COMMAND) == b"sow_delete"
+    moved_from = moved_partition(by_name.get(Name.SOURCE, b""))
+    number = -1 if sequence is None else sequence
+    return ReadableCommand(_known_types(types), client, command_id, number, is_delete, moved_from)
+
+
+def _short_or_none(text: bytes) -> bytes:
+    return text if len(text) <= TEXT_BYTES_MAX else b""
+
+
+def _known_types(value: bytes) -> tuple[str, ...]:
+    """Return the known ack types that a header lists, and leave out its other words."""
+    try:
+        return ack_types(value)
+    except RecordRejected:
+        words = {word.strip() for word in value[:TEXT_BYTES_MAX].decode(errors="replace").split(",")}
+        return tuple(word for word in ACK_TYPES if word in words)

@@ -154,6 +154,8 @@ def read_shown_text(value: bytes | None) -> str | None:
     return None if value is None else value.decode(errors="backslashreplace")
 
 
+# The headers of a trace are not among `Name`: they are a publisher's own, travel on to SOW and delta, and no worker
+# changes them.
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
 

@@ -26,8 +26,8 @@ from processor.store.layout import decode_record
 from processor.testing import ProcessorTestDriver
 from processor.wire import record_headers
 from processor.wire.ack import ACK_TYPES, read_ack, write_ack
-from processor.wire.command import CommandReader, read_leniently
-from processor.wire.dead_letter import read_letter
+from processor.wire.command import CommandReader
+from processor.wire.dead_letter import read_leniently, read_letter
 from processor.wire.headers import Name, last_value, read_number
 from processor.wire.partition_marks import InputPosition
 from processor.wire.publisher_headers import (

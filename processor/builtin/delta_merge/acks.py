@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from processor.wire.ack import CONFLICT, MOVED_ACKS, conflict_detail, write_ack
-from processor.wire.command import read_leniently
+from processor.wire.dead_letter import read_leniently
 from processor.wire.forwarding import moved_partition
 
 if TYPE_CHECKING:

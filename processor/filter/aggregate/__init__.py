@@ -3,7 +3,7 @@
 A group's row is a function of its members alone: of the arguments that each record contributes. Nothing depends on the
 order in which members came and went, so a row that is computed again is the same row.
 
-`exact_sum` has the arithmetic, `extremes` the least and greatest values, `group` all aggregates of one group, and
+`moments` has the arithmetic, `extremes` the least and greatest values, `group` all aggregates of one group, and
 `definition` the compiled text of a definition: from a record to its group and contribution, from a group to its row.
 """
 

@@ -1,6 +1,6 @@
 """The input position in the mark topic: the next input offset after those that a partition's outputs contain.
 
-One record for each partition is written with each transaction that moves the position (`wire.input_position`).
+One record for each partition is written with each transaction that moves the position (`wire.partition_marks`).
 
 A worker begins with the group's offsets, which normally agree. But Kafka deletes them when the group has been empty for
 `offsets.retention.minutes`, any user may set or delete them, another `application_id` has none, and a mirrored cluster
