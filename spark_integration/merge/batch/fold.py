@@ -71,7 +71,7 @@ class Fold:
     partitions: int | None = None
     """Number of partitions that keys are hashed over; None: unknown, and every key stays in its partition."""
     bases: Mapping[int, int] = field(default_factory=dict)
-    """What is added to the versions of new records, by partition, where the marks have it: see `wire.partition_marks`."""
+    """What is added to the versions of new records, by partition, where the marks have it: `wire.partition_marks`."""
 
     @property
     def leaves_out_foreign(self) -> bool:
