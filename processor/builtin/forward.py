@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 
 from processor.api import Context, Input, Outgoing, Output, Processor, Record, RecordRejected
 from processor.builtin.delta_merge.acks import Acks
-from processor.builtin.key_format import key_reader
+from processor.builtin.delta_merge.placement import key_reader
 from processor.merge import KeyFields
 from processor.wire.command import is_delete_by_filter, is_heal, was_forwarded
 from processor.wire.forwarding import moved_headers

@@ -23,8 +23,8 @@ from processor.api import (
 from processor.builtin.delta_merge.acks import Acks
 from processor.builtin.delta_merge.compiled_settings import compile_settings
 from processor.builtin.delta_merge.deduplication import Deduplicator
-from processor.builtin.messages import Messages
-from processor.builtin.placement import Placement, other_sow_key
+from processor.builtin.delta_merge.messages import Messages
+from processor.builtin.delta_merge.placement import Placement, other_sow_key
 from processor.config import TopicConfig
 from processor.wire.ack import DUPLICATE, MENDED
 from processor.wire.command import KEY_BYTES_MAX, CommandReader, kind_of

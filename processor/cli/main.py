@@ -43,7 +43,7 @@ def _every(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    from processor.runtime.process.logging_setup import set_up_logging  # noqa: PLC0415
+    from processor.runtime.worker.logging_setup import set_up_logging  # noqa: PLC0415
 
     if not gc.isenabled():  # `main` turned it off; who calls `run` in a process of its own keeps its collector.
         # The objects of imports stay: neither a collection nor the exit need search them for cycles, which takes a

@@ -25,7 +25,7 @@ from processor.kafka.admin.first_contact import Cluster
 from processor.operate.findings import Finding, Role, check_connection, check_role, check_schemas
 from processor.repair.misplaced_keys import check_keys, checkable_topics
 from processor.repair.transactions.open_transactions import standing
-from processor.runtime.watching.rivals import ask_members, rivals
+from processor.runtime.worker.worker_identity import ask_members, rivals
 from processor.topics import Problem, internal_problems
 from processor.topics.durability import INTERNAL
 from processor.trial.broker.java import JAVA_MAJOR_MIN, installed_java_major

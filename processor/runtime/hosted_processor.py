@@ -11,8 +11,7 @@ from processor.errors import PartitionHeld, ProcessorFailed, RecordRejected, Sow
 from processor.hosting.output_limits import WaitingOutput
 from processor.kafka.properties import PRODUCED_BYTES_MAX
 from processor.record import Record
-from processor.runtime.holding.reject_limit import RejectLimit
-from processor.runtime.holding.suspects import Suspects
+from processor.runtime.rejections import RejectLimit, Suspects
 from processor.wire.forwarding import moved_to
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from processor.hosting.context import TaskContext
     from processor.hosting.output_limits import OutputLimits, TooLarge
     from processor.hosting.pipeline import Pipeline
-    from processor.runtime.holding.rejection_log import RejectionLog
+    from processor.runtime.rejections import RejectionLog
 
 log = structlog.stdlib.get_logger("sowstream.task")
 

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from processor.api import Codec
+    from processor.hosting.commit_metadata import Redelivered
     from processor.hosting.context import Timing
     from processor.hosting.pipeline import Pipeline
     from processor.record import Outgoing, Record
-    from processor.runtime.holding.rejection_log import RejectionLog
-    from processor.runtime.recovery.redelivered import Redelivered
+    from processor.runtime.rejections import RejectionLog
     from processor.store.layered_state import LayeredState
 
 log = structlog.stdlib.get_logger("sowstream.task")

@@ -50,7 +50,7 @@ def _every(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    from processor.runtime.process.logging_setup import set_up_logging  # noqa: PLC0415
+    from processor.runtime.worker.logging_setup import set_up_logging  # noqa: PLC0415
 
     set_up_logging(verbose=verbose)
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from processor.builtin.view.contributions import Contributions
-from processor.builtin.view.join_keys import join_key
 from processor.builtin.view.source import metadata_of
+from processor.builtin.view.stage_output import Contributions, join_key
 from processor.codec import load_codec
 from processor.errors import RecordRejected
 from processor.filter import compile_filter

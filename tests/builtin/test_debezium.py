@@ -9,8 +9,7 @@ import pytest
 from processor.builtin.debezium import PLACEHOLDER, debezium
 from processor.errors import ConfigurationError
 from tests.builtin.change_events import converted, envelope, key, written
-from tests.builtin.merging import merging, rejected
-from tests.builtin.reading import bodies, told
+from tests.builtin.merging import bodies, merging, rejected, told
 
 SETTINGS = {"key_format": "json", "preprocess": ["debezium"], "null_policy": "set", "merge_depth": 1}
 UNWRAPPED = {**SETTINGS, "preprocess": [{"use": "debezium", "settings": {"unwrapped": True}}]}

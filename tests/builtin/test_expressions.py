@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from processor.config import TopicConfig
 from processor.errors import ConfigurationError
-from tests.builtin.merging import merging, rejected
-from tests.builtin.reading import bodies
+from tests.builtin.merging import bodies, merging, rejected
 
 
 def last(driver, role: str = "sow"):

@@ -15,8 +15,7 @@ from processor.hosting.pipeline import family_of
 from processor.installation.configured_pipelines import pipelines
 from processor.testing import ProcessorTestDriver
 from tests.builtin.installed import install
-from tests.builtin.merging import acks, rejected
-from tests.builtin.reading import bodies, told
+from tests.builtin.merging import acks, bodies, rejected, told
 
 
 def passing(**settings: Any) -> ProcessorTestDriver:

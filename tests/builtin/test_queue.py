@@ -12,7 +12,7 @@ from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import QueueConfig, TopicConfig
 from processor.errors import ConfigurationError
 from processor.testing import ProcessorTestDriver
-from tests.builtin.reading import told
+from tests.builtin.merging import told
 
 PAID = "/state = 'paid'"
 

@@ -20,7 +20,7 @@ from processor.installation.control_topic import ControlTopic
 from processor.installation.pipeline_status import CONFIRMED_MS
 from processor.kafka.admin.admin import Admin
 from processor.kafka.clients.publisher import Publisher
-from processor.runtime.holding.holds import Hold
+from processor.runtime.loop.held_tasks import Hold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

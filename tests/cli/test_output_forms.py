@@ -11,7 +11,7 @@ import pytest
 
 from processor.config import load
 from processor.kafka.clients.publisher import Publisher
-from processor.runtime.process import logging_setup
+from processor.runtime.worker import logging_setup
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli

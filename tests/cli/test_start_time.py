@@ -67,7 +67,7 @@ def test_only_the_command_asked_for_is_built(word: str):
 def test_structlog_is_configured_when_it_is_imported_later():
     """A module that imports structlog after logging was set up logs to stderr, as JSON, and not to stdout."""
     code = (
-        "from processor.runtime.process.logging_setup import set_up_logging\n"
+        "from processor.runtime.worker.logging_setup import set_up_logging\n"
         "import sys, logging\n"
         "set_up_logging()\n"
         "assert 'structlog' not in sys.modules\n"

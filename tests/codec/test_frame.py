@@ -14,7 +14,7 @@ from processor.codec.json import JsonCodec
 from processor.config import TopicConfig
 from processor.errors import RecordRejected
 from processor.testing import ProcessorTestDriver
-from tests.builtin.reading import bodies, told
+from tests.builtin.merging import bodies, told
 from tests.codec.specimens import codec_of, refused
 
 ID = b"\x00\x00\x01\x86\xa0"

@@ -20,8 +20,7 @@ from processor.codec.schema_registry.schemas import Registry
 from processor.config import SchemaConfig, TopicConfig
 from processor.errors import ConfigurationError, RecordRejected
 from processor.testing import ProcessorTestDriver
-from tests.builtin.merging import rejected
-from tests.builtin.reading import told
+from tests.builtin.merging import rejected, told
 
 _numbers = itertools.count()
 DRAFT = "http://json-schema.org/draft-07/schema#"

@@ -10,7 +10,7 @@ from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.codec.contract import codec_names
 from processor.merge import apply_delta
 from processor.testing import ProcessorTestDriver
-from tests.builtin.reading import told
+from tests.builtin.merging import told
 from tests.codec.specimens import SPECIMENS, codec_of, strict, topic_of
 
 DELTAS = sorted(name for name, specimen in SPECIMENS.items() if specimen.bodies is not None)

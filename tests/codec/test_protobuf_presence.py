@@ -14,8 +14,7 @@ from processor.config import ConflatedConfig, SchemaConfig, TopicConfig
 from processor.errors import RecordRejected
 from processor.filter import compile_filter
 from processor.testing import ProcessorTestDriver
-from tests.builtin.merging import rejected
-from tests.builtin.reading import told
+from tests.builtin.merging import rejected, told
 from tests.codec.specimens import codec_of, topic_of
 
 PROTO2 = """

@@ -12,8 +12,7 @@ from processor.codec.schema_registry.topic_schema import UnusableSchema
 from processor.config import SchemaConfig, TopicConfig
 from processor.errors import ConfigurationError, RecordRejected
 from processor.testing import ProcessorTestDriver
-from tests.builtin.merging import rejected
-from tests.builtin.reading import told
+from tests.builtin.merging import rejected, told
 from tests.codec.proto_world import NAMES, World, classes, file_text
 
 SUBJECT = {"subject": "orders.publish-value", "message": "shop.Order"}

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from processor.runtime.process.metrics import PARTITION_LAG
+from processor.runtime.metrics import PARTITION_LAG
 from tests.deploy.test_chart import CHART, FULL, needs_helm, one, pods, render, settings
 from tests.deploy.test_commands import accepted
 from tests.deploy.test_monitoring import RULES, rules

@@ -14,7 +14,7 @@ import yaml
 from prometheus_client import Counter, Gauge, Histogram
 
 from processor.hosting.timing_metrics import Timings
-from processor.runtime.process import metrics
+from processor.runtime import metrics
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

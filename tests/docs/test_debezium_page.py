@@ -13,8 +13,7 @@ from processor.config import Config
 from processor.kafka.partitioner import partition_for
 from processor.testing import ProcessorTestDriver
 from tests.builtin.change_events import converted, envelope, written
-from tests.builtin.merging import rejected
-from tests.builtin.reading import bodies, told
+from tests.builtin.merging import bodies, rejected, told
 from tests.codec.avro_world import World, record
 from tests.docs.pages import block, blocks, page
 from tests.endtoend.oracle import last_per_key

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from prometheus_client import REGISTRY
 
-import processor.runtime.process.metrics
+import processor.runtime.metrics
 from processor.hosting.timing_metrics import Timings
 from processor.store.marks import MARK_FORGOTTEN, ONE_SHOT_FORGOTTEN
 from processor.wire.headers import Name
@@ -24,7 +24,7 @@ def first_column(text: str) -> str:
 
 def test_every_metric_is_listed_with_its_labels():
     """The metrics page has the metrics of the catalogue, each with its labels, and no others."""
-    assert processor.runtime.process.metrics.CONSUMED
+    assert processor.runtime.metrics.CONSUMED
     registered = {}
     for collector in list(REGISTRY._collector_to_names):
         name = getattr(collector, "_name", "")
@@ -48,7 +48,7 @@ def test_every_gauge_and_timing_is_listed():
     listed = re.findall(r"^\| (gauge|timing) `(\w+)` \|", METRICS, re.MULTILINE)
     gauges = [("gauge", name) for name in re.findall(r'gauge\("(\w+)"', BUILTIN)]
     timings = [("timing", name) for name in re.findall(r'observe\("(\w+)"', BUILTIN)]
-    own = processor.runtime.process.metrics._OWN_GAUGES | processor.runtime.process.metrics._OWN_TIMINGS
+    own = processor.runtime.metrics._OWN_GAUGES | processor.runtime.metrics._OWN_TIMINGS
     assert set(own) == {name for _, name in [*gauges, *timings]}
     assert sorted(listed) == sorted([*gauges, *timings])
 

@@ -19,8 +19,8 @@ from processor.cli.main import main
 from processor.errors import ProducerLost, TransactionAborted
 from processor.kafka.clients import transactional_producer
 from processor.kafka.clients.transactional_producer import TransactionalProducer
+from processor.runtime.loop.stream_thread import StreamThread
 from processor.runtime.recovery.restorer import Restorer
-from processor.runtime.stream_thread import StreamThread
 from processor.runtime.task import Task
 from processor.store.layered_state import LayeredState
 

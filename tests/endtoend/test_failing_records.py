@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.hosting.pipeline import Pipeline
-from processor.runtime.assembly import Assembly
-from processor.runtime.process.slot import ProcessSlot
+from processor.runtime.worker.assembly import Assembly
+from processor.runtime.worker.worker_identity import ProcessSlot
 from tests.endtoend.oracle import fold, last_per_key, replay
 from tests.endtoend.world import PATIENCE_S
 

@@ -29,7 +29,7 @@ class Watched(Worker):
 
     def __init__(self, world: World, interval_s: float, *command: str) -> None:
         program = (
-            "import functools, processor.runtime.process.worker as worker; from processor.cli.main import main; "
+            "import functools, processor.runtime.worker.worker as worker; from processor.cli.main import main; "
             f"worker.TopicMonitor = functools.partial(worker.TopicMonitor, interval_s={interval_s}); main()"
         )
         self.file = world.directory / f"watched-{len(world.workers)}.log"

@@ -16,11 +16,11 @@ from processor.hosting.pipeline import Pipeline
 from processor.kafka.admin.admin import Admin
 from processor.kafka.clients.log_reader import LogReader
 from processor.record import Stored
-from processor.runtime.assembly import Assembly
-from processor.runtime.process.slot import ProcessSlot
 from processor.runtime.recovery import restorer as restoring
 from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.task import Task
+from processor.runtime.worker.assembly import Assembly
+from processor.runtime.worker.worker_identity import ProcessSlot
 from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 from tests.endtoend.world import PATIENCE_S

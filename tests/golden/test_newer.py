@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from processor.errors import RecordRejected
-from processor.runtime.recovery.encoded_heads import EncodedHeads
+from processor.runtime.recovery.log_replay import EncodedHeads
 from processor.store.layout import decode_record
 from processor.wire.ack import read_ack
 from processor.wire.command import CommandReader
@@ -18,7 +18,7 @@ from processor.wire.partition_marks import InputPosition
 from processor.wire.record_headers import read_sow_headers, stored_from
 from processor.wire.subscriber_headers import metadata, read_delta_headers
 from processor.wire.topic_description import FORMAT, Description, NewerFormat
-from tests.builtin.reading import bodies
+from tests.builtin.merging import bodies
 from tests.golden.golden_files import NEWEST, golden_topic
 from tests.golden.test_readers import resumed
 from tests.golden.test_writers import comparable

@@ -19,7 +19,7 @@ from processor.wire.partition_marks import InputPosition
 from processor.wire.subscriber_headers import metadata, read_delta_headers
 from processor.wire.topic_description import Description, describe, topic_section
 from processor.wire.view_parts import group_of, group_of_route, member_of
-from tests.builtin.reading import bodies, seen, told
+from tests.builtin.merging import bodies, seen, told
 from tests.codec.specimens import strict
 from tests.endtoend.oracle import last_per_key, replay
 from tests.golden.golden_files import BEFORE_LIVES, VERSIONS, golden_messages, golden_texts, golden_topic

@@ -12,7 +12,7 @@ from processor.config import TopicConfig
 from processor.errors import UndeclaredOutput
 from processor.merge import apply_delta
 from processor.testing import ProcessorTestDriver
-from tests.builtin.reading import told
+from tests.builtin.merging import told
 
 
 class Putting(RecordProcessor):

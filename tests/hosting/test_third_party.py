@@ -16,7 +16,7 @@ from processor.hosting.plugins import installed
 from processor.installation.configured_pipelines import pipelines
 from processor.record import Stored
 from processor.testing import ProcessorTestDriver
-from tests.builtin.reading import told
+from tests.builtin.merging import told
 from tests.hosting.packages import EXAMPLE, install
 
 PACKAGE = EXAMPLE / "example_plugin"

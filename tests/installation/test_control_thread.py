@@ -19,7 +19,7 @@ from processor.installation.control_topic import ControlTopic
 from processor.installation.hold import REMEDIES, Resume
 from processor.kafka.admin.admin import Admin
 from processor.kafka.clients.publisher import Publisher
-from processor.runtime.holding.holds import Hold
+from processor.runtime.loop.held_tasks import Hold
 from processor.topics.family import control_spec
 from processor.wire.control import Fence, Order
 

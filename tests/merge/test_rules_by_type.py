@@ -19,7 +19,7 @@ from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import TopicConfig
 from processor.errors import ConfigurationError
 from processor.testing import ProcessorTestDriver
-from tests.builtin.reading import told
+from tests.builtin.merging import told
 from tests.merge.message_worlds import WORLDS, Body, World, avro
 from tests.merge.typed_pairs import AVRO, NO_SUM, PAIRS, TOO_LARGE, Pair
 

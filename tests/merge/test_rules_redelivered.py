@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.builtin.merging import merging, rejected
-from tests.builtin.reading import bodies, told
+from tests.builtin.merging import bodies, merging, rejected, told
 
 RULES = {"/qty": "sum", "/log": "append", "/low": "min", "/owner": "first"}
 

@@ -17,7 +17,7 @@ from processor.runtime.task_state import TaskState
 from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 from processor.testing import ProcessorTestDriver
-from tests.builtin.reading import bodies, told
+from tests.builtin.merging import bodies, told
 
 
 class Script(Settings):

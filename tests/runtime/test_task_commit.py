@@ -3,8 +3,8 @@
 import pytest
 
 from processor.errors import ProcessorFailed, TransactionAborted
+from processor.hosting.commit_metadata import Redelivered
 from processor.record import Record, Stored
-from processor.runtime.recovery.redelivered import Redelivered
 from processor.runtime.task import Prepared, Task
 from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore

@@ -59,7 +59,7 @@ def test_every_metric_of_a_worker_that_has_a_value_can_be_exported():
     """Each family of a worker's own registry is converted under the name that Prometheus shows."""
     from prometheus_client import REGISTRY
 
-    import processor.runtime.process.metrics  # noqa: F401 - registers them
+    import processor.runtime.metrics  # noqa: F401 - registers them
 
     families = list(REGISTRY.collect())
     data = metrics_data(families, 1, 2)

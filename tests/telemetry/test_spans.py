@@ -162,7 +162,7 @@ def test_without_the_setting_nothing_is_made_and_nothing_imported():
     assert spans_of(TelemetryConfig()) is None
     assert received(TelemetryConfig()) is None
     code = (
-        "import sys, processor.client, processor.runtime.process.worker\n"
+        "import sys, processor.client, processor.runtime.worker.worker\n"
         "assert not [name for name in sys.modules if name.startswith('opentelemetry')]"
     )
     import subprocess

@@ -7,8 +7,7 @@ from processor.record import Stored
 from processor.wire.command import PASSED_BYTES_MAX
 from processor.wire.headers import UNREADABLE_NAME
 from processor.wire.publisher_headers import named_headers, replay_headers
-from tests.builtin.merging import merging, rejected
-from tests.builtin.reading import bodies, told
+from tests.builtin.merging import bodies, merging, rejected, told
 
 
 class TestAllowMerge:

@@ -9,19 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processor.builtin.conflate.delivery import Delivery
+from processor.builtin.conflate.delivery import Delivery, Read
 from processor.builtin.conflate.pending import Pending
-from processor.builtin.conflate.reader import Read
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.client.feeds.compact_records import CompactRecords
 from processor.client.views import stored_partition
 from processor.codec.json import JsonCodec
 from processor.config import TopicConfig
 from processor.errors import RecordRejected
+from processor.hosting.commit_metadata import Redelivered
 from processor.merge import KeyFields
 from processor.record import Header, Headers, Record, Stored
-from processor.runtime.recovery.encoded_heads import EncodedHeads
-from processor.runtime.recovery.redelivered import Redelivered
+from processor.runtime.recovery.log_replay import EncodedHeads
 from processor.store.layout import decode_record
 from processor.testing import ProcessorTestDriver
 from processor.wire import record_headers

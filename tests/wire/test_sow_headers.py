@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from processor.record import Record
-from processor.runtime.recovery.encoded_heads import EncodedHeads
+from processor.runtime.recovery.log_replay import EncodedHeads
 from processor.store.layout import decode_record, encode_record
 from processor.wire.record_headers import stored_from
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from processor.builtin.delta_merge.hooks import EnrichAll, PreprocessAll, enriching, preprocessing
+from processor.builtin.delta_merge.messages import EnrichAll, PreprocessAll, enriching, preprocessing
 from processor.errors import ConfigurationError
 from processor.merge import KeyFields, MergePolicy, compile_merge, compile_rules
 

@@ -25,17 +25,14 @@ from processor.api import (
 )
 from processor.api.processor import lazy_model
 from processor.builtin.delta_merge.acks import Acks
-from processor.builtin.delta_merge.batch import LOOK_BYTES, LOOK_RECORDS, read_states
 from processor.builtin.delta_merge.compiled_settings import compile_settings
 from processor.builtin.delta_merge.deduplication import Deduplicator, Numbers
-from processor.builtin.delta_merge.fast_path import has_compiled, plain_deltas
+from processor.builtin.delta_merge.fast_path import LOOK_BYTES, LOOK_RECORDS, has_compiled, plain_deltas, read_states
 from processor.builtin.delta_merge.filter_delete import ByFilter, FilterDelete, refuse_other_means
-from processor.builtin.delta_merge.key_only import key_alone
-from processor.builtin.delta_merge.lifetime import EXPIRED_MAX, Lifetime
-from processor.builtin.delta_merge.record_change import RecordChange, StoredUnreadable
+from processor.builtin.delta_merge.messages import Messages
+from processor.builtin.delta_merge.placement import Placement, other_sow_key
+from processor.builtin.delta_merge.record_change import EXPIRED_MAX, Lifetime, RecordChange, StoredUnreadable, key_alone
 from processor.builtin.delta_merge.redelivery import Redelivery
-from processor.builtin.messages import Messages
-from processor.builtin.placement import Placement, other_sow_key
 from processor.builtin.queue import QueueFiller, check_queue
 from processor.wire import record_headers
 from processor.wire.ack import DUPLICATE, MENDED

@@ -1,13 +1,4 @@
-"""Merges the plain deltas of a batch, in one function: the hot path of a worker.
-
-Nearly every record is a plain command, as `delta_merge.plain` defines it: a delta without headers on a topic that only
-merges. `DeltaMerge` merges any command, in parts; this function is the same merge for plain commands, without the calls
-between the parts, which took much of the time. It changes nothing before a record is merged. A command that is not
-plain or that fails is left to `DeltaMerge`, which begins with the record again and raises the right error.
-
-For JSON the compiled `fast_path_json` does the same, where it could be compiled and the environment variable
-`SOWSTREAM_NO_EXTENSIONS` is empty.
-"""
+"""Merges the plain deltas of a batch, in one function: the hot path of a worker."""
 
 from __future__ import annotations
 
@@ -16,11 +7,36 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from processor.api import Headers, Outgoing, Record, Stored, Value
-from processor.builtin.delta_merge.batch import LOOK_BYTES, LOOK_RECORDS
 from processor.builtin.delta_merge.plain import is_plain_topic
 from processor.merge import insert
 from processor.wire.command import KEY_BYTES_MAX
 from processor.wire.record_headers import EMPTY, INSERT, VERSION_NAME
+
+if TYPE_CHECKING:
+    from processor.api import Codec, State
+    from processor.builtin.delta_merge.compiled_settings import CompiledSettings
+    from processor.builtin.delta_merge.placement import Placement
+    from processor.config import TopicConfig
+    from processor.wire.partition_marks import Lives
+
+
+READ_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bytes of the stored records that are read at once."""
+LOOK_BYTES: Final = 256 * 1024
+"""After so many bytes of outputs a merge asks whether the batch should end."""
+LOOK_RECORDS: Final = 16
+"""After so many records a merge asks, too."""
+
+
+def read_states(state: State, records: Sequence[Record]) -> tuple[Sequence[Record], dict[bytes, Stored | None]]:
+    """Read the states that records meet: return the first records, as many as fit, and the states of their keys."""
+    keys = [record[0] for record in records if record[0] is not None]
+    states, count = state.get_some(keys, READ_BYTES_MAX)
+    if count == len(keys):
+        return records, states
+    places = [place for place, record in enumerate(records) if record[0] is not None]
+    return records[: places[count]], states
+
 
 try:
     from processor.builtin.delta_merge.fast_path_json import CompiledDeltas
@@ -28,13 +44,6 @@ try:
     has_compiled = not os.environ.get("SOWSTREAM_NO_EXTENSIONS")
 except ImportError:  # There was no compiler where this was installed.
     has_compiled = False
-
-if TYPE_CHECKING:
-    from processor.api import Codec
-    from processor.builtin.delta_merge.compiled_settings import CompiledSettings
-    from processor.builtin.placement import Placement
-    from processor.config import TopicConfig
-    from processor.wire.partition_marks import Lives
 
 Take: TypeAlias = Callable[[Record], int]
 """Carries out any command; returns the bytes of the outputs that it has made in this batch."""

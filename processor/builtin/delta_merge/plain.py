@@ -22,9 +22,9 @@ result: limits of size             left                        left, and those a
 Spark's compiled `spark_integration/merge/batch/runs/json_runs.pyx` takes the commands of `fast_path_json.pyx`; also
 full records, and the headers `command`, `client`, `sequence`, `ack_type` and `command_id`.
 
-Tests: `tests/builtin/test_fast_path.py` compares both ways of the worker with the merge in parts,
+Tests: `tests/builtin/delta_merge/test_fast_path.py` compares both ways of the worker with the merge in parts,
 `tests/builtin/test_compiled_*.py` the compiled one with the one in Python, `tests/spark/test_merge_batch_fold.py`
-Spark's with a worker, and `tests/builtin/test_plain.py` the loops with the functions below.
+Spark's with a worker, and `tests/builtin/delta_merge/test_fast_path.py` the loops with the functions below.
 """
 
 from __future__ import annotations

@@ -4,17 +4,66 @@ from __future__ import annotations
 
 from copy import deepcopy
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from processor.api import RecordRejected
 from processor.errors import RecordRejected
 from processor.merge import check_removable, diff, insert, removal_paths, remove_path, remove_paths
 from processor.values.pointer import names
+from processor.wire.command import TTL_MS_MAX, ttl_ms_of
 
 if TYPE_CHECKING:
-    from processor.api import Change, Codec, Command, Context, Incomplete, Stored, Value
+    from processor.api import Change, Codec, Command, Context, Headers, Incomplete, Stored, Value
     from processor.builtin.delta_merge.compiled_settings import CompiledSettings
     from processor.config import TopicConfig
-    from processor.merge import GroupedUpdate
+    from processor.merge import GroupedUpdate, KeyFields
+
+
+EXPIRED_MAX: Final = 2_000
+"""Most records that expire at once: some 20 ms. When many are due together, input is processed in between."""
+
+
+def ttl_ms(expiration_s: float | None) -> int:
+    """A topic's `expiration` in milliseconds; 0 is for ever."""
+    return 0 if expiration_s is None else max(1, round(min(expiration_s * 1000, TTL_MS_MAX)))
+
+
+class Lifetime:
+    """The time to live of a topic's records."""
+
+    def __init__(self, expiration_s: float | None) -> None:
+        """Create it from the topic's setting `expiration`; None is for ever."""
+        self._topic_ms = ttl_ms(expiration_s)
+
+    def begin(self, now_ms: int, asked: bytes | None, kept: bytes) -> tuple[int, bytes]:
+        """The time when a record expires, 0 for never, and its own time to live if that is not the topic's.
+
+        Args:
+            now_ms: the time of the update, which it counts from.
+            asked: header `expiration` of the update; None where there is none.
+            kept: the record's own time to live, for an update that leaves it; empty for the topic's.
+        """
+        own = kept if asked is None else asked
+        own_ms = ttl_ms_of(own) if own else self._topic_ms
+        return (now_ms + own_ms if own_ms else 0), (b"" if own_ms == self._topic_ms else own)
+
+
+def key_alone(codec: Codec, key: KeyFields, stored: Stored) -> tuple[bytes, Headers]:
+    """Encode the key fields of a record; return the message and the headers that it needs.
+
+    Where none of the body is a field, as in bytes under an explicit key, or where the message type cannot write key
+    fields alone, the message is empty: the Kafka key names the record.
+    """
+    if not (codec.can_delta or key.pointers):
+        return b"", []
+    try:
+        fields = key.only(codec.decode_own(stored.value))
+    except RecordRejected:
+        fields = {}  # A record that its message type cannot read any more must not outlive its end.
+    try:
+        return codec.encode_delta(fields) if codec.uses_headers else (codec.encode(fields), [])
+    except TypeError:
+        return b"", []  # Nor one whose type cannot say so little: a message may have fields that it requires.
 
 
 class StoredUnreadable(RecordRejected):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from processor.api import Context, Record
     from processor.builtin.delta_merge.acks import Acks
     from processor.builtin.delta_merge.deduplication import Numbers
-    from processor.builtin.placement import Placement
+    from processor.builtin.delta_merge.placement import Placement
     from processor.wire.command import CommandHeaders, CommandReader
 
 

@@ -1,18 +1,24 @@
-"""The compiled definition of a view, and the checks before anything starts."""
+"""The compiled definition of a view: checked before anything starts, and known again by its fingerprint."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import hashlib
+import json
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from processor.builtin.view.known_fields import check_having, check_known_fields
 from processor.builtin.view.source import compiled_filter
-from processor.errors import ConfigurationError
+from processor.errors import ConfigurationError, FilterError
 from processor.filter.aggregate import FUNCTIONS, compile_aggregates, compile_fields
 from processor.filter.functions import BUILT_IN
-from processor.filter.parse import called_functions
+from processor.filter.parse import called_functions, named_fields, syntax_error
+from processor.values.key_text import KEY_VERSION
+from processor.values.pointer import names
 
 if TYPE_CHECKING:
-    from processor.api import Codec
+    from collections.abc import Iterator
+
+    from processor.api import Codec, Context
     from processor.config import ViewConfig
     from processor.filter.aggregate import AggregateDefinition, FieldsDefinition
 
@@ -83,3 +89,128 @@ def check_source(stage: str, settings: ViewConfig, topic: str, codec: Codec | No
             f"views.{view_name(stage)}: the records of its inputs need fields, and this message type has none"
         )
     check_known_fields(view_name(stage), settings, topic, codec)
+
+
+def check_known_fields(view: str, settings: ViewConfig, topic: str, codec: Codec | None) -> None:
+    """Refuse a field that no record of an input can have: the rows of another view, and records with a schema.
+
+    Args:
+        view: the name of the view.
+        settings: its definition.
+        topic: the input.
+        codec: the message type of its records; None: it is not known yet.
+
+    Raises:
+        ConfigurationError: with the setting, the place in it, and the fields that there are.
+    """
+    members = settings.members_of(topic)
+    for named in _named(settings, topic):
+        if members is not None:
+            if named.member not in members:
+                raise named.error(view, f"the rows of {topic!r} have no field /{named.member}; {_hint(named, members)}")
+        elif codec is not None and codec.field_type((named.member,)).kinds == frozenset():
+            raise named.error(view, f"the schema of {topic!r} has no field /{named.member}")
+
+
+def check_having(view: str, settings: ViewConfig) -> None:
+    """Refuse a field in `having` that the rows do not have.
+
+    Raises:
+        ConfigurationError: with the place, and the fields that there are.
+    """
+    for named in _in_text("having", settings.having or "TRUE", None):
+        if named.member not in settings.members:
+            raise named.error(view, f"its rows have no field /{named.member}; {_hint(named, settings.members)}")
+
+
+class _Named(NamedTuple):
+    """A field that the definition names."""
+
+    setting: str
+    """The setting."""
+    member: str
+    """The member of the record."""
+    text: str
+    """The text of the setting."""
+    at: int | None
+    """The place in the text; None: the text is the field alone."""
+
+    def error(self, view: str, problem: str) -> ConfigurationError:
+        noun = "expression" if self.setting.startswith("fields") else "filter"
+        place = problem if self.at is None else syntax_error(self.text, self.at, problem, noun)
+        return ConfigurationError(f"views.{view}.{self.setting}: {place}")
+
+
+def _hint(named: _Named, members: frozenset[str]) -> str:
+    close = get_close_matches(named.member, members, n=1)
+    return f"did you mean /{close[0]}?" if close else f"there are {', '.join(f'/{one}' for one in sorted(members))}"
+
+
+def _named(settings: ViewConfig, topic: str) -> Iterator[_Named]:
+    """Yield each field of an input that the definition names."""
+    is_underlying = topic == settings.underlying
+    joined = None if is_underlying else topic
+    for pointer, text in settings.fields.items():
+        yield from _in_text(f"fields: {pointer}", text, joined)
+    if is_underlying and settings.filter is not None:
+        yield from _in_text("filter", settings.filter, None)
+    pointers = [("group_by", pointer) for pointer in settings.group_by or {} if is_underlying]
+    for each in settings.join:
+        if is_underlying or each.topic == topic:
+            pointers += [("join.on", pointer) for pointer in (each.on if is_underlying else each.on.values())]
+    for setting, pointer in pointers:
+        yield _Named(setting, names(pointer)[0], pointer, None)
+
+
+def _in_text(setting: str, text: str, joined: str | None) -> Iterator[_Named]:
+    """Yield the fields that a text names; none of one that cannot be parsed, which is reported elsewhere."""
+    try:
+        fields = named_fields(text)
+    except FilterError:
+        return
+    for field in fields:
+        if field.topic == joined:
+            yield _Named(setting, field.member, text, field.at)
+
+
+_MARK: Final = b"definition"
+_PARTS: Final = frozenset(("underlying", "filter", "group_by", "join", "join_method", "fields", "having", "partitions"))
+
+
+def fingerprint(settings: ViewConfig, *, keys_version: int = KEY_VERSION) -> bytes:
+    """Return a short text that two equal definitions share, and no others.
+
+    Args:
+        settings: the definition.
+        keys_version: the version of the law by which grouping values and join keys make keys.
+    """
+    parts = settings.model_dump(mode="json", include=set(_PARTS))
+    if settings.partial_aggregation:  # Other views keep the fingerprint that they had before there was this setting.
+        parts["partial_aggregation"] = True
+    # Records that meet by their own keys make no others, and neither does a view whose records are all one group.
+    if keys_version > 1 and (settings.group_by or settings.join_method in {"repartition", "broadcast"}):
+        parts["keys"] = keys_version
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32].encode()
+
+
+def check_fingerprint(context: Context, settings: ViewConfig) -> None:
+    """Note the definition of a new view, and refuse one that is not that of the view's rows.
+
+    Raises:
+        ConfigurationError: with the choice.
+    """
+    known, current = context.marks.get(_MARK), fingerprint(settings)
+    if known is None:
+        context.marks.put(_MARK, current)
+    elif known != current:
+        name = view_name(context.name)
+        if known == fingerprint(settings, keys_version=1):
+            raise ConfigurationError(
+                f"views.{name}: an older version of Sowstream wrote its rows, for which 1 and 1.0 were two values and "
+                f'1 and "1" were one; stop its workers and run `sowstream view rebuild {name}`, which deletes the rows '
+                "and builds them again"
+            )
+        raise ConfigurationError(
+            f"views.{name}: its definition has changed, and its rows are those of the former one; set it back, or stop "
+            f"its workers and run `sowstream view rebuild {name}`, which deletes the rows and builds them again"
+        )

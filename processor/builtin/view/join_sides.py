@@ -5,11 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from processor.api import Context, Input, Output, Processor, Record, Stored
-from processor.builtin.view.definitions import check_source, fields_of, view_name
-from processor.builtin.view.fingerprint import check_fingerprint
-from processor.builtin.view.join_keys import KEPT, LEFT, RIGHT, answer_member, join_key, meeting, read_keys, write_keys
-from processor.builtin.view.row_writer import show_ready
+from processor.builtin.view.definitions import check_fingerprint, check_source, fields_of, view_name
 from processor.builtin.view.source import Source, compiled_filter
+from processor.builtin.view.stage_output import (
+    KEPT,
+    LEFT,
+    RIGHT,
+    answer_member,
+    join_key,
+    meeting,
+    read_keys,
+    show_ready,
+    write_keys,
+)
 from processor.codec import load_codec
 from processor.config import ViewConfig
 from processor.config.derived_topics import SPLIT

@@ -8,11 +8,15 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from processor.api import Context, Input, Output, Processor, Record, Stored
-from processor.builtin.view.contributions import Contributions
-from processor.builtin.view.definitions import aggregates_of, check_partial_aggregation, check_source, view_name
-from processor.builtin.view.fingerprint import check_fingerprint
-from processor.builtin.view.row_writer import show_groups, show_ready
+from processor.builtin.view.definitions import (
+    aggregates_of,
+    check_fingerprint,
+    check_partial_aggregation,
+    check_source,
+    view_name,
+)
 from processor.builtin.view.source import FormerSource, Source, compiled_filter
+from processor.builtin.view.stage_output import Contributions, show_groups, show_ready
 from processor.config import ViewConfig
 from processor.filter.aggregate import Contribution
 from processor.values.key_text import group_key, text_of_key_text

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from processor.api import Context, Input, Output, Processor, Record
-from processor.builtin.view.definitions import check_source, fields_of, view_name
-from processor.builtin.view.fingerprint import check_fingerprint
-from processor.builtin.view.row_writer import RowWriter, show_ready
+from processor.builtin.view.definitions import check_fingerprint, check_source, fields_of, view_name
 from processor.builtin.view.source import Source, compiled_filter, metadata_of
+from processor.builtin.view.stage_output import RowWriter, show_ready
 from processor.config import ViewConfig
 from processor.wire.record_headers import as_of_header
 

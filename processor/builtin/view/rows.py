@@ -5,14 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from processor.api import Context, Input, Output, Processor, Record, Stored
-from processor.builtin.view.as_of import InputPrefix
-from processor.builtin.view.definitions import fields_of
-from processor.builtin.view.fingerprint import check_fingerprint
-from processor.builtin.view.join import partner_of
-from processor.builtin.view.join_keys import KEPT, LEFT, answer_member, meeting
-from processor.builtin.view.rounds import Rounds
-from processor.builtin.view.row_writer import RowWriter, show_ready
-from processor.builtin.view.start_pass import StartPass
+from processor.builtin.view.definitions import check_fingerprint, fields_of
+from processor.builtin.view.join import Rounds, partner_of
+from processor.builtin.view.stage_output import KEPT, LEFT, RowWriter, answer_member, meeting, show_ready
+from processor.builtin.view.start_pass import InputPrefix, StartPass
 from processor.codec import load_codec
 from processor.config import ViewConfig
 from processor.filter.syntax_tree import JOINED_MARK

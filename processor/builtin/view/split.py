@@ -7,11 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from processor.api import Context, Input, Output, Processor, Record, Stored
-from processor.builtin.view.contributions import Contributions
-from processor.builtin.view.definitions import aggregates_of, check_source, view_name
-from processor.builtin.view.fingerprint import check_fingerprint
-from processor.builtin.view.row_writer import show_ready
+from processor.builtin.view.definitions import aggregates_of, check_fingerprint, check_source, view_name
 from processor.builtin.view.source import Source, compiled_filter, metadata_of
+from processor.builtin.view.stage_output import Contributions, show_ready
 from processor.config import ViewConfig
 from processor.values.key_text import group_key
 from processor.wire.record_headers import source_header

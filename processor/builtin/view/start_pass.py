@@ -1,4 +1,8 @@
-"""The pass over all groups with which a stage begins: each is computed once and compared with its row."""
+"""What the last stages of views keep over restarts: the pass over all groups at their start, and the input prefix.
+
+In the pass each group is computed once and compared with its row. The prefix is that of each input partition which
+the rows reflect (header `as_of`).
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,38 @@ import json
 import secrets
 from typing import TYPE_CHECKING, Final
 
+from processor.wire.record_headers import as_of_header, input_place
 from processor.wire.view_parts import group_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from processor.api import Context, Stored
+    from processor.api import Context, Headers, Record, Stored
+
+
+_PREFIX_MARK: Final = b"as_of"
+
+
+class InputPrefix:
+    """The offsets after the last records, of each input partition, whose parts have come; kept as a mark."""
+
+    def __init__(self, context: Context) -> None:
+        """Begin where the predecessor ended."""
+        self._context = context
+        self._offsets: dict[str, int] = json.loads(context.marks.get(_PREFIX_MARK) or b"{}")
+
+    def took(self, records: Sequence[Record]) -> None:
+        """Note the places of the records from which these parts were made."""
+        for record in records:
+            if (place := input_place(record.headers)) is not None:
+                partition, _, offset = place.decode().rpartition("/")
+                self._offsets[partition] = max(self._offsets.get(partition, 0), int(offset) + 1)
+        self._context.marks.put(_PREFIX_MARK, json.dumps(self._offsets).encode())
+
+    def headers(self) -> Headers:
+        """Return the header of the rows that are written now."""
+        return [as_of_header(self._offsets)]
+
 
 _PIECE: Final = 2_000
 """Keys of the table, and then of the state, that are looked at in one turn: a few milliseconds."""

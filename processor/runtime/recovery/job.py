@@ -1,24 +1,33 @@
-"""The restore of one partition, as far as it has come."""
+"""The restore of one partition, as far as it has come, and the detection of restores without progress.
+
+A stalled restore is logged with its reason, and ended after the timeout.
+"""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import structlog
 
-from processor.errors import Stop
-from processor.runtime.recovery.redelivered import Redelivered
+from processor.errors import PartitionHeld, Stop
+from processor.hosting.commit_metadata import Redelivered
+from processor.kafka import outage
+from processor.runtime.recovery.target import place_question
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from processor.errors import PartitionHeld
+    from processor.kafka.admin.admin import Admin
+    from processor.kafka.admin.partition_questions import PartitionQuestion
+    from processor.kafka.clients.log_reader import LogReader
     from processor.runtime.recovery.input_position import Beginning
     from processor.runtime.recovery.log_replay import LogReplay
     from processor.runtime.recovery.target import Start
     from processor.runtime.task import Task
     from processor.store.layered_state import LayeredState
+
 
 log = structlog.stdlib.get_logger("sowstream.restore")
 
@@ -70,3 +79,130 @@ def log_restoring(part: LogReplay) -> None:
 def stop_for_hold(_task: Task, error: PartitionHeld) -> NoReturn:
     """Raise the reason why a partition cannot be restored, if no caller can hold it."""
     raise Stop(str(error)) from error
+
+
+_SLOW_S: Final = 5.0
+_LINE_INTERVAL_S: Final = 30.0
+_RENEW_S: Final = 10.0  # Time without a record before the reader reconnects, and between two reconnections.
+
+
+@dataclass(slots=True)
+class _Wait:
+    """The wait of one partition."""
+
+    moved_s: float
+    line_s: float = 0.0  # When it was last logged.
+
+
+class Stalls:
+    """The time that each partition has made no progress. One thread only.
+
+    Time while no broker answers does not count: then all partitions wait, and none is at fault.
+    """
+
+    def __init__(self, admin: Admin, reader: LogReader, topic: str, timeout_s: float) -> None:
+        """Begin without partitions.
+
+        Args:
+            admin: asked for the last stable offsets.
+            reader: reads the records; renewed when none arrive.
+            topic: named in messages about a partition.
+            timeout_s: how long a partition may make no progress.
+        """
+        self._admin = admin
+        self._reader = reader
+        self._topic = topic
+        self._timeout_s = timeout_s
+        self._waits: dict[int, _Wait] = {}
+        self._ask_stable: dict[str, PartitionQuestion[int]] = {}
+        self._stable: dict[tuple[str, int], int] = {}
+        self._renewed_s = 0.0
+
+    def moved(self, partition: int) -> None:
+        """Restart the time of a partition that has made progress, or waits for a reason that is no stall."""
+        self._waits[partition] = _Wait(time.monotonic())
+        self._forget_stable(partition)
+
+    def forget(self, partition: int) -> None:
+        """Forget a partition that is no longer restored."""
+        self._waits.pop(partition, None)
+        self._forget_stable(partition)
+
+    def is_slow(self, partition: int) -> bool:
+        """Return whether a partition has made no progress for some seconds."""
+        wait = self._waits.get(partition)
+        return wait is not None and time.monotonic() - wait.moved_s > _SLOW_S
+
+    def check(
+        self, partition: int, awaited: str, part: LogReplay | None, *, is_in_balance: bool
+    ) -> PartitionHeld | None:
+        """Log a partition that waits; returns the reason to hold it after the timeout, else None.
+
+        Args:
+            partition: its number.
+            awaited: the event that it waits for, described for people.
+            part: the log that is being read; None: none yet.
+            is_in_balance: whether an open transaction keeps Kafka from answering for its committed offset.
+        """
+        now_s = time.monotonic()
+        wait = self._waits[partition]
+        if outage.is_away():
+            wait.moved_s = now_s
+            return None
+        waited_s = now_s - wait.moved_s
+        if waited_s > min(_SLOW_S, self._timeout_s / 2):
+            self._look(part, waited_s, now_s)
+        if waited_s > _SLOW_S and now_s - wait.line_s > _LINE_INTERVAL_S:
+            wait.line_s = now_s
+            log.warning(
+                "a restore waits", topic=self._topic, partition=partition, waits_for=awaited, seconds=round(waited_s, 1)
+            )
+        if waited_s <= self._timeout_s:
+            return None
+        if self._admin.looked_s < wait.moved_s + self._timeout_s:
+            self._admin.refresh()  # To see whether Kafka answers other questions.
+            return None
+        return self._held(partition, awaited, part, is_in_balance=is_in_balance)
+
+    def turn(self) -> None:
+        """Take the answers that have come."""
+        for topic, question in self._ask_stable.items():
+            self._stable |= {(topic, number): at for number, at in question.turn().items()}
+
+    def _look(self, part: LogReplay | None, waited_s: float, now_s: float) -> None:
+        """Ask whether a transaction is open in the log; reconnect the reader if none explains the wait."""
+        if part is None:
+            return
+        stable = self._stable.get((part.topic, part.partition))
+        if stable is None:
+            if part.topic not in self._ask_stable:
+                self._ask_stable[part.topic] = place_question(self._admin, part.topic, "stable_end")
+            self._ask_stable[part.topic].want(part.partition)
+        is_open = stable is not None and stable < part.target
+        if not is_open and waited_s > _RENEW_S and now_s - self._renewed_s > _RENEW_S:
+            self._renewed_s = now_s
+            self._reader.renew()
+
+    def _held(self, partition: int, awaited: str, part: LogReplay | None, *, is_in_balance: bool) -> PartitionHeld:
+        """Create the reason to hold a partition."""
+        stable = None if part is None else self._stable.get((part.topic, part.partition))
+        if is_in_balance or (part is not None and stable is not None and stable < part.target):
+            where = "" if stable is None else f" from offset {stable} on"
+            return PartitionHeld(
+                "open_transaction",
+                f"restoring {self._topic} partition {partition}: nothing for {self._timeout_s:g} s, waiting for "
+                f"{awaited}. A transaction is open there{where}. That of a dead worker is ended by the broker after "
+                "its transaction.timeout.ms; one that Kafka has lost sight of (KAFKA-20734) stays open until it is "
+                "settled: `sowstream transactions list` names it",
+            )
+        return PartitionHeld(
+            "kafka_silent",
+            f"restoring {self._topic} partition {partition}: nothing for {self._timeout_s:g} s, waiting for {awaited}. "
+            "Other questions are answered: is the partition's leader, or the group's coordinator, away? "
+            "`sowstream doctor` looks closer",
+        )
+
+    def _forget_stable(self, partition: int) -> None:
+        for topic, question in self._ask_stable.items():
+            question.forget(partition)
+            self._stable.pop((topic, partition), None)

@@ -9,22 +9,47 @@ from typing import TYPE_CHECKING, Final, cast
 
 from processor.errors import PartitionHeld
 from processor.kafka.message import columns, records
-from processor.runtime.recovery.encoded_heads import EncodedHeads
 from processor.store.contract import past_ms, stale_reason
+from processor.store.layout import encode_record, plain_head
 from processor.store.marks import OWN_NAMES
 from processor.wire.publisher_mark import mark_text
-from processor.wire.record_headers import stored_from
+from processor.wire.record_headers import plain_version_of, stored_from, stored_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from processor.hosting.commit_metadata import Redelivered
     from processor.kafka.message import Message
-    from processor.record import Record, Stored
-    from processor.runtime.recovery.redelivered import Redelivered
+    from processor.record import Header, Record, Stored
     from processor.runtime.recovery.target import Aim
     from processor.runtime.task import Task
     from processor.store.layered_state import LayeredState
     from processor.store.marks import TransactionalMarks
+
+
+class EncodedHeads:
+    """The head of a stored record, by the headers it has on the SOW topic.
+
+    ::
+
+        heads[headers] + value == encode_record(stored_of(headers, value))
+    """
+
+    expires = False
+    """True if any of the records that were asked for expires."""
+
+    def __getitem__(self, headers: tuple[Header, ...]) -> bytes:
+        """Encode a head.
+
+        Raises:
+            ValueError: the headers are not those of a SOW record.
+        """
+        version = plain_version_of(headers)
+        if version >= 0:  # Most have no more than a version and a kind: a third of the time.
+            return plain_head(version)
+        stored = stored_of(headers, b"")
+        self.expires = self.expires or stored.expires_at_ms > 0
+        return encode_record(stored)
 
 
 _MANY: Final = 100_000

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from processor.runtime.process.metrics import RESTORED
+from processor.runtime.metrics import RESTORED
 
 if TYPE_CHECKING:
     from collections.abc import Callable

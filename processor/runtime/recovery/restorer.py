@@ -18,15 +18,13 @@ from processor.errors import (
     StateLocked,
     Stop,
 )
-from processor.hosting.commit_metadata import CommitMetadata
+from processor.hosting.commit_metadata import CommitMetadata, Redelivered
 from processor.kafka import errors as kafka_errors
 from processor.kafka.clients.log_reader import LogReader, Position, ReadResult
 from processor.kafka.message import by_log
 from processor.runtime.recovery.input_position import Beginning, GroupOffset, InputPositions
-from processor.runtime.recovery.job import RestoreJob, log_restoring, moved_start, open_stores, stop_for_hold
+from processor.runtime.recovery.job import RestoreJob, Stalls, log_restoring, moved_start, open_stores, stop_for_hold
 from processor.runtime.recovery.log_replay import LogReplay, replays
-from processor.runtime.recovery.redelivered import Redelivered
-from processor.runtime.recovery.stall import Stalls
 from processor.runtime.recovery.target import Aim, Aims
 from processor.runtime.task import Task
 from processor.runtime.task_state import TaskState

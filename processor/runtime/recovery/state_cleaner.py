@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 import structlog
 
 from processor.errors import SowstreamError
-from processor.runtime.process.metrics import STATE_DIRECTORIES, STATE_REMOVED
+from processor.runtime.metrics import STATE_DIRECTORIES, STATE_REMOVED
 from processor.store import partition_directory
 
 if TYPE_CHECKING:

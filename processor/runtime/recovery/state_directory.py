@@ -9,7 +9,7 @@ import structlog
 
 from processor.errors import BrokerUnavailable, DiskFull, StateDamaged
 from processor.kafka.admin.partition_questions import PartitionQuestion
-from processor.runtime.process.metrics import BLOCK_CACHE, STATE_OPENED, STATE_WIPED
+from processor.runtime.metrics import BLOCK_CACHE, STATE_OPENED, STATE_WIPED
 from processor.store.layered_state import LayeredState
 from processor.store.rocksdb import RocksStore
 

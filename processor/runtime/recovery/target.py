@@ -13,10 +13,10 @@ import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from processor.errors import PartitionHeld
+from processor.hosting.commit_metadata import Redelivered
 from processor.kafka import errors as kafka_errors
 from processor.kafka.admin.answers import retained_ms
 from processor.kafka.admin.partition_questions import PartitionQuestion
-from processor.runtime.recovery.redelivered import Redelivered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

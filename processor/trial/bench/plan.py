@@ -9,7 +9,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from processor.kafka.admin.admin import librdkafka_version
-from processor.runtime.process import allocator
+from processor.runtime.worker import allocator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,7 +18,7 @@ import psutil
 from processor.errors import Stop
 from processor.kafka.clients.log_reader import LogReader, Position
 from processor.kafka.clients.publisher import Publisher
-from processor.runtime.process import allocator
+from processor.runtime.worker import allocator
 from processor.trial.bench.result import Figure
 from processor.trial.broker.guarded import GuardedProcess
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from processor.builtin.delta_merge.key_only import key_alone
+from processor.builtin.delta_merge.record_change import key_alone
 from processor.merge import KeyFields, diff
 from processor.record import Record, Stored
 from processor.wire.record_headers import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from processor.builtin.conflate.interval import NEAR_MS, AdaptiveInterval
+from processor.builtin.conflate.conflate import NEAR_MS, AdaptiveInterval
 
 HOUR_MS = 3_600_000
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from processor.builtin.view import rows as rows_stage
 from processor.builtin.view.join import ViewJoin
-from processor.builtin.view.join_keys import RIGHT
 from processor.builtin.view.split import ViewSplit
+from processor.builtin.view.stage_output import RIGHT
 from processor.filter.aggregate import AggregateDefinition
 from processor.filter.aggregate.moments import Moments
 from processor.wire.view_parts import member_key

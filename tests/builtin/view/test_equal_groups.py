@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from processor.builtin.view import fingerprint as fingerprints
+from processor.builtin.view import definitions as fingerprints
 from processor.builtin.view import partial_aggregate
 from processor.codec import load_codec
 from processor.config import ViewConfig
@@ -158,7 +158,7 @@ def test_rows_of_an_older_version_stop_the_workers(monkeypatch: pytest.MonkeyPat
     former = fingerprints.fingerprint(chain.settings, keys_version=1)
     (aggregate,) = chain.aggregates
     with monkeypatch.context() as patched:
-        patched.setattr("processor.builtin.view.fingerprint.fingerprint", lambda *_args, **_more: former)
+        patched.setattr("processor.builtin.view.definitions.fingerprint", lambda *_args, **_more: former)
         chain = AggregateChain(COUNTS, inputs=1, partitions=1)
         chain.put(0, "1", {"g": "a"})
         chain.run()

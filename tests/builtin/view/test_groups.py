@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from processor.builtin.view import groups as groups_module
+from processor.builtin.view import aggregate as groups_module
 from processor.builtin.view import start_pass
 from processor.builtin.view.start_pass import StartPass, forget_process
 from tests.builtin.view.chain import AggregateChain

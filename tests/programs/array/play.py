@@ -11,7 +11,7 @@ from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import ConflatedConfig, QueueConfig, TopicConfig
 from processor.record import Record
 from processor.testing import ProcessorTestDriver
-from tests.builtin.staged import StagedDriver
+from tests.builtin.delta_merge.staged import StagedDriver
 from tests.programs.array.history import Turn, history
 from tests.programs.array.layout import Layout, layout_of
 from tests.programs.array.pairs import Row

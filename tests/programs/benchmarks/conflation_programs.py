@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from processor.config import load as load_settings
 from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
-from processor.runtime.process import allocator
+from processor.runtime.worker import allocator
 from processor.topics.family import family_specs
 from processor.trial.broker.java import find_java
 from tests.programs.benchmarks.restore import streams_jars

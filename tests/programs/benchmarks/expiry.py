@@ -21,7 +21,7 @@ from processor.config import load as load_settings
 from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from processor.kafka.clients.log_reader import LogReader
-from processor.runtime.process import allocator
+from processor.runtime.worker import allocator
 from tests.programs.benchmarks.throughput import (
     PARTITIONS,
     broker,

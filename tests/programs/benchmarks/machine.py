@@ -12,7 +12,7 @@ from pathlib import Path
 import confluent_kafka
 import psutil
 
-from processor.runtime.process import allocator
+from processor.runtime.worker import allocator
 from processor.trial.broker import jars
 from processor.trial.broker.java import find_java
 from tests.programs.benchmarks.peers import QUIX

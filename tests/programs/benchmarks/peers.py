@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka.admin import AdminClient
 
 from processor.kafka.admin.admin import Admin
-from processor.runtime.process import allocator
+from processor.runtime.worker import allocator
 from processor.topics.family import family_specs
 from processor.trial.broker.directories import cache_dir
 from processor.trial.broker.java import find_java

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from processor.kafka.admin.admin import Admin
-from processor.runtime.standby.assignment_forecast import successors
+from processor.runtime.recovery.assignment_forecast import successors
 from processor.topics.family import TopicSpec
 from tests.programs.benchmarks.throughput import broker, print_progress
 

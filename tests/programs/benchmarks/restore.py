@@ -21,7 +21,7 @@ from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from processor.kafka.clients.log_reader import LogReader
 from processor.kafka.clients.transactional_producer import TransactionalProducer
-from processor.runtime.process import allocator
+from processor.runtime.worker import allocator
 from processor.trial.broker.directories import cache_dir
 from processor.trial.broker.java import find_java
 from tests.programs.benchmarks.figures import write

@@ -27,7 +27,7 @@ from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from processor.kafka.clients.log_reader import LogReader, Position
 from processor.kafka.partitioner import partition_for
-from processor.runtime.process import allocator
+from processor.runtime.worker import allocator
 from tests.programs.benchmarks.load import load
 from tests.programs.benchmarks.throughput import broker, free_port, print_progress
 

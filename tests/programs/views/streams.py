@@ -12,7 +12,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient
 
 from processor.kafka.admin.admin import Admin
-from processor.runtime.process import allocator
+from processor.runtime.worker import allocator
 from processor.topics.family import family_specs
 from processor.trial.broker.java import find_java
 from tests.programs.benchmarks import peers

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from processor.cli.main import main
-from processor.runtime.stream_thread import StreamThread
+from processor.runtime.loop.stream_thread import StreamThread
 
 _LONG_S = 0.02
 

@@ -19,7 +19,7 @@ from processor.hosting.pipeline import Pipeline
 from processor.kafka import outage
 from processor.kafka.admin.admin import Admin
 from processor.kafka.clients.log_reader import LogReader, Position
-from processor.runtime.recovery import stall
+from processor.runtime.recovery import job
 from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.task import Task
 from processor.store.layered_state import LayeredState
@@ -222,7 +222,7 @@ def lose(proxy: Proxy, *apis: Api) -> list[Fault]:
 @pytest.mark.long
 def test_a_question_that_stays_unanswered_costs_the_client(distant: Callable[..., Distant], monkeypatch) -> None:
     """If the coordinator is silent, the wait is logged, and a new client gets the answer."""
-    monkeypatch.setattr(stall, "_SLOW_S", 1.0)
+    monkeypatch.setattr(job, "_SLOW_S", 1.0)
     restoring = distant()
     [fault] = lose(restoring.proxy, Api.OFFSET_FETCH)
     with structlog.testing.capture_logs() as lines:

@@ -1,0 +1,52 @@
+"""The collaborators of a stream thread."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from processor.api import Codec
+    from processor.hosting.output_limits import OutputLimits
+    from processor.kafka.clients.group_consumer import AssignmentListener, GroupConsumer
+    from processor.kafka.clients.staged_producer import StagedProducer
+    from processor.kafka.clients.transactional_producer import TransactionalProducer
+    from processor.runtime.loop.backlog import WaitingRecords
+    from processor.runtime.loop.held_tasks import Notices
+    from processor.runtime.loop.task_reports import PipelineReport
+    from processor.runtime.loop.topic_watch import RetentionHeadroom
+    from processor.runtime.recovery.input_position import InputPositions
+    from processor.runtime.recovery.restorer import Restorer
+    from processor.runtime.recovery.standbys import Standbys
+
+
+class Clients(NamedTuple):
+    """The collaborators of a stream thread; created by the worker, owned by the thread."""
+
+    consumer: Callable[[AssignmentListener], GroupConsumer]
+    """Joins the group and calls the listener with its partitions."""
+    producer: TransactionalProducer | StagedProducer
+    """Sends the outputs."""
+    restorer: Restorer
+    """Restores the states of partitions."""
+    standbys: Standbys
+    """Keeps the states of partitions that may be assigned later."""
+    beat: Callable[[], None] = lambda: None
+    """Shows the watchdog that the thread is not stuck."""
+    notices: Notices | None = None
+    """Publishes held partitions, and receives operators' orders."""
+    positions: InputPositions | None = None
+    """Builds the records of input positions."""
+    fenced: Callable[[], None] = lambda: None
+    """Called when another process has taken the transactional id."""
+    limits: OutputLimits | None = None
+    """The size limits of outputs, and of the bytes that may wait."""
+    headroom: RetentionHeadroom | None = None
+    """The retention time of the input, for a gauge."""
+    backlog: WaitingRecords | None = None
+    """What waits in Kafka of partitions that do not run, and of dead letters, for gauges."""
+    report: PipelineReport | None = None
+    """Shows the tasks to the health pages."""
+    input_codec: Codec | None = None
+    """The message type of the input, if it is not that of the records."""
