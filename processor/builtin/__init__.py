@@ -1,1 +1,1 @@
-"""The built-in processors, registered and hosted like anybody's: they use nothing but `processor.api`."""
+"""The built-in processors, registered and hosted like anybody's, without Kafka and without a store."""

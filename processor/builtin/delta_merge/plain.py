@@ -23,8 +23,8 @@ Spark's compiled `spark_integration/merge/batch/runs/json_runs.pyx` takes the co
 full records, and the headers `command`, `client`, `sequence`, `ack_type` and `command_id`.
 
 Tests: `tests/builtin/delta_merge/test_fast_path.py` compares both ways of the worker with the merge in parts,
-`tests/builtin/test_compiled_*.py` the compiled one with the one in Python, `tests/spark/test_merge_batch_fold.py`
-Spark's with a worker, and `tests/builtin/delta_merge/test_fast_path.py` the loops with the functions below.
+and the loops with the functions below; `tests/builtin/delta_merge/test_compiled_*.py` the compiled one with the one in
+Python, and `tests/spark/test_merge_batch_fold.py` Spark's with a worker.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from processor.api import RecordRejected
-from processor.errors import RecordRejected
 from processor.merge import check_removable, diff, insert, removal_paths, remove_path, remove_paths
 from processor.values.pointer import names
 from processor.wire.command import TTL_MS_MAX, ttl_ms_of

@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 from tests.builtin.installed import install
 from tests.builtin.merging import acks, merging, told
 
-SCHEMA = Path(__file__).parents[2] / "schemas" / "ack.schema.json"
+SCHEMA = Path(__file__).parents[3] / "schemas" / "ack.schema.json"
 ALL = "received,processed,completed,persisted"
 
 
