@@ -134,7 +134,7 @@ def copy_source(scratch: Path) -> Path:
     source.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy2(ROOT / name, source)
-    for name in ("processor", "spark_integration", "pyspark_sowstream", "sowstream"):
+    for name in ("processor", "spark_integration"):
         ignored = shutil.ignore_patterns("__pycache__", "*.so", "*.c", "*.egg-info")
         shutil.copytree(ROOT / name, source / name, ignore=ignored)
     return source

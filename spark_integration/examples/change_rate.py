@@ -16,7 +16,7 @@ import argparse
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from spark_integration import spark_session, stream_deltas
+from sowstream.spark import spark_session, stream_deltas
 
 
 def change_rate(deltas: DataFrame, every: str = "1 minute", late: str = "10 seconds") -> DataFrame:

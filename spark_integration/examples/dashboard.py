@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from spark_integration import spark_session, stream_sow
+from sowstream.spark import spark_session, stream_sow
 from spark_integration.lag import LagListener, PartitionLag
 from spark_integration.options import Options
 from spark_integration.tables.upsert import read_snapshot, upsert_to

@@ -17,7 +17,7 @@ from collections import defaultdict
 from pyspark.sql import Row, SparkSession
 
 from processor.merge.delta import apply_delta
-from spark_integration import read_deltas, read_sow, spark_session
+from sowstream.spark import read_deltas, read_sow, spark_session
 from spark_integration.options import Options
 
 Snapshot = dict[str, tuple[int, str]]

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from spark_integration import publish_deltas, spark_session, stream_deltas
+from sowstream.spark import publish_deltas, spark_session, stream_deltas
 from spark_integration.options import Options
 
 

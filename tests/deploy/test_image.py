@@ -90,13 +90,21 @@ def test_build_context_is_an_allow_list_with_all_that_is_copied() -> None:
     assert {source for source in copied if not source.startswith("deploy/spark/")} == allowed
 
 
+def package_folders() -> set[Path]:
+    """The folders of the packages that a wheel is made of, from the project's folder."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    find = project["tool"]["setuptools"]["packages"]["find"]
+    places = [Path(where) / name.rstrip("*") for where in find["where"] for name in find["include"]]
+    folders = {folder for folder in places if (ROOT / folder).is_dir()}
+    assert {folder.name for folder in folders} == {name.rstrip("*") for name in find["include"]}
+    return folders
+
+
 @pytest.mark.parametrize("file", ["Dockerfile", "Dockerfile.spark"])
 def test_every_package_of_the_project_is_copied(file: str) -> None:
     """The wheel in an image is made of all packages that the project has, such as the one by which Spark finds it."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    packages = {name.rstrip("*") for name in project["tool"]["setuptools"]["packages"]["find"]["include"]}
     copied = {source for argument in arguments("COPY", file) for source in argument.split()[:-1]}
-    assert packages <= copied
+    assert {folder.parts[0] for folder in package_folders()} <= copied
 
 
 def test_image_lock_is_the_projects_without_the_embedded_broker() -> None:

@@ -77,5 +77,6 @@ def test_importing_sowstream_imports_nothing_else() -> None:
 
 def test_every_package_ships_its_types() -> None:
     """Each package that is installed has py.typed."""
-    for package in ("processor", "spark_integration", "pyspark_sowstream", "sowstream"):
+    facade = ("processor/facade/pyspark_sowstream", "processor/facade/sowstream")
+    for package in ("processor", "spark_integration", *facade):
         assert (ROOT / package / "py.typed").is_file()

@@ -21,8 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from processor.client import Client
-from processor.config import load
+from sowstream import Client, load
 
 NEW: Final = "/state = 'new' AND /inventory IS NULL AND /credit IS NULL"
 READY: Final = "/state = 'new' AND /inventory IS NOT NULL AND /credit IS NOT NULL"

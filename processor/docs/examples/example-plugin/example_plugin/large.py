@@ -1,6 +1,6 @@
 """Copies the records of a topic whose number is large enough, and alerts where it is very large."""
 
-from processor.api import Input, Output, Record, RecordProcessor, RecordRejected, Settings, Value
+from sowstream.api import Input, Output, Record, RecordProcessor, RecordRejected, Settings, Value
 
 
 class LargeSettings(Settings):

@@ -1,6 +1,6 @@
 """Sums a number over all records of a partition; the sum is in the note with the input position."""
 
-from processor.api import Input, Output, Record, RecordProcessor, Settings
+from sowstream.api import Input, Output, Record, RecordProcessor, Settings
 
 
 class Ledger(RecordProcessor):

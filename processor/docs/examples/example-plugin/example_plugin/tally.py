@@ -6,7 +6,7 @@ these records as a table. A count is the number of table entries, never a sum of
 again, or comes although the table has it already, changes nothing.
 """
 
-from processor.api import Input, Output, Record, RecordProcessor, RecordRejected, Settings, Stored, Value
+from sowstream.api import Input, Output, Record, RecordProcessor, RecordRejected, Settings, Stored, Value
 
 _END = b"\0"
 """Ends the value in a key, so that the entries of a value stand together."""

@@ -3,7 +3,7 @@
 import pytest
 from example_plugin.large import Large
 
-from processor.testing import ProcessorTestDriver
+from sowstream.testing import ProcessorTestDriver
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from example_plugin.ledger import Ledger
 
-from processor.testing import ProcessorTestDriver
+from sowstream.testing import ProcessorTestDriver
 
 
 def test_the_sum_goes_on_after_a_crash() -> None:

@@ -4,7 +4,7 @@ import pytest
 from example_plugin.tally import TallySource, ValueTally
 
 from processor.config import TopicConfig
-from processor.testing import ProcessorTestDriver
+from sowstream.testing import ProcessorTestDriver
 
 
 class Chain:

@@ -1,7 +1,7 @@
 """The public names of Sowstream: `from sowstream import Client`. The code is in the package `processor`.
 
 Each name is imported at its first use, so that a program pays for its own part only. Both packages have the same
-objects: `sowstream.Client is processor.client.Client`.
+objects: `sowstream.Client is processor.client.Client`, and `sowstream.api is processor.api`.
 """
 
 from importlib import import_module
@@ -22,7 +22,7 @@ _HOMES: Final = {
     "View": "processor.client",
     "load": "processor.config",
 }
-_MODULES: Final = frozenset(("api", "errors", "testing"))
+_MODULES: Final = frozenset(("api", "errors", "spark", "testing"))
 
 __all__ = [
     "Ack",
@@ -42,7 +42,7 @@ __all__ = [
 def __getattr__(name: str) -> object:
     """Import a name at its first use."""
     if name in _MODULES:
-        return import_module(f"processor.{name}")
+        return import_module(f"{__name__}.{name}")
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     if name == "__version__":
