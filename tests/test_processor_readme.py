@@ -28,7 +28,7 @@ def test_the_journey_has_the_steps_of_the_picture():
 
 def test_the_methods_of_the_loop_exist():
     """The methods in the journey are methods of the loop."""
-    code = (PROCESSOR / "runtime" / "stream_thread.py").read_text(encoding="utf-8")
+    code = (PROCESSOR / "runtime" / "loop" / "stream_thread.py").read_text(encoding="utf-8")
     methods = re.findall(r"`(_\w+)`", section("One record's journey"))
     assert methods
     assert [name for name in methods if f"def {name}(" not in code] == []
