@@ -15,7 +15,7 @@ from rich.text import Text
 from processor.codec.json_value import to_json_line
 from processor.filter.evaluation import NO_METADATA
 from processor.merge import apply_delta
-from processor.subscriptions.order import SortOrder
+from processor.subscriptions.request.record_order import SortOrder
 
 if TYPE_CHECKING:
     from types import TracebackType

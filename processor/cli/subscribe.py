@@ -96,7 +96,7 @@ def _draw(client: Client, topic: str, asked: dict[str, Any], count: int | None) 
     from rich.console import Console  # noqa: PLC0415
 
     from processor.cli.live_table import LiveTable, draws, rows_of_terminal  # noqa: PLC0415
-    from processor.subscriptions.order import SortOrder  # noqa: PLC0415
+    from processor.subscriptions.request.record_order import SortOrder  # noqa: PLC0415
 
     console = Console()
     if not draws(console):

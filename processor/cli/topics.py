@@ -194,13 +194,13 @@ def _problems(admin: Admin, specs: list[TopicSpec], cluster: Cluster) -> list[Pr
 
 
 def _set_share_groups(config: Config) -> dict[str, list[str]]:
-    from processor.hosting.share_group_check import set_share_groups  # noqa: PLC0415
+    from processor.queues.share_groups import set_share_groups  # noqa: PLC0415
 
     return set_share_groups(config)
 
 
 def _share_group_problems(config: Config) -> list[Problem]:
-    from processor.hosting.share_group_check import share_group_problems  # noqa: PLC0415
+    from processor.queues.share_groups import share_group_problems  # noqa: PLC0415
 
     return share_group_problems(config)
 

@@ -12,15 +12,15 @@ has the calls for event loops, `frames` makes tables of records.
 from typing import TYPE_CHECKING
 
 from processor.client.client import Client
-from processor.client.subscribe.connection import ClientConnection
-from processor.client.subscribe.subscription import Subscription
-from processor.client.views.view import View, ViewChange
-from processor.subscriptions.message import Message
+from processor.client.subscribe.subscription import ClientConnection, Subscription
+from processor.client.subscribe.view import View, ViewChange
+from processor.subscriptions.request.subscriber_message import Message
 from processor.wire.ack import Ack
 
 if TYPE_CHECKING:
     from processor.client.async_client import AsyncClient
-    from processor.client.queue import Queue, QueueMessage, QueueMetrics
+    from processor.queues.consumer import Queue, QueueMetrics
+    from processor.queues.queue_message import QueueMessage
 
 __all__ = [
     "Ack",
@@ -39,9 +39,9 @@ __all__ = [
 # Most clients have neither an event loop nor queues, and start sooner without them.
 _LATE = {
     "AsyncClient": "processor.client.async_client",
-    "Queue": "processor.client.queue",
-    "QueueMessage": "processor.client.queue",
-    "QueueMetrics": "processor.client.queue",
+    "Queue": "processor.queues",
+    "QueueMessage": "processor.queues",
+    "QueueMetrics": "processor.queues",
 }
 
 if not TYPE_CHECKING:

@@ -7,16 +7,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar, Unpack
 
 from processor.client.blocking_calls import BlockingCalls
-from processor.client.subscribe.calls import SubscribeCalls
+from processor.client.subscribe.subscribe_calls import SubscribeCalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from concurrent.futures import Future
 
-    from processor.client.publish.publish_options import DeleteArguments, PublishArguments
+    from processor.client.publish.outbox import DeleteArguments, PublishArguments
     from processor.client.subscribe.arguments import StreamArguments
     from processor.client.subscribe.subscription import Subscription
-    from processor.client.views.view import View
+    from processor.client.subscribe.view import View
     from processor.record import Value
     from processor.subscriptions import Message
     from processor.wire.ack import Ack

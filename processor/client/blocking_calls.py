@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from processor.client.publish.calls import PublishCalls
-from processor.client.subscribe.calls import SubscribeCalls
+from processor.client.publish.publish_calls import PublishCalls
+from processor.client.subscribe.subscribe_calls import SubscribeCalls
 
 
 class BlockingCalls(PublishCalls, SubscribeCalls):

@@ -11,21 +11,21 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from processor.client.blocking_calls import BlockingCalls
-from processor.client.own_process import OfOneProcess
-from processor.client.publish.calls import PublishCalls
+from processor.client.publish.publish_calls import PublishCalls
 from processor.client.subscribe.opening import SubscriptionOpener
-from processor.client.topic_lookup import TopicLookup, warn_of_contradictions
 from processor.config import Config, settings_of
 from processor.errors import ConfigurationError, SowstreamError, Stop
 from processor.installation.topic_directory import with_described_topics
 from processor.kafka.admin.admin import Admin
+from processor.kafka.admin.topic_lookup import TopicLookup, warn_of_contradictions
+from processor.kafka.own_process import OfOneProcess
 
 # Modules that only some calls need are imported by these: a reader starts sooner without them.
 if TYPE_CHECKING:
     from processor.client.async_client import AsyncClient
     from processor.client.publish.command_sender import CommandSender
-    from processor.client.queue.opening import QueueOpener
-    from processor.client.queue.queue import OnQueueMessage, Queue
+    from processor.queues.consumer import OnQueueMessage, Queue
+    from processor.queues.queue_opening import QueueOpener
 
 _FLUSH_AFTER_ERROR_S = 5.0
 
@@ -187,7 +187,7 @@ class Client(BlockingCalls, OfOneProcess):
             raise ConfigurationError("a gateway serves no queues; consume them with a client on Kafka")
         with self._lock:
             if self._queues is None:
-                from processor.client.queue.opening import QueueOpener  # noqa: PLC0415
+                from processor.queues.queue_opening import QueueOpener  # noqa: PLC0415
 
                 self._queues = QueueOpener(self.config, self._lookup)
         return self._queues.queue(name, max_backlog=max_backlog, timeout_s=timeout_s, on_message=on_message)

@@ -17,12 +17,12 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from processor.errors import SowstreamError
-from processor.gateway.access.origins import is_own_name
+from processor.gateway.access.identity import is_own_name
+from processor.gateway.endpoints import Endpoints
 from processor.gateway.gateway import Gateway
-from processor.gateway.http.endpoints import Endpoints
-from processor.gateway.http.problems import on_error, problem
-from processor.gateway.http.publishes import PublishEndpoint
-from processor.gateway.sessions.websocket import ABORT, Receive, Scope, Send, WebSocketEndpoint
+from processor.gateway.problems import on_error, problem
+from processor.gateway.publishes import PublishEndpoint
+from processor.gateway.websocket import ABORT, Receive, Scope, Send, WebSocketEndpoint
 
 WEB: Final = Path(__file__).parent / "web"
 """The folder of the page and the JavaScript client."""

@@ -20,17 +20,16 @@ from processor.filter import compile_filter
 from processor.gateway.access.allowances import Allowance, Allowances
 from processor.gateway.access.entitlements import NO_RIGHTS, Entitlements, Rights
 from processor.gateway.access.identity import ANONYMOUS, AccessDenied, Authenticator, Identity
-from processor.gateway.executors import BoundedExecutor
+from processor.gateway.commands.publishing import Publishing
+from processor.gateway.commands.turns import BoundedExecutor
 from processor.gateway.feeds.bookmark_text import places_text
 from processor.gateway.feeds.kafka_feed import KafkaFeed
-from processor.gateway.memory_keeper import MemoryKeeper
-from processor.gateway.metrics import GatewayMetrics
-from processor.gateway.publishing import Publishing
 from processor.gateway.sessions.frames import FrameEncoder
-from processor.gateway.sessions.host import Waiting
+from processor.gateway.sessions.gateway_metrics import GatewayMetrics
+from processor.gateway.sessions.host import Slices, Waiting
+from processor.gateway.sessions.memory_keeper import MemoryKeeper
 from processor.gateway.sessions.session import Session
 from processor.gateway.sessions.session_subscriptions import INLINE_WORDS
-from processor.gateway.sessions.slices import Slices
 from processor.merge import KeyFields
 from processor.subscriptions import SubscriptionSpec, Topic
 from processor.subscriptions.resume import Bookmark

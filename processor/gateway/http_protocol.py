@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from processor.gateway.sessions.websocket import ABORT
+from processor.gateway.websocket import ABORT
 
 if TYPE_CHECKING:
     import asyncio

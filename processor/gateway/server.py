@@ -23,7 +23,7 @@ from processor.errors import SowstreamError, Stop
 from processor.gateway.application import REQUESTS_MAX, Application
 from processor.gateway.gateway import Gateway
 from processor.gateway.http_protocol import BURST_MAX, GuardedHttp
-from processor.gateway.sessions.websocket import ABORT, WRITE
+from processor.gateway.websocket import ABORT, WRITE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

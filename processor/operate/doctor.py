@@ -14,7 +14,6 @@ from typing import Literal
 
 from processor.config import Config
 from processor.errors import ConfigurationError, Stop
-from processor.hosting.share_group_check import share_group_problems
 from processor.installation.acls import GROUP_OFFSETS
 from processor.installation.configured_pipelines import pipelines, specs
 from processor.installation.directory_comparison import report
@@ -23,6 +22,7 @@ from processor.installation.topic_check import problems_of
 from processor.kafka.admin.admin import Admin, librdkafka_version
 from processor.kafka.admin.first_contact import Cluster
 from processor.operate.findings import Finding, Role, check_connection, check_role, check_schemas
+from processor.queues.share_groups import share_group_problems
 from processor.repair.misplaced_keys import check_keys, checkable_topics
 from processor.repair.transactions.open_transactions import standing
 from processor.runtime.worker.worker_identity import ask_members, rivals

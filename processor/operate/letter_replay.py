@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from processor.client.topic_lookup import TopicLookup
 from processor.config import Config
 from processor.errors import ConfigurationError, OutputTooLarge, Stop, TransactionAborted
 from processor.installation.configured_pipelines import pipeline_of
 from processor.kafka import errors as kafka_errors
 from processor.kafka.admin.admin import Admin
+from processor.kafka.admin.topic_lookup import TopicLookup
 from processor.kafka.clients.log_reader import LogReader, Position
 from processor.kafka.clients.transactional_producer import TransactionalProducer
 from processor.kafka.message import records

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from processor.client.topic_lookup import TopicLookup
 from processor.config import Config
 from processor.kafka.admin.admin import Admin
-from processor.kafka.admin.share_groups import ShareGroups
-from processor.kafka.share_offsets import share_positions
+from processor.kafka.admin.topic_lookup import TopicLookup
 from processor.operate.waiting_letters import WaitingLetters
+from processor.queues.share_groups import ShareGroups, group_problems
+from processor.queues.transport.share_offsets import share_positions
 from processor.topics import Problem
-from processor.topics.share_group import group_problems
 
 
 class QueueStatus(NamedTuple):

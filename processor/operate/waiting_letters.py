@@ -16,10 +16,10 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from processor.client.feeds.snapshot_boundary import SnapshotBoundary
-from processor.client.topic_lookup import TopicLookup
 from processor.config import Config
 from processor.errors import BrokerUnavailable, Stop
 from processor.kafka.admin.admin import Admin
+from processor.kafka.admin.topic_lookup import TopicLookup
 from processor.kafka.clients.log_reader import LogReader
 from processor.wire.dead_letter import DeadLetter, read_letter
 

@@ -8,13 +8,13 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from processor.client.feeds.snapshot_boundary import SnapshotBoundary
-from processor.client.topic_lookup import TopicLookup
 from processor.config import Config
 from processor.errors import BrokerUnavailable, Stop, TopicFenced
 from processor.hosting.commit_metadata import CommitMetadata
 from processor.installation.configured_pipelines import pipeline_of
 from processor.installation.control_topic import ControlTopic
 from processor.kafka.admin.admin import Admin
+from processor.kafka.admin.topic_lookup import TopicLookup
 from processor.kafka.clients.log_reader import LogReader
 from processor.store.marks import POSITION_NAME
 from processor.wire.control import MOVED

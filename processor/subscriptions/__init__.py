@@ -10,14 +10,13 @@ README.md beside this file has the picture::
     desk.take(100)  # messages
 """
 
-from processor.subscriptions.connection import Connection
 from processor.subscriptions.engine import Engine
-from processor.subscriptions.message import Message
-from processor.subscriptions.options import Options, parse_options
-from processor.subscriptions.record_view import MemoryRecords, NoRecords, RecordView
-from processor.subscriptions.spec import SubscriptionSpec
-from processor.subscriptions.subscription import EngineSubscription
-from processor.subscriptions.topic import Topic
+from processor.subscriptions.engine_connection import Connection
+from processor.subscriptions.engine_subscription import EngineSubscription
+from processor.subscriptions.request.subscribe_options import Options, parse_options
+from processor.subscriptions.request.subscribed_topic import MemoryRecords, NoRecords, RecordView, Topic
+from processor.subscriptions.request.subscriber_message import Message
+from processor.subscriptions.request.subscription_spec import SubscriptionSpec
 
 __all__ = [
     "Connection",

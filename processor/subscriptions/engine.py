@@ -11,27 +11,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from processor.errors import SowstreamError
-from processor.subscriptions.conflation.deadlines import Deadlines
-from processor.subscriptions.connection import QUEUE_MAX, Connection
-from processor.subscriptions.current_records import CurrentRecords, wall_ms
+from processor.subscriptions.conflation_buffers import Deadlines
+from processor.subscriptions.engine_connection import QUEUE_MAX, Connection
 from processor.subscriptions.focus import TopNFocus
-from processor.subscriptions.grouping import GroupingBuild
-from processor.subscriptions.order_build import OrderBuild
+from processor.subscriptions.message_queue import Sharing
+from processor.subscriptions.records.current_records import CurrentRecords, wall_ms
+from processor.subscriptions.records.grouping import GroupingBuild
+from processor.subscriptions.records.order_build import OrderBuild
+from processor.subscriptions.request.update import Update
 from processor.subscriptions.routes import Routes
-from processor.subscriptions.share import Sharing
-from processor.subscriptions.update import Update
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from processor.record import Record
-    from processor.subscriptions.history import UpdateHistory
-    from processor.subscriptions.record_view import RecordView
+    from processor.subscriptions.engine_subscription import EngineSubscription
+    from processor.subscriptions.records.update_history import UpdateHistory
+    from processor.subscriptions.request.subscribed_topic import RecordView, Topic
+    from processor.subscriptions.request.subscription_spec import SubscriptionSpec
+    from processor.subscriptions.request.turn import Build, Turn
     from processor.subscriptions.routes import FilterGroup
-    from processor.subscriptions.spec import SubscriptionSpec
-    from processor.subscriptions.subscription import EngineSubscription
-    from processor.subscriptions.topic import Topic
-    from processor.subscriptions.turn import Build, Turn
 
 
 class Engine:

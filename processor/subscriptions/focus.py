@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from processor.filter.evaluation import NO_METADATA
-from processor.subscriptions.top_n import TopN
-from processor.subscriptions.topic import PAUSE
-from processor.subscriptions.turn import LargeSet
+from processor.subscriptions.request.subscribed_topic import PAUSE
+from processor.subscriptions.request.top_n import TopN
+from processor.subscriptions.request.turn import LargeSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from processor.record import Record, Value
-    from processor.subscriptions.current_records import CurrentRecords
-    from processor.subscriptions.order import SortKey, SortOrder
-    from processor.subscriptions.spec import SubscriptionSpec
-    from processor.subscriptions.topic import ParsedRecord, Topic
-    from processor.subscriptions.turn import Turn
-    from processor.subscriptions.update import Update
+    from processor.subscriptions.records.current_records import CurrentRecords
+    from processor.subscriptions.request.record_order import SortKey, SortOrder
+    from processor.subscriptions.request.subscribed_topic import ParsedRecord, Topic
+    from processor.subscriptions.request.subscription_spec import SubscriptionSpec
+    from processor.subscriptions.request.turn import Turn
+    from processor.subscriptions.request.update import Update
 
 
 class FocusChange(NamedTuple):

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Final
 
 from processor.filter.evaluation import NO_METADATA
 from processor.subscriptions.focus import RememberedFocus
-from processor.subscriptions.message import PAUSE_MESSAGE
-from processor.subscriptions.topic import PAUSE
+from processor.subscriptions.request.subscribed_topic import PAUSE
+from processor.subscriptions.request.subscriber_message import PAUSE_MESSAGE
 from processor.wire.subscriber_headers import NO_HEADERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from processor.record import Record, Value
-    from processor.subscriptions.current_records import CurrentRecords
-    from processor.subscriptions.message import Message
-    from processor.subscriptions.subscription import EngineSubscription
-    from processor.subscriptions.topic import ParsedRecord
+    from processor.subscriptions.engine_subscription import EngineSubscription
+    from processor.subscriptions.records.current_records import CurrentRecords
+    from processor.subscriptions.request.subscribed_topic import ParsedRecord
+    from processor.subscriptions.request.subscriber_message import Message
 
 
 class FocusNow:

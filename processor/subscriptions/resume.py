@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from processor.filter.evaluation import NO_METADATA
 from processor.merge import add_touched, touch
 from processor.subscriptions.focus import TopNFocus
-from processor.subscriptions.message import PAUSE_MESSAGE
-from processor.subscriptions.update import Update
+from processor.subscriptions.request.subscriber_message import PAUSE_MESSAGE
+from processor.subscriptions.request.update import Update
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from processor.merge import Touched
     from processor.record import Record
-    from processor.subscriptions.current_records import CurrentRecords
-    from processor.subscriptions.history import Positions, UpdateHistory
-    from processor.subscriptions.message import Message
-    from processor.subscriptions.order import SortKey
-    from processor.subscriptions.spec import SubscriptionSpec
-    from processor.subscriptions.subscription import EngineSubscription
-    from processor.subscriptions.turn import Turn
+    from processor.subscriptions.engine_subscription import EngineSubscription
+    from processor.subscriptions.records.current_records import CurrentRecords
+    from processor.subscriptions.records.update_history import Positions, UpdateHistory
+    from processor.subscriptions.request.record_order import SortKey
+    from processor.subscriptions.request.subscriber_message import Message
+    from processor.subscriptions.request.subscription_spec import SubscriptionSpec
+    from processor.subscriptions.request.turn import Turn
 
 
 SINCE_MAX: Final = 25_000

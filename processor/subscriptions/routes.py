@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from processor.subscriptions.indexes.filter_index import FilterIndex
+from processor.subscriptions.request.filter_index import FilterIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from processor.filter import Filter
-    from processor.subscriptions.subscription import EngineSubscription
-    from processor.subscriptions.turn import Turn
-    from processor.subscriptions.update import Update
+    from processor.subscriptions.engine_subscription import EngineSubscription
+    from processor.subscriptions.request.turn import Turn
+    from processor.subscriptions.request.update import Update
 
 Receiver = TypeVar("Receiver")
 """The receiver of a subscription's messages."""

@@ -4,7 +4,7 @@ from rich.console import Console
 
 from processor.cli.live_table import Sheet, picture
 from processor.client import Message
-from processor.subscriptions.order import SortOrder
+from processor.subscriptions.request.record_order import SortOrder
 
 
 def drawn(sheet: Sheet, rows_max: int | None = None, elapsed_s: float | None = None) -> list[str]:

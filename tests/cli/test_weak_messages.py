@@ -15,7 +15,7 @@ from processor.config.section import ApplicationId, TopicName
 from processor.config.suggestions import PATTERNS
 from processor.errors import ConfigurationError, FilterError, RecordRejected
 from processor.filter import compile_filter
-from processor.subscriptions.order import SortOrder
+from processor.subscriptions.request.record_order import SortOrder
 from processor.wire.publisher_headers import expect_version_header, time_to_live_header
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from pathlib import Path
 from processor.client import Client
 from processor.errors import SowstreamError
 from processor.kafka.clients.log_reader import LogReader
-from tests.client.queue.fake_leases import FakeLeases
-from tests.client.queue.test_backlog import values
-from tests.client.queue.test_queue import queue_of
+from tests.queues.fake_leases import FakeLeases
+from tests.queues.test_consumer import queue_of
+from tests.queues.test_lease_backlog import values
 
 CASE, BOOTSTRAP, TOPIC, DIRECTORY = sys.argv[1:] if __name__ == "__main__" else ("", "", "", "")
 LIMIT_S = 100

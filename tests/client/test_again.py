@@ -18,7 +18,7 @@ pytestmark = pytest.mark.broker
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Check topics every half second, so that tests need not wait."""
-    monkeypatch.setattr("processor.client.feeds.identity_watch.INTERVAL_S", 0.5)
+    monkeypatch.setattr("processor.client.feeds.snapshot_boundary.INTERVAL_S", 0.5)
 
 
 def recreate(family: Family) -> None:

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processor.client.feeds.continuity import Continuity
+from processor.client.feeds.continuity import Continuity, RereadRecords
 from processor.client.feeds.delta_feed import DeltaFeed
-from processor.client.feeds.reread import RereadRecords
 from processor.client.feeds.snapshot_boundary import FetchedBatches
 from processor.codec.json import JsonCodec
 from processor.errors import BrokerUnavailable, Stop

@@ -7,8 +7,7 @@ from concurrent.futures import Future
 import pytest
 
 from processor.client.publish.deleting import CombinedAcks, DeleteRecord, Selection, check, deletes
-from processor.client.publish.outbox import Outbox
-from processor.client.publish.publish_options import PublishOptions
+from processor.client.publish.outbox import Outbox, PublishOptions
 from processor.codec import load_codec
 from processor.config import TopicConfig
 from processor.errors import ConfigurationError, PublishRejected, RecordRejected

@@ -1,7 +1,7 @@
 import pytest
 
+from processor.client.feeds.continuity import RereadRecords
 from processor.client.feeds.delta_feed import DeltaFeed, DeltaMessages
-from processor.client.feeds.reread import RereadRecords
 from processor.client.feeds.snapshot_boundary import FetchedBatches
 from processor.codec.json import JsonCodec
 from processor.errors import Stop

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from processor.client.feeds.feed import EngineFeed, OpenedTopic
+from processor.client.feeds.engine_feed import EngineFeed, OpenedTopic
+from processor.client.feeds.growing_view import GrowingView
 from processor.client.feeds.snapshot_boundary import FetchedBatches, SnapshotBoundary
-from processor.client.views.growing_view import GrowingView
 from processor.codec.json import JsonCodec
 from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost
 from processor.merge import KeyFields
@@ -84,7 +84,7 @@ def test_records_without_messages_share_a_turn():
 
 def test_a_turn_ends_though_there_is_always_more(monkeypatch: pytest.MonkeyPatch):
     """A turn ends while there is always more to read, so that other threads get a turn."""
-    monkeypatch.setattr("processor.client.feeds.feed._TURN_S", 0.01)
+    monkeypatch.setattr("processor.client.feeds.engine_feed._TURN_S", 0.01)
     boundary = Scripted()
     feed = followed(boundary, "/n > 0", "")
 

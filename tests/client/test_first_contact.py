@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from processor.client import AsyncClient, Client
-from processor.client.frames import arrow_table, html_table, pandas_frame
+from processor.client.subscribe.frames import arrow_table, html_table, pandas_frame
 from processor.config import Config
 from processor.errors import BrokerUnavailable, ConfigurationError, SowstreamError
 from tests.client.family import Family
@@ -168,7 +168,7 @@ def test_the_client_imports_without_fcntl() -> None:
     """On Windows there is no `fcntl`: the client and the command line do without it until they lock a file."""
     program = (
         "import sys; sys.modules['fcntl'] = None\n"
-        "import processor.client, processor.cli.main, processor.client.views.stored_view, processor.trial.broker\n"
+        "import processor.client, processor.cli.main, processor.client.feeds.stored_view, processor.trial.broker\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
 

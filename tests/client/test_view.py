@@ -211,7 +211,7 @@ def test_a_quiet_partition_of_a_kept_view_does_not_grow_old(
     family: Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """While no records arrive, the view confirms the end of its partitions, so that it is not discarded later."""
-    monkeypatch.setattr("processor.client.feeds.feed._REFRESH_S", 0.0)
+    monkeypatch.setattr("processor.client.feeds.engine_feed._REFRESH_S", 0.0)
     family.sow("a", {"id": "a", "n": 1})
     with Client("one", family.config, view_dir=tmp_path) as client, client.view(family.name) as view:
         view.refresh(1.0)

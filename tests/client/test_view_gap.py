@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from processor.client.subscribe.subscription import Subscription
-from processor.client.views.view import View
+from processor.client.subscribe.view import View
 from processor.errors import PositionLost
 from processor.subscriptions import Message
 

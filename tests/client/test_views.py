@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from processor.client.feeds.compact_records import CompactRecords
+from processor.client.feeds.growing_view import GrowingView, ReaderView
+from processor.client.feeds.stored_partition import _record, _row
+from processor.client.feeds.stored_view import StoredView
 from processor.client.subscribe.opening import SubscriptionOpener
-from processor.client.views.contract import ReaderView
-from processor.client.views.growing_view import GrowingView
-from processor.client.views.stored_partition import _record, _row
-from processor.client.views.stored_view import StoredView
 from processor.config import Config
 from processor.errors import StateDamaged, Stop
 from processor.kafka.message import Message as Kafka
@@ -169,7 +168,7 @@ def test_a_row_that_is_cut_off_is_damaged(version: int):
 def test_a_view_with_rows_of_another_layout_is_wiped(stored: MakeView, monkeypatch: pytest.MonkeyPatch):
     """A version with another row layout begins with an empty view, and reads the topic again."""
     with monkeypatch.context() as patch:
-        patch.setattr("processor.client.views.stored_view.ROW_FORMAT", 1)
+        patch.setattr("processor.client.feeds.stored_view.ROW_FORMAT", 1)
         view = stored()
         view.put(0, [record("k", "{}")])
         view.settle()
@@ -351,7 +350,7 @@ def test_a_kept_view_is_also_written_by_time(stored: MakeView, monkeypatch: pyte
     view.put(0, [record("k", "{}", 10)])
     view.settle()
     assert view._waiting_bytes() > 0
-    monkeypatch.setattr("processor.client.views.stored_view.WRITE_BACK_INTERVAL_S", 0.0)
+    monkeypatch.setattr("processor.client.feeds.stored_view.WRITE_BACK_INTERVAL_S", 0.0)
     view.settle()
     assert view._waiting_bytes() == 0
 

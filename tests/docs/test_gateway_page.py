@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from processor.gateway.sessions import requests
+from processor.gateway.access import requests
 from processor.wire.ack import ACK_TYPES, Ack
 from tests.docs.pages import page
 from tests.gateway.memory import MemoryWorld

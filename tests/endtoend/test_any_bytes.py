@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from processor.client import Client
-from processor.hosting.share_group_check import set_share_groups
 from processor.kafka.admin.admin import Admin
+from processor.queues.share_groups import set_share_groups
 from processor.topics.family import control_spec
 from tests.cli.conftest import Cli
 from tests.endtoend.raw_batch import RawWriter, raw_batch, raw_record, varint

@@ -9,11 +9,10 @@ import pytest
 
 from processor.client import Client
 from processor.errors import ConfigurationError, VersionConflict
-from processor.hosting.share_group_check import set_share_groups, share_group_problems
-from processor.kafka.admin.share_groups import ShareGroups
 from processor.kafka.clients.transactional_producer import TransactionalProducer
 from processor.operate.queue_status import queue_status
 from processor.operate.waiting_letters import WaitingLetters
+from processor.queues.share_groups import ShareGroups, set_share_groups, share_group_problems
 from tests.endtoend.world import World
 
 if TYPE_CHECKING:

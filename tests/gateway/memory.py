@@ -15,8 +15,8 @@ from processor.filter import compile_filter
 from processor.merge import KeyFields, MergePolicy, compile_merge
 from processor.record import Record
 from processor.subscriptions import Engine, MemoryRecords, Topic
-from processor.subscriptions.history import HISTORY_BYTES, UpdateHistory
-from processor.subscriptions.turn import Turn
+from processor.subscriptions.records.update_history import HISTORY_BYTES, UpdateHistory
+from processor.subscriptions.request.turn import Turn
 from processor.wire.ack import Ack, ack_types, conflict_detail
 from tests.gateway.running import RunningGateway
 

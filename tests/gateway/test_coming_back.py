@@ -11,14 +11,14 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from processor.client import Client
-from processor.client.gateway import tokens
+from processor.client.gateway import answers as tokens
 from processor.client.gateway.link import GatewayLink, LinkTimes
 from processor.client.gateway.sender import GatewaySender
-from processor.client.publish.publish_options import PublishOptions
+from processor.client.publish.outbox import PublishOptions
 from processor.config.gateway import JwtConfig
 from processor.errors import BrokerUnavailable, Stop
 from processor.gateway.access.identity import AccessDenied
-from processor.gateway.sessions.requests import BadRequest
+from processor.gateway.access.requests import BadRequest
 from tests.gateway.memory import MemoryWorld
 from tests.gateway.proxy import FaultyProxy
 from tests.gateway.test_probing import wait_for

@@ -5,15 +5,21 @@ import pytest
 from processor.codec import codec_of
 from processor.config import Config
 from processor.filter import compile_filter
-from processor.gateway.access.command_check import Command, CommandCheck, Permission, encoded
 from processor.gateway.access.entitlements import Rights
-from processor.gateway.access.visible_records import NO_RECORD, CurrentRecord
-from processor.gateway.sessions.requests import BadRequest
+from processor.gateway.access.requests import BadRequest
+from processor.gateway.commands.command_check import (
+    NO_RECORD,
+    Command,
+    CommandCheck,
+    CurrentRecord,
+    Permission,
+    encoded,
+)
 from processor.merge import KeyFields
 from processor.record import Record
 from processor.subscriptions import Topic
-from processor.subscriptions.entitlement import Entitlement
-from processor.subscriptions.select import Select
+from processor.subscriptions.request.entitlement import Entitlement
+from processor.subscriptions.request.select import Select
 
 
 def decide(data, right, *, message_type="json", key=("/id",), op="publish", before=None, select=None, **settings):

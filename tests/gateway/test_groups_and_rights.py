@@ -10,10 +10,10 @@ import pytest
 
 from processor.record import Record
 from processor.subscriptions import SubscriptionSpec
-from processor.subscriptions.entitlement import Entitlement
-from processor.subscriptions.options import parse_options
-from processor.subscriptions.order_build import SLICE_RECORDS
-from processor.subscriptions.select import Select
+from processor.subscriptions.records.order_build import SLICE_RECORDS
+from processor.subscriptions.request.entitlement import Entitlement
+from processor.subscriptions.request.select import Select
+from processor.subscriptions.request.subscribe_options import parse_options
 from tests.gateway.memory import MemoryFeed, MemoryWorld
 from tests.gateway.test_rights import RIGHTS, Guarded
 

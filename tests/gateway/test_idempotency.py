@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from processor.gateway.http.idempotency import KEPT_S, IdempotencyKeys
-from processor.gateway.sessions.requests import BadRequest
+from processor.gateway.access.requests import BadRequest
+from processor.gateway.publishes import KEPT_S, IdempotencyKeys
 from tests.gateway.memory import MemoryWorld
 from tests.gateway.test_rights import Guarded
 
@@ -103,7 +103,7 @@ def test_a_repeat_is_a_success_although_it_may_not_be_done_again(tmp_path):
 def test_keys_are_forgotten_after_a_day(tmp_path, monkeypatch):
     """A key may be used for another request after a day, and no earlier."""
     keys, clock = IdempotencyKeys(tmp_path / "keys"), [1_000_000.0]
-    monkeypatch.setattr("processor.gateway.http.idempotency.time.time", lambda: clock[0])
+    monkeypatch.setattr("processor.gateway.publishes.time.time", lambda: clock[0])
     keys.note("a", "1")
     clock[0] += KEPT_S - 1
     with pytest.raises(BadRequest):

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from processor.gateway.feeds.intake import PART_MAX, Intake
-from processor.subscriptions.turn import TURN_S
+from processor.subscriptions.request.turn import TURN_S
 
 
 def test_costly_updates_are_given_in_small_parts():

@@ -10,9 +10,9 @@ import pytest
 from websockets.sync.client import connect
 
 from processor.gateway.http_protocol import GuardedHttp
-from processor.gateway.memory_keeper import CLOSED_MIN, MemoryKeeper
 from processor.gateway.server import AbortableWebSocket
-from processor.gateway.sessions.websocket import _Client
+from processor.gateway.sessions.memory_keeper import CLOSED_MIN, MemoryKeeper
+from processor.gateway.websocket import _Client
 from tests.gateway.memory import MemoryWorld
 from tests.gateway.test_probing import wait_for
 

@@ -6,11 +6,11 @@ import threading
 import pytest
 
 from processor.client.gateway.sender import GatewaySender
-from processor.client.publish.publish_options import PublishOptions
+from processor.client.publish.outbox import PublishOptions
 from processor.errors import BrokerUnavailable, PublishRejected
-from processor.gateway import turns
-from processor.gateway.sessions.requests import BadRequest
-from processor.gateway.turns import NumberOrder
+from processor.gateway.access.requests import BadRequest
+from processor.gateway.commands import turns
+from processor.gateway.commands.turns import NumberOrder
 from tests.gateway.memory import MemoryWorld
 from tests.gateway.test_coming_back import QUICK
 

@@ -7,10 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from processor.gateway.sessions import order_completion
-from processor.gateway.sessions.order_completion import complete_behind
-from processor.gateway.sessions.slices import Slices
-from processor.subscriptions import shared_orders
+from processor.gateway.sessions import host
+from processor.gateway.sessions.host import Slices, complete_behind
+from processor.subscriptions.records import shared_orders
 from tests.subscriptions.test_order_build import World, short_build, spec
 
 
@@ -35,7 +34,7 @@ def begun(world, *, live):
 
 async def ended():
     """Wait until nothing is built."""
-    while order_completion._tasks:  # noqa: ASYNC110 - The end of a task that is not ours.
+    while host._tasks:  # noqa: ASYNC110 - The end of a task that is not ours.
         await asyncio.sleep(0)
 
 
@@ -48,7 +47,7 @@ def test_the_order_of_a_live_window_is_completed_while_it_runs(world, ends):
         complete_behind(Slices(), feed, world.engine, build)
         complete_behind(Slices(), feed, world.engine, build)
         world.engine.release(build)
-        assert len(order_completion._tasks) == 1
+        assert len(host._tasks) == 1
         await asyncio.sleep(0)
         if ends:
             desk.close()

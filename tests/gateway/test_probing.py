@@ -9,7 +9,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from processor.gateway.access.origins import is_own_name
+from processor.gateway.access.identity import is_own_name
 from tests.gateway.test_rights import RIGHTS, Guarded
 
 BEARER = {"Authorization": "Bearer t-bob"}

@@ -189,7 +189,7 @@ def test_a_frame_that_the_gateway_cannot_read_fails_what_is_pending(client):
     sender = client._sender()
     with sender._lock:
         from processor.client.gateway.sender import _Pending
-        from processor.client.publish.publish_options import PublishOptions
+        from processor.client.publish.outbox import PublishOptions
 
         pending = _Pending("orders", ("persisted",), PublishOptions(), ("publish", "orders"), time.monotonic() + 60)
         pending.is_sent = True

@@ -9,8 +9,8 @@ import threading
 import pytest
 
 from processor.client import Client
+from processor.gateway import endpoints
 from processor.gateway.application import WEB
-from processor.gateway.http import endpoints
 from tests.gateway.test_rights import RIGHTS, Guarded
 
 

@@ -10,13 +10,12 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from processor.config.gateway import GatewayLimits
-from processor.gateway import http_protocol
+from processor.gateway import http_protocol, websocket
 from processor.gateway.access.allowances import Allowance, Allowances
 from processor.gateway.access.identity import Identity
-from processor.gateway.executors import BoundedExecutor
+from processor.gateway.access.requests import BadRequest
+from processor.gateway.commands.turns import BoundedExecutor
 from processor.gateway.http_protocol import SILENT_MAX
-from processor.gateway.sessions import websocket
-from processor.gateway.sessions.requests import BadRequest
 from tests.gateway.memory import MemoryWorld
 from tests.gateway.test_rights import Guarded
 

@@ -13,8 +13,16 @@ from structlog.testing import capture_logs
 from websockets.exceptions import ConnectionClosed
 
 from processor.config.gateway import JwtConfig
-from processor.gateway.access.identity import AccessDenied, _JwtVerifier
-from processor.gateway.access.issuer_keys import FRESH_S, KEPT_S, PAUSE_S, IssuerKeys, KeysUnavailable, UnknownKey
+from processor.gateway.access.identity import (
+    FRESH_S,
+    KEPT_S,
+    PAUSE_S,
+    AccessDenied,
+    IssuerKeys,
+    KeysUnavailable,
+    UnknownKey,
+    _JwtVerifier,
+)
 from tests.gateway.memory import MemoryWorld
 
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)

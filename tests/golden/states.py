@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from processor.client.views.stored_view import StoredView
+from processor.client.feeds.stored_view import StoredView
 from processor.record import Record, Stored
 from processor.store.contract import Progress
 from processor.store.rocksdb import RocksMemory, RocksStore

@@ -10,7 +10,7 @@ from rocksdict import Options, Rdict
 from structlog.testing import capture_logs
 
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
-from processor.client.views.stored_view import StoredView
+from processor.client.feeds.stored_view import StoredView
 from processor.config import RuntimeConfig
 from processor.hosting.pipeline import Pipeline
 from processor.runtime.recovery.state_directory import StateDirectory

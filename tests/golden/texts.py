@@ -10,7 +10,7 @@ from processor.gateway.feeds.bookmark_text import places_text, query_hash
 from processor.hosting.commit_metadata import CommitMetadata, Ends
 from processor.merge import KeyFields
 from processor.subscriptions import SubscriptionSpec, Topic
-from processor.subscriptions.options import parse_options
+from processor.subscriptions.request.subscribe_options import parse_options
 from processor.subscriptions.resume import Bookmark
 
 TOPIC_ID: Final = "KyVL8zLdTQa1Xz0v1cVw+A"

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from processor.builtin.conflate import Conflate
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.client.publish.deleting import Selection, deletes
-from processor.client.publish.outbox import Outbox
-from processor.client.publish.publish_options import PublishOptions
+from processor.client.publish.outbox import Outbox, PublishOptions
 from processor.codec.json import JsonCodec
 from processor.config import Config, ConflatedConfig, QueueConfig, TopicConfig
 from processor.record import Record

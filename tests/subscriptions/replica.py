@@ -6,8 +6,8 @@ import copy
 import re
 
 from processor.merge import apply_delta, strictly_equal
-from processor.subscriptions.order import SortOrder
-from processor.subscriptions.select import Select
+from processor.subscriptions.request.record_order import SortOrder
+from processor.subscriptions.request.select import Select
 from tests.subscriptions.desk import CALLS
 
 

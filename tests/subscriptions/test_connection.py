@@ -449,7 +449,7 @@ def test_a_request_may_be_used_again(desk):
 
 def test_many_filters_are_not_evaluated_one_by_one(monkeypatch):
     """Of many subscriptions to one value each, only the matching one evaluates its filter for an update."""
-    from processor.subscriptions.update import Update
+    from processor.subscriptions.request.update import Update
 
     desk = Desk()
     for n in range(1000):

@@ -10,8 +10,8 @@ import pytest
 from processor.filter import Filter, compile_filter
 from processor.record import Record
 from processor.subscriptions import Engine, MemoryRecords, SubscriptionSpec, parse_options
-from processor.subscriptions.entitlement import Entitlement
-from processor.subscriptions.select import Select
+from processor.subscriptions.request.entitlement import Entitlement
+from processor.subscriptions.request.select import Select
 from tests.subscriptions.desk import CALLS, ORDERS
 
 GROUPS = "projection=[SUM(/qty) AS /qty, COUNT(*) AS /n],grouping=[/customer]"

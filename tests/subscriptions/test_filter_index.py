@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgpack import Timestamp
 
 from processor.filter import compile_filter
-from processor.subscriptions.indexes.filter_index import FilterIndex
+from processor.subscriptions.request.filter_index import FilterIndex
 
 PROVED = settings(max_examples=400, deadline=None, print_blob=True)
 

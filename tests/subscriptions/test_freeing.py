@@ -8,10 +8,10 @@ import weakref
 import pytest
 
 from processor.record import Record
-from processor.subscriptions import turn as turns
-from processor.subscriptions.history import UpdateHistory
-from processor.subscriptions.places import Places
-from processor.subscriptions.turn import LargeDict, LargeSet, Turn
+from processor.subscriptions.records.update_history import UpdateHistory
+from processor.subscriptions.request import turn as turns
+from processor.subscriptions.request.top_n import Places
+from processor.subscriptions.request.turn import LargeDict, LargeSet, Turn
 from tests.subscriptions.test_order_build import ShortTurn
 from tests.subscriptions.test_turns import Holder, World, spec
 
@@ -25,7 +25,7 @@ class Thing:
 @pytest.fixture(autouse=True)
 def _few_are_large(monkeypatch):
     monkeypatch.setattr(turns, "LARGE", 20)
-    monkeypatch.setattr("processor.subscriptions.grouping.LARGE", 20)
+    monkeypatch.setattr("processor.subscriptions.records.grouping.LARGE", 20)
     monkeypatch.setattr(turns, "_STEP_ENTRIES", 1)
 
 

@@ -14,7 +14,7 @@ from processor.errors import ConfigurationError
 from processor.merge import KeyFields
 from processor.record import Record
 from processor.subscriptions import Engine, MemoryRecords, SubscriptionSpec, Topic
-from processor.subscriptions.options import parse_options
+from processor.subscriptions.request.subscribe_options import parse_options
 
 OPTIONS = "projection=[SUM(/qty) AS /qty, COUNT(*) AS /orders],grouping=[/customer]"
 

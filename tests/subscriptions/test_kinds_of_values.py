@@ -14,9 +14,9 @@ from processor.filter import RecordMetadata, compile_filter
 from processor.merge import KeyFields
 from processor.record import Record
 from processor.subscriptions import MemoryRecords, Topic
-from processor.subscriptions.indexes.filter_index import FilterIndex
-from processor.subscriptions.indexes.memo_index import MemoIndex
-from processor.subscriptions.order import SortOrder
+from processor.subscriptions.records.memo_index import MemoIndex
+from processor.subscriptions.request.filter_index import FilterIndex
+from processor.subscriptions.request.record_order import SortOrder
 
 MOMENT = datetime(2024, 2, 29, 12, tzinfo=UTC)
 SECOND = int(MOMENT.timestamp())

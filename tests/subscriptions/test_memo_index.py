@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,15 @@ from processor.filter import compile_filter
 from processor.merge import KeyFields
 from processor.record import Record
 from processor.subscriptions import Engine, MemoryRecords, Options, SubscriptionSpec, Topic
-from processor.subscriptions.indexes import memo_index
-from processor.subscriptions.indexes.memo_index import MemoIndex
-from processor.subscriptions.update import Update
+from processor.subscriptions.records import memo_index
+from processor.subscriptions.records.memo_index import MemoIndex
+from processor.subscriptions.request.subscribe_options import Options
+from processor.subscriptions.request.update import Update
+from tests.subscriptions.desk import ORDERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
 
 TOPIC = Topic("orders", JsonCodec(), KeyFields(("/id",)))
 
@@ -315,3 +319,50 @@ def test_without_live_subscriptions_no_index_is_kept():
     engine.take(0, [record(1, {"s": "b"}, 1), record(2, {"s": "a"}, 2)], 0)
     connection.subscribe(request)
     assert [message.sow_key for message in connection.take(100) if message.command == "sow"] == ["2"]
+
+
+QUERIES = ["/c = 'x'", "/c = 'x' AND /s = 1", "/c IN ('x', 'y') AND /s IN (1, 2) AND /q > 3", "/s = '2' AND /c = 7"]
+
+
+class Unscanned(MemoryRecords):
+    """A view that counts its scans."""
+
+    scans = 0
+
+    def scan(self):
+        """Every record."""
+        self.scans += 1
+        return super().scan()
+
+
+def test_a_query_by_declared_paths_scans_nothing(random_seed):
+    """A query with equalities at all paths of a declared index finds what a scan finds, without one."""
+    rng = random.Random(random_seed)
+    view = Unscanned()
+    engine = Engine(ORDERS, view, indexes=[("/c",), ("/c", "/s")])
+    world = {}
+
+    def write(offset):
+        key = str(rng.randrange(60))
+        body = None if rng.random() < 0.1 else {"id": key, "q": rng.randrange(9)}
+        if body is not None:
+            body |= {"c": rng.choice(["x", "y", "z", 7, "7", ["x", "z"]]), "s": rng.choice([1, 2, 3, "2"])}
+        world[key] = body
+        value = None if body is None else json.dumps(body).encode()
+        return Record(key.encode(), value, [("version", b"1")], offset, 0)
+
+    engine.load(0, [write(offset) for offset in range(100)])
+    engine.index()
+    before = view.scans
+    for offset in range(100, 400):
+        connection = engine.connect()
+        listener = engine.connect()
+        listener.subscribe(SubscriptionSpec(ORDERS, None, Options(), snapshot=False, live=True, delta=False))
+        engine.take(0, [write(offset)], offset)
+        text = rng.choice(QUERIES)
+        connection.subscribe(SubscriptionSpec(ORDERS, text, Options(), snapshot=True, live=False, delta=False))
+        found = {message.sow_key for message in connection.take(1_000) if message.command == "sow"}
+        compiled = compile_filter(text)
+        assert found == {key for key, body in world.items() if body is not None and compiled.matches(body)}
+        listener.close()
+    assert view.scans == before

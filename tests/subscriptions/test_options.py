@@ -3,7 +3,7 @@
 import pytest
 
 from processor.errors import ConfigurationError
-from processor.subscriptions.options import Options, parse_options
+from processor.subscriptions.request.subscribe_options import Options, parse_options
 
 
 def parse(text=None, *, snapshot=True, live=True, delta=False, **arguments):

@@ -15,7 +15,7 @@ from processor.filter import RecordMetadata
 from processor.filter.compare import comparison
 from processor.filter.limits import CHARACTERS_MAX
 from processor.filter.value import elements, number
-from processor.subscriptions.order import SortOrder
+from processor.subscriptions.request.record_order import SortOrder
 
 PROVED = settings(max_examples=400, deadline=None, print_blob=True)
 NAN = float("nan")

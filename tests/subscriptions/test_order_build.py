@@ -11,11 +11,12 @@ from processor.codec import load_codec
 from processor.errors import SowstreamError
 from processor.merge import KeyFields
 from processor.record import Record
-from processor.subscriptions import Engine, MemoryRecords, SubscriptionSpec, Topic, shared_orders
-from processor.subscriptions.options import parse_options
-from processor.subscriptions.order_build import OrderBuild
-from processor.subscriptions.top_n import TopN
-from processor.subscriptions.turn import Turn
+from processor.subscriptions import Engine, MemoryRecords, SubscriptionSpec, Topic
+from processor.subscriptions.records import shared_orders
+from processor.subscriptions.records.order_build import OrderBuild
+from processor.subscriptions.request.subscribe_options import parse_options
+from processor.subscriptions.request.top_n import TopN
+from processor.subscriptions.request.turn import Turn
 
 TOPIC = Topic("orders", load_codec("json"), KeyFields(("/id",)))
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from processor.filter import compile_filter
-from processor.subscriptions.indexes.filter_index import FilterIndex
+from processor.subscriptions.request.filter_index import FilterIndex
 
 VALUES = [
     None,

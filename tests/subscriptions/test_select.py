@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from processor.errors import ConfigurationError, FilterError
 from processor.filter.limits import CHARACTERS_MAX, DEPTH_MAX
 from processor.merge.key import KeyFields
-from processor.subscriptions.select import Select
+from processor.subscriptions.request.select import Select
 
 PROVED = settings(max_examples=400, deadline=None, print_blob=True)
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from processor.merge import KeyFields
-from processor.subscriptions import share
-from processor.subscriptions.select import Select
+from processor.subscriptions import message_queue
+from processor.subscriptions.request.select import Select
 from tests.subscriptions.desk import CALLS, Desk
 
 FILTERS = {
@@ -224,7 +224,7 @@ def test_a_union_includes_the_paths_of_each_list(texts, body):
 
 def test_unions_are_compiled_once_and_bounded(monkeypatch: pytest.MonkeyPatch):
     """The union of the same lists is cached for later updates, and the cache is bounded."""
-    monkeypatch.setattr(share, "UNIONS_MAX", 2)
+    monkeypatch.setattr(message_queue, "UNIONS_MAX", 2)
     desk = Desk()
     for number in range(4):
         desk.subscribe("subscribe", f"/n{number} = 1", f"select=[-/,+/n{number}]", sub_id=str(number))

@@ -9,9 +9,9 @@ import pytest
 from processor.errors import FilterError
 from processor.record import Record
 from processor.subscriptions import Engine
-from processor.subscriptions.shared_orders import ORDERS_MAX
-from processor.subscriptions.sliced_sort import SlicedSort
-from tests.subscriptions.test_declared_index import Unscanned
+from processor.subscriptions.records.shared_orders import ORDERS_MAX
+from processor.subscriptions.request.record_order import SlicedSort
+from tests.subscriptions.test_memo_index import Unscanned
 from tests.subscriptions.test_order_build import TOPIC, World, spec
 
 

@@ -13,9 +13,10 @@ from processor.filter import compile_filter
 from processor.filter.aggregate import extremes
 from processor.merge import KeyFields
 from processor.record import Record
-from processor.subscriptions import Engine, MemoryRecords, SubscriptionSpec, Topic, grouping, shared_orders
-from processor.subscriptions.history import UpdateHistory
-from processor.subscriptions.options import parse_options
+from processor.subscriptions import Engine, MemoryRecords, SubscriptionSpec, Topic
+from processor.subscriptions.records import grouping, shared_orders
+from processor.subscriptions.records.update_history import UpdateHistory
+from processor.subscriptions.request.subscribe_options import parse_options
 from tests.subscriptions.test_order_build import ShortTurn
 
 TOPIC = Topic("orders", load_codec("json"), KeyFields(("/id",)))

@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from processor.client.subscribe.received_spans import received
+from processor.client.subscribe.stream import received
 from processor.config.runtime import TelemetryConfig
 from processor.errors import ConfigurationError
 from processor.record import Record

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from processor.record import Record
-from processor.subscriptions.topic import key_text
+from processor.subscriptions.request.subscribed_topic import key_text
 from processor.values.key_text import text_of_key
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from processor.builtin.conflate.delivery import Delivery, Read
 from processor.builtin.conflate.pending import Pending
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
+from processor.client.feeds import stored_partition
 from processor.client.feeds.compact_records import CompactRecords
-from processor.client.views import stored_partition
 from processor.codec.json import JsonCodec
 from processor.config import TopicConfig
 from processor.errors import RecordRejected

@@ -13,9 +13,8 @@ from processor.api import Context, Input, Output, Processor, Record, RecordRejec
 from processor.builtin.conflate.delivery import Delivery, Reader
 from processor.builtin.conflate.filter import check_selection, selection
 from processor.builtin.conflate.pending import HEADERS_BYTES, UNREAD_MAX, PendingUpdates, pack_head
-from processor.builtin.rejection import rejection
 from processor.config import ConflatedConfig
-from processor.errors import PartitionHeld, Stop
+from processor.errors import PartitionHeld, Stop, rejection
 from processor.merge import KeyFields
 from processor.wire.record_headers import NO_CONFLATE, is_at_once, plain_versions
 

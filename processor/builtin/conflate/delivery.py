@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.api import RecordRejected, Stored
 from processor.builtin.delta_merge.record_change import key_alone
-from processor.builtin.rejection import rejection
-from processor.errors import PartitionHeld, Stop
+from processor.errors import PartitionHeld, Stop, rejection
 from processor.merge import KeyFields, conflated_delta, touch
 from processor.wire import record_headers
 from processor.wire.record_headers import (

@@ -33,7 +33,7 @@ from processor.builtin.delta_merge.messages import Messages
 from processor.builtin.delta_merge.placement import Placement, other_sow_key
 from processor.builtin.delta_merge.record_change import EXPIRED_MAX, Lifetime, RecordChange, StoredUnreadable, key_alone
 from processor.builtin.delta_merge.redelivery import Redelivery
-from processor.builtin.queue import QueueFiller, check_queue
+from processor.queues.filler import QueueFiller, check_queue
 from processor.wire import record_headers
 from processor.wire.ack import DUPLICATE, MENDED
 from processor.wire.command import KEY_BYTES_MAX, CommandReader, is_delete_by_filter, kind_of

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from processor.api import Record, RecordRejected
-from processor.builtin.rejection import rejection
-from processor.errors import ConfigurationError, PartitionHeld, Stop
+from processor.errors import ConfigurationError, PartitionHeld, Stop, rejection
 from processor.wire.ack import DUPLICATE, MENDED
 from processor.wire.command import filter_text, has_filter, without_filter
 

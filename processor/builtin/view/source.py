@@ -7,8 +7,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final, cast
 
 from processor.api import RecordRejected
-from processor.builtin.rejection import rejection
-from processor.errors import ConfigurationError, FilterError, PartitionHeld, Stop
+from processor.errors import ConfigurationError, FilterError, PartitionHeld, Stop, rejection
 from processor.filter import RecordMetadata, compile_filter
 from processor.wire.subscriber_headers import correlation_id
 

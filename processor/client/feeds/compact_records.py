@@ -1,4 +1,6 @@
-"""Converts Kafka's messages to compact records, which keep only the headers that subscribers' messages need.
+"""Converts Kafka's messages to compact records, and leaves out those that cannot be parsed, if the client asks for it.
+
+Compact records keep only the headers that subscribers' messages need.
 
 A snapshot of millions of records comes through here, and stays in memory. So no step of Python runs for each record,
 and equal headers share one object. That is half the memory and half the time of `processor.kafka.message.records`. A
@@ -9,20 +11,25 @@ record, such as `expires_at`, `sequence` or a trace, take about 100 bytes each b
 from __future__ import annotations
 
 import gc
+import logging
 import sys
 from contextlib import contextmanager
 from itertools import repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, cast
 
+from processor.errors import RecordRejected
 from processor.kafka.message import Message
 from processor.record import Record
+from processor.subscriptions.request.subscribed_topic import key_text
 from processor.wire.subscriber_headers import is_kept
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from processor.record import Header, Headers
+    from processor.subscriptions import Topic
+
 
 _KEPT_MAX: Final = 4096
 _NONE: Final[tuple[Header, ...]] = ()
@@ -91,3 +98,46 @@ def without_collector() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+KEYS_MAX: Final = 10_000
+"""Limit of the keys of one topic that are remembered as left out."""
+
+log = logging.getLogger("sowstream.client")
+
+
+class SkippedRecords:
+    """The records of one topic that were left out: the keys with their reasons. Any thread."""
+
+    def __init__(self) -> None:
+        self.reasons: dict[str, str] = {}
+        """By key, the reason why its newest record cannot be parsed; at most `KEYS_MAX`."""
+
+    def readable(
+        self, topic: Topic, make: Callable[[Sequence[Message]], list[Record]]
+    ) -> Callable[[Sequence[Message]], list[Record]]:
+        """A function like `make`, but with a tombstone for each record that cannot be parsed.
+
+        Args:
+            topic: parses the records.
+            make: converts Kafka's messages to records.
+        """
+
+        def readable_records(messages: Sequence[Message]) -> list[Record]:
+            return [self._readable(topic, record) for record in make(messages)]
+
+        return readable_records
+
+    def _readable(self, topic: Topic, record: Record) -> Record:
+        if record.value is not None:
+            try:
+                topic.decoded(record)
+            except RecordRejected as error:
+                key = key_text(record)
+                if key not in self.reasons and len(self.reasons) < KEYS_MAX:
+                    log.warning("%s: the record of key %.100r is left out: %s", topic.name, key, error)
+                    self.reasons[key] = str(error)
+                return record._replace(value=None)
+        if self.reasons:
+            self.reasons.pop(key_text(record), None)
+        return record

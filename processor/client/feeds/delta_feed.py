@@ -9,15 +9,14 @@ from processor.client.feeds.continuity import KEYS_MAX, split
 from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost, RecordRejected, Stop
 from processor.record import Record
 from processor.subscriptions import Message, Options, SubscriptionSpec, Topic
-from processor.subscriptions.message_builder import MessageBuilder
-from processor.subscriptions.topic import key_text
+from processor.subscriptions.request.subscribed_topic import key_text
+from processor.subscriptions.request.subscriber_message import MessageBuilder
 from processor.wire.subscriber_headers import read_delta_headers, read_removed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from processor.client.feeds.continuity import Continuity
-    from processor.client.feeds.reread import ReadAgain
+    from processor.client.feeds.continuity import Continuity, ReadAgain
     from processor.client.feeds.snapshot_boundary import SnapshotBoundary
 
 log = logging.getLogger("sowstream.client")

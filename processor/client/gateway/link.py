@@ -20,8 +20,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 from websockets.protocol import State
 from websockets.sync.client import ClientConnection, connect
 
-from processor.client.gateway.answers import LATER
-from processor.client.gateway.tokens import Token, Tokens, in_background
+from processor.client.gateway.answers import LATER, Token, Tokens, in_background
 from processor.codec import exact
 from processor.codec.json import JsonCodec
 from processor.errors import BrokerUnavailable, ConfigurationError, RecordRejected, SowstreamError, Stop

@@ -5,13 +5,11 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from processor.client.gateway.answers import message_of
-from processor.client.gateway.feed import GatewayFeed, GatewayRequest
+from processor.client.gateway.answers import Token, message_of
+from processor.client.gateway.gateway_feed import GatewayFeed, GatewayRequest
 from processor.client.gateway.link import GatewayLink, LinkTimes
-from processor.client.gateway.tokens import Token
 from processor.client.subscribe.arguments import Form, key_text
-from processor.client.subscribe.connection import ClientConnection
-from processor.client.subscribe.subscription import Subscription
+from processor.client.subscribe.subscription import ClientConnection, Subscription
 from processor.filter import compile_filter
 from processor.merge import KeyFields
 from processor.subscriptions import Message, parse_options

@@ -8,10 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
-from processor.client.gateway.answers import LATER, error_of, is_of_request
+from processor.client.gateway.answers import LATER, Token, error_of, is_of_request
 from processor.client.gateway.link import GatewayLink, LinkTimes
-from processor.client.gateway.tokens import Token
-from processor.client.own_process import AckFuture
 from processor.codec.contract import CodecOptions
 from processor.codec.json import JsonCodec
 from processor.errors import (
@@ -23,12 +21,13 @@ from processor.errors import (
     SowstreamError,
     VersionConflict,
 )
+from processor.kafka.own_process import AckFuture
 from processor.wire.ack import CONFLICT, Ack, ack_types
 from processor.wire.publisher_headers import correlation_header, expect_version_header, time_to_live_header
 
 if TYPE_CHECKING:
     from processor.client.publish.deleting import Selection
-    from processor.client.publish.publish_options import PublishOptions
+    from processor.client.publish.outbox import PublishOptions
     from processor.record import Command, Value
 
 _POLL_S: Final = 0.1

@@ -8,11 +8,10 @@ from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple
 
-from processor.client.own_process import AckFuture
-from processor.client.publish.outbox import Outbox
-from processor.client.publish.publish_options import PublishOptions
+from processor.client.publish.outbox import Outbox, PublishOptions
 from processor.errors import ConfigurationError
 from processor.filter import compile_filter
+from processor.kafka.own_process import AckFuture
 from processor.record import Headers, Value
 from processor.wire.ack import Ack, AckType
 from processor.wire.publisher_headers import delete_by_filter_headers

@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from processor.client.own_process import AckFuture
-from processor.client.publish.publish_options import OnAck
+from processor.client.publish.outbox import OnAck
 from processor.errors import AcksMissing, PublishRejected, SowstreamError, VersionConflict
+from processor.kafka.own_process import AckFuture
 from processor.wire.ack import CONFLICT, Ack, AckType
 
 log = logging.getLogger(__name__)

@@ -11,38 +11,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from processor.client.feeds import bookmark
-from processor.client.feeds.compact_records import CompactRecords
-from processor.client.feeds.contract import TopicFeed
+from processor.client.feeds.compact_records import CompactRecords, SkippedRecords
+from processor.client.feeds.continuity import RecordReader
 from processor.client.feeds.delta_feed import DeltaFeed
-from processor.client.feeds.feed import EngineFeed, OpenedTopic
-from processor.client.feeds.reread import RecordReader
-from processor.client.feeds.skipping import SkippedRecords
+from processor.client.feeds.engine_feed import EngineFeed, OpenedTopic
+from processor.client.feeds.growing_view import GrowingView, NothingKept
+from processor.client.feeds.many_feeds import TopicFeed
 from processor.client.feeds.snapshot_boundary import SnapshotBoundary, refuse_moved
-from processor.client.subscribe.arguments import Form, key_text
-from processor.client.subscribe.connection import ClientConnection
-from processor.client.subscribe.literal import LiteralTopic, check_literal, refuse_state
-from processor.client.subscribe.received_spans import received
-from processor.client.subscribe.stream import OnMessage, Stream
-from processor.client.subscribe.subscription import Subscription
-from processor.client.topic_lookup import TopicLookup
-from processor.client.views.contract import NothingKept
-from processor.client.views.growing_view import GrowingView
+from processor.client.subscribe.arguments import Form, LiteralTopic, check_literal, key_text, refuse_state
+from processor.client.subscribe.stream import OnMessage, Stream, received
+from processor.client.subscribe.subscription import ClientConnection, Subscription
 from processor.codec import codec_of
 from processor.config import Config
 from processor.errors import ConfigurationError
 from processor.kafka.admin.admin import Admin
+from processor.kafka.admin.topic_lookup import TopicLookup
 from processor.kafka.message import Message as Kafka
 from processor.kafka.message import records
 from processor.kafka.partitioner import partitions_of
 from processor.merge import KeyFields
 from processor.record import Record, Value
 from processor.subscriptions import Message, Options, SubscriptionSpec, Topic, parse_options
-from processor.subscriptions.current_records import wall_ms
-from processor.subscriptions.message_builder import MessageBuilder
+from processor.subscriptions.records.current_records import wall_ms
+from processor.subscriptions.request.subscriber_message import MessageBuilder
 from processor.wire.subscriber_headers import is_over
 
 if TYPE_CHECKING:
-    from processor.client.views.stored_view import KeptView
+    from processor.client.feeds.stored_view import KeptView
 
 log = logging.getLogger("sowstream.client")
 
@@ -307,7 +302,7 @@ class SubscriptionOpener:
             if name in self._kept:
                 return GrowingView(partitions)
             self._kept.add(name)
-        from processor.client.views.stored_view import KeptView  # noqa: PLC0415 - RocksDB: few clients keep views.
+        from processor.client.feeds.stored_view import KeptView  # noqa: PLC0415 - RocksDB: few clients keep views.
 
         release = partial(self._kept.discard, name)
         try:

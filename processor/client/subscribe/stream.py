@@ -1,4 +1,4 @@
-"""A stream of messages: iterated over, called back, or awaited."""
+"""A stream of messages: iterated over, called back, or awaited; with spans of the messages, if tracing is on."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Final, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
 
-from processor.client.feeds.contract import MessageSource
-from processor.client.own_process import OfOneProcess
+from processor.client.feeds.many_feeds import MessageSource
 from processor.errors import SowstreamError
 from processor.kafka.background_calls import BackgroundCalls
+from processor.kafka.own_process import OfOneProcess
 from processor.subscriptions import Message
+from processor.telemetry.tracing import spans_of
+
+if TYPE_CHECKING:
+    from processor.config.runtime import TelemetryConfig
+
 
 OnMessage: TypeAlias = Callable[[Message], object]
 """Callback: called with each message."""
@@ -321,3 +326,21 @@ class Stream(OfOneProcess):
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
+
+
+def received(settings: TelemetryConfig) -> OnFetched | None:
+    """A callback that makes a span for each message with a trace; None: tracing is off.
+
+    Raises:
+        ConfigurationError: OpenTelemetry's packages are not installed.
+    """
+    spans = spans_of(settings)
+    if spans is None:
+        return None
+
+    def on_fetched(messages: Sequence[Message]) -> None:
+        for message in messages:
+            if message.headers:
+                spans.receive(message.topic, message.headers)
+
+    return on_fetched

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from processor.gateway.sessions.requests import BadRequest
+from processor.gateway.access.requests import BadRequest
 
 if TYPE_CHECKING:
     from processor.config.gateway import GatewayLimits

@@ -29,8 +29,8 @@ from processor.errors import ConfigurationError, FilterError
 from processor.filter import Filter, compile_filter
 from processor.gateway.access.identity import Identity
 from processor.merge import KeyFields
-from processor.subscriptions.entitlement import Entitlement
-from processor.subscriptions.select import Select
+from processor.subscriptions.request.entitlement import Entitlement
+from processor.subscriptions.request.select import Select
 
 FILE_BYTES_MAX: Final = 64 * 1024 * 1024
 _KNOWN_LATER: Final = frozenset(("CORRELATION_ID", "LAST_UPDATED", "MESSAGE_SIZE"))

@@ -1,13 +1,20 @@
-"""Tokens and the identities that they prove: JSON Web Tokens, or a file with tokens."""
+"""Who asks: tokens and the identities that they prove, the keys of their issuers, and the pages that may connect.
+
+Tokens are JSON Web Tokens, or in a file. An issuer's public keys outlive its outage. Pages of other sites may connect
+only if they are listed.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import ipaddress
 import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
 import jwt
 import structlog
@@ -16,12 +23,127 @@ import yaml
 from processor.config.gateway import AuthConfig, JwtConfig
 from processor.config.yaml_values import parse, problem_of
 from processor.errors import ConfigurationError, SowstreamError
-from processor.gateway.access.issuer_keys import IssuerKeys, KeysUnavailable, UnknownKey
-from processor.gateway.sessions.requests import BadRequest
+from processor.gateway.access.requests import BadRequest
 from processor.record import Value
 from processor.values.pointer import names
 
+
+def is_allowed(origin: str | None, host: str | None, allowed: Sequence[str]) -> bool:
+    """Return whether a page of an origin may connect.
+
+    Args:
+        origin: the header; None: the client is no browser.
+        host: the header `Host`: pages of the gateway itself may always connect.
+        allowed: the listed origins.
+    """
+    if origin is None:
+        return True
+    if origin in allowed:
+        return True
+    try:
+        return bool(host) and urlsplit(origin).netloc.lower() == str(host).lower()
+    except ValueError:
+        return False
+
+
+def is_own_name(host: str | None, origins: Sequence[str], hosts: Sequence[str] = ()) -> bool:
+    """Return whether a header `Host` is an address, `localhost`, or the name of a listed host or origin.
+
+    A gateway that needs no tokens refuses other names: they are of sites that have their name lead here, so that a
+    browser takes the gateway for a part of them.
+    """
+    try:
+        name = urlsplit(f"//{host or ''}").hostname
+        if not name or name == "localhost" or name.endswith(".localhost"):
+            return True
+        if name in hosts or any(urlsplit(origin).hostname == name for origin in origins):
+            return True
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
 log = structlog.stdlib.get_logger("sowstream.gateway")
+
+FETCH_TIMEOUT_S: Final = 5.0
+"""Longest wait for the issuer."""
+FRESH_S: Final = 300.0
+"""Keys that are older are fetched again, while tokens are verified with them."""
+KEPT_S: Final = 86_400.0
+"""Keys are used so long after the last answer of the issuer: a key that it has withdrawn meanwhile must end."""
+PAUSE_S: Final = 5.0
+"""Least time between two fetches: tokens with names of unknown keys ask for no more."""
+
+
+class KeysUnavailable(Exception):
+    """The issuer cannot be asked for a key now, so that nothing can be said about the token."""
+
+
+class UnknownKey(Exception):
+    """The issuer has no such key."""
+
+
+class IssuerKeys:
+    """The keys of one issuer by their names. Any thread; one fetch runs at a time, on a thread of its own."""
+
+    def __init__(self, url: str, clock_s: Callable[[], float] = time.monotonic) -> None:
+        """Begin without keys; `clock_s` is a clock that is never set back."""
+        # Its caches are not used: they end with the first fetch that fails after their time.
+        self._client = jwt.PyJWKClient(url, cache_keys=False, cache_jwk_set=False, timeout=FETCH_TIMEOUT_S)
+        self._clock_s = clock_s
+        self._changed = threading.Condition()
+        self._keys: dict[str | None, Any] = {}
+        self._answered_s: float | None = None
+        self._asked_s: float | None = None
+        self._is_fetching = False
+        self._is_failing = False
+
+    def find(self, name: str | None) -> Any:
+        """The key of a name. Waits for the issuer only if the name is not known.
+
+        Raises:
+            UnknownKey: the issuer has none.
+            KeysUnavailable: the issuer does not answer.
+        """
+        with self._changed:
+            now_s = self._clock_s()
+            age_s = None if self._answered_s is None else now_s - self._answered_s
+            key = self._keys.get(name) if age_s is not None and age_s < KEPT_S else None
+            if key is not None:
+                if age_s is not None and age_s > FRESH_S:
+                    self._begin_fetch(now_s)
+                return key
+            asks = self._begin_fetch(now_s)
+            if asks:
+                self._changed.wait_for(lambda: not self._is_fetching, timeout=FETCH_TIMEOUT_S * 2)
+            if (key := self._keys.get(name)) is not None:
+                return key
+            if not asks or self._is_failing or self._is_fetching:
+                raise KeysUnavailable  # Also of a key that the issuer may have published since it was asked.
+            raise UnknownKey
+
+    def _begin_fetch(self, now_s: float) -> bool:
+        """Begin a fetch unless one was begun just now; returns whether one runs."""
+        if not self._is_fetching and (self._asked_s is None or now_s - self._asked_s >= PAUSE_S):
+            self._is_fetching, self._asked_s = True, now_s
+            threading.Thread(target=self._fetch, name="issuer-keys", daemon=True).start()
+        return self._is_fetching
+
+    def _fetch(self) -> None:
+        keys: dict[str | None, Any] | None = None
+        try:
+            keys = {key.key_id: key.key for key in self._client.get_signing_keys(refresh=True)}
+        except Exception as error:  # noqa: BLE001 - An issuer may answer with anything; known keys go on.
+            log.warning("the keys of the issuer cannot be fetched; known ones go on", error=type(error).__name__)
+        with self._changed:
+            self._is_fetching, self._is_failing = False, keys is None
+            if keys is not None:
+                self._keys, self._answered_s = keys, self._clock_s()
+            elif self._answered_s is not None and self._clock_s() - self._answered_s >= KEPT_S:
+                self._keys = {}
+            self._changed.notify_all()
+
 
 TOKEN_CHARACTERS_MAX: Final = 16_384
 """Longest token."""

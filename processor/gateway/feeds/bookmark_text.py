@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from processor.errors import ConfigurationError
-from processor.subscriptions.options import Options
+from processor.subscriptions.request.subscribe_options import Options
 from processor.subscriptions.resume import Bookmark
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from processor.subscriptions.turn import TURN_S
+from processor.subscriptions.request.turn import TURN_S
 
 if TYPE_CHECKING:
     from processor.record import Record

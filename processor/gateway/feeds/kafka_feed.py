@@ -23,8 +23,7 @@ import structlog
 
 from processor.client.feeds.compact_records import CompactRecords, without_collector
 from processor.client.feeds.snapshot_boundary import SnapshotBoundary, refuse_moved
-from processor.client.topic_lookup import TopicLookup
-from processor.client.views.stored_view import StoredView
+from processor.client.feeds.stored_view import StoredView
 from processor.errors import (
     BrokerUnavailable,
     DiskUnusable,
@@ -36,11 +35,12 @@ from processor.errors import (
 )
 from processor.gateway.feeds.intake import Intake
 from processor.kafka.admin.admin import Admin
+from processor.kafka.admin.topic_lookup import TopicLookup
 from processor.record import Record
 from processor.subscriptions import Engine, Topic
-from processor.subscriptions.history import UpdateHistory
-from processor.subscriptions.order import SortOrder
-from processor.subscriptions.turn import Turn
+from processor.subscriptions.records.update_history import UpdateHistory
+from processor.subscriptions.request.record_order import SortOrder
+from processor.subscriptions.request.turn import Turn
 from processor.topics.family import SNAPSHOT_MS_MAX
 
 log = structlog.stdlib.get_logger("sowstream.gateway")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from processor.errors import BrokerUnavailable, ConfigurationError, FilterError, TopicMoved
 from processor.filter import compile_work
 from processor.filter.limits import CHARACTERS_MAX, TOKENS_MAX
-from processor.gateway.sessions.requests import SUBSCRIBING, BadRequest, arguments_of
+from processor.gateway.access.requests import SUBSCRIBING, BadRequest, arguments_of
 from processor.subscriptions import SubscriptionSpec, parse_options
 
 if TYPE_CHECKING:

@@ -1,9 +1,17 @@
-"""The parts of a gateway that a session uses."""
+"""The parts of a gateway that a session uses, among them the work in slices on the event loop.
+
+One slice is done in each round, however many queries ask for work. So the rest of a window's order is built when the
+window has begun: scrolling, and updates for long, need all of it.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from processor.errors import SowstreamError
+from processor.subscriptions.records.order_build import OrderBuild
 
 if TYPE_CHECKING:
     from processor.config.gateway import GatewayLimits
@@ -12,9 +20,65 @@ if TYPE_CHECKING:
     from processor.gateway.access.identity import Identity
     from processor.gateway.feeds.kafka_feed import KafkaFeed
     from processor.gateway.sessions.frames import FrameEncoder
-    from processor.gateway.sessions.slices import Slices
-    from processor.subscriptions import SubscriptionSpec
+    from processor.subscriptions import Engine, SubscriptionSpec
+    from processor.subscriptions.request.turn import Build
     from processor.subscriptions.resume import Bookmark
+
+
+_Result = TypeVar("_Result")
+
+
+class Slices:
+    """Gives turns to the work of queries, in the order in which they ask. Event loop only."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def run(self, work: Callable[[], _Result]) -> _Result:
+        """Do a piece of work of one turn, when its turn has come, and let others have theirs."""
+        async with self._lock:
+            try:
+                return work()
+            finally:
+                await asyncio.sleep(0)
+
+    async def build(self, build: Build, depth: int, is_needed: Callable[[], bool]) -> None:
+        """Go on with a build until it is ready, or not needed any more.
+
+        Raises:
+            SowstreamError: it cannot be completed.
+        """
+        while is_needed() and not build.is_ready(depth):
+            await self.run(build.advance)
+
+
+_tasks: Final[dict[OrderBuild, asyncio.Task[None]]] = {}
+
+
+def complete_behind(slices: Slices, feed: KafkaFeed, engine: Engine, build: Build) -> None:
+    """Go on with the order of a window in slices, while one runs in it, or is likely. Event loop only."""
+    if not isinstance(build, OrderBuild) or build.keeps_records:
+        return
+    if build.is_done or build.has_failed or build in _tasks or not (build.places.windows or build.is_wanted):
+        return
+    build.users += 1
+    task = _tasks[build] = asyncio.get_running_loop().create_task(_complete(slices, feed, engine, build))
+    task.add_done_callback(lambda _: _end(engine, build))
+
+
+async def _complete(slices: Slices, feed: KafkaFeed, engine: Engine, build: OrderBuild) -> None:
+    try:
+        while feed.engine is engine and (build.places.windows or build.is_wanted):
+            if await slices.run(build.advance):
+                return
+    except SowstreamError:
+        return  # The windows that it concerns end with it.
+
+
+def _end(engine: Engine, build: OrderBuild) -> None:
+    """Let the build go; also of a task that was cancelled before it ran."""
+    del _tasks[build]
+    engine.release(build)
 
 
 class Waiting(Protocol):

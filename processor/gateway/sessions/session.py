@@ -10,10 +10,10 @@ import structlog
 
 from processor.codec.json_value import to_json_line
 from processor.errors import SowstreamError
+from processor.gateway.access.requests import SUBSCRIBING, Request
 from processor.gateway.sessions.frames import frame_of
-from processor.gateway.sessions.requests import SUBSCRIBING, Request
 from processor.gateway.sessions.session_subscriptions import SessionSubscriptions
-from processor.subscriptions.turn import TURN_S
+from processor.subscriptions.request.turn import TURN_S
 
 if TYPE_CHECKING:
     from processor.gateway.access.allowances import Allowance

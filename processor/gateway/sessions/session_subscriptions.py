@@ -13,12 +13,12 @@ import structlog
 from processor.errors import BrokerUnavailable, GroupsLost, SowstreamError
 from processor.gateway.access.allowances import counted_steps
 from processor.gateway.access.entitlements import NO_RIGHTS, Rights
+from processor.gateway.access.requests import SUBSCRIBING, BadRequest, Request
 from processor.gateway.feeds.bookmark_text import query_hash, read_bookmark
 from processor.gateway.sessions.client_subscription import ClientSubscription, reason_of
-from processor.gateway.sessions.order_completion import complete_behind
-from processor.gateway.sessions.requests import SUBSCRIBING, BadRequest, Request
+from processor.gateway.sessions.host import complete_behind
 from processor.subscriptions import Connection, EngineSubscription, SubscriptionSpec
-from processor.subscriptions.top_n import FAR
+from processor.subscriptions.request.top_n import FAR
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from processor.gateway.feeds.kafka_feed import KafkaFeed
     from processor.gateway.sessions.host import SessionHost
     from processor.subscriptions import Engine, Topic
-    from processor.subscriptions.turn import Build
+    from processor.subscriptions.request.turn import Build
 
 log = structlog.stdlib.get_logger("sowstream.gateway")
 

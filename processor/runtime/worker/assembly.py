@@ -16,6 +16,7 @@ from processor.kafka.clients.group_consumer import AssignmentListener, GroupCons
 from processor.kafka.clients.log_reader import LogReader
 from processor.kafka.clients.staged_producer import StagedProducer
 from processor.kafka.clients.transactional_producer import TransactionalProducer
+from processor.queues.share_groups import queue_writer_properties
 from processor.runtime.loop.clients import Clients
 from processor.runtime.loop.stream_thread import StreamThread
 from processor.runtime.metrics import BLOCKED
@@ -32,7 +33,6 @@ from processor.store.memory import MemoryStore
 from processor.store.rocksdb_memory import RocksMemory
 from processor.telemetry.tracing import spans_of
 from processor.topics import rebuild_steps
-from processor.topics.share_group import queue_writer_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

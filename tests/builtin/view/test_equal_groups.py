@@ -16,7 +16,7 @@ from processor.filter.aggregate import compile_aggregates
 from processor.merge import KeyFields
 from processor.record import Record
 from processor.subscriptions import Engine, MemoryRecords, SubscriptionSpec, Topic
-from processor.subscriptions.options import parse_options
+from processor.subscriptions.request.subscribe_options import parse_options
 from tests.builtin.view.chain import AggregateChain
 from tests.builtin.view.equal_values import GROUPS, as_written, expected_rows, records
 from tests.builtin.view.join_chain import BROADCAST_VIEW, VIEW, JoinChain

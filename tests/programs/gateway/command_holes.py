@@ -8,12 +8,11 @@ from typing import Any
 
 from processor.errors import SowstreamError, VersionConflict
 from processor.filter import compile_filter
-from processor.gateway.access.command_check import CommandCheck
 from processor.gateway.access.entitlements import Entitlements
-from processor.gateway.access.visible_records import CurrentRecord
-from processor.gateway.checked_commands import CheckedCommands
-from processor.gateway.publishing import Publishing
-from processor.subscriptions.entitlement import Entitlement
+from processor.gateway.commands.checked_commands import CheckedCommands
+from processor.gateway.commands.command_check import CommandCheck, CurrentRecord
+from processor.gateway.commands.publishing import Publishing
+from processor.subscriptions.request.entitlement import Entitlement
 
 
 def _set(owner: Any, name: str, value: Any) -> Callable[[], None]:

@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-from processor.subscriptions import shared_orders
-from processor.subscriptions.order_build import OrderBuild
+from processor.subscriptions.records import shared_orders
+from processor.subscriptions.records.order_build import OrderBuild
 from tests.programs.gateway.holder import Holder
 from tests.programs.gateway.queries import FILTERS, KEYS, ORDERS, PARTITIONS, RIGHTS, SELECTS, Query, Right
 from tests.programs.gateway.world import History, World

@@ -19,13 +19,13 @@ from typing import Any
 
 import orjson
 
-from processor.client.views.stored_view import StoredView
+from processor.client.feeds.stored_view import StoredView
 from processor.codec.contract import CodecOptions
 from processor.codec.json import JsonCodec
 from processor.merge import KeyFields
 from processor.record import Record
 from processor.subscriptions import Engine, SubscriptionSpec, Topic, parse_options
-from processor.subscriptions.history import UpdateHistory
+from processor.subscriptions.records.update_history import UpdateHistory
 
 TOPIC = Topic("orders", JsonCodec(CodecOptions()), KeyFields(("/id",)))
 BATCH = 20_000

@@ -131,7 +131,7 @@ def record(number: int) -> dict[str, Any]:
 
 def gateway_process(directory: Path, records: int, pipe: Any, worker: Any) -> None:
     """A gateway over a view on disk with records; it writes an update to `probe` and others to random keys."""
-    from processor.client.views.stored_view import WRITE_BACK_INTERVAL_S, StoredView
+    from processor.client.feeds.stored_view import WRITE_BACK_INTERVAL_S, StoredView
     from processor.gateway.feeds.intake import Intake
     from processor.gateway.server import tune_interpreter
     from tests.gateway import memory

@@ -26,7 +26,7 @@ import yaml
 
 from processor.client import Client
 from processor.client.gateway.link import LinkTimes
-from processor.gateway.sessions.requests import BadRequest
+from processor.gateway.access.requests import BadRequest
 from tests.gateway.memory import PARTITIONS, MemoryWorld
 from tests.gateway.proxy import FaultyProxy
 from tests.programs.gateway.composition import check

@@ -10,8 +10,8 @@ from processor.codec.json import JsonCodec
 from processor.filter import compile_filter
 from processor.merge import KeyFields
 from processor.subscriptions import SubscriptionSpec, Topic, parse_options
-from processor.subscriptions.entitlement import Entitlement
-from processor.subscriptions.select import Select
+from processor.subscriptions.request.entitlement import Entitlement
+from processor.subscriptions.request.select import Select
 
 TOPIC = Topic("orders", JsonCodec(CodecOptions()), KeyFields(("/id",)))
 PARTITIONS = 2

@@ -23,9 +23,9 @@ from processor.filter import compile_filter
 from processor.merge import KeyFields
 from processor.record import Record
 from processor.subscriptions import Engine, MemoryRecords, SubscriptionSpec, Topic, parse_options
-from processor.subscriptions.entitlement import Entitlement
-from processor.subscriptions.history import UpdateHistory
-from processor.subscriptions.select import Select
+from processor.subscriptions.records.update_history import UpdateHistory
+from processor.subscriptions.request.entitlement import Entitlement
+from processor.subscriptions.request.select import Select
 from tests.programs.gateway import attacks, commands
 
 TOPIC = Topic("orders", JsonCodec(CodecOptions()), KeyFields(("/id",)))

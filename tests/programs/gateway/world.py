@@ -9,7 +9,7 @@ from typing import Any
 
 from processor.record import Record
 from processor.subscriptions import Engine, MemoryRecords
-from processor.subscriptions.history import UpdateHistory
+from processor.subscriptions.records.update_history import UpdateHistory
 from tests.programs.gateway.queries import KEYS, PARTITIONS, TOPIC, Body
 
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import Producer
 
-from processor.hosting.share_group_check import set_share_groups
-from processor.kafka.admin.share_groups import ShareGroups
+from processor.queues.share_groups import ShareGroups, set_share_groups
 from tests.endtoend.world import World
 from tests.programs.queues.checks import Delivery, Harm, broken_promises, unfair
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from processor.client import Client
 from processor.config import load
-from processor.hosting.share_group_check import set_share_groups
+from processor.queues.share_groups import set_share_groups
 from processor.trial.broker import EmbeddedBroker
 from tests.endtoend.world import World
 

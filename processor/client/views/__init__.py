@@ -1,1 +1,0 @@
-"""The state of the world as a mapping: in memory, or on disk."""

@@ -1,0 +1,244 @@
+"""The messages that are leased to one consumer, the decision about each of them, and the dead letters.
+
+A lease begins when Kafka delivers a message and lasts for the queue's setting `lease`. A message whose lease may have
+ended before its turn comes is not handed out: another consumer may have it. Outcomes reach Kafka with the next fetch,
+and after a tenth of a second at the latest while messages are handled.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from processor.config import QueueConfig
+from processor.errors import RecordRejected, Stop
+from processor.queues.queue_message import QueueMessage
+from processor.queues.transport.leases import Lease, Place, Verdict
+from processor.record import Value
+from processor.wire.dead_letter import reason_headers
+
+if TYPE_CHECKING:
+    from processor.kafka.clients.publisher import Publisher
+
+
+log = logging.getLogger(__name__)
+
+_SEND_EVERY_S: Final = 0.1
+_ON_THE_WAY_S: Final = 0.2
+"""The time from a decision until Kafka has it: `_SEND_EVERY_S`, and a fetch that is under way."""
+_SHARE_KEPT: Final = 0.05
+"""Part of a lease that must be left when a message is handed out."""
+
+
+class LeaseSource(Protocol):
+    """The member of a share group that leases messages: `ShareReader`."""
+
+    def poll(self, timeout_s: float) -> list[Lease]:
+        """Send outcomes, and return the next leases."""
+
+    def settle(self, lease: Lease, verdict: Verdict) -> None:
+        """Decide about one."""
+
+    def drop(self, lease: Lease) -> None:
+        """Forget one whose lease has ended."""
+
+    def send(self) -> None:
+        """Send outcomes."""
+
+    def close(self) -> None:
+        """Send outcomes, and leave."""
+
+
+class LetterWriter(Protocol):
+    """The dead letters of the queue: `QueueDeadLetters`."""
+
+    def write(self, lease: Lease, reason: str, detail: str) -> None:
+        """Write one, and wait until Kafka has it."""
+
+
+class Backlog:
+    """The messages of one consumer. One thread at a time; outcomes may be set by any thread."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: QueueConfig,
+        source: LeaseSource,
+        letters: LetterWriter,
+        decode: Callable[[Lease], Value],
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin without messages.
+
+        Args:
+            name: the queue.
+            settings: its settings.
+            source: leases messages.
+            letters: takes dead letters.
+            decode: parses the record of a message.
+            clock_s: a clock that does not jump, in seconds.
+        """
+        self.counts: Counter[str] = Counter()
+        """Messages by fate: `delivered`, `delivered_again`, `acknowledged`, `released`, `rejected`, `dead`, `lapsed`:
+        their lease ended before their turn or outcome, `lost`: Kafka did not take their outcome."""
+        self.name = name
+        """The queue."""
+        self._settings = settings
+        self._source, self._letters, self._decode, self._clock_s = source, letters, decode, clock_s
+        self._waiting: deque[Lease] = deque()
+        self._handed_out: list[QueueMessage] = []
+        self._unsent = False
+        self._sent_s = clock_s()
+
+    @property
+    def leased(self) -> int:
+        """Number of messages that are leased to this consumer and have no outcome."""
+        return len(self._waiting) + sum(message.outcome is None for message in tuple(self._handed_out))
+
+    def next(self, wait_s: float) -> QueueMessage | None:
+        """The next message; None if none came in time, or while others of the same fetch have no outcome.
+
+        Raises:
+            Stop: Kafka cannot be read on, or takes no dead letter.
+        """
+        self.settle_decided()
+        message = self._next_waiting()
+        if message is not None or self._handed_out:
+            return message
+        leases = self._source.poll(wait_s)
+        self._unsent, self._sent_s = False, self._clock_s()
+        self._waiting += leases
+        return self._next_waiting()
+
+    def settle_decided(self) -> None:
+        """Tell Kafka the outcomes that were decided."""
+        for message in [one for one in self._handed_out if one.outcome is not None]:
+            self._handed_out.remove(message)
+            self._apply(message)
+        if self._unsent and self._clock_s() - self._sent_s >= _SEND_EVERY_S:
+            self._send()
+
+    def close(self) -> None:
+        """Release the messages without an outcome, and leave."""
+        for message in self._handed_out:
+            message.settle_if_open("release")
+        try:
+            self.settle_decided()
+            for lease in self._waiting:
+                self._settle(lease, "release")
+            self._waiting.clear()
+        finally:
+            self._source.close()
+
+    def lost(self, places: Sequence[Place], why: str) -> None:
+        """Count outcomes that Kafka did not take: these messages are delivered again."""
+        self.counts["lost"] += len(places)
+        log.warning("%s: Kafka did not take the outcomes of %d messages: %s", self.name, len(places), why)
+
+    def _next_waiting(self) -> QueueMessage | None:
+        while self._waiting:
+            lease = self._waiting.popleft()
+            if self._is_lapsed(lease, _SHARE_KEPT * self._settings.lease):
+                self._give_up(lease)
+                continue
+            if lease.deliveries > self._settings.max_deliveries:
+                self._bury(lease, "max_deliveries", f"delivered {lease.deliveries - 1} times, and never acknowledged")
+                continue
+            try:
+                data = self._decode(lease)
+            except RecordRejected as error:
+                self._bury(lease, error.reason, error.detail)
+                continue
+            self.counts["delivered"] += 1
+            self.counts["delivered_again"] += lease.deliveries > 1
+            message = QueueMessage(self.name, self._settings.underlying, lease, data)
+            self._handed_out.append(message)
+            return message
+        return None
+
+    def _apply(self, message: QueueMessage) -> None:
+        lease = message.lease
+        if self._is_lapsed(lease, _ON_THE_WAY_S):
+            self._give_up(lease)
+        elif message.outcome == "ack":
+            self.counts["acknowledged"] += 1
+            self._settle(lease, "accept")
+        elif message.outcome == "reject":
+            self.counts["rejected"] += 1
+            self._bury(lease, "rejected", message.reason)
+        elif lease.deliveries >= self._settings.max_deliveries:
+            self._bury(lease, "max_deliveries", f"released at delivery {lease.deliveries}, the last one")
+        else:
+            self.counts["released"] += 1
+            self._settle(lease, "release")
+
+    def _is_lapsed(self, lease: Lease, left_s: float) -> bool:
+        """Whether less than this time is left of a lease."""
+        return self._clock_s() >= lease.since_s + self._settings.lease - left_s
+
+    def _give_up(self, lease: Lease) -> None:
+        """Forget a message whose lease has ended: Kafka would refuse its outcome, and those that travel with it."""
+        self.counts["lapsed"] += 1
+        self._source.drop(lease)
+
+    def _bury(self, lease: Lease, reason: str, detail: str) -> None:
+        """Make a message a dead letter."""
+        self._letters.write(lease, reason, detail)
+        self.counts["dead"] += 1
+        self._settle(lease, "reject")
+
+    def _settle(self, lease: Lease, verdict: Verdict) -> None:
+        self._source.settle(lease, verdict)
+        self._unsent = True
+
+    def _send(self) -> None:
+        if self._unsent:
+            self._source.send()
+        self._unsent, self._sent_s = False, self._clock_s()
+
+
+_DETAIL_BYTES_MAX: Final = 1000
+
+
+class QueueDeadLetters:
+    """The dead-letter topic of one queue.
+
+    Kafka has a letter before its message is rejected there: a consumer that dies in between leaves the message to
+    another one, which writes the letter again. So a letter may come twice, and none is lost.
+    """
+
+    def __init__(self, publisher: Publisher, *, queue_topic: str, topic: str) -> None:
+        """Create it.
+
+        Args:
+            publisher: sends the letters.
+            queue_topic: the Kafka topic of the messages.
+            topic: the Kafka topic of the letters.
+        """
+        self._publisher = publisher
+        self._queue_topic = queue_topic
+        self._topic = topic
+
+    def write(self, lease: Lease, reason: str, detail: str) -> None:
+        """Write one letter, and wait until Kafka has it.
+
+        Args:
+            lease: the message.
+            reason: a word.
+            detail: a sentence.
+
+        Raises:
+            Stop: Kafka does not take it; the message is not lost.
+        """
+        record = lease.record
+        source = f"{self._queue_topic}/{lease.partition}/{record.offset}"
+        cut = detail.encode()[:_DETAIL_BYTES_MAX].decode(errors="ignore").encode()
+        headers = [*(record.headers or ()), *reason_headers(reason, cut, source)]
+        errors: list[Stop | None] = []
+        self._publisher.send(self._topic, record.key, record.value, headers, errors.append, partition=lease.partition)
+        self._publisher.flush()
+        if errors and errors[0] is not None:
+            raise errors[0]

@@ -1,1 +1,0 @@
-"""Updates that wait for the end of a subscription's conflation interval."""

@@ -1,0 +1,210 @@
+"""One subscription of an engine: builds the message of an update, or holds the update in its conflation buffer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from processor.errors import SubscriberTooSlow
+from processor.subscriptions.conflation_buffers import ConflationBuffer, DeltaBases, GroupBuffer
+from processor.subscriptions.focus import TopNFocus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from processor.record import Record
+    from processor.subscriptions.focus import Focus, FocusChange
+    from processor.subscriptions.records.grouping import Grouping
+    from processor.subscriptions.records.update_history import Positions
+    from processor.subscriptions.request.subscribed_topic import ParsedRecord, Topic
+    from processor.subscriptions.request.subscriber_message import Message
+    from processor.subscriptions.request.subscription_spec import SubscriptionSpec
+    from processor.subscriptions.request.top_n import TopN
+    from processor.subscriptions.request.update import Update
+
+
+class EngineSubscription:
+    """A running subscription. It knows its focus and its buffer; the queue of messages is its connection's."""
+
+    def __init__(
+        self,
+        topic: Topic,
+        sub_id: str,
+        spec: SubscriptionSpec,
+        focus: Focus,
+        find: Callable[[bytes], Record | None],
+        grouping: Grouping | None = None,
+    ) -> None:
+        """Begin without an update.
+
+        Args:
+            topic: the topic.
+            sub_id: its name on the connection.
+            spec: its filter and options.
+            focus: decides which records the subscriber has.
+            find: returns the record of a key as it is now.
+            grouping: the groups of an aggregated subscription, whose `topic`, `focus` and `find` are of its rows.
+        """
+        self.spec: Final = spec
+        """Its request."""
+        self.topic: Final = topic
+        """The topic."""
+        self.low: Positions | None = None
+        """Every update before these positions was delivered; None: its snapshot was not."""
+        self.is_catching_up = False
+        """True if messages that lead to the records of now wait: a snapshot, or the changes since a bookmark."""
+        self.sub_id: Final = sub_id
+        """Its name on the connection."""
+        self.filter: Final = spec.filter
+        """Selects its records; None: all."""
+        self.is_live: Final = spec.live
+        """True if updates follow its snapshot."""
+        self.grouping: Final = grouping
+        """The groups of an aggregated subscription; None: its messages are about records."""
+        self.focus: Final = focus
+        """Decides which records the subscriber has."""
+        self.builder: Final = spec.builder
+        """Builds its messages."""
+        self._options = spec.options
+        conflation = spec.options.conflation
+        self.interval_ms: Final = None if conflation in (None, "auto", "none") else round(float(conflation) * 1000)
+        """Time for which updates of a key are held; None: as long as the subscriber has no room for them."""
+        self._always_holds = conflation == "auto" or self.interval_ms is not None
+        self._never_holds = conflation == "none"
+        self._bases = DeltaBases()
+        self._buffer: ConflationBuffer | GroupBuffer = (
+            GroupBuffer(topic, self.builder, spec.options.conflation_key, find, spec.entitlement)
+            if spec.options.conflation_key
+            else ConflationBuffer(
+                topic, self.builder, self._bases, sends_oof=spec.options.oof, not_sent=focus.mark_not_sent
+            )
+        )
+
+    @property
+    def waiting(self) -> int:
+        """The number of keys, or groups of them, whose updates are held."""
+        return len(self._buffer)
+
+    @property
+    def window(self) -> TopN | None:
+        """Its window; None if it has none."""
+        return self.focus.window if isinstance(self.focus, TopNFocus) else None
+
+    @property
+    def held(self) -> dict[bytes, Record | None]:
+        """The keys whose updates are held, each with the record that the subscriber has; None: it has none."""
+        return self._buffer.held
+
+    @property
+    def held_since_ms(self) -> int | None:
+        """Time of the first update that is held now; None if none is."""
+        return self._buffer.began_ms
+
+    @property
+    def released_bytes(self) -> int:
+        """The size of the record that was released last, encoded."""
+        return self._buffer.released_bytes
+
+    def note_left_out(self, key: bytes, base: int | None) -> None:
+        """Note that an update was not sent, as nothing changed; `base` is the version of the record before it."""
+        self._bases.add_left_out(key, base)
+
+    @property
+    def began_ms(self) -> int | None:
+        """Begin of the oldest interval; None if no update is held until a time."""
+        return None if self.interval_ms is None else self._buffer.began_ms
+
+    @property
+    def due_ms(self) -> int | None:
+        """End of the oldest interval; None if no update is held until a time."""
+        began_ms = self._buffer.began_ms
+        return None if began_ms is None or self.interval_ms is None else began_ms + self.interval_ms
+
+    @property
+    def waits_for_room(self) -> bool:
+        """True if updates are held that are to be sent as soon as the subscriber has room."""
+        return self.interval_ms is None and len(self._buffer) > 0
+
+    def load(self, records: Iterable[ParsedRecord]) -> Iterable[ParsedRecord]:
+        """Take the records in focus at the beginning; returns the same records, for the snapshot."""
+        return self._buffer.load(records)
+
+    def changes(self, update: Update, *, was: bool, now: bool) -> Iterable[FocusChange]:
+        """The changes that an update makes to the records, or the rows, that the subscriber has.
+
+        Args:
+            update: the update of a record.
+            was: whether the filter matched the record before.
+            now: whether it does after the update.
+
+        Raises:
+            SowstreamError: a record cannot be parsed, or a third party's function raised.
+        """
+        if self.grouping is None:
+            return self.focus.changes(update, was=was, now=now)
+        rows = self.grouping.changes(update, now=now)
+        if isinstance(self.focus, TopNFocus):
+            return self.focus.row_changes([(row.update, row.now) for row in rows])
+        changes: list[FocusChange] = []
+        for row in rows:
+            changes += self.focus.changes(row.update, was=row.was, now=row.now)
+        return changes
+
+    def changed(self, change: FocusChange, now_ms: int, *, is_full: bool) -> Message | None:
+        """Take the change that an update made to one record of the focus.
+
+        Args:
+            change: the change.
+            now_ms: the time.
+            is_full: whether the queue of the connection is full; then the update is held, unless conflation is `none`.
+
+        Returns:
+            The message to send at once. None: the update is held, or the subscriber need not see it.
+
+        Raises:
+            SowstreamError: a third party's function raised, or no worker wrote a record like this.
+        """
+        update, was, now, received = change
+        if not was and not now:
+            return None
+        buffer = self._buffer
+        # Held updates are sent first: while there are any, all updates are held.
+        if self._always_holds or len(buffer) or (is_full and not self._never_holds):
+            buffer.add(change, now_ms)
+            return None
+        message = self._message(change)
+        if message is None and now and self._options.oof and not received:
+            self.focus.mark_not_sent(update.key)
+        return message
+
+    def release(self) -> Message | None:
+        """Release the key that was held longest; returns its message, or None if there is nothing to send."""
+        return self._buffer.release()
+
+    def _message(self, change: FocusChange) -> Message | None:
+        """The message of an update that is not held; None if there is nothing to send."""
+        update, was, now, received = change
+        if now and was and self.builder.builds_deltas:
+            return self._delta(update)
+        self._bases.take(update.key, None)  # The subscriber has the full record as it is now, or none.
+        if now:
+            return update.full_message(self.builder)
+        if not was or not received or not self._options.oof:
+            return None
+        return update.oof_message(self.builder)
+
+    def _delta(self, update: Update) -> Message | None:
+        """The delta of an update, based on the version that the subscriber has; None if nothing changed for it."""
+        message = update.delta_message(self.builder)
+        if message is None:
+            self._bases.add_left_out(update.key, update.old_version)
+            return None
+        base = self._bases.take(update.key, message.delta_base)
+        return message if base == message.delta_base else message._replace(delta_base=base)
+
+
+def too_slow(subscription: EngineSubscription, queue_max: int) -> SubscriberTooSlow:
+    """Return the error of a subscriber whose queue is full and whose updates may not be folded."""
+    return SubscriberTooSlow(
+        f"subscription {subscription.sub_id} to {subscription.topic.name}: {queue_max:,} messages wait to be taken, "
+        "and with conflation=none none of them may be folded; read faster, or leave the option out"
+    )

@@ -1,0 +1,209 @@
+"""An update of one key: everything that is computed of it is computed once, however many subscriptions use it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from processor.errors import RecordRejected
+from processor.merge import add_touched, touch
+from processor.subscriptions.request.entitlement import EntitledFilter, EvaluatedRecord
+from processor.wire.record_headers import version_of
+from processor.wire.subscriber_headers import touched_paths
+
+if TYPE_CHECKING:
+    from processor.filter import Filter
+    from processor.filter.aggregate import Contribution
+    from processor.merge import Touched
+    from processor.record import Record, Value
+    from processor.subscriptions.request.select import Select
+    from processor.subscriptions.request.subscribed_topic import Topic
+    from processor.subscriptions.request.subscriber_message import Message, MessageBuilder
+    from processor.subscriptions.request.subscription_spec import GroupingSpec
+
+
+class Update:
+    """The records of a key before and after an update, with all that was computed of them for subscriptions."""
+
+    __slots__ = (
+        "_addressed",
+        "_contributions",
+        "_messages",
+        "_others",
+        "_states",
+        "_topic",
+        "_touched",
+        "after",
+        "before",
+        "key",
+        "new",
+        "old",
+        "partition",
+    )
+
+    def __init__(self, topic: Topic, partition: int, key: bytes, old: Record | None, new: Record) -> None:
+        self.partition = partition
+        """The partition of the key."""
+        self.key = key
+        """The Kafka record key."""
+        self.old = old
+        """The record before; None if there was none, or it is not known."""
+        self.new = new
+        """The record after; a tombstone has no value."""
+        self.before = EvaluatedRecord(topic, partition, old)
+        """The record before, with the answers of filters."""
+        self.after = EvaluatedRecord(topic, partition, new)
+        """The record after, likewise."""
+        self._topic = topic
+        # The objects whose ids are parts of names are kept with their entries, so that each id stays its own.
+        self._states: dict[int, EvaluatedRecord] = {}
+        self._others: dict[int, Update] = {}
+        self._touched: dict[tuple[int, str | None, bool], Touched] = {}
+        self._messages: dict[object, Message | None] = {}
+        self._addressed: dict[tuple[int, str], tuple[Message, Message]] = {}
+        self._contributions: dict[tuple[str, str | None], Contribution] = {}
+
+    @property
+    def old_value(self) -> Value | None:
+        """The parsed record before; None if there was none.
+
+        Raises:
+            Stop: no worker wrote it like this.
+        """
+        return self.before.value
+
+    @property
+    def old_version(self) -> int | None:
+        """The version of the record before; None if there was none."""
+        return None if self.old is None else version_of(self.old.headers)
+
+    @property
+    def new_value(self) -> Value | None:
+        """The parsed record after; None for a tombstone.
+
+        Raises:
+            Stop: as `old_value`.
+        """
+        return self.after.value
+
+    def state(self, record: Record) -> EvaluatedRecord:
+        """Another record of this key, or one of the two, with the answers of filters."""
+        if record is self.old:
+            return self.before
+        state = self._states.get(id(record))
+        if state is None:
+            state = self._states[id(record)] = EvaluatedRecord(self._topic, self.partition, record)
+        return state
+
+    def value_of(self, record: Record) -> Value:
+        """The parsed value of another record of this key.
+
+        Raises:
+            Stop: as `old_value`.
+        """
+        return self.state(record).value
+
+    def standing(self, record: Record) -> Update:
+        """The update from another key's record to itself: this update moves it in or out of a window."""
+        update = self._others.get(id(record))
+        if update is None:
+            update = Update(self._topic, self.partition, record.key or b"", record, record)
+            self._others[id(record)] = update
+        return update
+
+    @property
+    def touched(self) -> Touched | None:
+        """Of a conflated topic, the paths that changed since the record before and changed back; None: no such path.
+
+        Raises:
+            Stop: no worker wrote the header like this.
+        """
+        try:
+            return touched_paths(self.new.headers, self.new_value)
+        except RecordRejected as error:
+            raise self._topic.unreadable(self.new, error, self.partition) from error
+
+    def touched_since(self, record: Record, select: Select | None, *, now: bool) -> Touched:
+        """The selected paths at which the record after differs from an earlier record; not to be changed.
+
+        Args:
+            record: the earlier record.
+            select: the select list; None: all paths.
+            now: whether the record after counts; if not, all paths of the earlier one are touched.
+
+        Raises:
+            Stop: as `old_value`.
+        """
+        memo = id(record), None if select is None else select.canonical_text, now
+        tree = self._touched.get(memo)
+        if tree is None:
+            tree = {}
+            touch(tree, self.state(record).selected(select), [self.after.selected(select) if now else None])
+            if now and (touched := self.touched) is not None:
+                add_touched(tree, touched)
+            self._touched[memo] = tree
+        return tree
+
+    def matches(self, filter: Filter | None) -> tuple[bool, bool]:  # noqa: A002 - AMPS' name
+        """True if a filter matches the record before, and whether it matches the record after.
+
+        Raises:
+            RecordRejected: a third party's function raised.
+            Stop: no worker wrote a record like this.
+        """
+        if filter is None:
+            return self.old is not None, self.new.value is not None
+        if type(filter) is EntitledFilter:
+            return filter.matches_evaluated(self.before), filter.matches_evaluated(self.after)
+        before, after = self.before, self.after
+        if filter.uses_metadata:
+            return before.matches(filter), after.matches(filter)
+        return (  # It is asked once for each filter: there is nothing to keep.
+            before.record is not None and filter.matches(before.value),
+            after.record is not None and filter.matches(after.value),
+        )
+
+    def contribution(self, spec: GroupingSpec) -> Contribution:
+        """The part of the record after that its group needs; made once for all groupings with the same fields.
+
+        Raises:
+            SowstreamError: as `matches`.
+        """
+        select = None if spec.entitlement is None else spec.entitlement.select
+        memo = spec.text, None if select is None else select.canonical_text
+        part = self._contributions.get(memo)
+        if part is None:
+            part = self._contributions[memo] = spec.contribution(self.new, self.partition, self.after.selected(select))
+        return part
+
+    def addressed(self, message: Message, sub_id: str) -> Message:
+        """A message of this update for one subscription; the same object for all connections that give it this name."""
+        memo = id(message), sub_id
+        if (made := self._addressed.get(memo)) is None:
+            # The message is kept, so that its id stays its own.
+            made = self._addressed[memo] = message, message.addressed((sub_id,))
+        return made[1]
+
+    def full_message(self, builder: MessageBuilder) -> Message:
+        """The message with the full record after; built once for all subscriptions of a style."""
+        memo = builder.style
+        if (message := self._messages.get(memo)) is None:
+            message = self._messages[memo] = builder.full("publish", self.new, self.new_value)
+        return message
+
+    def delta_message(self, builder: MessageBuilder) -> Message | None:
+        """The message with the delta, None if it is empty and not wanted; built once for all of a style."""
+        memo = (builder.style, builder.no_empties)
+        if memo not in self._messages:
+            self._messages[memo] = builder.delta(
+                self.new, self.new_value, self.old_value, self.old_version, self.touched
+            )
+        return self._messages[memo]
+
+    def oof_message(self, builder: MessageBuilder) -> Message:
+        """The `oof` of a record that left the focus by this update; built once for all of a style."""
+        is_hidden = self.new.value is not None and builder.is_hidden(self.after)
+        memo = (builder.style, "oof", is_hidden)
+        if (message := self._messages.get(memo)) is None:
+            message = builder.out_of_focus(self.new, self.new_value, self.old_value, is_hidden=is_hidden)
+            self._messages[memo] = message
+        return message

@@ -1,0 +1,203 @@
+"""The decisions of one consumer about the messages that are leased to it (queues.md, rules 3 and 4)."""
+
+import json
+
+import pytest
+
+from processor.config import QueueConfig
+from processor.errors import RecordRejected, SowstreamError, Stop
+from processor.queues.lease_backlog import Backlog
+from tests.queues.fake_leases import FakeLeases, Letters
+
+LEASE_S = 30.0
+
+
+def values(*numbers: int) -> list[bytes]:
+    """Records with these numbers."""
+    return [b'{"id":%d}' % number for number in numbers]
+
+
+def decode(lease):
+    """Parse JSON; a text that is none is rejected as a message type does it."""
+    try:
+        return json.loads(lease.record.value)
+    except ValueError as error:
+        raise RecordRejected("undecodable", str(error)) from None
+
+
+def backlog_of(leases: FakeLeases, letters: Letters | None = None, **settings) -> Backlog:
+    """A consumer of a queue with a lease of 30 seconds."""
+    queue = QueueConfig(underlying="orders", lease=LEASE_S, **settings)
+    return Backlog("jobs", queue, leases, letters or Letters(), decode, lambda: leases.now_s)
+
+
+def test_an_acknowledged_message_is_accepted_and_the_next_one_comes():
+    """Each message comes once, in order, with its data; its outcome reaches Kafka before the next fetch."""
+    leases = FakeLeases(values(1, 2, 3), leases_max=2)
+    backlog, seen = backlog_of(leases), []
+    while (message := backlog.next(0)) is not None:
+        seen.append(message.data["id"])
+        message.ack()
+    assert seen == [1, 2, 3]
+    assert leases.verdicts == {0: "accept", 1: "accept", 2: "accept"}
+    assert backlog.counts == {"delivered": 3, "delivered_again": 0, "acknowledged": 3}
+
+
+def test_no_fetch_while_a_message_has_no_outcome():
+    """A message in the hands of a consumer keeps the consumer from fetching more."""
+    leases = FakeLeases(values(1, 2), leases_max=1)
+    backlog = backlog_of(leases)
+    message = backlog.next(0)
+    assert backlog.next(0) is None
+    message.ack()
+    assert backlog.next(0).data == {"id": 2}
+
+
+def test_a_released_message_comes_again_and_counts_its_deliveries():
+    """A released message is delivered again, with the number of deliveries."""
+    leases = FakeLeases(values(1))
+    backlog = backlog_of(leases)
+    for deliveries in (1, 2, 3):
+        message = backlog.next(0)
+        assert (message.data, message.deliveries) == ({"id": 1}, deliveries)
+        message.release()
+    assert backlog.next(0).deliveries == 4
+    assert (backlog.counts["delivered_again"], backlog.counts["released"]) == (3, 3)
+
+
+def test_a_rejected_message_is_a_dead_letter_with_its_reason():
+    """The letter is written before Kafka learns of the rejection, and the message never comes again."""
+    leases, letters = FakeLeases(values(1, 2)), Letters()
+    backlog = backlog_of(leases, letters)
+    backlog.next(0).reject("no such customer")
+    assert leases.sent == []
+    assert backlog.next(0).data == {"id": 2}
+    assert letters.written == [(0, "rejected", "no such customer")]
+    backlog.close()
+    assert leases.verdicts[0] == "reject"
+
+
+def test_a_letter_that_kafka_does_not_take_leaves_the_message():
+    """Where the dead letter cannot be written, the message is not rejected: it stays on the queue."""
+
+    class NoLetters(Letters):
+        def write(self, lease, reason, detail):
+            raise Stop("Kafka is away")
+
+    leases = FakeLeases(values(1))
+    backlog = backlog_of(leases, NoLetters())
+    backlog.next(0).reject("bad")
+    with pytest.raises(Stop, match="Kafka is away"):
+        backlog.next(0)
+    backlog.close()
+    assert leases.verdicts == {}
+
+
+def test_the_last_delivery_that_is_released_makes_a_dead_letter():
+    """After `max_deliveries` deliveries without an acknowledgement a message is dead, and is not delivered again."""
+    leases, letters = FakeLeases(values(1)), Letters()
+    backlog = backlog_of(leases, letters, max_deliveries=2)
+    backlog.next(0).release()
+    backlog.next(0).release()
+    assert backlog.next(0) is None
+    assert letters.written == [(0, "max_deliveries", "released at delivery 2, the last one")]
+    backlog.close()
+    assert leases.verdicts == {0: "reject"}
+
+
+def test_a_message_whose_consumers_died_too_often_is_a_dead_letter_and_not_handed_out():
+    """A message that was delivered `max_deliveries` times and never acknowledged becomes a dead letter."""
+    leases, letters = FakeLeases(), Letters()
+    leases.append(b'{"id":1}', deliveries=5)
+    leases.append(b'{"id":2}', deliveries=4)
+    backlog = backlog_of(leases, letters)
+    assert backlog.next(0).data == {"id": 2}
+    assert letters.written == [(0, "max_deliveries", "delivered 5 times, and never acknowledged")]
+
+
+def test_an_unreadable_message_is_a_dead_letter_with_the_reason_of_its_type():
+    """A message that cannot be parsed goes to the dead letters, and the next one is handed out."""
+    leases, letters = FakeLeases([b"{", *values(2)]), Letters()
+    backlog = backlog_of(leases, letters)
+    assert backlog.next(0).data == {"id": 2}
+    assert [(at, reason) for at, reason, _ in letters.written] == [(0, "undecodable")]
+
+
+def test_a_message_whose_lease_is_over_is_not_handed_out():
+    """Messages whose turn comes too late may be with another consumer: they are given up, and counted."""
+    leases = FakeLeases(values(1, 2, 3))
+    backlog = backlog_of(leases)
+    first = backlog.next(0)
+    leases.now_s = LEASE_S * 0.96
+    first.ack()
+    message = backlog.next(0)
+    assert message.deliveries == 2, "the others were given back, and leased anew"
+    assert backlog.counts["lapsed"] == 2
+
+
+@pytest.mark.parametrize("late_s", [LEASE_S - 0.1, LEASE_S + 1])
+def test_an_outcome_at_the_end_of_the_lease_is_not_sent(late_s: float):
+    """Kafka refuses all outcomes of a partition for one that comes after its lease, so it is left out in time."""
+    leases = FakeLeases(values(1, 2, 3))
+    backlog = backlog_of(leases)
+    first, second = backlog.next(0), backlog.next(0)
+    first.ack()
+    backlog.settle_decided()
+    leases.now_s = late_s
+    second.ack()
+    backlog.settle_decided()
+    assert leases.sent == [{0: "accept"}]
+    assert backlog.counts["lapsed"] == 1
+    assert backlog.counts["acknowledged"] == 1
+
+
+def test_outcomes_are_sent_while_messages_are_handled():
+    """An acknowledgement does not wait for the rest of its fetch: after a tenth of a second it is sent."""
+    leases = FakeLeases(values(1, 2, 3))
+    backlog = backlog_of(leases)
+    backlog.next(0).ack()
+    leases.now_s = 1.0
+    backlog.next(0)
+    assert leases.sent == [{0: "accept"}]
+
+
+def test_close_releases_what_has_no_outcome():
+    """Closing acknowledges what was acknowledged, and gives back the message in hand and those that wait."""
+    leases = FakeLeases(values(1, 2, 3))
+    backlog = backlog_of(leases)
+    backlog.next(0).ack()
+    backlog.next(0)
+    backlog.close()
+    assert leases.verdicts == {0: "accept", 1: "release", 2: "release"}
+    assert leases.is_closed
+
+
+@pytest.mark.parametrize("second", ["ack", "release", "reject"])
+def test_the_first_outcome_counts(second):
+    """A second, different decision about a message is an error, and changes nothing."""
+    leases = FakeLeases(values(1))
+    message = backlog_of(leases).next(0)
+    message.ack()
+    if second == "ack":
+        message.ack()
+    else:
+        with pytest.raises(SowstreamError, match="has the outcome ack already"):
+            message.release() if second == "release" else message.reject("bad")
+    assert message.outcome == "ack"
+
+
+def test_a_message_has_the_facts_of_its_record():
+    """Key, version, headers, source and time come from the record on the queue."""
+    leases = FakeLeases()
+    leases.append(b'{"id":1}')
+    record = leases._records[0]
+    headers = [("version", b"7"), ("trace", b"t"), ("correlation_id", b"abc="), ("source", b"orders.publish/0/9")]
+    leases._records[0] = record._replace(headers=headers, timestamp_ms=1_700_000_000_000)
+    message = backlog_of(leases).next(0)
+    assert (message.sow_key, message.version, message.source) == ("k", 7, "orders.publish/0/9")
+    assert (dict(message.headers), message.correlation_id) == ({"trace": "t"}, "abc=")
+    assert json.loads(message.to_json()) == {
+        "queue": "jobs", "topic": "orders", "sow_key": "k", "data": {"id": 1}, "version": 7, "deliveries": 1,
+        "timestamp": "2023-11-14T22:13:20.000Z", "correlation_id": "abc=", "source": "orders.publish/0/9",
+        "headers": {"trace": "t"},
+    }  # fmt: skip
