@@ -1,12 +1,14 @@
 """The Python client: `from processor.client import Client`.
 
 `client` is the public class. `publish/` sends commands: `command_sender` builds them by an `outbox`; `acked_publisher`
-numbers those with acks, and `ack_reader` settles the `pending_acks`. `subscribe/` has the calls that read: `opening`
-opens a `subscription`, or a `connection` with several; each is a `stream` that a feed fills. `feeds/` reads Kafka: a
-feed passes the records before and after a `snapshot_boundary` to the subscription engine, and returns its messages.
-`views/` has the records that the engine compares with, `growing_view` in memory and `stored_view` on disk, and `view`,
-the mapping that users get. `queue/` consumes queues over SOW topics, as a member of a share group. `async_client`
-has the calls for event loops, `frames` makes tables of records.
+numbers those with acks, and settles the `pending_acks`. `subscribe/` has the calls that read: `opening` opens a
+`subscription`, or a connection with several; each is a `stream` that a feed fills. `view` is a mapping, kept by a
+subscription, and `frames` makes tables of records. `feeds/` reads Kafka: an `engine_feed` passes the records before and
+after a `snapshot_boundary` to the subscription engine, and returns its messages; the records that the engine compares
+with are in a `growing_view` in memory or a `stored_view` on disk. `gateway/` has the same calls over a gateway.
+`async_client` has the calls for event loops. Consumers of queues are in `processor.queues`.
+
+Modules import in one direction: `client`, `gateway/`, `subscribe/` and `publish/`, `feeds/`.
 """
 
 from typing import TYPE_CHECKING
@@ -39,9 +41,9 @@ __all__ = [
 # Most clients have neither an event loop nor queues, and start sooner without them.
 _LATE = {
     "AsyncClient": "processor.client.async_client",
-    "Queue": "processor.queues",
-    "QueueMessage": "processor.queues",
-    "QueueMetrics": "processor.queues",
+    "Queue": "processor.queues.consumer",
+    "QueueMessage": "processor.queues.queue_message",
+    "QueueMetrics": "processor.queues.consumer",
 }
 
 if not TYPE_CHECKING:

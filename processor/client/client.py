@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -15,10 +16,13 @@ from processor.client.publish.publish_calls import PublishCalls
 from processor.client.subscribe.opening import SubscriptionOpener
 from processor.config import Config, settings_of
 from processor.errors import ConfigurationError, SowstreamError, Stop
-from processor.installation.topic_directory import with_described_topics
+from processor.installation.directory_comparison import contradictions
+from processor.installation.topic_directory import TopicDirectory, with_described_topics
 from processor.kafka.admin.admin import Admin
-from processor.kafka.admin.topic_lookup import TopicLookup, warn_of_contradictions
+from processor.kafka.admin.first_contact import Cluster
+from processor.kafka.admin.topic_lookup import TopicLookup
 from processor.kafka.own_process import OfOneProcess
+from processor.wire.topic_description import describe
 
 # Modules that only some calls need are imported by these: a reader starts sooner without them.
 if TYPE_CHECKING:
@@ -27,7 +31,10 @@ if TYPE_CHECKING:
     from processor.queues.consumer import OnQueueMessage, Queue
     from processor.queues.queue_opening import QueueOpener
 
+_DIRECTORY_TIMEOUT_S = 5.0
 _FLUSH_AFTER_ERROR_S = 5.0
+
+log = logging.getLogger("sowstream.client")
 
 
 class Client(BlockingCalls, OfOneProcess):
@@ -96,7 +103,7 @@ class Client(BlockingCalls, OfOneProcess):
             raise ConfigurationError("token: it is for a gateway; Kafka's credentials are in the settings")
         self.config = _settings(config, bootstrap, topic_prefix)
         self._admin = Admin(self.config.kafka, self.config.connect_timeout_s)
-        compare = None if self.config.is_from_directory else partial(warn_of_contradictions, self.config, self._admin)
+        compare = None if self.config.is_from_directory else partial(_warn_of_contradictions, self.config, self._admin)
         self._lookup = TopicLookup(self._admin, compare)
         directory = None if view_dir is None else Path(view_dir)
         self._reader = SubscriptionOpener(
@@ -292,3 +299,24 @@ def _settings(
     if bootstrap is None:
         return config
     return config.model_copy(update={"kafka": config.kafka | {"bootstrap.servers": bootstrap}})
+
+
+def _warn_of_contradictions(config: Config, admin: Admin, cluster: Cluster) -> None:
+    """Log contradictions between the topic directory and the settings of a reader, which are used all the same.
+
+    A directory that cannot be read or compared is ignored: a reader with settings does not depend on it.
+    """
+    directory = TopicDirectory(config.kafka, admin, prefix=config.topic_prefix)
+    if not directory.exists(cluster):
+        return
+    try:
+        entries = directory.read(_DIRECTORY_TIMEOUT_S)
+        if entries is None:
+            return
+        configured = describe(config)
+    except Stop as error:
+        log.debug("the settings are not compared with the topic directory: %s", error)
+        return
+    # A reader may have an application_id of its own: it is only the first part of its consumer groups' names.
+    for problem in contradictions(configured, entries, configured, ignored=("application_id",)):
+        log.warning("topic %s; the settings are used", problem)

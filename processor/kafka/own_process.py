@@ -90,7 +90,7 @@ def _outlive_parents_objects() -> None:
         # At the end of a process RocksDB joins its threads. `_exit`, called first with the exit status, prevents that.
         libc = ctypes.CDLL(None)
         if hasattr(libc, "on_exit"):  # Of glibc.
-            libc.on_exit(libc._exit, None)  # noqa: SLF001 - the name of a function of C
+            libc.on_exit(libc._exit, None)
 
 
 if hasattr(os, "register_at_fork"):  # Not on Windows, which has no fork.

@@ -22,7 +22,7 @@ print(json.dumps([code, [name for name in {slow} if name in sys.modules]]))
 """
 SLOW = (
     "structlog", "rich.console", "lark", "jgo", "pyarrow", "pandas", "fastavro", "jinja2", "starlette", "rocksdict",
-    "processor.client.async_client", "processor.queues", "processor.client.publish.command_sender",
+    "processor.client.async_client", "processor.queues.consumer", "processor.client.publish.command_sender",
 )  # fmt: skip
 OTHER_COMMANDS = ("processor.cli.publish", "processor.cli.topics", "processor.cli.trial")
 

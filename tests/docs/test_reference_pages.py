@@ -12,7 +12,10 @@ from processor.wire.headers import Name
 from tests.docs.pages import page
 
 ROOT = Path(__file__).parents[2]
-BUILTIN = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "processor" / "builtin").rglob("*.py"))
+FILLER = ROOT / "processor" / "queues" / "filler.py"
+BUILTIN = "".join(
+    path.read_text(encoding="utf-8") for path in [*(ROOT / "processor" / "builtin").rglob("*.py"), FILLER]
+)
 TASK = (ROOT / "processor" / "runtime" / "task.py").read_text(encoding="utf-8")
 METRICS = page("reference/metrics.md")
 

@@ -19,7 +19,6 @@ from processor.record import Record
 from processor.subscriptions import Engine, MemoryRecords, Options, SubscriptionSpec, Topic
 from processor.subscriptions.records import memo_index
 from processor.subscriptions.records.memo_index import MemoIndex
-from processor.subscriptions.request.subscribe_options import Options
 from processor.subscriptions.request.update import Update
 from tests.subscriptions.desk import ORDERS
 

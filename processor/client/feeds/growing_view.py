@@ -80,7 +80,7 @@ _FULL: Final = 0.75
 
 
 class GrowingView:
-    """A view with the contract of `processor.subscriptions.request.subscribed_topic.RecordView`; closing it deletes its records."""
+    """A view with the contract of `processor.subscriptions.RecordView`; closing it deletes its records."""
 
     def __init__(self, partitions: int, *, memory_bytes: int = MEMORY_BYTES) -> None:
         """Create an empty view.

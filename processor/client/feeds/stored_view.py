@@ -36,7 +36,7 @@ _UNTOLD_TIMES_MAX: Final = 4
 
 
 class StoredView:
-    """A view with the contract of `processor.subscriptions.request.subscribed_topic.RecordView`, for one engine, on its thread."""
+    """A view with the contract of `processor.subscriptions.RecordView`, for one engine, on its thread."""
 
     def __init__(
         self,

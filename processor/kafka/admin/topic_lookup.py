@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 
-from processor.config import Config
-from processor.errors import ConfigurationError, Stop
-from processor.installation.directory_comparison import contradictions
-from processor.installation.topic_directory import TopicDirectory
+from processor.errors import ConfigurationError
 from processor.kafka.admin.admin import Admin
 from processor.kafka.admin.first_contact import Cluster
-from processor.wire.topic_description import describe
-
-_DIRECTORY_TIMEOUT_S = 5.0
-
-log = logging.getLogger("sowstream.client")
 
 
 class TopicLookup:
@@ -63,24 +54,3 @@ class TopicLookup:
         """Look a topic up again the next time, as it may have been recreated."""
         with self._lock:
             self._partitions.pop(kafka_topic, None)
-
-
-def warn_of_contradictions(config: Config, admin: Admin, cluster: Cluster) -> None:
-    """Log contradictions between the topic directory and the settings of a reader, which are used all the same.
-
-    A directory that cannot be read or compared is ignored: a reader with settings does not depend on it.
-    """
-    directory = TopicDirectory(config.kafka, admin, prefix=config.topic_prefix)
-    if not directory.exists(cluster):
-        return
-    try:
-        entries = directory.read(_DIRECTORY_TIMEOUT_S)
-        if entries is None:
-            return
-        configured = describe(config)
-    except Stop as error:
-        log.debug("the settings are not compared with the topic directory: %s", error)
-        return
-    # A reader may have an application_id of its own: it is only the first part of its consumer groups' names.
-    for problem in contradictions(configured, entries, configured, ignored=("application_id",)):
-        log.warning("topic %s; the settings are used", problem)
