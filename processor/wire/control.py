@@ -145,7 +145,7 @@ class Order(_Entry):
 class Fence(_Entry):
     """The engine that merges a topic; without this record its workers do.
 
-    Written by `spark_integration.cutover`, and by `repair.reshard` of a topic that moves to another one.
+    Written by `spark_integration.merge.moves`, and by `repair.reshard` of a topic that moves to another one.
     """
 
     phase: str

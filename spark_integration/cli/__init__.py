@@ -15,13 +15,9 @@ import typer
 
 from processor.cli.output import OutputClosed, inform
 from processor.errors import ConfigurationError, SowstreamError
-from spark_integration.cli.backfill import backfill
-from spark_integration.cli.handback import handback
-from spark_integration.cli.merge import merge
-from spark_integration.cli.reconcile import reconcile
-from spark_integration.cli.run import run
-from spark_integration.cli.status import status
-from spark_integration.cli.takeover import takeover
+from spark_integration.cli.backfill import backfill, reconcile
+from spark_integration.cli.merge_moves import handback, merge, takeover
+from spark_integration.cli.run import run, status
 
 COMMANDS: Final[tuple[Callable[..., Any], ...]] = (run, merge, takeover, handback, backfill, reconcile, status)
 """The commands, in the order of `--help`: each a function in a module of its name."""

@@ -1,11 +1,14 @@
-"""`sowstream-spark run`: runs jobs of the pipeline."""
+"""`sowstream-spark run` and `status`: run jobs of the pipeline, and show them from their checkpoints and from Kafka."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+import time
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from processor.cli.output import data, inform, table
 from spark_integration.cli.pipeline_file import (
     Once,
     PipelineFile,
@@ -14,6 +17,9 @@ from spark_integration.cli.pipeline_file import (
     stop_event,
     stop_on_signals,
 )
+
+if TYPE_CHECKING:
+    from spark_integration.pipeline.job_status import JobStatus
 
 
 def run(
@@ -28,8 +34,10 @@ def run(
     stop = stop_event()
     pipeline = pipeline_settings(config)
     chosen = pipeline.chosen(jobs)
-    from spark_integration.cli.live_jobs import live_jobs  # noqa: PLC0415 - slow
-    from spark_integration.cli.metrics_server import metrics_server  # noqa: PLC0415
+    from spark_integration.cli.live_jobs import (
+        live_jobs,  # noqa: PLC0415 - slow
+        metrics_server,  # noqa: PLC0415
+    )
     from spark_integration.pipeline.runner import run_jobs  # noqa: PLC0415
 
     session = pipeline_session(pipeline, "sowstream-spark run")
@@ -39,3 +47,64 @@ def run(
             run_jobs(pipeline, chosen, session, once=once, stop=stop, monitor=monitor, watch=watch)
     finally:
         session.stop()
+
+
+_COLUMNS: Final = (
+    "job", "kind", "epoch", "batch", "ended", "seconds", "offset", "lag", "published", "written", "quarantined",
+)  # fmt: skip
+
+
+def status(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False,
+    config: PipelineFile = None,
+) -> None:
+    """Show each job's last micro-batch, offsets, lag and rows, quarantined ones among them.
+
+    The checkpoints and Kafka are asked, no job: it works whether jobs run or not. A lag counts offsets, and some may be
+    transaction markers, which are no records.
+    """
+    pipeline = pipeline_settings(config)
+    from processor.kafka.admin.admin import Admin  # noqa: PLC0415 - slow
+    from spark_integration.options import client_properties  # noqa: PLC0415
+    from spark_integration.pipeline.job_status import pipeline_status  # noqa: PLC0415
+    from spark_integration.small_files import small_files  # noqa: PLC0415
+
+    # Only for checkpoints that are not on a disk of this machine.
+    session = None if small_files(pipeline.checkpoints, None) else pipeline_session(pipeline, "sowstream-spark status")
+    try:
+        admin = Admin(client_properties(pipeline.topics.kafka, pipeline.spark_kafka()))
+        jobs = pipeline_status(pipeline, lambda directory: small_files(directory, session), admin)
+    finally:
+        if session is not None:
+            session.stop()
+    if as_json:
+        data(json.dumps({"jobs": [job.as_json() for job in jobs]}))
+        return
+    table(_COLUMNS, [_row(job) for job in jobs])
+    for job in jobs:
+        for name, count in sorted(job.totals.items()):
+            if name.startswith("quarantined."):
+                inform(f"{job.name}: {count:,} rows in the quarantine: {name.removeprefix('quarantined.')}")
+
+
+def _row(job: JobStatus) -> tuple[str, ...]:
+    from processor.topics.problem import duration  # noqa: PLC0415
+
+    ended = "-" if job.at is None else f"{duration(max(0, round((time.time() - job.at) * 1000)))} ago"
+    offset = sum(end for ends in job.offsets.values() for end in ends.values())
+    return (
+        job.name,
+        job.kind,
+        _number(job.epoch),
+        _number(job.committed),
+        ended,
+        "-" if job.took_s is None else f"{job.took_s:.1f}",
+        _number(offset if job.offsets else None),
+        _number(job.lag),
+        *(_number(job.totals.get(name)) for name in ("published", "written")),
+        str(job.quarantined),
+    )
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else str(value)

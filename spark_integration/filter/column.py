@@ -1,23 +1,138 @@
-"""Turns a filter into a boolean Column: parts with the same meaning in Spark SQL run in the JVM, the rest in Python."""
+"""Turns a filter into a boolean Column: parts with the same meaning in Spark SQL run in the JVM, the rest in Python.
+
+Python's part runs on the executors, with the processor's own decoder and functions.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from decimal import Decimal
 from functools import reduce
 from operator import and_
 from typing import NamedTuple
 
+import pandas as pd
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import StructType
 
 from processor.errors import ConfigurationError
 from processor.filter import compile_filter
 from processor.filter.functions import BUILT_IN
-from processor.filter.syntax_tree import And, Call, Node, children
-from spark_integration.filter.evaluate import evaluated
+from processor.filter.syntax_tree import (
+    And,
+    Arithmetic,
+    BeginsWith,
+    Between,
+    Call,
+    Compare,
+    Constant,
+    EndsWith,
+    If,
+    In,
+    IsNan,
+    IsNull,
+    Like,
+    Missing,
+    Negative,
+    Node,
+    Not,
+    Or,
+    Path,
+    Scalar,
+    children,
+)
 from spark_integration.filter.resolved_path import RowColumns
-from spark_integration.filter.spelling import spelled
 from spark_integration.filter.translate import Truth, translate
+
+
+def spelled(node: Node) -> str:
+    """The text of a node, with brackets around every operand that needs them."""
+    match node:
+        case Constant():
+            return _scalar(node.value)
+        case Missing():
+            return "MISSING"
+        case Path():
+            return "".join(f"[{part}]" if isinstance(part, int) else f"/{_step(part)}" for part in node.parts)
+        case And() | Or():
+            return (" AND " if isinstance(node, And) else " OR ").join(map(_operand, node.operands))
+        case Not():
+            return f"NOT {_operand(node.operand)}"
+        case Compare() | Arithmetic():
+            return f"{_operand(node.left)} {node.operator} {_operand(node.right)}"
+        case Negative():
+            return f"-{_operand(node.operand)}"
+        case If():
+            return f"IF({spelled(node.condition)}, {spelled(node.then)}, {spelled(node.otherwise)})"
+        case Call():
+            return f"{node.name}({', '.join(map(spelled, node.arguments))})"
+        case _:
+            return f"{_operand(node.operand)} {_checked(node)}"
+
+
+def _checked(node: Between | In | Like | BeginsWith | EndsWith | IsNull | IsNan) -> str:
+    """The text of a predicate after its operand."""
+    match node:
+        case Between():
+            return f"BETWEEN {_operand(node.low)} AND {_operand(node.high)}"
+        case In():
+            return f"IN ({', '.join(map(_operand, node.choices))})"
+        case Like():
+            return f"LIKE {_scalar(node.pattern)}"
+        case BeginsWith():
+            return f"BEGINS WITH ({', '.join(map(_scalar, node.texts))})"
+        case EndsWith():
+            return f"ENDS WITH ({', '.join(map(_scalar, node.texts))})"
+        case IsNull():
+            return "IS NULL"
+        case IsNan():
+            return "IS NAN"
+
+
+def _operand(node: Node) -> str:
+    text = spelled(node)
+    return text if isinstance(node, Constant | Path | Call | If) else f"({text})"
+
+
+def _step(name: str) -> str:
+    return name if name.replace("_", "a").isalnum() and name.isascii() else _scalar(name)
+
+
+def _scalar(value: Scalar) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "NULL", True: "TRUE", False: "FALSE"}[value]
+    if isinstance(value, str):
+        return "'" + value.replace("\\", "\\\\").replace("'", "''") + "'"
+    return str(value) if isinstance(value, int | Decimal) else repr(value)
+
+
+def evaluated(text: str, tree: Node, value: Column) -> Column:
+    """Evaluate a filter on JSON text, to true or false; a null text counts as a record without fields.
+
+    Args:
+        text: the text of the filter, for error messages.
+        tree: the filter to evaluate, or a part of it.
+        value: the records as JSON text.
+    """
+    verdicts: Callable[[Column], Column] = pandas_udf(_verdicts(text, tree), "boolean")  # type: ignore[call-overload]
+    return verdicts(value)
+
+
+def _verdicts(text: str, tree: Node) -> Callable[[Iterator[pd.Series]], Iterator[pd.Series]]:
+    def of_batches(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
+        # Imported here, as this runs on executors: a compiled filter cannot be pickled, so each task compiles it once.
+        from processor.codec.json import JsonCodec  # noqa: PLC0415
+        from processor.filter.compile import Compiler  # noqa: PLC0415
+        from processor.filter.evaluation import NO_METADATA  # noqa: PLC0415
+
+        decode, truth = JsonCodec().decode, Compiler(text).condition(tree)
+        for batch in batches:
+            records = (decode(record.encode()) if isinstance(record, str) else {} for record in batch)
+            yield pd.Series([truth(record, NO_METADATA) is True for record in records], dtype=bool)
+
+    return of_batches
 
 
 class Split(NamedTuple):

@@ -35,11 +35,9 @@ from processor.filter.syntax_tree import (
     children,
 )
 from processor.filter.syntax_tree import Comparison as Name
-from spark_integration.filter.number_check import NUMBERS, WHOLE, compared, comparing
-from spark_integration.filter.pattern import searching
+from spark_integration.filter.number_check import NUMBERS, WHOLE, compare_numbers, compared, comparing
+from spark_integration.filter.pattern import can_be_checked, of_texts, searching
 from spark_integration.filter.resolved_path import Check, ResolvedPath, RowColumns, resolve_path
-from spark_integration.filter.text_check import can_be_checked, of_texts
-from spark_integration.filter.whole_numbers import compare_numbers
 
 Truth: TypeAlias = Callable[[RowColumns], Column]
 """A part of a filter as a truth value of a record: true, false, or null."""

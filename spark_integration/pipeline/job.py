@@ -1,16 +1,20 @@
-"""The contract of a job: its settings, its surroundings, and the streaming query that it starts."""
+"""The contract of a job: its settings, its surroundings, and the streaming query that it starts; and the finder of its class."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from pydantic import Field
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from processor.config.section import IntervalS, Properties, Section
+from processor.config.suggestions import unknown_name
+from processor.entry_points import find_installed, installed_names, load_installed
+from processor.errors import ConfigurationError
 from spark_integration.options import client_properties
 
 if TYPE_CHECKING:
@@ -18,8 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from processor.config import Config
-    from spark_integration.pipeline.micro_batches import MicroBatches
-    from spark_integration.tables.small_files import SmallFiles
+    from spark_integration.pipeline.monitor import MicroBatches
+    from spark_integration.small_files import SmallFiles
+
 
 EVERY_S: Final = 1.0
 """The default time between the starts of two micro-batches, in seconds."""
@@ -130,3 +135,40 @@ class Job(ABC, Generic[SettingsT]):
         if once:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{round(self.settings.every * 1000)} milliseconds").start()
+
+
+GROUP: Final = "sowstream.jobs"
+"""The entry-point group of jobs in installed packages."""
+
+_BUILT_IN: Final = {
+    "archive": "spark_integration.pipeline.jobs.archive:Archive",
+    "features": "spark_integration.pipeline.jobs.features:Features",
+    "ingest": "spark_integration.pipeline.jobs.ingest:Ingest",
+    "merge": "spark_integration.pipeline.jobs.merge:Merge",
+    "table": "spark_integration.pipeline.jobs.table:Table",
+}
+
+
+def find_job(kind: str) -> type[Job[Any]]:
+    """Load the class of a job.
+
+    Args:
+        kind: a built-in name, the name of an entry point, or `package.module:Class`.
+
+    Raises:
+        ConfigurationError: there is no such job, or it cannot be imported.
+    """
+    place = _BUILT_IN.get(kind, kind)
+    if ":" not in place:
+        if kind not in installed_names(GROUP):
+            raise ConfigurationError(unknown_name("job", kind, sorted({*_BUILT_IN, *installed_names(GROUP)})))
+        job = load_installed(find_installed(GROUP, "job", kind), "job")
+    else:
+        module, _, name = place.partition(":")
+        try:
+            job = getattr(import_module(module), name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ConfigurationError(f"job {kind!r} cannot be loaded: {error}; write package.module:Class") from error
+    if not (isinstance(job, type) and issubclass(job, Job)):
+        raise ConfigurationError(f"job {kind!r} is no subclass of {Job.__module__}.{Job.__name__}")
+    return job

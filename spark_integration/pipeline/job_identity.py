@@ -15,7 +15,7 @@ import structlog
 
 from processor.errors import ConfigurationError
 from spark_integration.pipeline.job import Job, JobIdentity, JobSettings
-from spark_integration.tables.small_files import SmallFiles
+from spark_integration.small_files import SmallFiles
 
 log = structlog.stdlib.get_logger("sowstream.spark")
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from processor.errors import BrokerUnavailable
 from processor.installation.control_topic import ControlTopic
 from processor.kafka.admin.admin import Admin
-from spark_integration.cutover.query import merge_name
+from spark_integration.merge.moves.merge_query import merge_name
 from spark_integration.options import client_properties
-from spark_integration.pipeline import job_identity, micro_batches
+from spark_integration.pipeline import job_identity, monitor
 from spark_integration.pipeline.monitor import QUARANTINED
 
 if TYPE_CHECKING:
     from spark_integration.pipeline.pipeline_settings import PipelineSettings
-    from spark_integration.tables.small_files import SmallFiles
+    from spark_integration.small_files import SmallFiles
 
 Offsets = Mapping[str, Mapping[int, int]]
 """The next offset, by Kafka topic and partition."""
@@ -68,7 +68,7 @@ def job_status(name: str, kind: str, files: SmallFiles, admin: Admin | None) -> 
         admin: asks Kafka for the ends of the topics; None: the lag is not known.
     """
     identity = json.loads(files.read(job_identity.FILE) or "{}")
-    progress = json.loads(files.read(micro_batches.FILE) or "{}")
+    progress = json.loads(files.read(monitor.FILE) or "{}")
     planned, committed = (_last(files.names(log)) for log in ("offsets", "commits"))
     # A micro-batch that has not ended is processed again.
     offsets = {} if committed is None else positions(files.read(f"offsets/{committed}") or "")

@@ -14,10 +14,9 @@ import structlog
 from processor.errors import ConfigurationError, SowstreamError, Stop
 from spark_integration.pipeline.job import Job, JobContext
 from spark_integration.pipeline.job_identity import identify
-from spark_integration.pipeline.micro_batches import Draining, MicroBatches
-from spark_integration.pipeline.monitor import Monitor
+from spark_integration.pipeline.monitor import Draining, MicroBatches, Monitor
 from spark_integration.pyspark_private import jvm_of
-from spark_integration.tables.small_files import small_files
+from spark_integration.small_files import small_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

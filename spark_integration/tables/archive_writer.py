@@ -27,8 +27,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError
 from spark_integration.pyspark_private import move_aside
+from spark_integration.small_files import small_files
 from spark_integration.tables.merge_into import create_sql, target
-from spark_integration.tables.small_files import small_files
 
 log = structlog.stdlib.get_logger("sowstream.spark")
 

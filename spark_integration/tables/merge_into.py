@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from pyspark.sql.types import StructField
 
 from processor.errors import ConfigurationError
-from spark_integration.reading.metadata_columns import quoted
+from spark_integration.read.metadata_columns import quoted
 
 KIND: Final = "__kind"
 """The column with the kind of the update, which the table does not have."""

@@ -21,7 +21,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError
-from spark_integration.tables.small_files import small_files
+from spark_integration.small_files import small_files
 from spark_integration.tables.snapshots import Snapshot, Snapshots
 
 _FILE: Final = "_sowstream/prepared.json"

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError
-from spark_integration.reading.metadata_columns import SOW, MetadataColumns, quoted
+from spark_integration.read.metadata_columns import SOW, MetadataColumns, quoted
 from spark_integration.tables.merge_into import KIND, MergedPaths, create_sql, merge_sql, require_package
 from spark_integration.tables.snapshots import Snapshots
 

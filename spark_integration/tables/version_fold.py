@@ -20,7 +20,7 @@ from processor.errors import RecordRejected, Stop
 from processor.merge import apply_delta
 from processor.wire.record_headers import source_offset
 from processor.wire.subscriber_headers import read_delta_headers, read_removed
-from spark_integration.merge.arrow_records import headers_of
+from spark_integration.arrow_records import headers_of
 
 if TYPE_CHECKING:
     from processor.record import Headers, Value

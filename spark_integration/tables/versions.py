@@ -20,10 +20,10 @@ from pyspark.sql.types import StructType
 
 from processor.errors import ConfigurationError
 from processor.wire import columns as names
-from spark_integration.merge.arrow_records import HEADERS_DDL
+from spark_integration.arrow_records import HEADERS_DDL
 from spark_integration.options import table_options
-from spark_integration.publishing.commands import header
-from spark_integration.publishing.mask import FROM_JSON
+from spark_integration.publish.commands import header
+from spark_integration.read.mask import FROM_JSON
 from spark_integration.tables.merge_into import create_sql, require_package, target
 from spark_integration.tables.snapshots import Snapshots
 from spark_integration.tables.version_fold import REPEATED_MAX, STATE, VERSIONS_DDL, VersionFold

@@ -132,7 +132,7 @@ def test_no_other_place_makes_a_kafka_name():
         "processor/topics/family.py",  # Outputs of a processor.
         "processor/config/config.py",  # A group.
         "spark_integration/options.py",  # The role, in a message.
-        "spark_integration/source/source_options.py",  # As well.
+        "spark_integration/read/source/source_options.py",  # As well.
     }
     others = []
     for folder in ("processor", "spark_integration"):

@@ -42,7 +42,7 @@ def _sockets_of_py4j_are_collected() -> Iterator[None]:
 def spark() -> Iterator[SparkSession]:
     """One session for all tests, as it takes seconds to start."""
     from spark_integration import spark_session
-    from spark_integration.java import NoJava, require_java
+    from spark_integration.session import NoJava, require_java
 
     try:
         require_java()

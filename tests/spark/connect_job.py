@@ -15,8 +15,8 @@ from confluent_kafka import Producer
 
 import spark_integration
 from spark_integration import spark_session
-from spark_integration.publishing.batch_sender import recipe
-from spark_integration.publishing.sequence import PLANNED_FROM_MS, PLANNED_ROWS_BITS
+from spark_integration.publish.batch_sender import recipe
+from spark_integration.publish.sequence import PLANNED_FROM_MS, PLANNED_ROWS_BITS
 
 SCHEMA = "id LONG, qty LONG"
 

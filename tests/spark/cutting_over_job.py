@@ -14,8 +14,8 @@ from pathlib import Path
 from processor.config import load
 from processor.kafka.clients.transactional_producer import TransactionalProducer
 from spark_integration import spark_session
-from spark_integration.cutover import handback, query, run_merge, takeover
-from spark_integration.cutover.checkpoint import Checkpoint
+from spark_integration.merge.moves import handback, merge_query, run_merge, takeover
+from spark_integration.merge.moves.merge_query import Checkpoint
 
 SESSION_TIMEOUT_S = 6.0
 
@@ -28,7 +28,7 @@ def die() -> None:
 def arm(point: str) -> None:
     """Have the process die at a point of the fence's writer, or in a micro-batch."""
     if point == "in a micro-batch":
-        original = query.MergeQuery.start
+        original = merge_query.MergeQuery.start
 
         def start(self, fence, *arguments, **keywords):
             checkpoint = Checkpoint(self.spark, fence.checkpoint)
@@ -38,7 +38,7 @@ def arm(point: str) -> None:
                 pass
             die()
 
-        query.MergeQuery.start = start
+        merge_query.MergeQuery.start = start
         return
     when, _, number = point.split()
     name, left = ("begin_commit" if when == "before" else "finish_commit"), int(number)

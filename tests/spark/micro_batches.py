@@ -13,10 +13,9 @@ import pandas as pd
 import pyarrow as pa
 
 from processor.record import Outgoing, Record
-from spark_integration.merge.arrow_records import headers_column, headers_of
-from spark_integration.merge.streaming.chunks import RECORDS_MAX, bundled, taken_apart
+from spark_integration.arrow_records import headers_column, headers_of
+from spark_integration.merge.streaming.chunks import RECORDS_MAX, bundled, slot_of, taken_apart
 from spark_integration.merge.streaming.processor import MergeProcessor
-from spark_integration.merge.streaming.slot import slot_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from spark_integration.publishing.publish import delta_rows
-from spark_integration.publishing.row_error import row_errors
-from spark_integration.publishing.sending import Sending
-from spark_integration.publishing.sequence import PLANNED_FROM_MS, PLANNED_ROWS_BITS, Sender, numbered
+from spark_integration.publish.publish import delta_rows
+from spark_integration.publish.sending import Sending
+from spark_integration.publish.sequence import PLANNED_FROM_MS, PLANNED_ROWS_BITS, Sender, numbered
+from spark_integration.read.mask import row_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,7 @@ import argparse
 from pyspark.sql import functions as F  # noqa: N812
 
 from spark_integration import spark_session
-from spark_integration.publishing.publish import publish_deltas
+from spark_integration.publish.publish import publish_deltas
 
 SLOW = {"kafka.batch.size": "0"}
 """One record a request, and several open requests, so that a kill leaves partial work."""

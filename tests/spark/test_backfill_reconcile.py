@@ -20,8 +20,8 @@ pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'so
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from spark_integration.cutover.backfill import backfill
-from spark_integration.reconciling.reconcile import reconcile
+from spark_integration.merge.moves.backfill import backfill
+from spark_integration.merge.moves.reconcile import reconcile
 
 pytestmark = [
     pytest.mark.broker,

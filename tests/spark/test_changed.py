@@ -12,7 +12,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
-from spark_integration.reading.changed import changed, changed_paths
+from spark_integration.read.decode import changed, changed_paths
 
 pytestmark = [
     pytest.mark.spark,

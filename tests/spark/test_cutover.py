@@ -21,10 +21,10 @@ from tests.endtoend.world import World, random_commands
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'sowstream[spark]'")
 
-from spark_integration.cutover.checkpoint import Checkpoint
-from spark_integration.cutover.handback import handback
-from spark_integration.cutover.run_merge import run_merge
-from spark_integration.cutover.takeover import takeover
+from spark_integration.merge.moves.handback import handback
+from spark_integration.merge.moves.merge_query import Checkpoint
+from spark_integration.merge.moves.run_merge import run_merge
+from spark_integration.merge.moves.takeover import takeover
 
 pytestmark = [
     pytest.mark.broker,

@@ -21,7 +21,7 @@ from tests.endtoend.world import World
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'sowstream[spark]'")
 
-from spark_integration.cutover.move import BEGINNING, TO_SPARK, Move, fence_in, read_control
+from spark_integration.merge.moves.move import BEGINNING, TO_SPARK, Move, fence_in, read_control
 from spark_integration.merge.topic_family import TopicFamily
 from spark_integration.settings import topic_settings
 

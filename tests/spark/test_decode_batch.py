@@ -12,9 +12,9 @@ pytest.importorskip("fastavro", reason="fastavro is not installed: pip install '
 import pyarrow as pa
 from pyspark.sql.types import ByteType, LongType, StringType, StructField, StructType
 
-from spark_integration.merge.arrow_records import headers_column
-from spark_integration.reading.decode import Decoding, _BatchDecoder
-from spark_integration.reading.schemas.schema import pinned
+from spark_integration.arrow_records import headers_column
+from spark_integration.read.decode import Decoding, _BatchDecoder
+from spark_integration.read.schemas.schema import pinned
 from spark_integration.settings import topic_settings
 from tests.codec.avro_world import file_codec, plain, record
 

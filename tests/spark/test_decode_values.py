@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 
 from processor.codec.avro.branch import marked
 from processor.errors import ConfigurationError
-from spark_integration.reading.values import compile_struct
+from spark_integration.read.values import compile_struct
 
 UTC = dt.datetime(2024, 2, 29, 12, 30, tzinfo=dt.UTC)
 LOCAL = dt.datetime(2024, 2, 29, 12, 30)  # noqa: DTZ001

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 from pyspark.sql.types import DateType, FloatType, LongType, MapType, StringType, StructField, StructType
 
 from spark_integration.filter import filter_column, split_filter
-from spark_integration.filter.spelling import spelled
+from spark_integration.filter.column import spelled
 from tests.spark.filter_cases import SCHEMA, filter_text
 
 STRUCT = StructType(

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
-from spark_integration.archived import archived
+from spark_integration.merge.moves.archived import archived
 from spark_integration.settings import topic_settings
 from tests.golden.golden_files import VERSIONS, golden_topic, packed
 from tests.golden.states import unpack

@@ -11,9 +11,8 @@ from processor.errors import ConfigurationError
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
-from spark_integration.jaas import LoginModule
 from spark_integration.kafka_options import KafkaOptions, environment_section
-from spark_integration.kafka_security import Untranslatable
+from spark_integration.kafka_security import LoginModule, Untranslatable
 from spark_integration.pyspark_private import running_jvm
 from spark_integration.settings import topic_settings
 

@@ -20,7 +20,7 @@ from tests.endtoend.world import World
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
-from spark_integration.publishing.sequence import PLANNED_ROWS_BITS
+from spark_integration.publish.sequence import PLANNED_ROWS_BITS
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(1800)]
 

@@ -16,7 +16,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'so
 
 import pyarrow as pa
 
-from spark_integration.merge.arrow_records import headers_column, headers_of
+from spark_integration.arrow_records import headers_column, headers_of
 from spark_integration.merge.batch.fold import BASE_OFFSET, Fold
 from spark_integration.merge.batch.runs import compiled_runs
 from spark_integration.settings import topic_settings

@@ -13,7 +13,7 @@ pytest.importorskip("google.protobuf", reason="protobuf is not installed: pip in
 
 from pyspark.serializers import CPickleSerializer
 
-from spark_integration.merge.streaming.bulk import _REQUESTS_MAX, _SENT_BYTES_MAX, PART_BYTES, BulkMap
+from spark_integration.merge.streaming.buckets import _REQUESTS_MAX, _SENT_BYTES_MAX, PART_BYTES, BulkMap
 
 
 class Jvm:

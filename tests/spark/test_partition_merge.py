@@ -15,7 +15,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'so
 
 import pyarrow as pa
 
-from spark_integration.merge.arrow_records import headers_column, headers_of, outgoing, records
+from spark_integration.arrow_records import headers_column, headers_of, outgoing, records
 from spark_integration.merge.partition_merge import KeyedState, PartitionMerge
 from spark_integration.settings import topic_settings
 

@@ -15,7 +15,7 @@ import pandas as pd
 
 from processor.errors import Stop
 from spark_integration.merge.streaming.buckets import SIZE, Buckets
-from spark_integration.reading.images import PreImages
+from spark_integration.read.images import PreImages
 
 
 class Evil:

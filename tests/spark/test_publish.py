@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from spark_integration.publishing.publish import delete_records, publish_deltas, publish_records
+from spark_integration.publish.publish import delete_records, publish_deltas, publish_records
 from tests.spark.published import bodies, planned_ms, sent
 
 pytestmark = [

@@ -11,7 +11,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from spark_integration.reading.changed import changed
+from spark_integration.read.decode import changed
 from tests.spark.published import bodies, sent
 
 pytestmark = [

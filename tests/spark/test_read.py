@@ -11,8 +11,8 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 
 from spark_integration import read_sow
 from spark_integration.options import with_connection
-from spark_integration.reading.schemas import infer
-from spark_integration.reading.schemas.schema import schema_file
+from spark_integration.read import read_topics
+from spark_integration.read.schemas.schema import schema_file
 from tests.spark.history import History
 
 pytestmark = [
@@ -98,7 +98,7 @@ def test_a_filter_is_of_the_last_state_of_each_key(spark, history) -> None:
 @pytest.mark.long
 def test_columns_are_inferred_from_the_last_records(spark, history, monkeypatch) -> None:
     """Columns are inferred from the last committed records, or from the complete topic if those have no fields."""
-    monkeypatch.setattr(infer, "SAMPLE_OFFSETS", 1)
+    monkeypatch.setattr(read_topics, "SAMPLE_OFFSETS", 1)
     history.create("sow", 2)
     history.write("sow", ("1", '{"old":1,"b":"x"}'), at=NOW - 3 * HOUR)
     history.write("sow", ("1", '{"b":"x","a":{"y":1.5}}'), at=NOW - 2 * HOUR)

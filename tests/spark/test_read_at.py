@@ -12,7 +12,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from spark_integration import read_sow
-from spark_integration.reading import as_of
+from spark_integration.read import as_of
 from tests.spark.history import History
 
 pytestmark = [

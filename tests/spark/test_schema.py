@@ -10,7 +10,7 @@ from processor.errors import ConfigurationError
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 pytest.importorskip("fastavro", reason="fastavro is not installed: pip install 'sowstream[avro]'")
 
-from spark_integration.reading.schemas.schema import registry_schema, schema_file
+from spark_integration.read.schemas.schema import registry_schema, schema_file
 from tests.codec.avro_world import record
 from tests.spark.registry_server import schema_server
 

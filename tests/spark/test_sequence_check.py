@@ -10,17 +10,9 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 
 from processor.errors import RecordRejected
 from processor.wire.publisher_mark import PublisherMark
-from spark_integration.merge.arrow_records import OUTGOING_DDL
-from spark_integration.merge.batch.sequences.sequence_check import marks_after, repeats, summaries, wrong_clients
-from spark_integration.merge.batch.sequences.sequence_log import (
-    DENIED,
-    RAISES,
-    REPLAY,
-    SEQUENCE,
-    TREATED,
-    UNCHECKED,
-    Block,
-)
+from spark_integration.arrow_records import OUTGOING_DDL
+from spark_integration.merge.batch.deduplicate import marks_after, repeats, summaries, wrong_clients
+from spark_integration.merge.batch.runs.sequence_log import DENIED, RAISES, REPLAY, SEQUENCE, TREATED, UNCHECKED, Block
 
 pytestmark = [
     pytest.mark.spark,

@@ -14,11 +14,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from processor.errors import ConfigurationError
-from spark_integration.publishing.columns import key_places
-from spark_integration.publishing.mask import FROM_JSON, ColumnPath, masked_text, pointers, text_of
-from spark_integration.reading.misfit import parsed
-from spark_integration.reading.schemas.schema import given_schema
-from spark_integration.source.row_values import compile_row, rows_of
+from spark_integration.publish.columns import key_places
+from spark_integration.read.mask import FROM_JSON, ColumnPath, masked_text, pointers, text_of
+from spark_integration.read.misfit import parsed
+from spark_integration.read.schemas.schema import given_schema
+from spark_integration.read.source.row_writer import compile_row, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,10 +14,10 @@ from processor.errors import ConfigurationError, Stop
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
 import spark_integration
-from spark_integration import java
-from spark_integration.java import NoJava, require_java
+from spark_integration import session
 from spark_integration.options import client_properties, sink_options, source_options, table_options
-from spark_integration.reading.changed import changed_paths
+from spark_integration.read.decode import changed_paths
+from spark_integration.session import NoJava, require_java
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 ALL = pytest.mark.parametrize("options_of", [source_options, table_options, sink_options])
@@ -152,7 +152,7 @@ def test_java_that_does_not_answer_is_no_missing_java(monkeypatch, tmp_path) -> 
     program.write_text("#!/bin/sh\nexec sleep 600\n")
     program.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    monkeypatch.setattr(java, "_ANSWER_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(session, "_ANSWER_TIMEOUT_S", 0.1)
     with pytest.raises(Stop, match=r"bin/java --list-modules has not ended within 0\.1 s") as caught:
         require_java()
     assert not isinstance(caught.value, NoJava)

@@ -17,10 +17,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructType
 
 from spark_integration import read_sow
-from spark_integration.source.data_source import SowSource, register_source
-from spark_integration.source.latest_rows import METADATA, metadata_columns
-from spark_integration.source.reader import SowSourceReader
-from spark_integration.source.source_options import parse_source_options
+from spark_integration.read.source.data_source import SowSource, register_source
+from spark_integration.read.source.latest_rows import METADATA, metadata_columns
+from spark_integration.read.source.source_options import parse_source_options
+from spark_integration.read.source.sow_reader import SowSourceReader
 
 pytestmark = pytest.mark.broker
 

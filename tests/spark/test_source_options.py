@@ -10,8 +10,8 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 
 from pyspark.sql.types import StructType
 
-from spark_integration.source.latest_rows import METADATA, refuse_metadata
-from spark_integration.source.source_options import parse_source_options
+from spark_integration.read.source.latest_rows import METADATA, refuse_metadata
+from spark_integration.read.source.source_options import parse_source_options
 
 RIGHT = {"topic": "orders", "kafka.bootstrap.servers": "localhost:9092"}
 

@@ -15,10 +15,9 @@ from pyspark.sql.types import ArrayType, StringType, StructType
 
 import pyspark_sowstream
 from spark_integration import read_sow
-from spark_integration.source.data_source import SowSource
-from spark_integration.source.stored_options import all_options, comment_of
-from spark_integration.source.write_options import parse_write_options
-from spark_integration.source.writer import messages_of
+from spark_integration.read.source.data_source import SowSource, all_options, comment_of
+from spark_integration.read.source.row_writer import messages_of
+from spark_integration.read.source.write_options import parse_write_options
 from tests.endtoend.world import World
 from tests.spark.published import sent
 

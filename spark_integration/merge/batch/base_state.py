@@ -14,7 +14,7 @@ from processor.wire.partition_marks import LIVES_NAME, LivesMark
 from processor.wire.publisher_mark import PUBLISHERS, WORDS_HEADER
 from spark_integration.merge.batch.fold import BASE_OFFSET
 from spark_integration.merge.batch.history import read_topic, without_nulls
-from spark_integration.reading.metadata_columns import header_number
+from spark_integration.read.metadata_columns import header_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

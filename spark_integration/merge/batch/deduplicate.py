@@ -1,4 +1,8 @@
-"""Merges a history without duplicates; repeats the merge if the tasks took others for duplicates than a worker does."""
+"""Merges a history without duplicates; repeats the merge if the tasks took others for duplicates than a worker does.
+
+A worker compares the sequence of a record with the mark of its client in the order of the input. A merge by keys
+guesses the marks, and the sequences of all records are checked against the true ones when its tasks are done.
+"""
 
 from __future__ import annotations
 
@@ -6,28 +10,123 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError, Stop
-from spark_integration.merge.arrow_records import OUTGOING_DDL, RECORDS_DDL
+from processor.store.marks import NAMES_MAX, ONE_SHOT_NAMES_MAX
+from spark_integration.arrow_records import OUTGOING_DDL, RECORDS_DDL
 from spark_integration.merge.batch.fold import BY_FILTER, COUNT, FOREIGN, KEYLESS, SEQUENCED
-from spark_integration.merge.batch.kept_input import shuffled_once
 from spark_integration.merge.batch.keyless import Keyed
-from spark_integration.merge.batch.runs.compiled_runs import DENIAL
-from spark_integration.merge.batch.sequences.sequence_check import (
-    BROADCAST_MAX,
-    marked,
-    marks_after,
-    repeats,
-    summaries,
-    wrong_clients,
-)
+from spark_integration.merge.batch.runs.compiled_runs import DENIAL, IS_REPEAT
+from spark_integration.merge.batch.runs.sequence_log import NUMBER_BYTES, SEQUENCE
+from spark_integration.merge.batch.sequence_blocks import PLACES_DDL, SUMMARY_DDL, Settling
+from spark_integration.pyspark_private import rows_of_plan
 
 if TYPE_CHECKING:
     from spark_integration.merge.batch.base_state import Base
     from spark_integration.merge.batch.fold import Fold
     from spark_integration.settings import TopicSettings
+
+
+def shuffled_once(records: DataFrame) -> DataFrame:
+    """Return the rows of a DataFrame behind a shuffle; every query of the result reads the same shuffle files.
+
+    The shuffle runs in this call. Its files stay on the executors' disks as long as the result is used; those of a lost
+    executor are computed again from the history. PySpark has no public way to keep them: `persist` and
+    `localCheckpoint` would write all rows another time.
+
+    Args:
+        records: the last step is a `repartition`.
+
+    Returns:
+        The rows; under Spark Connect the argument, whose queries each read the history.
+    """
+    return rows_of_plan(records)
+
+
+PLACE: Final = ["partition", "offset"]
+"""The columns that identify a record of a history."""
+
+BROADCAST_MAX: Final = 200_000
+"""Highest number of places for a broadcast join, some 20 MB on each executor; above it, both sides are shuffled."""
+
+_BEFORE: Final = "before"
+"""Value of column `topic` in a row with the mark of a client before the history; it is sorted before its blocks."""
+
+
+def summaries(rows: DataFrame, marks: DataFrame | None, jump_max: int) -> DataFrame:
+    """Apply the sequences of each client.
+
+    Args:
+        rows: the output of a merge.
+        marks: partition, name and mark before the history; None: there were none.
+        jump_max: the topic's `sequence_jump_max`.
+
+    Returns:
+        For each client `partition`, `name`, its `mark`, whether its name is for one occasion (`is_one_shot`), the
+        `offset` of the record that set the mark (-1: none), and whether all of its records were treated as by a worker
+        (`is_right`).
+    """
+    return _blocks(rows, marks).mapInArrow(Settling(jump_max).summarise, SUMMARY_DDL)
+
+
+def wrong_clients(summaries: DataFrame) -> DataFrame:
+    """Return the clients with a record that was treated otherwise than by a worker."""
+    return summaries.where(~F.col("is_right"))
+
+
+def repeats(rows: DataFrame, marks: DataFrame | None, jump_max: int) -> DataFrame:
+    """Return the records that a worker would drop or reject for their sequence, given the rejections of a merge.
+
+    Args:
+        rows: the output of that merge.
+        marks: as for `summaries`.
+        jump_max: as for `summaries`.
+
+    Returns:
+        `partition`, `offset`, and `denial`: the detail of a rejection, null for a duplicate.
+    """
+    return _blocks(rows, marks).mapInArrow(Settling(jump_max).find_repeats, PLACES_DDL)
+
+
+def marks_after(summaries: DataFrame) -> DataFrame:
+    """Return the marks that a worker would have at the end: partition, name, mark, and the offset that set it."""
+    # A worker does not remember more marks either.
+    kind = Window.partitionBy("partition", "is_one_shot")
+    newest = F.row_number().over(kind.orderBy(F.col("offset").desc(), "name"))
+    names_max = F.when(F.col("is_one_shot"), ONE_SHOT_NAMES_MAX).otherwise(NAMES_MAX)
+    ranked = summaries.where(F.col("mark") != F.lit(b"-1")).select(
+        "partition", "name", "mark", "offset", (newest <= names_max).alias("is_kept")
+    )
+    return ranked.where("is_kept").drop("is_kept")
+
+
+def marked(records: DataFrame, repeats: DataFrame, count: int) -> DataFrame:
+    """Add the columns `is_repeat` and `denial` for the records at the `count` places in `repeats`.
+
+    Duplicates are not left out: a worker rejects a record for its headers before it looks for duplicates.
+    """
+    if not count:
+        return records.withColumn(IS_REPEAT, F.lit(None).cast("boolean"))
+    places = repeats.select(*PLACE, F.col("denial").isNull().alias(IS_REPEAT), F.col("denial").alias(DENIAL))
+    return records.join(F.broadcast(places) if count <= BROADCAST_MAX else places, PLACE, "left")
+
+
+def _blocks(rows: DataFrame, marks: DataFrame | None) -> DataFrame:
+    """The rows with sequences, those of a client together, behind the row with its mark before the history."""
+    blocks = rows.where(F.col("topic") == SEQUENCE).select("topic", "partition", "key", "value")
+    if marks is not None:
+        before = marks.select(
+            F.lit(_BEFORE).alias("topic"),
+            F.col("partition").cast("int").alias("partition"),
+            F.concat(F.lit(bytes(NUMBER_BYTES)), "name").alias("key"),
+            F.col("mark").alias("value"),
+        )
+        blocks = blocks.unionByName(before)
+    named = blocks.withColumn("name", F.expr(f"substring(key, {NUMBER_BYTES + 1})"))
+    return named.repartition("partition", "name").sortWithinPartitions("partition", "name", "topic", "key").drop("name")
+
 
 Keyless: TypeAlias = Literal["error", "skip", "merge"]
 """The treatment of records without a Kafka key."""

@@ -16,9 +16,9 @@ from processor.errors import ConfigurationError, RecordRejected
 from processor.kafka.partitioner import partition_for
 from processor.record import COMMANDS, Command
 from processor.wire.record_headers import command_header
-from spark_integration.merge.arrow_records import HEADERS_DDL, headers_column
+from spark_integration.arrow_records import HEADERS_DDL, headers_column
 from spark_integration.merge.key_lives import MADE_OFFSETS
-from spark_integration.publishing.mask import TO_JSON
+from spark_integration.read.mask import TO_JSON
 from spark_integration.settings import Settings, TopicSettings, topic_settings
 
 if TYPE_CHECKING:

@@ -23,10 +23,10 @@ from processor.record import Record
 from processor.wire.command import is_delete_by_filter
 from processor.wire.forwarding import RESERVED
 from processor.wire.record_headers import stored_from
-from spark_integration.merge.arrow_records import in_chunks, outgoing, records
+from spark_integration.arrow_records import in_chunks, outgoing, records
 from spark_integration.merge.batch.runs.compiled_runs import DENIAL, IS_REPEAT, ChunkOfBatch, CompiledRuns
 from spark_integration.merge.batch.runs.plain_runs import PlainRuns
-from spark_integration.merge.batch.sequences.sequence_log import Denied, Repeat, SequenceLog
+from spark_integration.merge.batch.runs.sequence_log import Denied, Repeat, SequenceLog
 from spark_integration.merge.key_lives import KeyLives
 from spark_integration.merge.partition_merge import KeyedState, PartitionMerge
 

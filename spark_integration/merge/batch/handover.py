@@ -19,7 +19,7 @@ from processor.store.marks import POSITION_NAME
 from processor.topics.family import Role
 from processor.wire.partition_marks import LIVES_NAME, LivesMark, highest_version, mark_above
 from processor.wire.publisher_mark import WORDS_HEADER
-from spark_integration.merge.arrow_records import HEADERS_DDL, OUTGOING_DDL
+from spark_integration.arrow_records import HEADERS_DDL, OUTGOING_DDL
 from spark_integration.merge.batch.base_state import latest, lives_in, publishers_marks, used_in
 from spark_integration.merge.batch.history import Offsets, all_of, read_topic, without_nulls
 from spark_integration.merge.batch.repair import THERE, WANTED, Repair

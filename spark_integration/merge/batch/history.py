@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, BinaryType, IntegralType, StringType, TimestampType
 
 from processor.errors import ConfigurationError
-from spark_integration.merge.arrow_records import HEADERS_DDL
+from spark_integration.arrow_records import HEADERS_DDL
 from spark_integration.merge.topic_family import Bounds
 from spark_integration.options import table_options
 

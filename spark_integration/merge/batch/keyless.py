@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from processor.kafka.partitioner import partition_for
-from spark_integration.merge.arrow_records import headers_column, records
+from spark_integration.arrow_records import headers_column, records
 from spark_integration.merge.partition_merge import KeyedState, PartitionMerge
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from spark_integration.merge.batch.deduplicate import Keyless, MergePlan, dedupl
 from spark_integration.merge.batch.fold import COUNT, FOREIGN, KEYLESS, RECORDS, REJECTED, SEQUENCED, Fold
 from spark_integration.merge.batch.history import Offsets, as_records, bounds_of, read_topic
 from spark_integration.merge.batch.result import Merged
-from spark_integration.merge.batch.sequences.sequence_log import SEQUENCE
+from spark_integration.merge.batch.runs.sequence_log import SEQUENCE
 from spark_integration.merge.topic_family import Bounds, TopicFamily
 from spark_integration.options import client_properties, with_connection
 from spark_integration.settings import Settings, TopicSettings, topic_settings

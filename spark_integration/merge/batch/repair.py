@@ -23,7 +23,7 @@ from processor.wire.record_headers import (
     stored_from,
     version_of,
 )
-from spark_integration.merge.arrow_records import outgoing, records
+from spark_integration.arrow_records import outgoing, records
 
 if TYPE_CHECKING:
     from processor.api import Codec, Headers, Outgoing

@@ -15,11 +15,11 @@ from pyspark.sql.types import StructType
 
 from processor.errors import ConfigurationError
 from processor.wire import columns as names
-from spark_integration.merge.arrow_records import HEADERS_DDL, OUTGOING_DDL
+from spark_integration.arrow_records import HEADERS_DDL, OUTGOING_DDL
 from spark_integration.merge.topic_family import Bounds
-from spark_integration.publishing.mask import FROM_JSON
-from spark_integration.reading.metadata_columns import Metadata, check_layout, header_number, laid_out, refuse_clash
-from spark_integration.reading.schemas.schema import given_schema
+from spark_integration.read.mask import FROM_JSON
+from spark_integration.read.metadata_columns import Metadata, check_layout, header_number, laid_out, refuse_clash
+from spark_integration.read.schemas.schema import given_schema
 from spark_integration.settings import TopicSettings, topic_settings
 
 if TYPE_CHECKING:

@@ -1,19 +1,79 @@
-"""Bundles records: one Arrow binary for up to a thousand of them.
+"""The input of a streaming merge: bundles of up to a thousand records, their slots, and the initial state.
 
-Spark passes pandas data frames to a stateful processor. With one row and an array of headers for each record, they cost
-more than merging. So records are bundled before the processor and its output is unbundled after it.
+Spark passes pandas data frames to a stateful processor, where a row and an array of headers for each record would cost
+more than its merge. The initial state has the records and marks that workers have written to their topics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
-from spark_integration.merge.arrow_records import in_chunks
-from spark_integration.merge.streaming.slot import slot_of
+from processor.errors import Stop
+from processor.store.marks import FENCE_NAME, POSITION_NAME
+from processor.topics.family import Role
+from processor.wire.record_headers import stored_from
+from spark_integration.arrow_records import in_chunks
+from spark_integration.options import table_options
+
+if TYPE_CHECKING:
+    from processor.record import Record
+    from spark_integration.merge.streaming.state import SparkState
+    from spark_integration.settings import TopicSettings
+
+
+_MASK: Final = 0xFFFFFFFF
+_SEED: Final = 42  # Of Spark's own partitioner, as are the constants below: Spark's Murmur3_x86_32.
+_C1: Final = 0xCC9E2D51
+_C2: Final = 0x1B873593
+_M: Final = 5
+_N: Final = 0xE6546B64
+_F1: Final = 0x85EBCA6B
+_F2: Final = 0xC2B2AE35
+_INT_BYTES: Final = 4
+
+
+def slot_of(partition: int) -> int:
+    """The integer that Spark hashes to `partition`: its state partition is `partition` modulo their number.
+
+    With the partition numbers as keys, two of four Kafka partitions would share a state partition, and one be idle.
+    """
+    h = partition
+    h ^= h >> 16
+    h = h * _inverse(_F2) & _MASK
+    h ^= h >> 13 ^ h >> 26
+    h = h * _inverse(_F1) & _MASK
+    h ^= h >> 16
+    h ^= _INT_BYTES
+    k = _rotated((h - _N) * _inverse(_M) & _MASK, 32 - 13) ^ _SEED
+    k = _rotated(k * _inverse(_C2) & _MASK, 32 - 15) * _inverse(_C1) & _MASK
+    return k - (1 << 32) if k >> 31 else k
+
+
+def partition_of(slot: int) -> int:
+    """The partition of a slot: Spark's hash of the integer."""
+    k = _rotated((slot & _MASK) * _C1 & _MASK, 15) * _C2 & _MASK
+    h = _rotated(_SEED ^ k, 13) * _M + _N & _MASK
+    h ^= _INT_BYTES
+    h ^= h >> 16
+    h = h * _F1 & _MASK
+    h ^= h >> 13
+    h = h * _F2 & _MASK
+    return h ^ h >> 16
+
+
+def _rotated(value: int, bits: int) -> int:
+    return (value << bits | value >> 32 - bits) & _MASK
+
+
+def _inverse(factor: int) -> int:
+    return pow(factor, -1, 1 << 32)
+
 
 RECORD_COLUMNS: Final = (
     "key",
@@ -80,3 +140,52 @@ def unpack(chunk: bytes | pa.Buffer) -> pa.RecordBatch:
     """Decode a batch from `pack`."""
     with pa.ipc.open_stream(chunk) as reader:
         return reader.read_next_batch()
+
+
+SOW: Final = "sow"
+"""Kind of a row with records of the SOW topic."""
+MARK: Final = "mark"
+"""Kind of a row with marks."""
+_BEGINNING: Final = "beginning"
+
+
+def initial_state(spark: SparkSession, settings: TopicSettings, options: Mapping[str, str]) -> DataFrame:
+    """Read the last record of every key and the last value of every mark, by slot, and add a row for each partition.
+
+    Without that row, a partition with empty topics could not recognise its first micro-batch.
+    """
+    beginnings = [(slot_of(partition), -1, None, _BEGINNING) for partition in range(settings.topic.partitions)]
+    state = spark.createDataFrame(beginnings, f"{CHUNKS_DDL}, kind string")
+    roles: tuple[Role, ...] = (SOW, MARK)
+    for role in roles:
+        latest = _latest(spark, settings, role, options).mapInArrow(bundled, CHUNKS_DDL)
+        state = state.union(latest.withColumn("kind", F.lit(role)))
+    return state
+
+
+def load(state: SparkState, records: Sequence[Record]) -> None:
+    """Store records of the SOW topic in the state.
+
+    Raises:
+        Stop: a record was not written by a worker.
+    """
+    for record in records:
+        try:
+            state.put_many({record.key or b"": stored_from(record)})
+        except ValueError as error:
+            place = f"the record with the key {record.key!r:.100} at offset {record.offset} of its partition"
+            raise Stop(f"the SOW topic cannot be begun with: {place} is not what a worker writes: {error}") from error
+
+
+def _latest(spark: SparkSession, settings: TopicSettings, role: Role, options: Mapping[str, str]) -> DataFrame:
+    """The last record of each key, without tombstones, in the columns for `bundled`."""
+    kafka_options = table_options(settings.family, role, options, settings.names)
+    records = spark.read.format("kafka").options(**kafka_options).load()
+    # As in `read_sow`: a key has one partition, where offsets order its records.
+    return (
+        records.groupBy("partition", "key")
+        .agg(F.max_by(F.struct("value", "headers", "offset", "timestamp"), "offset").alias("latest"))
+        .select("partition", "key", "latest.*")
+        .where(F.col("value").isNotNull() & ~F.col("key").isin(POSITION_NAME, FENCE_NAME))
+        .selectExpr(*RECORD_COLUMNS)
+    )

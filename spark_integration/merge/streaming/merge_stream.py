@@ -14,9 +14,15 @@ from processor.errors import ConfigurationError
 from processor.hosting.pipeline import Pipeline, check_settings, family_of
 from processor.installation.topic_check import log_warnings, problems_of
 from processor.topics.family import MESSAGE_MAX_BYTES
-from spark_integration.merge.arrow_records import OUTGOING_DDL
-from spark_integration.merge.streaming.chunks import CHUNKS_DDL, OUTPUT_DDL, RECORD_COLUMNS, bundled, taken_apart
-from spark_integration.merge.streaming.initial import initial_state
+from spark_integration.arrow_records import OUTGOING_DDL
+from spark_integration.merge.streaming.chunks import (
+    CHUNKS_DDL,
+    OUTPUT_DDL,
+    RECORD_COLUMNS,
+    bundled,
+    initial_state,
+    taken_apart,
+)
 from spark_integration.merge.streaming.merge_counts import observation, observed
 from spark_integration.merge.streaming.processor import MergeProcessor
 from spark_integration.merge.streaming.stream_options import (

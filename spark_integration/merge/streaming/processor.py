@@ -1,35 +1,33 @@
-"""Merges a micro-batch, partition by partition, with Spark's state store as the workers' RocksDB.
+"""Keeps acks, records and the window of rejected records of a partition for the next micro-batch.
 
-    rows of a partition ─▶ in the order of offsets ─▶ PartitionMerge ─▶ sow, delta, dlq, publish, mark   now
-                                                                    └─▶ ack                              one batch later
+Acks wait until their records are in Kafka.
 
-The output of a micro-batch depends on its records, the state before it and its time. Spark keeps all three, so a
-micro-batch that is repeated after a failure writes the same records, byte for byte.
+name         value
+acks         a bundle for the ack topic
+held         the number of bundles of records, ASCII decimal
+held/<n>     the n-th bundle
+window       see `RejectWindow`
+
+The mark of the versions of lives (`processor.wire.partition_marks`) is in the same map, under its own name.
 """
-
-# ruff: noqa: N802, N803 - the names are Spark's.
 
 from __future__ import annotations
 
 import pickle
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from processor.kafka.partitioner import partition_for
 from processor.wire.publisher_mark import mark_text
-from spark_integration.merge.arrow_records import outgoing, records
+from spark_integration.arrow_records import outgoing, records
 from spark_integration.merge.partition_merge import PartitionMerge
-from spark_integration.merge.streaming.buckets import Buckets
-from spark_integration.merge.streaming.bulk import BulkMap
-from spark_integration.merge.streaming.chunks import RECORDS, pack, unpack
-from spark_integration.merge.streaming.initial import MARK, SOW, load
-from spark_integration.merge.streaming.kept import Kept
+from spark_integration.merge.streaming.buckets import Buckets, BulkMap
+from spark_integration.merge.streaming.chunks import MARK, RECORDS, SOW, load, pack, partition_of, unpack
 from spark_integration.merge.streaming.reject_window import RejectWindow
-from spark_integration.merge.streaming.slot import partition_of
 from spark_integration.merge.streaming.state import GRACE_MS, SparkMarks, SparkState
 
 if TYPE_CHECKING:
@@ -39,6 +37,59 @@ if TYPE_CHECKING:
     from processor.api import Codec
     from processor.record import Outgoing, Record
     from spark_integration.settings import TopicSettings
+
+
+_ACKS: Final = b"acks"
+_HELD: Final = b"held"
+_WINDOW: Final = b"window"
+
+
+class Left(NamedTuple):
+    """The values that the previous micro-batch has left."""
+
+    acks: list[bytes]
+    """Bundles for the ack topic: one, or none."""
+    held: list[bytes]
+    """Bundles of records, in their order."""
+    window: bytes | None
+    """The window of rejected records."""
+
+
+class Kept:
+    """Wraps a Spark map state with the names above, separately for each partition."""
+
+    def __init__(self, kept: BulkMap) -> None:
+        self._kept = kept
+
+    def keep_acks(self, bundle: bytes) -> None:
+        """Keep acks for the next micro-batch, which begins after Kafka has all records of this one."""
+        self._kept.put_many({_ACKS: bundle})
+
+    def keep_window(self, window: bytes | None) -> None:
+        """Keep the window of rejected records; None removes it."""
+        self._kept.put_many({_WINDOW: window})
+
+    def hold(self, bundles: Sequence[bytes]) -> None:
+        """Keep records for the next micro-batch."""
+        self._kept.put_many({_HELD: b"%d" % len(bundles), **dict(zip(_names(len(bundles)), bundles, strict=True))})
+
+    def take(self) -> Left:
+        """Return all of it, and remove the acks and the records."""
+        values = self._kept.get_many([_ACKS, _HELD, _WINDOW])
+        acks, held = values[_ACKS], values[_HELD]
+        names = [] if held is None else _names(int(held))
+        bundles = [bundle for bundle in self._kept.get_many(names).values() if bundle is not None] if names else []
+        gone = [*names, *(name for name in (_ACKS, _HELD) if values[name] is not None)]
+        if gone:
+            self._kept.put_many(dict.fromkeys(gone))
+        return Left([] if acks is None else [acks], bundles, values[_WINDOW])
+
+
+def _names(count: int) -> list[bytes]:
+    return [b"held/%d" % number for number in range(count)]
+
+
+# ruff: noqa: N802, N803 - the names are Spark's.
 
 MARKS_KEPT_MS: Final = 7 * 86_400_000
 """Time to live of an unchanged mark, the same as in the mark topic."""

@@ -27,8 +27,7 @@ from spark_integration.merge.partition_merge import refuse_scan
 
 if TYPE_CHECKING:
     from processor.record import Outgoing
-    from spark_integration.merge.streaming.buckets import Buckets, Entry
-    from spark_integration.merge.streaming.bulk import BulkMap
+    from spark_integration.merge.streaming.buckets import Buckets, BulkMap, Entry
 
 GRACE_MS: Final = 1_000
 """Delay of an expiry without input: the longest time that a publish may have been on its way to Kafka when the

@@ -8,7 +8,7 @@ from typing import Final
 from processor.codec.nvfix import python_encoding
 from processor.config.suggestions import unknown_name
 from spark_integration.pipeline.ingesting.csv_rows import CsvDialect
-from spark_integration.publishing.mask import FROM_JSON
+from spark_integration.read.mask import FROM_JSON
 
 _FILES: Final = (
     "maxFilesPerTrigger", "maxBytesPerTrigger", "maxFileAge", "latestFirst", "fileNameOnly", "cleanSource",

@@ -16,7 +16,7 @@ from processor.merge import KeyFields
 from processor.record import Command, Headers
 from processor.values.pointer import child
 from processor.wire.record_headers import command_header
-from spark_integration.merge.arrow_records import HEADERS_DDL, headers_column
+from spark_integration.arrow_records import HEADERS_DDL, headers_column
 
 if TYPE_CHECKING:
     from processor.record import Value

@@ -14,6 +14,7 @@ from processor.config.section import Properties, Section
 from processor.errors import ConfigurationError
 from spark_integration.pipeline.ingesting.csv_rows import MISFIT, ROWS_DDL, CsvRows
 from spark_integration.pipeline.ingesting.json_decimals import CHECKED_DDL, PROBLEM, JsonDecimals, decimals_of
+from spark_integration.pipeline.ingesting.kafka_source import OFFSETS_PER_TRIGGER
 from spark_integration.pipeline.ingesting.reader_options import (
     check_options,
     dialect_of,
@@ -21,10 +22,9 @@ from spark_integration.pipeline.ingesting.reader_options import (
     option,
     spark_options,
 )
-from spark_integration.pipeline.kafka_source import OFFSETS_PER_TRIGGER
 from spark_integration.pipeline.places import DataPath
-from spark_integration.publishing.mask import TO_JSON, text_of
-from spark_integration.reading.schemas.schema import given_schema
+from spark_integration.read.mask import TO_JSON, text_of
+from spark_integration.read.schemas.schema import given_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

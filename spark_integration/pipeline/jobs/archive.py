@@ -11,15 +11,15 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from processor.config.section import Properties
 from processor.errors import ConfigurationError
-from spark_integration.pipeline.job import Job, JobSettings
-from spark_integration.pipeline.kafka_source import (
+from spark_integration.pipeline.ingesting.kafka_source import (
     OFFSETS_PER_TRIGGER,
     has_begun,
     kafka_records,
     partition_counts,
     starting_offsets,
 )
-from spark_integration.pipeline.targets import Target
+from spark_integration.pipeline.job import Job, JobSettings
+from spark_integration.pipeline.places import Target
 from spark_integration.tables.archive_writer import archive_writer
 from spark_integration.tables.merge_into import require_package
 

@@ -11,11 +11,11 @@ from pyspark.errors import AnalysisException
 
 from processor.config.section import IntervalS
 from processor.errors import ConfigurationError
+from spark_integration.pipeline.ingesting.kafka_source import kafka_records, partition_counts
 from spark_integration.pipeline.job import Job, JobContext, JobSettings
-from spark_integration.pipeline.kafka_source import kafka_records, partition_counts
-from spark_integration.publishing.publish import delta_rows
-from spark_integration.publishing.sending import WRITERS_MAX, Sending
-from spark_integration.reading.read import read_sow
+from spark_integration.publish.publish import delta_rows
+from spark_integration.publish.sending import WRITERS_MAX, Sending
+from spark_integration.read.read_topics import read_sow
 from spark_integration.settings import topic_settings
 from spark_integration.tables.published_state import DELETED, REMOVED, PublishedState
 

@@ -16,12 +16,11 @@ from spark_integration.pipeline.ingesting.row_check import CHECKED_DDL, NullPoli
 from spark_integration.pipeline.ingesting.sources import IngestSource, SourceRows
 from spark_integration.pipeline.job import Job, JobContext, JobSettings
 from spark_integration.pipeline.places import DataPath
-from spark_integration.publishing.batch_sender import recipe, sender
-from spark_integration.publishing.commands import header
-from spark_integration.publishing.publish import WRITERS
-from spark_integration.publishing.sending import WRITERS_MAX
-from spark_integration.publishing.sequence import numbered
-from spark_integration.publishing.sink_options import publish_options
+from spark_integration.publish.batch_sender import recipe, sender
+from spark_integration.publish.commands import header
+from spark_integration.publish.publish import WRITERS
+from spark_integration.publish.sending import WRITERS_MAX, publish_options
+from spark_integration.publish.sequence import numbered
 from spark_integration.pyspark_private import micro_batch
 from spark_integration.settings import topic_settings
 

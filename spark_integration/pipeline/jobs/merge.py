@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 from pydantic import Field
 
 from processor.config.section import Properties
-from spark_integration.cutover.query import ONCE, refuse_failed
+from spark_integration.merge.moves.merge_query import ONCE, refuse_failed
 from spark_integration.merge.streaming.merge_stream import merge_stream
+from spark_integration.pipeline.ingesting.kafka_source import has_begun
 from spark_integration.pipeline.job import Job, JobSettings
-from spark_integration.pipeline.kafka_source import has_begun
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,11 +12,16 @@ from pydantic import Field
 from processor.config.section import Properties
 from processor.errors import ConfigurationError
 from spark_integration.merge.topic_family import TopicFamily
+from spark_integration.pipeline.ingesting.kafka_source import (
+    OFFSETS_PER_TRIGGER,
+    has_begun,
+    kafka_records,
+    partition_counts,
+)
 from spark_integration.pipeline.job import Job, JobContext, JobSettings
-from spark_integration.pipeline.kafka_source import OFFSETS_PER_TRIGGER, has_begun, kafka_records, partition_counts
-from spark_integration.pipeline.targets import Target
-from spark_integration.reading.schemas.schema import given_schema
-from spark_integration.reading.stream import stream_sow
+from spark_integration.pipeline.places import Target
+from spark_integration.read.read_topics import stream_sow
+from spark_integration.read.schemas.schema import given_schema
 from spark_integration.settings import topic_settings
 from spark_integration.tables.upsert import upsert_to
 from spark_integration.tables.versions import (

@@ -20,7 +20,7 @@ from processor.record import Record, Stored
 from processor.testing import ProcessorTestDriver
 from processor.wire.command import KEY_BYTES_MAX
 from spark_integration.merge.batch.runs.plain_runs import PlainRuns
-from spark_integration.merge.batch.sequences.sequence_log import SequenceLog
+from spark_integration.merge.batch.runs.sequence_log import SequenceLog
 from spark_integration.merge.key_lives import KeyLives
 from tests.builtin.delta_merge.both_ways import BothWays, needs_compiled
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from processor.errors import ConfigurationError
 from processor.trial.broker import EmbeddedBroker
-from spark_integration.java import require_java
+from spark_integration.session import require_java
 from tests.programs.pipeline.run import Plan, run
 
 _SECONDS_MAX = 600  # The audit holds everything in memory, and compaction begins after ten minutes.

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'sowstream[spark]'")
 
-from spark_integration.java import NoJava, require_java
+from spark_integration.session import NoJava, require_java
 from tests.programs.pipeline.run import Plan, run
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
 from processor.errors import Stop
-from spark_integration.pipeline.micro_batches import MicroBatches
+from spark_integration.pipeline.monitor import MicroBatches
 
 pytestmark = [
     pytest.mark.spark,

@@ -9,8 +9,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from spark_integration.pipeline.find_job import find_job
-from spark_integration.pipeline.job import JobSettings
+from spark_integration.pipeline.job import JobSettings, find_job
 from spark_integration.pipeline.monitor import Monitor
 from spark_integration.pipeline.pipeline_settings import PipelineFile
 

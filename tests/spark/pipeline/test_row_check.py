@@ -8,7 +8,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 
 import pyarrow as pa
 
-from spark_integration.merge.arrow_records import headers_of
+from spark_integration.arrow_records import headers_of
 from spark_integration.pipeline.ingesting.row_check import RowCheck
 from spark_integration.settings import topic_settings
 

@@ -19,7 +19,7 @@ from processor.record import Stored
 from processor.wire.command import KEY_BYTES_MAX, ack_types
 from processor.wire.headers import TRAVELLING_HEADERS
 from processor.wire.record_headers import EMPTY, INSERT, VERSION_NAME, headers_of_version, insert_headers
-from spark_integration.merge.arrow_records import HEADER, OUTGOING, headers_of
+from spark_integration.arrow_records import HEADER, OUTGOING, headers_of
 from spark_integration.merge.key_lives import MADE_OFFSETS
 
 try:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from processor.api import Codec
     from processor.config import TopicConfig
     from processor.record import Outgoing
-    from spark_integration.merge.batch.sequences.sequence_log import SequenceLog
+    from spark_integration.merge.batch.runs.sequence_log import SequenceLog
     from spark_integration.merge.key_lives import KeyLives
 
 IS_REPEAT: Final = "is_repeat"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from processor.config import TopicConfig
     from processor.record import Outgoing, Record
     from processor.wire.command import CommandHeaders
-    from spark_integration.merge.batch.sequences.sequence_log import SequenceLog
+    from spark_integration.merge.batch.runs.sequence_log import SequenceLog
     from spark_integration.merge.key_lives import KeyLives
 
 _GROWTH_MAX: Final = 8

@@ -1,0 +1,146 @@
+"""`sowstream-spark merge`, `takeover` and `handback`: the merge of one topic on Spark, and its ways there and back."""
+
+from __future__ import annotations
+
+from threading import Event
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from processor.cli.output import data, inform
+from spark_integration.cli.pipeline_file import (
+    Once,
+    PipelineFile,
+    Timeout,
+    TopicArgument,
+    pipeline_session,
+    pipeline_settings,
+    place,
+    stop_event,
+    stop_on_signals,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_integration.pipeline.pipeline_settings import PipelineJob, PipelineSettings
+
+
+def merge(topic: TopicArgument, config: PipelineFile = None, once: Once = False) -> None:
+    """Merge the records published to a topic, until SIGTERM or Ctrl-C, or until `handback`.
+
+    After `takeover` it goes on in the checkpoint of that. Without one, the workers must be stopped, and the checkpoint
+    is `merge-TOPIC` in the directory of the checkpoints.
+    """
+    stop = stop_event()
+    pipeline = pipeline_settings(config)
+    from spark_integration.cli.live_jobs import (
+        live_jobs,  # noqa: PLC0415 - slow
+        metrics_server,  # noqa: PLC0415
+    )
+    from spark_integration.merge.moves.move import current_fence  # noqa: PLC0415
+    from spark_integration.pipeline.runner import run_jobs  # noqa: PLC0415
+
+    job = merge_job(topic)
+    is_moved = current_fence(topic, pipeline.topics, pipeline.spark_kafka()).is_up
+    session = pipeline_session(pipeline, f"sowstream-spark merge {topic}")
+    try:
+        stop_on_signals(stop)
+        if is_moved:
+            run_moved_merge(pipeline, topic, session, stop, once=once)
+            return
+        with metrics_server(pipeline, is_merge=True) as monitor, live_jobs(monitor) as watch:
+            run_jobs(pipeline, [job], session, once=once, stop=stop, monitor=monitor, watch=watch)
+    finally:
+        session.stop()
+
+
+def run_moved_merge(
+    pipeline: PipelineSettings, topic: str, session: SparkSession, stop: Event, *, once: bool = False
+) -> None:
+    """Merge a topic in the checkpoint of `takeover`, with metrics, until `handback` or `stop`."""
+    from spark_integration.cli.live_jobs import metrics_server  # noqa: PLC0415 - slow
+    from spark_integration.merge.moves.merge_query import merge_name  # noqa: PLC0415
+    from spark_integration.merge.moves.run_merge import run_merge  # noqa: PLC0415
+
+    with metrics_server(pipeline, is_merge=True) as monitor:
+        monitor.watch(merge_name(topic), session)
+        monitor.set_state(merge_name(topic), "running")
+        run_merge(session, topic, config=pipeline.topics, options=pipeline.spark_kafka(), stop=stop, once=once)
+
+
+def merge_job(topic: str) -> PipelineJob:
+    """The job that merges a topic, which stands in no file."""
+    from spark_integration.merge.moves.merge_query import merge_name  # noqa: PLC0415
+    from spark_integration.pipeline.jobs.merge import Merge, MergeSettings  # noqa: PLC0415
+    from spark_integration.pipeline.pipeline_settings import PipelineJob  # noqa: PLC0415
+
+    return PipelineJob(merge_name(topic), Merge, MergeSettings(job="merge", topic=topic))
+
+
+def takeover(
+    topic: TopicArgument,
+    merge: Annotated[bool, typer.Option("--merge", help="Go on as `sowstream-spark merge TOPIC`.")] = False,
+    timeout: Timeout = 180.0,
+    config: PipelineFile = None,
+) -> None:
+    """Move the merge of a topic from its workers to Spark; after a death at any step, run it again.
+
+    The workers commit, leave and wait, without being stopped; if they have not left in time, they go on, and nothing
+    has changed. After this command `sowstream-spark merge` merges the topic, and `sowstream-spark handback` moves the
+    merge back. Two moves of a topic at a time are refused.
+    """
+    with place(config, f"takeover {topic}") as here:
+        from spark_integration.merge.moves.takeover import takeover as take_over  # noqa: PLC0415 - slow
+
+        fence = take_over(
+            here.session,
+            topic,
+            config=here.config,
+            checkpoints=here.pipeline.checkpoints,
+            options=here.options,
+            timeout_s=timeout,
+            on_step=lambda step: inform(f"{topic}: {step}"),
+        )
+        data(f"{topic}: Spark merges it from {sum(fence.offsets.values()):,} offsets on, with {fence.checkpoint}")
+        if not merge:
+            inform(f"Nothing merges it until `sowstream-spark merge {topic}` runs.")
+            return
+        run_moved_merge(here.pipeline, topic, here.session, stop_event())
+
+
+LostCheckpoint: TypeAlias = Annotated[
+    bool, typer.Option("--lost-checkpoint", help="Give up a checkpoint that is gone for good; `offsets adopt` follows.")
+]
+
+
+def handback(
+    topic: TopicArgument,
+    timeout: Timeout = 180.0,
+    lost_checkpoint: LostCheckpoint = False,
+    config: PipelineFile = None,
+) -> None:
+    """Move the merge of a topic from Spark back to its workers; after a death at any step, run it again.
+
+    `sowstream-spark merge` stops its query, without being stopped; the rest of its last micro-batch is written, and the
+    workers go on behind it. A takeover that has not ended is given up.
+    """
+    with place(config, f"handback {topic}") as here:
+        from spark_integration.merge.moves.handback import handback as hand_back  # noqa: PLC0415 - slow
+
+        fence = hand_back(
+            here.session,
+            topic,
+            config=here.config,
+            options=here.options,
+            timeout_s=timeout,
+            lost_checkpoint=lost_checkpoint,
+            on_step=lambda step: inform(f"{topic}: {step}"),
+        )
+        if lost_checkpoint:
+            inform(
+                f"{topic}: its workers hold their partitions until `sowstream offsets adopt {topic} --from "
+                "sow|earliest|latest --yes`; `sow` needs headers `source`"
+            )
+            return
+        data(f"{topic}: its workers merge it from {sum(fence.offsets.values()):,} offsets on")

@@ -1,1 +1,0 @@
-"""Finds the duplicates of a merge by the sequences of its records."""

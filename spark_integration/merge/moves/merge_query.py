@@ -1,0 +1,176 @@
+"""The checkpoint of a streaming merge: the micro-batches that were planned and committed, and their input offsets.
+
+    <path>/offsets/<number>   planned: the last line has the offset after the last record of each partition, as JSON
+    <path>/commits/<number>   committed: all of its output is in Kafka
+
+Both are Spark's own files. A planned micro-batch that is not committed may have written a part of its output; Spark
+repeats it at the next start, with the same records. A number is planned by one process only: a query that was thought
+dead fails when it plans a number that its successor has planned.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from processor.errors import Stop
+from spark_integration.merge.streaming.merge_stream import merge_writer
+from spark_integration.pyspark_private import hadoop_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from processor.wire.control import Fence
+    from spark_integration.options import Options
+    from spark_integration.settings import Settings, TopicSettings
+
+
+_PLANNED: Final = "offsets"
+_COMMITTED: Final = "commits"
+
+
+class Checkpoint:
+    """One checkpoint, in any file system that Hadoop knows."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        """Open the checkpoint at a path, which may be missing."""
+        self._spark, self.path = spark, path.rstrip("/")
+        self._path, self._files = hadoop_files(spark, self.path, f"the checkpoint at {self.path}")
+
+    @property
+    def planned(self) -> int | None:
+        """The number of the last planned micro-batch; None before the first one."""
+        return self._last(_PLANNED)
+
+    @property
+    def committed(self) -> int | None:
+        """The number of the last committed micro-batch; None before the first one."""
+        return self._last(_COMMITTED)
+
+    def is_committed(self, number: int) -> bool:
+        """Return whether a micro-batch is committed."""
+        return bool(self._files.exists(self._path(f"{self.path}/{_COMMITTED}/{number}")))
+
+    def offsets(self, number: int, kafka_topic: str) -> dict[int, int]:
+        """The next input offset of each partition after a planned micro-batch."""
+        lines = [row.value for row in self._spark.read.text(f"{self.path}/{_PLANNED}/{number}").collect()]
+        by_partition = json.loads(lines[-1])[kafka_topic]
+        return {int(partition): int(offset) for partition, offset in by_partition.items()}
+
+    def forget_commit(self, number: int) -> None:
+        """Have the next start repeat a micro-batch: its output comes again, and acks that wait for the next one too."""
+        self._files.delete(self._path(f"{self.path}/{_COMMITTED}/{number}"), False)
+
+    def _last(self, directory: str) -> int | None:
+        path = self._path(f"{self.path}/{directory}")
+        if not self._files.exists(path):
+            return None
+        names = [status.getPath().getName() for status in self._files.listStatus(path)]
+        return max((int(name) for name in names if name.isdecimal()), default=None)
+
+
+PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
+ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_PARALLELISM: Final = "spark.sql.shuffle.partitions"
+_NO_DATA: Final = "spark.sql.streaming.noDataMicroBatches.enabled"
+_OVERRIDDEN: Final = (
+    "maxoffsetspertrigger", "minoffsetspertrigger",
+    "startingoffsets", "startingoffsetsbytimestamp", "startingtimestamp",
+)  # fmt: skip
+ONCE: Final = "36500 days"
+"""A trigger after whose first micro-batch none follows."""
+_LOOK_S: Final = 0.1
+
+
+class MergeQuery(NamedTuple):
+    """The streaming merge of one topic."""
+
+    spark: SparkSession
+    """The session that runs it."""
+    settings: TopicSettings
+    """The settings of the topic."""
+    config: Settings
+    """The same as the caller gave them."""
+    options: Options
+    """The options of Spark's Kafka source and sink."""
+
+    def start(self, fence: Fence, trigger: str | None, *, takes_input: bool = True) -> StreamingQuery:
+        """Start the query on the checkpoint of a fence.
+
+        Args:
+            fence: has the checkpoint, and the offsets at which a new checkpoint begins.
+            trigger: the interval of micro-batches, such as `1 second`; None: process the input of now, and end.
+            takes_input: whether new input is read; if not, a planned micro-batch is repeated, and expirations, acks
+                and records kept from it follow.
+        """
+        source = self.settings.kafka_topic("publish")
+        own = dict(self.options)
+        if not takes_input:
+            own = {name: value for name, value in own.items() if name.lower() not in _OVERRIDDEN}
+            own["maxOffsetsPerTrigger"] = "0"
+            own["startingOffsets"] = json.dumps({source: {str(at): offset for at, offset in fence.offsets.items()}})
+        with self._session_settings(is_endless=trigger is not None):
+            writer = merge_writer(self.spark, self.settings.family, config=self.config, options=own, is_moved=True)
+            named = writer.queryName(merge_name(self.settings.name)).option("checkpointLocation", fence.checkpoint)
+            if trigger is None:
+                return named.trigger(availableNow=True).start()
+            return named.trigger(processingTime=trigger).start()
+
+    def run_until(self, fence: Fence, number: int, timeout_s: float, trigger: str = "0 seconds") -> None:
+        """Run the query without new input until a micro-batch is committed.
+
+        Raises:
+            Stop: the query failed, or was too slow.
+        """
+        checkpoint, deadline_s = Checkpoint(self.spark, fence.checkpoint), time.monotonic() + timeout_s
+        if checkpoint.is_committed(number):
+            return
+        query = self.start(fence, trigger, takes_input=False)
+        try:
+            while not checkpoint.is_committed(number):
+                refuse_failed(query, self.settings.name)
+                if time.monotonic() > deadline_s:
+                    raise Stop(
+                        f"{self.settings.name}: micro-batch {number} in {fence.checkpoint} was not committed within "
+                        f"{timeout_s:g} s. Run the same command again, with a longer timeout"
+                    )
+                time.sleep(_LOOK_S)
+        finally:
+            query.stop()
+
+    @contextmanager
+    def _session_settings(self, *, is_endless: bool) -> Iterator[None]:
+        """The session's settings for the query, while it starts.
+
+        The checkpoint keeps the parallelism from then on; more state partitions than the topic has partitions are of no
+        use. A query that is to end would begin a micro-batch for timers again and again.
+        """
+        conf: Any = self.spark.conf
+        before: Mapping[str, str] = {name: conf.get(name) for name in (PROVIDER, _PARALLELISM, _NO_DATA)}
+        conf.set(PROVIDER, ROCKSDB)
+        conf.set(_NO_DATA, "true" if is_endless else "false")
+        conf.set(_PARALLELISM, str(min(int(before[_PARALLELISM]), self.settings.topic.partitions)))
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                conf.set(name, value)
+
+
+def merge_name(topic: str) -> str:
+    """The name of the query that merges a topic, by which logs and metrics call it."""
+    return f"merge-{topic}"
+
+
+def refuse_failed(query: StreamingQuery, topic: str) -> None:
+    """Make sure that a query has not failed.
+
+    Raises:
+        Stop: it has, with Spark's error.
+    """
+    if (error := query.exception()) is not None:
+        raise Stop(f"{topic}: the query on Spark failed: {error}") from error

@@ -1,0 +1,92 @@
+"""Kafka topics as input of a job: committed records only, from a position that the job chooses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from processor.errors import ConfigurationError
+from processor.kafka.admin.admin import Admin
+from spark_integration.pipeline.ingesting.reader_options import check_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from spark_integration.pipeline.job import JobContext
+    from spark_integration.small_files import SmallFiles
+
+OFFSETS_PER_TRIGGER: Final = "1000000"
+"""The default limit of a micro-batch, in offsets of all partitions."""
+
+_SPLITTING: Final = ("minPartitions", "maxRecordsPerPartition")
+"""Options that divide a partition among tasks, which only jobs that send its records cannot have."""
+_EARLIEST: Final = -2  # Spark's Kafka source takes it for the oldest record.
+
+
+def kafka_records(
+    session: SparkSession, topics: Sequence[str], kafka: Mapping[str, str], options: Mapping[str, str]
+) -> DataFrame:
+    """Stream the committed records of Kafka topics, with their headers.
+
+    Args:
+        session: the session.
+        topics: the Kafka names.
+        kafka: options of the Kafka client.
+        options: options of Spark's Kafka source.
+
+    Raises:
+        ConfigurationError: an option is set by the job itself.
+    """
+    try:
+        check_options("kafka", options, has_schema=False, more=_SPLITTING)
+    except ValueError as error:
+        raise ConfigurationError(f"options: {error}") from None
+    settings = {
+        "startingOffsets": "earliest",
+        **kafka,
+        **options,
+        "subscribe": ",".join(topics),
+        "includeHeaders": "true",
+        "kafka.isolation.level": "read_committed",
+    }
+    return session.readStream.format("kafka").options(**settings).load()
+
+
+def partition_counts(context: JobContext, topics: Sequence[str]) -> dict[str, int]:
+    """The number of partitions of each topic.
+
+    Raises:
+        ConfigurationError: a topic does not exist.
+        BrokerUnavailable: Kafka did not answer.
+    """
+    counts = Admin(context.admin_kafka, awaits_names=True).cluster().topics
+    if missing := [name for name in topics if name not in counts]:
+        raise ConfigurationError(
+            f"{context.name}: there is no Kafka topic {missing[0]!r}; `sowstream topics apply` creates those of the "
+            "settings"
+        )
+    return {name: counts[name] for name in topics}
+
+
+def has_begun(files: SmallFiles) -> bool:
+    """Return whether a checkpoint has the position of its query, which then begins there."""
+    return bool(files.names("offsets"))
+
+
+def starting_offsets(counts: Mapping[str, int], reached: Mapping[tuple[str, int], int]) -> str:
+    """The option `startingOffsets`: behind the reached offsets, else the oldest record.
+
+    Args:
+        counts: the number of partitions of each topic.
+        reached: the last processed offset, by topic and partition.
+    """
+    return json.dumps(
+        {
+            topic: {
+                str(number): reached[topic, number] + 1 if (topic, number) in reached else _EARLIEST
+                for number in range(count)
+            }
+            for topic, count in counts.items()
+        }
+    )

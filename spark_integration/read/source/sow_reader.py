@@ -1,0 +1,264 @@
+"""Reads a SOW topic, one task for each partition, which keeps the latest record of every key in memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import IntegralType, StringType, StructType
+
+from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost, Stop
+from spark_integration.read.as_of import AsOf, resolve_as_of
+from spark_integration.read.key_choice import partitions_with
+from spark_integration.read.metadata_columns import SOW
+from spark_integration.read.schemas.schema import pinned
+from spark_integration.read.source.latest_rows import (
+    VALUE,
+    Latest,
+    LatestRows,
+    expires_at_ms,
+    metadata_columns,
+    record_fields,
+    refuse_metadata,
+)
+from spark_integration.read.source.source_options import SourceOptions
+from spark_integration.read.topic_facts import LogFacts, refuse_moved_log
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+_READ_RECORDS: Final = 10_000
+_READ_S: Final = 1.0
+_SILENCE_S: Final = 60.0
+"""Timeout for the next record of Kafka."""
+_RECORD_BYTES: Final = 300
+"""Memory for the Python objects of a record, besides its bytes."""
+
+
+@dataclass
+class Range(InputPartition):
+    """The range of offsets that one task reads; pickled for the executors."""
+
+    partition: int
+    begin: int
+    end: int
+    """The offset after the last one."""
+    now_ms: int | None
+    """Records expired at this time are left out; None: no record is."""
+
+
+class SowSourceReader(DataSourceReader):
+    """Reads a SOW topic up to one end for all partitions."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        """Create a reader on the driver.
+
+        Raises:
+            ConfigurationError: a column has the name of a metadata column, but another type.
+        """
+        self._metadata = metadata_columns(options.on_misfit, options.metadata)
+        refuse_metadata(schema, self._metadata)
+        self._options = replace(options, settings=pinned(options.settings))
+        self._schema = schema
+        record = [field.name for field in record_fields(schema, self._metadata)]
+        self._is_text = options.schema is None and record == [VALUE] and options.settings.topic.message_type == "json"
+        self._topic = options.settings.kafka_topic("sow")
+        self._group = f"{options.settings.group_prefix}.spark"
+        self._keys = None if options.keys is None else frozenset(options.keys)
+
+    def partitions(self) -> list[Range]:
+        """The range of each partition of the topic, with ends that are fixed here.
+
+        Raises:
+            ConfigurationError: the topic does not exist, or cannot be read up to this end.
+            BrokerUnavailable: Kafka did not answer in time.
+            TopicMoved: another topic has taken its place.
+        """
+        facts = LogFacts(self._topic, self._options.kafka, group=self._group)
+        try:
+            if self._options.at is None:
+                refuse_moved_log(facts, self._options.kafka, self._group)
+            end = self._cut(facts)
+            begins = facts.begins()
+            wanted = self._wanted(facts)
+        finally:
+            facts.close()
+        now_ms = int(time.time() * 1000) if self._options.at is None else end.time_ms
+        # Even an empty task takes time.
+        ranges = [
+            Range(p, begins[p], last, now_ms)
+            for p, last in sorted(end.ends.items())
+            if p in wanted and last > begins[p]
+        ]
+        return ranges or [Range(0, 0, 0, None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The latest records of one partition, on an executor.
+
+        Raises:
+            ConfigurationError: they exceed the memory limit of the options.
+            Stop: Kafka does not answer, or a record cannot be read.
+        """
+        assert isinstance(partition, Range)
+        if partition.end <= partition.begin:
+            return
+        options, family = self._options, self._options.settings.family
+        latest = [
+            one
+            for one in _Fold(self._topic, options.max_bytes_per_partition).folded(self._chosen(partition), partition)
+            if _is_live(one, partition.now_ms)
+        ]
+        codec = options.settings.codec(reads_only=True)
+        rows = LatestRows(
+            codec, self._schema, options.filter, is_text=self._is_text, topic=self._topic, family=family,
+            metadata=self._metadata, shows_misfits=options.on_misfit == "column",
+        )  # fmt: skip
+        yield from rows.batches(latest, partition.partition)
+
+    def _wanted(self, facts: LogFacts) -> Collection[int]:
+        """The partitions that may have the keys."""
+        if self._keys is None:
+            return facts.partitions
+        return partitions_with(self._keys, len(facts.partitions), self._options.settings)
+
+    def _chosen(self, wanted: Range) -> Iterator[Any]:
+        """The committed records of a range whose keys are read."""
+        messages = self._messages(wanted)
+        if self._keys is None:
+            return messages
+        keys = {key.encode() for key in self._keys}
+        return (message for message in messages if message.key() in keys)
+
+    def _cut(self, facts: LogFacts) -> AsOf:
+        if self._options.at is None:
+            return AsOf(facts.committed_ends(), None)
+        try:
+            return resolve_as_of(facts, self._options.at, allow_compacted=self._options.allow_compacted)
+        except ConfigurationError as error:
+            # The message has the argument of `read_sow`; here it is an option.
+            problem = str(error).replace("allow_compacted=True", "allowCompacted 'true'")
+            raise ConfigurationError(f"option {problem}") from None
+
+    def _messages(self, wanted: Range) -> Iterator[Any]:
+        """The committed records of a range, in order."""
+        from processor.kafka.clients.log_reader import LogReader, Position  # noqa: PLC0415 - needed here, on an executor
+
+        log = LogReader(self._options.kafka, group=self._group)
+        try:
+            log.add([Position(self._topic, wanted.partition, wanted.begin)])
+            last_message_s = time.monotonic()
+            while True:
+                messages, ends = log.read(_READ_RECORDS, _READ_S)
+                for message in messages:
+                    if (message.offset() or 0) >= wanted.end:
+                        return
+                    yield message
+                # After a gap of compacted records or transaction markers, only the end of the partition is reported.
+                if any(position.offset >= wanted.end for position in ends):
+                    return
+                if messages:
+                    last_message_s = time.monotonic()
+                elif time.monotonic() - last_message_s > _SILENCE_S:
+                    raise BrokerUnavailable(
+                        f"reading {self._topic} partition {wanted.partition}: Kafka sent nothing for {_SILENCE_S:g} s "
+                        f"before offset {wanted.end}; check that the executors reach the brokers, and try again"
+                    )
+        except PositionLost as error:
+            raise Stop(f"{error}; the topic was shortened while it was read: read it again") from None
+        finally:
+            log.close()
+
+
+class _Fold:
+    """Collects the latest record of every key, up to a limit of memory."""
+
+    def __init__(self, topic: str, max_bytes: int) -> None:
+        self._topic, self._max_bytes = topic, max_bytes
+
+    def folded(self, messages: Iterator[Any], wanted: Range) -> list[Latest]:
+        """The latest record of each key that was not deleted."""
+        latest: dict[bytes | None, Latest] = {}
+        held = 0
+        for message in messages:
+            key, value = message.key(), message.value()
+            if (before := latest.pop(key, None)) is not None:
+                held -= _size(before)
+            if value is None:
+                continue
+            one = Latest(key, value, message.headers(), message.offset(), message.timestamp()[1])
+            latest[key] = one
+            held += _size(one)
+            if held > self._max_bytes:
+                raise ConfigurationError(
+                    f"{self._topic} partition {wanted.partition}: its latest records take more than the "
+                    f"{self._max_bytes:,} bytes of option 'maxBytesPerPartition'; raise it, as far as the executors' "
+                    "Python has memory (spark.executor.pyspark.memory), or use read_sow, which folds in the JVM and "
+                    "goes to disk"
+                )
+        return list(latest.values())
+
+
+def _is_live(one: Latest, now_ms: int | None) -> bool:
+    """Return whether a record has not expired, also if no worker is running to delete it."""
+    expires = expires_at_ms(one.headers)
+    return now_ms is None or expires is None or expires > now_ms
+
+
+def _size(one: Latest) -> int:
+    headers = sum(len(name) + len(value or b"") for name, value in one.headers or ())
+    return _RECORD_BYTES + len(one.key or b"") + len(one.value) + headers
+
+
+_KEY: Final = "sow_key"
+
+
+class PushingReader(SowSourceReader):
+    """A reader whose keys Spark may narrow.
+
+    Spark calls `pushFilters` from version 4.1 on where `spark.sql.python.filterPushdown.enabled` is true, and refuses a
+    reader that has it elsewhere; so it is a class of its own.
+    """
+
+    def pushFilters(self, filters: Iterable[Any]) -> Iterator[Any]:  # noqa: N802 - Spark's name
+        """Narrow the keys by the conditions that name some, and leave every condition to Spark as well.
+
+        Args:
+            filters: the conditions, all of which hold: objects of `pyspark.sql.datasource`, such as `EqualTo`.
+        """
+        for condition in filters:
+            keys = self._keys_of(condition)
+            if keys is not None:
+                self._keys = keys if self._keys is None else self._keys & keys
+            yield condition
+
+    def _keys_of(self, condition: Any) -> frozenset[str] | None:
+        """The only keys that a condition can hold for; None if it names none."""
+        # By name, as PySpark 4.0 does not have the classes.
+        match type(condition).__name__:
+            case "EqualTo":
+                values = [condition.value]
+            case "In":
+                values = list(condition.value)
+            case _:
+                return None
+        kind = self._kind_of(tuple(condition.attribute))
+        if kind is None or not all(type(value) is kind for value in values):
+            return None
+        return frozenset(map(str, values))
+
+    def _kind_of(self, path: tuple[str, ...]) -> type | None:
+        """The type of the values of a column whose text is the key; None for other columns."""
+        places = {"struct": (SOW, _KEY), "flat": (_KEY,)}
+        if path == places.get(self._options.metadata):
+            return str
+        # Without the topic's settings its key fields are not certain.
+        if not self._options.has_config or self._options.settings.topic.key_fields != (f"/{'/'.join(path)}",):
+            return None
+        data_type = next((field.dataType for field in self._schema.fields if (field.name,) == path), None)
+        if isinstance(data_type, IntegralType):
+            return int
+        return str if isinstance(data_type, StringType) else None

@@ -1,0 +1,190 @@
+"""Converts Kafka records to rows: the columns of the record, then those of its metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from processor.errors import ConfigurationError
+from processor.filter import compile_filter
+from spark_integration.filter import filter_column
+from spark_integration.read.decode import Decoding, changed, decoded, matched
+from spark_integration.read.metadata_columns import Metadata, check_layout, laid_out, refuse_clash
+from spark_integration.read.misfit import (
+    MISFIT,
+    MISFIT_TYPE,
+    PLACE,
+    OnMisfit,
+    check_on_misfit,
+    fitting,
+    is_misfit,
+    misfit,
+    parsed,
+)
+from spark_integration.read.schemas.schema import INFER, given_schema, own_schema, pinned, refuse_twins
+from spark_integration.settings import TopicSettings
+
+CHANGED = "changed"
+"""The metadata column that is computed when the record is decoded."""
+
+_RECORD = "__record"
+_PARSED = "__parsed"
+
+
+class Layout(NamedTuple):
+    """The place of the metadata, and the treatment of records that do not fit their columns."""
+
+    metadata: Metadata = "struct"
+    on_misfit: OnMisfit = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReader:
+    """Converts the records of one topic to rows."""
+
+    settings: TopicSettings
+    struct: StructType | None
+    """The columns of the record; None: one column `value` with its JSON text."""
+    described: Mapping[str, Column]
+    """The metadata columns, by name. With `changed`, the records are deltas, and the column is computed here."""
+    layout: Layout
+    """The place of the metadata columns, and the treatment of misfits."""
+
+    @classmethod
+    def of(
+        cls,
+        settings: TopicSettings,
+        schema: StructType | str | None,
+        described: Mapping[str, Column],
+        layout: Layout,
+        infer: Callable[[], StructType],
+    ) -> TopicReader:
+        """Find the columns of a topic, and create its reader.
+
+        Args:
+            settings: the settings of the topic.
+            schema: a StructType, DDL, `infer`, or None: the JSON text, or the columns of the topic's own schema.
+            described: the metadata columns, by name.
+            layout: their place, and the treatment of misfits.
+            infer: infers the columns from the records.
+
+        Raises:
+            ConfigurationError: the schema cannot be used.
+            Stop: the schema registry does not answer.
+        """
+        check_layout(layout.metadata)
+        check_on_misfit(layout.on_misfit)
+        is_json = settings.topic.message_type == "json"
+        settings = pinned(settings)
+        if isinstance(schema, str) and schema.strip().lower() == INFER:
+            if not is_json:
+                raise ConfigurationError(
+                    f"schema={schema!r} is for JSON, and {settings.name!r} is of message type "
+                    f"{settings.topic.message_type}; give its columns, or for Avro leave the schema out"
+                )
+            struct: StructType | None = infer()
+        elif schema is not None:
+            struct = given_schema(schema)
+        elif is_json:
+            struct = None
+        else:
+            struct = own_schema(settings)
+        if struct is not None:
+            refuse_twins(struct, settings.name)
+            refuse_clash(struct.names, [*described, MISFIT], layout.metadata)
+        return cls(settings, struct, described, layout)
+
+    def rows(self, records: DataFrame, topic: str, *, matching: str | None = None) -> DataFrame:
+        """Convert every record to a row.
+
+        A record that does not fit the columns fails the query, as a null would look like a null or missing field of it;
+        or it is a row with metadata `misfit`.
+
+        Args:
+            records: rows of Spark's Kafka source; a column `value_headers` has other headers than `headers` to decode
+                the value.
+            topic: their Kafka topic, for error messages.
+            matching: a filter for the records; None: all records. A misfit passes unless it can be judged.
+
+        Raises:
+            ConfigurationError: the columns cannot be used.
+            FilterError: the filter is invalid.
+        """
+        if self.settings.topic.message_type == "json":
+            return self._of_json(records, topic, matching)
+        assert self.struct is not None, "only JSON is shown as it is"
+        if matching is not None:
+            compile_filter(matching)
+        decoding = self._decoding(topic, self.struct, matching)
+        added = {CHANGED, MISFIT}
+        before = {name: column for name, column in self.described.items() if name not in added}
+        if "value_headers" in records.columns:
+            before["value_headers"] = F.col("value_headers")
+        columns = records.select(F.col("value"), *(column.alias(name) for name, column in before.items()))
+        metadata = {name: F.col(name) for name in self._names}
+        return decoded(columns, decoding).select(
+            *self._fields(F.col("record")), *laid_out(metadata, self.layout.metadata)
+        )
+
+    @property
+    def _shows_misfits(self) -> bool:
+        return self.layout.on_misfit == "column"
+
+    @property
+    def _names(self) -> list[str]:
+        return [*self.described, *([MISFIT] if self._shows_misfits else [])]
+
+    def _decoding(self, topic: str, struct: StructType | None, matching: str | None) -> Decoding:
+        is_delta = CHANGED in self.described
+        return Decoding(self.settings, topic, struct, is_delta, matching, shows_misfits=self._shows_misfits)
+
+    def _of_json(self, records: DataFrame, topic: str, matching: str | None) -> DataFrame:
+        """Convert records of JSON, in the JVM as far as it can evaluate the filter."""
+        text, described = F.col("value").cast("string"), dict(self.described)
+        record, fits = None, F.lit(True)
+        if self.struct is not None and self._shows_misfits:
+            # A column of its own, so that each record is parsed once.
+            records = records.withColumn(_RECORD, parsed(text, self.struct))
+            record, fits = F.col(_RECORD), ~is_misfit(text, F.col(_RECORD))
+            described[MISFIT] = misfit(text, record, self.struct, topic, F.col("value"))
+            if CHANGED in described:
+                described[CHANGED] = changed(F.when(fits, text))
+        elif self.struct is not None:
+            place = [(name, described[name]) for name in PLACE if name in described]
+            records = records.withColumn(_PARSED, parsed(text, self.struct))
+            records = records.withColumn(_RECORD, fitting(text, F.col(_PARSED), self.struct, topic, place))
+            record = F.col(_RECORD)
+        elif self._shows_misfits:
+            # A text is shown as it is.
+            described[MISFIT] = F.lit(None).cast(MISFIT_TYPE)
+        if matching is not None:
+            records = self._matching(records, topic, matching, record, fits)
+        if record is not None and self._shows_misfits:
+            record = F.when(fits, record)
+        fields = [text.alias("value")] if record is None else self._fields(record)
+        return records.select(*fields, *laid_out(described, self.layout.metadata))
+
+    def _matching(
+        self, records: DataFrame, topic: str, matching: str, record: Column | None, fits: Column
+    ) -> DataFrame:
+        """The records that match, and those that do not fit."""
+        if compile_filter(matching).uses_metadata:
+            keyed = records.withColumn("sow_key", F.col("key").cast("string"))
+            return matched(keyed, self._decoding(topic, None, matching))
+        text = F.col("value").cast("string")
+        verdict = filter_column(matching, self.struct, record=record, value=F.when(fits, text))
+        return records.where(~fits | verdict) if self._shows_misfits else records.where(verdict)
+
+    def _fields(self, record: Column) -> list[Column]:
+        assert self.struct is not None, "a record as it is has no fields"
+        return [record.getField(name).alias(name) for name in self.struct.names]
+
+
+def changed_paths_column() -> Column:
+    """The metadata column `changed` of deltas: the paths of each."""
+    return changed(F.col("value").cast("string"))

@@ -1,1 +1,0 @@
-"""Reads topics as tables (`read`) and streams (`stream`)."""
