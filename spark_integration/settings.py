@@ -1,4 +1,4 @@
-"""The settings of a topic as plain values, for Python processes on executors: they need no settings model."""
+"""The settings of a topic for Spark: the same `sowstream.yaml` that its workers read, or a mapping in a notebook."""
 
 from __future__ import annotations
 

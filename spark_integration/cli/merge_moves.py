@@ -34,10 +34,7 @@ def merge(topic: TopicArgument, config: PipelineFile = None, once: Once = False)
     """
     stop = stop_event()
     pipeline = pipeline_settings(config)
-    from spark_integration.cli.live_jobs import (
-        live_jobs,  # noqa: PLC0415 - slow
-        metrics_server,  # noqa: PLC0415
-    )
+    from spark_integration.cli.live_jobs import live_jobs, metrics_server  # noqa: PLC0415 - slow
     from spark_integration.merge.moves.move import current_fence  # noqa: PLC0415
     from spark_integration.pipeline.runner import run_jobs  # noqa: PLC0415
 

@@ -34,10 +34,7 @@ def run(
     stop = stop_event()
     pipeline = pipeline_settings(config)
     chosen = pipeline.chosen(jobs)
-    from spark_integration.cli.live_jobs import (
-        live_jobs,  # noqa: PLC0415 - slow
-        metrics_server,  # noqa: PLC0415
-    )
+    from spark_integration.cli.live_jobs import live_jobs, metrics_server  # noqa: PLC0415 - slow
     from spark_integration.pipeline.runner import run_jobs  # noqa: PLC0415
 
     session = pipeline_session(pipeline, "sowstream-spark run")

@@ -1,4 +1,4 @@
-"""The contract of a job: its settings, its surroundings, and the streaming query that it starts; and the finder of its class."""
+"""The contract of a job: its settings, its surroundings, and the streaming query that it starts; finds its class."""
 
 from __future__ import annotations
 

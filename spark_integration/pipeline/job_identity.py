@@ -95,8 +95,9 @@ def _code(kind: type[Job[Any]]) -> str:
 
 
 def _sources() -> Iterator[Path]:
-    for room in ("pipeline", "publishing", "tables"):
+    for room in ("pipeline", "publish", "tables"):
         yield from (_ROOM / room).rglob("*.py")
+    yield from (_ROOM / "read" / "mask.py", _ROOM / "small_files.py")
 
 
 def _digest(text: str) -> str:

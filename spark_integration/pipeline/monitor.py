@@ -1,4 +1,4 @@
-"""The micro-batches of a job: each is counted, and none begins after the pipeline has been asked to stop."""
+"""Watches the jobs of a pipeline: figures for Prometheus, and the latest state of each job for a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Refuses a pipeline whose jobs feed themselves: a topic that is published from its own records."""
+"""Reads `pipeline.yaml`: the topics' settings, the place of the checkpoints, and the jobs."""
 
 from __future__ import annotations
 

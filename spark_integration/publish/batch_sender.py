@@ -1,4 +1,6 @@
-"""Numbers the batches of a query by the times when they were planned, also where the clock goes back.
+"""Finds the client name and the number of a batch: those of the streaming query, of the caller, or of this process.
+
+Numbers the batches of a query by the times when they were planned, also where the clock goes back.
 
     <checkpoint>/sowstream/clock_epochs.json   [[number, time], …]: the batches with which the clock had gone back
 

@@ -1,4 +1,4 @@
-"""The text of a record's key, the same as the workers compute from the same fields."""
+"""Selects the columns of a DataFrame for the key and the body of a record, and checks them against the schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sets the options of Kafka's producer that deduplication needs: no record is dropped while later ones are sent."""
+"""Sends rows of any command: with their topic, keys, client names and order."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from spark_integration import pyspark_private as private
 FOLDER = Path(spark_integration.__file__).parent
 ELSEWHERE = {
     # A missing name there means one request at a time, which tests of both ways cover.
-    "merge/streaming/bulk.py",
+    "merge/streaming/buckets.py",
 }
 
 

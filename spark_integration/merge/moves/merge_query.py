@@ -1,4 +1,6 @@
-"""The checkpoint of a streaming merge: the micro-batches that were planned and committed, and their input offsets.
+"""Runs the streaming merge of a topic for the commands: its first micro-batch, its last ones, and those between.
+
+The checkpoint of a streaming merge: the micro-batches that were planned and committed, and their input offsets.
 
     <path>/offsets/<number>   planned: the last line has the offset after the last record of each partition, as JSON
     <path>/commits/<number>   committed: all of its output is in Kafka

@@ -1,4 +1,21 @@
-"""Counts the records in the state of a streaming merge, as its checkpoint has it."""
+"""Moves the merge of a topic from its workers to Spark.
+
+    workers ──claim──▶ to_spark ──fence──▶ beginning ──verify──▶ spark
+       ▲                  │                    │                   │
+       │◀─ no worker left ┘                    └───── handback ────┤
+       └───────────────────────────────────────────────────────────┘
+
+| step | does | after a death |
+|---|---|---|
+| check | topics, settings, session and checkpoint; changes nothing | |
+| claim | raises the fence: workers commit, leave the group and wait | the same command goes on; `handback` gives up |
+| drain | waits until the group is empty and no transaction is open; gives up if that takes too long | as above |
+| fence | notes the group's offsets, and writes them as the input positions of Spark, in one transaction | as above |
+| begin | runs the first micro-batch, which loads records and marks from the topics and writes nothing | as above |
+| verify | compares offsets and number of records; then the phase is `spark` | as above |
+
+Spark may write from the phase `spark` on: then `run_merge` runs the query on the fence's checkpoint.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""Keeps acks, records and the window of rejected records of a partition for the next micro-batch.
+"""Merges a micro-batch, partition by partition, with Spark's state store as the workers' RocksDB.
+
+    rows of a partition ─▶ in the order of offsets ─▶ PartitionMerge ─▶ sow, delta, dlq, publish, mark   now
+                                                                    └─▶ ack                              one batch later
+
+The output of a micro-batch depends on its records, the state before it and its time. Spark keeps all three, so a
+micro-batch that is repeated after a failure writes the same records, byte for byte.
+
+Keeps acks, records and the window of rejected records of a partition for the next micro-batch.
 
 Acks wait until their records are in Kafka.
 

@@ -4,7 +4,7 @@
     buckets    see `buckets`
     expiring   time in ms, ASCII decimal   keys, each as its length, little-endian uint32, and the key
     marks      name                        value
-    kept       see `kept`
+    kept       see `processor`
 
 A micro-batch reads the bucket of each of its keys once, and writes each changed bucket once, at its end.
 

@@ -1,4 +1,10 @@
-"""Converts Arrow rows to JSON values, the same that `to_json` of Spark writes and `publish_deltas` publishes."""
+"""Publishes the rows of a write, each task as a client of its own, so that workers drop rows that a task writes twice.
+
+Spark repeats a task that failed. Its rows may come in another order then, so that each task sorts them by key, order
+and content before it numbers them. Its client name has the id of the write and the number of the task, which are the
+same in each attempt; the sequence is the place of the row. An attempt that ends early has written, of each partition,
+the first rows of one order, and workers drop these when they come again.
+"""
 
 from __future__ import annotations
 
