@@ -179,8 +179,8 @@ def test_programs_of_the_readme_pass_mypy(tmp_path: Path) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     program = readme.split("```python\n")[1].split("```")[0]
     calls = (
-        "from processor.client import Client\n"
-        "from spark_integration import read_sow\n"
+        "from sowstream import Client\n"
+        "from sowstream.spark import read_sow\n"
         "client = Client('desk', {'topics': {'orders': {}}})\n"
         "client.publish('orders', {'id': 1}, ack='persisted').result(30).version\n"
         "client.delta_publish('orders', {'id': 1}, sequence=5)\n"
@@ -191,7 +191,7 @@ def test_programs_of_the_readme_pass_mypy(tmp_path: Path) -> None:
     (tmp_path / "calls.py").write_text(calls)
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "readme.py", "calls.py"],
-        cwd=tmp_path, env=os.environ | {"MYPYPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+        cwd=tmp_path, env=os.environ | {"MYPYPATH": f"{ROOT}:{ROOT}/processor/facade"}, capture_output=True, text=True, check=False,
         timeout=170,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
