@@ -191,7 +191,7 @@ def test_programs_of_the_readme_pass_mypy(tmp_path: Path) -> None:
     (tmp_path / "calls.py").write_text(calls)
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "readme.py", "calls.py"],
-        cwd=tmp_path, env=os.environ | {"MYPYPATH": f"{ROOT}:{ROOT}/processor/facade"}, capture_output=True, text=True, check=False,
-        timeout=170,
+        cwd=tmp_path, env=os.environ | {"MYPYPATH": f"{ROOT}:{ROOT}/processor/facade"},
+        capture_output=True, text=True, check=False, timeout=170,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
