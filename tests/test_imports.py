@@ -5,28 +5,15 @@ from __future__ import annotations
 import ast
 import contextlib
 import importlib
-import re
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
+
+from tests.programs.house.__main__ import imports, working_tree
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("processor", "spark_integration")
 NAMES_TWICE_MAX = 5
 """Limit of the class names that stand for two classes; a new clash needs a noun of its own."""
-
-_CYTHON_IMPORT = re.compile(r"^\s*from\s+([\w.]+)\s+c?import\s", re.MULTILINE)
-
-
-def sources() -> dict[str, Path]:
-    """Every module of both packages by its dotted name."""
-    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py*"))]
-    return {_dotted(path): path for path in paths if path.suffix in (".py", ".pyx") and "__pycache__" not in path.parts}
-
-
-def imports(modules: dict[str, Path]) -> dict[str, set[str]]:
-    """The modules that each module imports, those for type checkers and within functions included."""
-    return {name: set(_imported(path, modules)) - {name} for name, path in modules.items()}
 
 
 def circles(graph: dict[str, set[str]]) -> list[list[str]]:
@@ -57,44 +44,30 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
     return groups
 
 
-def classes_by_name(modules: dict[str, Path]) -> dict[str, list[str]]:
+def classes_by_name(modules: dict[str, str]) -> dict[str, list[str]]:
     """The modules that define each class, private classes left out."""
     places: dict[str, list[str]] = defaultdict(list)
-    for module, path in modules.items():
-        if path.suffix == ".py":
-            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for module, text in modules.items():
+        if module.endswith(".py"):
+            for node in ast.parse(text).body:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     places[node.name].append(module)
     return places
 
 
-def _dotted(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def _imported(path: Path, modules: dict[str, Path]) -> Iterator[str]:
-    text = path.read_text(encoding="utf-8")
-    if path.suffix == ".pyx":
-        yield from (match[1] for match in _CYTHON_IMPORT.finditer(text) if match[1] in modules)
-        return
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name in modules)
-        elif isinstance(node, ast.ImportFrom) and node.module in modules:
-            for alias in node.names:
-                submodule = f"{node.module}.{alias.name}"
-                yield submodule if submodule in modules else node.module
+def product() -> dict[str, str]:
+    """The text of every module of both packages by its path."""
+    return {path: text for path, text in working_tree().items() if path.split("/")[0] in PACKAGES}
 
 
 def test_no_import_circle() -> None:
     """No module imports itself through others, also in imports for type checkers alone."""
-    assert circles(imports(sources())) == []
+    assert circles(imports(product())) == []
 
 
 def test_class_names_are_unique() -> None:
     """A class name stands for one class in both packages, with few exceptions."""
-    twice = {name: places for name, places in classes_by_name(sources()).items() if len(places) > 1}
+    twice = {name: places for name, places in classes_by_name(product()).items() if len(places) > 1}
     listed = "\n".join(f"{name}: {', '.join(places)}" for name, places in sorted(twice.items()))
     assert len(twice) <= NAMES_TWICE_MAX, listed
 

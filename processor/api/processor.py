@@ -1,4 +1,4 @@
-"""What a plug-in's author writes: a class with its declarations and the methods that the runtime calls, or a hook."""
+"""The parts of a plug-in: a class with its declarations and the methods that the runtime calls, or a hook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Python client: `from processor.client import Client`.
+"""The Python client: `from sowstream import Client`.
 
 `client` is the public class. `publish/` sends commands: `command_sender` builds them by an `outbox`; `acked_publisher`
 numbers those with acks, and settles the `pending_acks`. `subscribe/` has the calls that read: `opening` opens a

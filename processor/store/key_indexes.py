@@ -8,8 +8,12 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from processor.record import Stored
+    from processor.store.contract import Expiring, Store
+
+    Layer = Mapping[bytes, Stored | None]
 
 _INSERTED_MAX: Final = 32
 """Most keys that are put in place one by one; more are sorted together, which costs a pass over all keys."""
@@ -51,14 +55,6 @@ class ChangedKeys:
             self._sorted += sorted(new)
             self._sorted.sort()  # Two sorted runs: they are merged.
 
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from processor.record import Stored
-    from processor.store.contract import Expiring, Store
-
-    Layer = Mapping[bytes, Stored | None]
 
 _ROWS_MIN: Final = 64
 _ROWS_MAX: Final = 4096  # Rows of the store's index read at a time.

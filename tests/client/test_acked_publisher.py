@@ -17,8 +17,6 @@ from processor.wire.ack import Ack, ack_types, read_ack
 from processor.wire.headers import header_text
 from tests.client.family import PARTITIONS, PATIENCE_S, Family
 
-pytestmark = pytest.mark.broker
-
 
 def ack(sequence: int, **more: object) -> bytes:
     """A successful `persisted` ack of the client `test`, as a worker writes it."""
@@ -45,6 +43,7 @@ def impatient(config: Config) -> Iterator[Client]:
     client._command_sender.close()
 
 
+@pytest.mark.broker
 def test_only_its_own_acks_settle_a_command(client: Client, family: Family):
     """Invalid acks, and those of another client, another partition or an aborted transaction are ignored."""
     future = client.publish(family.name, {"id": "a"}, ack="persisted", sequence=5, command_id="x")
@@ -73,6 +72,7 @@ def _partition(key: str) -> int:
     return partition_for(key.encode(), PARTITIONS)
 
 
+@pytest.mark.broker
 def test_numbers_grow_within_every_partition_with_many_threads(family: Family, restless: None):
     """Many threads and a queue that is often full do not change the order: each number occurs once, in order."""
     kafka = {**family.config.kafka, "queue.buffering.max.messages": "50"}
@@ -105,6 +105,7 @@ def test_numbers_grow_within_every_partition_with_many_threads(family: Family, r
     assert sorted(numbers) == list(range(1, 1001))
 
 
+@pytest.mark.broker
 def test_a_record_that_kafka_rejects_fails_its_future(bootstrap: str, unique: str):
     """A record that the broker refuses fails its own future, without a flush; the next one is sent."""
     settings = {"max.message.bytes": "2000"}
@@ -124,6 +125,7 @@ def test_a_record_that_kafka_rejects_fails_its_future(bootstrap: str, unique: st
     assert [type(one) for one in delivered] == [type(error), type(None)]
 
 
+@pytest.mark.broker
 def test_without_an_ack_topic_nothing_is_sent(bootstrap: str, unique: str):
     """Without an ack topic, as in older families, the error gives advice, and no topic is created by accident."""
     config = Config.model_validate({"kafka": {"bootstrap.servers": bootstrap}, "topics": {unique: {"partitions": 1}}})
@@ -134,6 +136,7 @@ def test_without_an_ack_topic_nothing_is_sent(bootstrap: str, unique: str):
         client.publish(unique, {"id": 1}, sequence=1)
 
 
+@pytest.mark.broker
 def test_wrong_arguments_are_rejected_before_anything_is_sent(client: Client, family: Family):
     """A callback without acks, an invalid number and a too long name are rejected with the reason."""
     with pytest.raises(ConfigurationError, match="on_ack receives acks"):
@@ -147,6 +150,7 @@ def test_wrong_arguments_are_rejected_before_anything_is_sent(client: Client, fa
         long.publish(family.name, {"id": 1}, ack="received")
 
 
+@pytest.mark.broker
 def test_a_closed_client_may_be_used_again(family: Family):
     """Closing ends the thread that reads acks; the next command with acks starts another."""
     client = Client("test", family.config)

@@ -14,8 +14,6 @@ from processor.config import Config
 from processor.operate.doctor import Finding, check_gateway, check_state
 from processor.operate.findings import check_schemas
 
-pytest.importorskip("uvicorn")
-
 
 def config(**gateway: object) -> Config:
     """Settings with a section `gateway`."""
@@ -24,6 +22,7 @@ def config(**gateway: object) -> Config:
 
 def test_a_gateway_that_can_start_is_well() -> None:
     """Doctor says how many topics a gateway serves, and where, and says nothing without a section."""
+    pytest.importorskip("uvicorn")
     [finding] = check_gateway(config(listen="127.0.0.1:8080"))
     assert (finding.level, finding.found) == ("ok", "serves 1 topics at 127.0.0.1:8080")
     assert check_gateway(Config.model_validate({"topics": {"orders": {"key": ["/id"]}}})) == []
@@ -31,6 +30,7 @@ def test_a_gateway_that_can_start_is_well() -> None:
 
 def test_files_that_cannot_be_used_are_faults(tmp_path: Path) -> None:
     """A missing tokens file, and an entitlement to a topic that is not served, are faults with their place."""
+    pytest.importorskip("uvicorn")
     rights = tmp_path / "entitlements.yaml"
     rights.write_text("users: {ann: {ordrs: {read: true}}}")
     tokens = tmp_path / "tokens.yaml"

@@ -1,4 +1,4 @@
-"""What the last stages of views keep over restarts: the pass over all groups at their start, and the input prefix.
+"""The notes of the last stages of views over restarts: the pass over all groups at their start, and the input prefix.
 
 In the pass each group is computed once and compared with its row. The prefix is that of each input partition which
 the rows reflect (header `as_of`).

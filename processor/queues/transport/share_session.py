@@ -205,7 +205,7 @@ class ShareSession:
 
     @property
     def is_open(self) -> bool:
-        """Whether the broker knows the session: outcomes need one."""
+        """True if the broker knows the session: outcomes need one."""
         return self._epoch != _OPEN
 
     def fetch(

@@ -15,14 +15,10 @@ import structlog
 from processor.errors import Stop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from processor.kafka.admin.admin import Admin
     from processor.kafka.admin.descriptions import ConsumerGroup, GroupQuestion
-
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
 
     Assigned = Mapping[str, Collection[int]]
 

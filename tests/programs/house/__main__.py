@@ -101,7 +101,8 @@ def shape(files: dict[str, str]) -> Shape:
     product = {path: text for path, text in files.items() if path.startswith(PRODUCT)}
     tests = {path: text for path, text in files.items() if path.startswith("tests/")}
     lines = {path: code_lines(path, text) for path, text in files.items()}
-    one = single_importers(product)
+    graph = imports(product)
+    one = single_importers(graph)
     return Shape(
         lines=sum(lines[path] for path in product),
         files=len(product),
@@ -109,7 +110,7 @@ def shape(files: dict[str, str]) -> Shape:
         small=len(small(product)),
         single=len(one),
         single_in_folder=sum(posixpath.dirname(module) == posixpath.dirname(by) for module, by in one.items()),
-        pairs=len(pairs(product)),
+        pairs=len(pairs(graph)),
         large=len(large(product)),
         full=len(full(product)),
         test_lines=sum(lines[path] for path in tests),
@@ -135,19 +136,19 @@ def full(product: dict[str, str]) -> dict[str, int]:
     return {folder: count for folder, count in counts.items() if count > FULL}
 
 
-def single_importers(product: dict[str, str]) -> dict[str, str]:
+def single_importers(graph: dict[str, set[str]]) -> dict[str, str]:
     """The modules that one module imports, and that one; an `__init__` that passes a name on is an importer."""
     importers: dict[str, set[str]] = defaultdict(set)
-    for path, imported in imports(product).items():
+    for path, imported in graph.items():
         for other in imported:
             importers[other].add(path)
     return {path: next(iter(by)) for path, by in importers.items() if _is_module(path) and len(by) == 1}
 
 
-def pairs(product: dict[str, str]) -> dict[tuple[str, str], list[str]]:
+def pairs(graph: dict[str, set[str]]) -> dict[tuple[str, str], list[str]]:
     """The pairs of folders that import each other, with each import."""
     arrows: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for path, imported in imports(product).items():
+    for path, imported in graph.items():
         for other in imported:
             arrows[posixpath.dirname(path), posixpath.dirname(other)].append(f"{path} -> {other}")
     return {
@@ -158,7 +159,7 @@ def pairs(product: dict[str, str]) -> dict[tuple[str, str], list[str]]:
 
 
 def imports(product: dict[str, str]) -> dict[str, set[str]]:
-    """The files that each file imports."""
+    """The files that each file imports, for type checkers and within functions included."""
     modules = {_dotted(path): path for path in product if not path.endswith(".pxd")}
     return {path: {modules[name] for name in _imported(path, text, modules)} - {path} for path, text in product.items()}
 
@@ -238,13 +239,14 @@ def main() -> None:
     console.print(table)
     if options.names:
         product = {path: text for path, text in now.items() if path.startswith(PRODUCT)}
+        graph = imports(product)
         for title, counted in (("small", small(product)), ("large", large(product)), ("full", full(product))):
             print(f"\n{title}")
             print("\n".join(f"{count:5}  {path}" for path, count in sorted(counted.items())))
         print("\nsingle importers")
-        print("\n".join(f"{path}  <-  {by}" for path, by in sorted(single_importers(product).items())))
+        print("\n".join(f"{path}  <-  {by}" for path, by in sorted(single_importers(graph).items())))
         print("\npairs of folders")
-        for (one, other), arrows in pairs(product).items():
+        for (one, other), arrows in pairs(graph).items():
             print(f"{one} <-> {other}", *arrows, sep="\n    ")
 
 

@@ -133,8 +133,6 @@ def test_what_is_not_known_is_not_touched(state, decisions, why):
     assert why in verdict.why
 
 
-pytestmark = pytest.mark.broker
-
 _PARTITION = 2
 
 
@@ -149,6 +147,7 @@ def _write(world: World, role: str, records: list[tuple[bytes, int, str]], *, va
     return Admin(world.config.kafka).end_offsets(f"{world.name}.{role}", [_PARTITION])[_PARTITION]
 
 
+@pytest.mark.broker
 def test_each_key_is_judged_by_its_versions(bootstrap: str, tmp_path: Path, unique: str):
     """A delta that is missing at the end, or in between, is a problem of its key alone."""
     world = World(bootstrap, tmp_path, unique)
@@ -173,6 +172,7 @@ def test_each_key_is_judged_by_its_versions(bootstrap: str, tmp_path: Path, uniq
     world.close()
 
 
+@pytest.mark.broker
 def test_messages_of_a_topic_without_a_sow_have_no_versions(bootstrap: str, tmp_path: Path, unique: str):
     """Messages of a topic without a SOW have no versions; their keys are listed all the same."""
     world = World(bootstrap, tmp_path, unique, sow=False, more={"conflated": {}})
