@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from processor.errors import ConfigurationError, rejection
+from processor.errors import rejection
 from processor.topics.family import queue_outputs
 from processor.wire.dead_letter import reason_headers
 from processor.wire.record_headers import message_headers, source_header
-from processor.wire.subscriber_headers import correlation_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -30,33 +29,20 @@ def check_queue(name: str, settings: QueueConfig, codec: Codec | None) -> None:
     Raises:
         ConfigurationError: it cannot be read, its records have no fields, or its answer changes by itself.
     """
-    if (selected := compile_selection(name, settings)) is None:
-        return
-    if selected.moves_by_itself:
-        raise ConfigurationError(
-            f"queues.{name}.filter: {selected.text}: what it finds changes with the clock, and a record is looked at "
-            "once, when it is merged; filter by a field of the record"
-        )
-    if codec is not None and not codec.can_delta:
-        raise ConfigurationError(
-            f"queues.{name}.filter: the records of {settings.underlying} have no fields to look at; remove it"
-        )
+    if _selected(name, settings) is not None and codec is not None:
+        from processor.filter.selection import require_fields  # noqa: PLC0415 - as in `_selected`
+
+        require_fields(f"queues.{name}.filter", settings.underlying, can_delta=codec.can_delta)
 
 
-def compile_selection(name: str, settings: QueueConfig) -> Filter | None:
-    """Compile the filter of a queue; None if it has all records.
-
-    Raises:
-        ConfigurationError: it cannot be read.
-    """
-    from processor.filter import compile_filter  # noqa: PLC0415 - rare, and costly to import on Spark
-
+def _selected(name: str, settings: QueueConfig) -> Filter | None:
+    """Compile the filter of a queue; None: it has every record."""
     if settings.filter is None:
         return None
-    try:
-        return compile_filter(settings.filter)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"queues.{name}.filter: {error}") from None
+    from processor.filter.selection import compile_selection  # noqa: PLC0415 - rare, and costly to import on Spark
+
+    reason = "a record is looked at once, when it is merged"
+    return compile_selection(f"queues.{name}.filter", settings.filter, changes_with=reason)
 
 
 class _Queue(NamedTuple):
@@ -84,7 +70,7 @@ class QueueFiller:
         self._context = context
         self._source = source
         self._has_source = settings.source_header
-        self._queues = [_Queue(*queue_outputs(name), compile_selection(name, queue)) for name, queue in context.queues]
+        self._queues = [_Queue(*queue_outputs(name), _selected(name, queue)) for name, queue in context.queues]
         self._uses_fields = any(queue.selected is not None for queue in self._queues)
         self._records: Sequence[Record] = ()
         self._spans: dict[int, tuple[int, int]] = {}
@@ -163,15 +149,9 @@ class QueueFiller:
     def _matches(self, selected: Filter, key: bytes | None, data: bytes, headers: Headers, body: Value) -> bool:
         if not selected.uses_metadata:
             return bool(selected.matches(body))
-        from processor.filter import RecordMetadata  # noqa: PLC0415 - as in `selection`
+        from processor.filter.selection import metadata_of_parts  # noqa: PLC0415 - as in `_selected`
 
-        metadata = RecordMetadata(
-            message_bytes=len(data),
-            sow_key=(key or b"").decode(errors="replace"),
-            topic=self._context.name,
-            correlation_id=correlation_id(headers) or "",
-            last_updated_ms=self._context.now_ms,
-        )
+        metadata = metadata_of_parts(key, data, headers, self._context.name, self._context.now_ms)
         return bool(selected.matches(body, metadata))
 
 

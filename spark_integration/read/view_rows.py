@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from processor.builtin.view.source import metadata_of
 from processor.builtin.view.stage_output import Contributions, join_key
 from processor.codec import load_codec
 from processor.errors import RecordRejected
 from processor.filter import compile_filter
 from processor.filter.aggregate import compile_aggregates, compile_fields, plain
+from processor.filter.selection import metadata_of
 from processor.filter.syntax_tree import JOINED_MARK
 from processor.values.key_text import group_key
 from spark_integration.arrow_records import records

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from processor.api import Context, Input, Output, Processor, Record, RecordRejected
 from processor.builtin.conflate.delivery import Delivery, Reader
-from processor.builtin.conflate.filter import check_selection, selection
 from processor.builtin.conflate.pending import HEADERS_BYTES, UNREAD_MAX, PendingUpdates, pack_head
 from processor.config import ConflatedConfig
 from processor.errors import PartitionHeld, Stop, rejection
+from processor.filter.selection import compile_selection, require_fields, selects
 from processor.merge import KeyFields
 from processor.wire.record_headers import NO_CONFLATE, is_at_once, plain_versions
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from processor.api import Codec
     from processor.builtin.conflate.pending import Pending
+    from processor.filter import Filter
 
 
 NEAR_MS: Final = 1_000
@@ -136,6 +137,12 @@ DELIVERED_MAX: Final = 2_000
 """Keys delivered at once: where many are due, input and commits have their turn in between."""
 
 
+def _selected(name: str, settings: ConflatedConfig) -> Filter | None:
+    """Compile the filter of a copy; None: it has every record."""
+    reason = "a copy changes with its topic alone"
+    return compile_selection(f"conflated.{name}.filter", settings.filter, changes_with=reason)
+
+
 class Conflate(Processor):
     """Holds back the updates of one partition; its state is the records that it delivered.
 
@@ -152,7 +159,8 @@ class Conflate(Processor):
     def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:
         """Refuse a filter that cannot be used."""
         assert isinstance(settings, ConflatedConfig)
-        check_selection(name, settings, codec)
+        if _selected(name, settings) is not None and codec is not None:
+            require_fields(f"conflated.{name}.filter", settings.underlying, can_delta=codec.can_delta)
 
     def init(self, context: Context, settings: BaseModel) -> None:
         """Begin with nothing pending."""
@@ -163,7 +171,9 @@ class Conflate(Processor):
         self._pending = PendingUpdates(keys_max=settings.max_pending, bytes_max=settings.max_pending_bytes)
         self._interval = AdaptiveInterval(*settings.interval_range_ms)
         self._has_filter, self._piece_keys = settings.filter is not None, DELIVERED_MAX
-        self._reader = Reader(context.codec, selection(context.name, settings), self._reject)
+        selected = _selected(context.name, settings)
+        is_selected = None if selected is None else selects(selected, settings.underlying)
+        self._reader = Reader(context.codec, is_selected, self._reject)
         self._replay_guard = ReplayGuard(context.noted)
         self._is_again = True  # The next input may have been seen before.
         self._must_wait = (

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from processor.api import Context, Input, Output, Processor, Record
 from processor.builtin.view.definitions import check_fingerprint, check_source, fields_of, view_name
-from processor.builtin.view.source import Source, compiled_filter, metadata_of
+from processor.builtin.view.source import Source, compiled_filter
 from processor.builtin.view.stage_output import RowWriter, show_ready
 from processor.config import ViewConfig
+from processor.filter.selection import metadata_of
 from processor.wire.record_headers import as_of_header
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final, cast
 
 from processor.api import RecordRejected
-from processor.errors import ConfigurationError, FilterError, PartitionHeld, Stop, rejection
-from processor.filter import RecordMetadata, compile_filter
-from processor.wire.subscriber_headers import correlation_id
+from processor.errors import PartitionHeld, Stop, rejection
+from processor.filter.selection import compile_selection, metadata_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,28 +32,7 @@ def compiled_filter(name: str, text: str | None) -> Filter | None:
     Raises:
         ConfigurationError: it cannot be used.
     """
-    if text is None:
-        return None
-    try:
-        selected = compile_filter(text)
-    except FilterError as error:
-        raise ConfigurationError(f"views.{name}.filter: {error}") from None
-    if selected.moves_by_itself:
-        raise ConfigurationError(
-            f"views.{name}.filter: {text}: its answer changes with the clock, and a view changes with its topics alone"
-        )
-    return selected
-
-
-def metadata_of(record: Record, topic: str) -> RecordMetadata:
-    """Return the metadata of a record that expressions may use besides its fields."""
-    return RecordMetadata(
-        message_bytes=len(record.value or b""),
-        sow_key=(record.key or b"").decode(errors="replace"),
-        topic=topic,
-        correlation_id=correlation_id(record.headers) or "",
-        last_updated_ms=record.timestamp_ms,
-    )
+    return compile_selection(f"views.{name}.filter", text, changes_with="a view changes with its topics alone")
 
 
 class Source:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from processor.api import Context, Input, Output, Processor, Record, Stored
 from processor.builtin.view.definitions import aggregates_of, check_fingerprint, check_source, view_name
-from processor.builtin.view.source import Source, compiled_filter, metadata_of
+from processor.builtin.view.source import Source, compiled_filter
 from processor.builtin.view.stage_output import Contributions, show_ready
 from processor.config import ViewConfig
+from processor.filter.selection import metadata_of
 from processor.values.key_text import group_key
 from processor.wire.record_headers import source_header
 from processor.wire.view_parts import ROUTE_HEADERS, group_of_route, member_key, route_value

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from processor.errors import RecordRejected, Stop
 from processor.filter import RecordMetadata
+from processor.filter.selection import metadata_of
 from processor.record import Record
 from processor.values.key_text import text_of_key
-from processor.wire.subscriber_headers import correlation_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -74,13 +74,7 @@ class Topic(NamedTuple):
 
     def metadata_of(self, record: Record) -> RecordMetadata:
         """The metadata of a record that a filter may use besides its fields."""
-        return RecordMetadata(
-            message_bytes=len(record.value or b""),
-            sow_key=key_text(record),
-            topic=self.name,
-            correlation_id=correlation_id(record.headers) or "",
-            last_updated_ms=record.timestamp_ms,
-        )
+        return metadata_of(record, self.name)
 
 
 def key_text(record: Record) -> str:
