@@ -150,7 +150,7 @@ def bench(
     It measures Sowstream as shipped, one process, exactly once, on input of its own.
     The ceiling is a program on the same client library that reads every record and writes it to two topics.
     The gap between a worker and that ceiling is the cost of its work; this ratio carries over to other machines better
-    than the figures. With the sources, `make bench` compares a worker with other products.
+    than the figures. With the sources, `make program NAME=benchmarks.throughput` compares a worker with other products.
     """
     try:
         from processor.trial.bench import BenchOptions, as_tree, run_bench  # noqa: PLC0415

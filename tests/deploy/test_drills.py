@@ -22,7 +22,7 @@ def commands() -> list[str]:
 
 
 def test_each_drill_has_a_row() -> None:
-    """The table has each drill of `make drills` once, and no other."""
+    """The table has each drill of `make program NAME=drills` once, and no other."""
     assert sorted(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)) == sorted(DRILLS)
 
 

@@ -1,4 +1,4 @@
-"""Runs every row of the covering array with many seeds: `make test-array ARGS="--seeds 20"`."""
+"""Runs every row of the covering array with many seeds: `make program NAME=array ARGS="--seeds 20"`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims by many clients while workers are killed: `make claims ARGS="--keys 34000 --kills 6 --seed 7"`."""
+"""Claims by many clients while workers are killed: `make program NAME=claims ARGS="--keys 34000 --kills 6"`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A short run of claims, and the faults that its checks must find; `make claims` runs it at length."""
+"""A short run of claims, and the faults that its checks must find; `make program NAME=claims` runs it at length."""
 
 from __future__ import annotations
 

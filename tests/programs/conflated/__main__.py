@@ -1,4 +1,4 @@
-"""Tests conflated topics under a fast feed: `make conflated ARGS="--minutes 1 --kill-every 10"`."""
+"""Tests conflated topics under a fast feed: `make program NAME=conflated ARGS="--minutes 1 --kill-every 10"`."""
 
 from __future__ import annotations
 

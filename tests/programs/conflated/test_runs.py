@@ -1,4 +1,4 @@
-"""Short runs of conflated topics under a feed; `make conflated` runs them at full length."""
+"""Short runs of conflated topics under a feed; `make program NAME=conflated` runs them at full length."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_killed_worker_delivers_each_key_once_per_interval_and_its_last_state(
 
 @pytest.mark.long
 def test_twenty_thousand_updates_a_second_are_conflated(bootstrap: str, tmp_path: Path, unique: str) -> None:
-    """One worker conflates 20,000 updates a second; the p99 of the delays is left to `make conflated`."""
+    """One worker conflates 20,000 updates a second; the p99 of the delays is left to `make program NAME=conflated`."""
     plan = Plan(seed=_SEED, seconds=20, bounds=Bounds(max_ms=TAKEOVER_MS))
     _keeps_its_promises(plan, bootstrap, tmp_path, unique)
 

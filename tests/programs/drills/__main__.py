@@ -1,4 +1,4 @@
-"""Drills for operators on an embedded broker: `make drills ARGS="group_deleted poison_batch"`; all without names."""
+"""Drills for operators on an embedded broker: `make program NAME=drills ARGS=poison_batch`; all without a name."""
 
 from __future__ import annotations
 

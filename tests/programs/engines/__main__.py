@@ -1,4 +1,4 @@
-"""Runs three engines on one history: `make engines ARGS="--commands 100000"`."""
+"""Runs three engines on one history: `make program NAME=engines ARGS="--commands 100000"`."""
 
 from __future__ import annotations
 

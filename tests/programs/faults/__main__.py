@@ -1,4 +1,4 @@
-"""Runs the fault suite: `make faults ARGS="--seed 7 --only kill"`."""
+"""Runs the fault suite: `make program NAME=faults ARGS="--seed 7 --only kill"`."""
 
 from __future__ import annotations
 

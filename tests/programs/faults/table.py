@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tests.programs.faults.scenario import Scenario
 
 README: Final = Path(__file__).with_name("README.md")
-_BEGIN, _END = "<!-- written by make faults ARGS=--readme -->\n\n", "\n\n<!-- end -->"
+_BEGIN, _END = "<!-- written by make program NAME=faults ARGS=--readme -->\n\n", "\n\n<!-- end -->"
 _HEAD: Final = ["| scenario | what happens | runs | records | result | time |", "|---|---|--:|--:|---|--:|"]
 _NOT_YET: Final = "| | | not run yet | |"
 

@@ -1,4 +1,4 @@
-"""Short runs of the fault suite; `make faults` runs all of it."""
+"""Short runs of the fault suite; `make program NAME=faults` runs all of it."""
 
 from __future__ import annotations
 
@@ -94,5 +94,5 @@ def test_scenarios_have_different_names_and_a_limit() -> None:
     """Scenarios have different names, which `--only` takes, a row in the README's table, and a time limit."""
     names = [scenario.name for scenario in SCENARIOS]
     assert len(set(names)) == len(names)
-    assert missing(SCENARIOS) == [], "make faults ARGS=--readme"
+    assert missing(SCENARIOS) == [], "make program NAME=faults ARGS=--readme"
     assert all(scenario.what and scenario.limit_s > 0 for scenario in SCENARIOS)

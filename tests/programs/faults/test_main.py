@@ -22,7 +22,7 @@ def test_a_run_that_would_prove_nothing_is_refused(words: list[str], monkeypatch
 
 
 def test_a_scenario_that_takes_an_hour_runs_only_where_it_is_named() -> None:
-    """`make faults` omits the scenario that takes an hour; its name or a part of it selects it; `--list` shows it."""
+    """The fault suite omits the scenario that takes an hour; its name or a part of it selects it; `--list` shows it."""
     assert "forty-kills" not in {one.name for one in choose([])}
     assert [one.name for one in choose(["forty"])] == ["forty-kills"]
     assert choose([], with_extra=True) == SCENARIOS

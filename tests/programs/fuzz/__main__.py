@@ -1,4 +1,4 @@
-"""Feeds a worker rubbish and accounts for every record: `make fuzz ARGS="--records 1000000 --seed 7"`."""
+"""Feeds a worker rubbish and accounts for every record: `make program NAME=fuzz ARGS="--records 1000000 --seed 7"`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A short run of `make fuzz`: the generator, the worker and the ledger, with a seed that is printed."""
+"""A short run of `make program NAME=fuzz`: the generator, the worker and the ledger, with a seed that is printed."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Random lives under kills: `make lives ARGS="--lives 100000 --kills 6 --engine spark --seed 7"`."""
+"""Random lives under kills: `make program NAME=lives ARGS="--lives 100000 --kills 6 --engine spark --seed 7"`."""
 
 from __future__ import annotations
 

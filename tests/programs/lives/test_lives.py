@@ -1,4 +1,4 @@
-"""A short run of random lives, and the faults that its check must find; `make lives` runs it at length."""
+"""A short run of random lives, and the faults that its check must find; `make program NAME=lives` runs it at length."""
 
 from __future__ import annotations
 

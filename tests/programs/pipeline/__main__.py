@@ -1,4 +1,4 @@
-"""Runs the whole pipeline on Spark under kills and audits it: `make pipeline SECONDS=60 ARGS="--seed 7 --kills 3"`."""
+"""Runs the whole pipeline on Spark under kills and audits it: `make program NAME=pipeline ARGS="--kills 3"`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A short run of the pipeline; `make pipeline` runs it at full length."""
+"""A short run of the pipeline; `make program NAME=pipeline` runs it at full length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues under load and faults: `make queues ARGS="--messages 100000 --rate 10000 --consumer-kills 10 --seed 7"`."""
+"""Queues under load and faults: `make program NAME=queues ARGS="--messages 100000 --seed 7"`."""
 
 from __future__ import annotations
 

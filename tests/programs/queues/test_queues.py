@@ -1,4 +1,4 @@
-"""A short run of a queue under faults, and the faults that its checks must find; `make queues` runs it at length."""
+"""A short run of a queue under faults, and the faults that its checks must find; `make program` runs it at length."""
 
 from __future__ import annotations
 

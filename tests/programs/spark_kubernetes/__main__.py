@@ -1,4 +1,4 @@
-"""Runs the pipeline in a cluster that has the images: `make spark-kubernetes ARGS="--records 10000"`.
+"""Runs the pipeline in a cluster that has the images: `make program NAME=spark_kubernetes ARGS="--records 10000"`.
 
 `kubectl`, `helm` and a `KUBECONFIG` are found in the environment, or in K8S_DIR: `K8S_DIR/bin`, `K8S_DIR/kubeconfig`.
 """

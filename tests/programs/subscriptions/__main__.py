@@ -1,4 +1,4 @@
-"""Subscribers that join while updates come: `make subscriptions ARGS="--records 100000 --seconds 20"`."""
+"""Subscribers that join while updates come: `make program NAME=subscriptions ARGS="--records 100000 --seconds 20"`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks views at length: `make views ARGS="histories --count 10000"`, `kills`, `bugs`, `stages` or `benchmark`."""
+"""Checks views at length: `make program NAME=views ARGS=histories`, `kills`, `bugs`, `stages` or `benchmark`."""
 
 from __future__ import annotations
 

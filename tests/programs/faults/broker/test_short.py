@@ -1,4 +1,4 @@
-"""Short runs of the broker scenarios of the fault suite; `make faults` runs them at full length."""
+"""Short runs of the broker scenarios of the fault suite; `make program NAME=faults` runs them at full length."""
 
 from __future__ import annotations
 
