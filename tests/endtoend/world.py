@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+import multiprocessing
 import os
 import random
 import shutil
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 PATIENCE_S = float(os.environ.get("SOWSTREAM_TEST_PATIENCE_S", "120"))
+_PYTHONPATH = os.environ.get("PYTHONPATH")
 _CLIENT_FAULT = "rd_kafka_txn_handle_AddPartitionsToTxn: Assertion"
 """librdkafka 2.16.1 ends its process by this, rarely: where it rolls back while a transaction gets its partitions."""
 _COORDINATOR_MOVES = {
@@ -219,6 +222,72 @@ def _is_bare(reader: Consumer, place: TopicPartition, end: int) -> bool:
     return message is not None and message.error() is not None and message.offset() >= end
 
 
+class Forked:
+    """A command of Sowstream, forked from a process that has imported it: most of a worker's start are its imports.
+
+    It has the methods of `subprocess.Popen` that tests of workers use.
+    """
+
+    _fork = multiprocessing.get_context("forkserver")
+    _fork.set_forkserver_preload(["processor.cli.worker", "processor.runtime.worker.worker"])
+
+    def __init__(self, words: list[str], log: Path) -> None:
+        """Start `sowstream WORDS`, with its output in a file."""
+        self.args = ["sowstream", *words]
+        environment = {**os.environ, "NO_COLOR": "1"}
+        log.touch()
+        self._process = self._fork.Process(target=_sowstream, args=(words, environment, Path.cwd(), log))
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit code, negative for a signal; None: it runs."""
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        """Return the exit code; None: it runs."""
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end, at most so many seconds; returns the exit code."""
+        self._process.join(timeout)
+        if (code := self._process.exitcode) is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
+def _sowstream(words: list[str], environment: dict[str, str], directory: Path, log: Path) -> None:
+    """The command, in the process that was forked for it."""
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(directory)
+    sys.argv = ["sowstream", *words]
+    from processor.cli.main import main
+
+    try:
+        main()
+    finally:
+        atexit._run_exitfuncs()  # A process of multiprocessing ends without.
+
+
 class Worker:
     """A worker in a process of its own."""
 
@@ -233,10 +302,15 @@ class Worker:
     ) -> None:
         self.file = world.directory / f"{command}-{len(world.workers)}.log"
         self.is_expected_to_end = False
+        words = [command, *names, "-c", str(world.file)]
+        is_plain = program is None and installed is None and os.environ.get("PYTHONPATH") == _PYTHONPATH
+        if is_plain and not env and "--processes" not in names:
+            self.process: subprocess.Popen[bytes] | Forked = Forked(words, self.file)
+            return
         program = program or ["processor.cli.main"]
         with self.file.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", *program, command, *names, "-c", str(world.file)],
+                [sys.executable, "-m", *program, *words],
                 stdout=log,
                 stderr=log,
                 env={**os.environ, "NO_COLOR": "1", **env},
