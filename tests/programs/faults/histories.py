@@ -59,9 +59,7 @@ def read(file: Path) -> tuple[dict[str, Any], Evidence]:
 def main() -> int:
     """Judge histories again; returns 1 if one of them is wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.programs.faults.histories", description=main.__doc__)
-    parser.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="kept by --histories DIR of the suite"
-    )
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="kept by --histories DIR of the suite")
     is_wrong = False
     for file in parser.parse_args().files:
         head, evidence = read(file)
