@@ -76,14 +76,3 @@ def test_every_rule_has_a_test_that_exists():
             if not path.exists() or f"def {name}(" not in path.read_text(encoding="utf-8"):
                 missing.append(f"{file}::{name}")
     assert missing == []
-
-
-def test_every_file_that_a_page_names_exists():
-    """The pages send readers to existing folders and files of `processor/`."""
-    for path in sorted((ROOT / "processor" / "docs").rglob("*.md")):
-        text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
-        named = re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.pyx?)`", text)
-        missing = [
-            name for name in named if not any((ROOT / folder / name).exists() for folder in ("processor", "tests", "."))
-        ]
-        assert missing == [], path
