@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 
 from processor.cli.main import command_line
 from processor.config import Config
+from processor.config.runtime import InternalConfig
 
 README = Path(__file__).parent.parent / "processor" / "cli" / "README.md"
 EVERYWHERE = {"--help", "--config", "--bootstrap"}
@@ -42,6 +43,8 @@ def settings(model: type[BaseModel], prefix: str = "", seen: set[type] | None = 
     for name, field in model.model_fields.items():
         name = field.alias or name  # noqa: PLW2901
         inner = section_of(field)
+        if inner is InternalConfig:
+            continue  # It is described for those who work on the project.
         if inner is None:
             yield f"{prefix}{name}", default_of(field)
         elif inner in seen:

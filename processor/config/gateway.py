@@ -126,8 +126,6 @@ class GatewayConfig(Section):
     hosts: tuple[str, ...] = ()
     """Names under which clients reach a gateway without `auth`, such as `gateway` in a network of containers. Requests
     to other names are refused, except addresses, `localhost` and the hosts of `origins`."""
-    tick_s: IntervalS = Field(default=0.02, ge=0, le=1)
-    """Messages of so long are packed into one frame."""
     limits: GatewayLimits = Field(default_factory=GatewayLimits)
     """Its limits."""
 

@@ -18,13 +18,27 @@ _CALL_STUCK_S: Final = 20.0
 _TRANSACTIONS_IN_A_TURN: Final = 3
 
 
+class InternalConfig(Section):
+    """Sizes and times that tests and drills turn: `runtime.internal`, which may change with every release."""
+
+    commit_records_max: int = Field(default=100_000, ge=1)
+    """Most input records in one transaction."""
+    write_back_interval_s: IntervalS = Field(default=10.0, gt=0)
+    """Longest time before writing to RocksDB starts: the part of the SOW topic that a killed worker reads again."""
+    restore_stall_timeout_s: IntervalS = Field(default=120.0, gt=0)
+    """A partition whose restore gets no record for this long, while Kafka answers other requests, is held with the
+    reason, and retried.
+    """
+    state_cleanup_delay_s: IntervalS = Field(default=600.0, gt=0)
+    """A partition's directory that this worker has not used for this long, while another one has the partition, is
+    removed; where room is short, at once."""
+
+
 class RuntimeConfig(Section):
     """Settings of the running of workers: `runtime`."""
 
     commit_interval_s: IntervalS = Field(default=0.2, gt=0)
     """Longest time between two commits while records flow; an idle worker commits at once."""
-    commit_records_max: int = Field(default=100_000, ge=1)
-    """Most input records in one transaction."""
     batch_records_max: int = Field(default=5_000, ge=1)
     """Most records passed to a processor at once."""
     batch_bytes_max: int = Field(default=16 * 1024 * 1024, ge=64 * 1024)
@@ -43,14 +57,8 @@ class RuntimeConfig(Section):
     """Committed records that may wait in memory before they are in RocksDB, for all partitions of a processor; writing
     starts at three quarters of it.
     """
-    write_back_interval_s: IntervalS = Field(default=10.0, gt=0)
-    """Longest time before writing starts: the part of the SOW topic that a killed worker has to read again."""
     block_cache_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
     """RocksDB's block cache and write buffers, shared by all partitions of a process."""
-    restore_stall_timeout_s: IntervalS = Field(default=120.0, gt=0)
-    """A partition whose restore gets no record for this long, while Kafka answers other requests, is held with the
-    reason, and retried.
-    """
     stuck_timeout_s: IntervalS | None = Field(default=None, ge=10)
     """A thread that has not finished a turn for this long counts as stuck: the process logs its place, and ends. None:
     two minutes, or three times `transaction_timeout_s` if that is more; and for a call of a processor 20 seconds, or
@@ -62,9 +70,6 @@ class RuntimeConfig(Section):
     """
     standby_replicas: int = Field(default=0, ge=0, le=8)
     """Number of other workers that keep a copy of each partition's state, so that a takeover needs no restore."""
-    state_cleanup_delay_s: IntervalS = Field(default=600.0, gt=0)
-    """A partition's directory that this worker has not used for this long, while another one has the partition, is
-    removed; where room is short, at once."""
     prefetch_bytes: int = Field(default=64 * 1024 * 1024, ge=1024 * 1024)
     """Input that a process may hold in memory before it is processed, shared by the consumers of its pipelines."""
     metrics_port: int | None = Field(default=None, ge=0, le=65535)
@@ -73,6 +78,8 @@ class RuntimeConfig(Section):
     """
     metrics_host: str = ""
     """The address of that port, such as 127.0.0.1; empty: every address, of IPv6 too."""
+    internal: InternalConfig = Field(default_factory=InternalConfig)
+    """What tests and drills turn."""
 
     @property
     def stuck_after_s(self) -> float:
@@ -158,5 +165,3 @@ class TelemetryConfig(Section):
     """The collector, such as http://HOST:4318; credentials go into OTEL_EXPORTER_OTLP_HEADERS. None:
     OTEL_EXPORTER_OTLP_ENDPOINT, or else this machine.
     """
-    metrics_interval_s: IntervalS = Field(default=15.0, ge=0.1)
-    """Time between two exports of the metrics."""

@@ -19,6 +19,16 @@ _EXPECTED = {
 }
 """Pydantic's messages about Python types, in terms of YAML."""
 
+_REMOVED = {
+    "tick_s": "it is always 20 ms; remove the line",
+    "metrics_interval_s": "OpenTelemetry's OTEL_METRIC_EXPORT_INTERVAL, in milliseconds, sets it; remove the line",
+    "commit_records_max": "remove the line; runtime.batch_bytes_max limits a transaction",
+    "write_back_interval_s": "remove the line; it is 10 s",
+    "restore_stall_timeout_s": "remove the line; it is 2 minutes",
+    "state_cleanup_delay_s": "remove the line; it is 10 minutes",
+}
+"""Settings of earlier versions, and what to do."""
+
 PATTERNS = {
     r"^[a-zA-Z0-9_-]{1,200}$": "expected a name of up to 200 letters, digits, _ and -",
     r"^[a-zA-Z0-9._-]{1,100}$": "expected a name of up to 100 letters, digits, dots, _ and -",
@@ -55,6 +65,8 @@ def _explain(detail: Mapping[str, Any], model: type[BaseModel], section: str) ->
     if detail["type"] != "extra_forbidden":
         message = _EXPECTED.get(detail["type"], detail["msg"].removeprefix("Value error, "))
         return f"{place}: {message}" if place else message
+    if path[-1] in _REMOVED:
+        return f"{place}: no setting any more; {_REMOVED[path[-1]]}"
     return f"{place}: {unknown_name('setting', str(path[-1]), _known_keys(model, path[:-1]))}"
 
 

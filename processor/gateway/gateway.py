@@ -56,6 +56,8 @@ _UNIDENTIFIED_SHARE: Final = 10
 """One of so many connections may be without an identity yet."""
 _FLUSH_S: Final = 0.01
 """Longest time in which sessions are served without a pause for others."""
+_TICK_S: Final = 0.02
+"""Messages of so long are packed into one frame."""
 _CATCH_UP_S: Final = 0.01
 """Time of a tick for sessions that read snapshots, together."""
 _RELOAD_S: Final = 0.4
@@ -289,7 +291,7 @@ class Gateway:
             # Updates first: the others take turns.
             self._catch_up([session for session in waiting if session.is_catching_up])
             del waiting
-            await asyncio.sleep(max(0.001, self.settings.tick_s - (loop.time() - began_s)))
+            await asyncio.sleep(max(0.001, _TICK_S - (loop.time() - began_s)))
 
     def _catch_up(self, reading: list[Waiting]) -> None:
         """Let sessions that read snapshots send some of them; those that had no turn are the next tick's first.

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import threading
 import time
 from collections.abc import Iterable
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import REGISTRY
 
+from processor.errors import ConfigurationError
 from processor.telemetry.tracing import SCOPE, not_installed, resource, signal_address
 
 if TYPE_CHECKING:
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from processor.config.runtime import TelemetryConfig
 
 log = logging.getLogger("sowstream.telemetry")
+
+_INTERVAL_MS: Final = "15000"
+_LEAST_INTERVAL_MS: Final = 100
 
 
 class MetricsExport:
@@ -81,7 +86,17 @@ def metrics_export(settings: TelemetryConfig) -> MetricsExport | None:
     """The export of this process's metrics that the settings ask for; None: it is off. Errors as `otlp_exporter`."""
     if not settings.metrics:
         return None
-    return MetricsExport(REGISTRY, otlp_exporter(settings), settings.metrics_interval_s)
+    return MetricsExport(REGISTRY, otlp_exporter(settings), _interval_s())
+
+
+def _interval_s() -> float:
+    """The time between two exports, from OpenTelemetry's own variable."""
+    written = os.environ.get("OTEL_METRIC_EXPORT_INTERVAL") or _INTERVAL_MS
+    if not written.isdecimal() or int(written) < _LEAST_INTERVAL_MS:
+        raise ConfigurationError(
+            f"OTEL_METRIC_EXPORT_INTERVAL: expected milliseconds, {_LEAST_INTERVAL_MS} or more, such as {_INTERVAL_MS}"
+        )
+    return int(written) / 1000
 
 
 def metrics_data(families: Iterable[Family], began_ns: int, now_ns: int) -> MetricsData:

@@ -118,6 +118,10 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("tree", "message"),
         [
+            (
+                {"gateway": {"tick_s": 0.1}},
+                "gateway.tick_s: no setting any more; it is always 20 ms; remove the line",
+            ),
             ({"topcs": {}}, "topcs: there is no setting 'topcs'; did you mean 'topics'?"),
             (
                 {"topics": {"orders": {"partition": 3}}},

@@ -219,7 +219,7 @@ def test_one_pod_of_a_kind_is_drained_at_a_time(full) -> None:
 @needs_helm
 def test_changed_settings_restart_the_pods() -> None:
     """Changed settings restart the pods, since their checksum is part of the pod."""
-    before, after = render("-f", str(FULL)), render("-f", str(FULL), "--set", "config.runtime.commit_records_max=10")
+    before, after = render("-f", str(FULL)), render("-f", str(FULL), "--set", "config.runtime.batch_records_max=10")
     for kind, suffix in KINDS:
         annotations = [one(m, kind, suffix)["spec"]["template"]["metadata"]["annotations"] for m in (before, after)]
         assert annotations[0]["checksum/config"] != annotations[1]["checksum/config"]

@@ -7,7 +7,7 @@ import http.client
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -44,9 +44,9 @@ class Place:
         self.steady = [f"{name}_a", f"{name}_b"]
         self.ports = quiet_ports(3)
         tree = dict(ruin.tree)
-        runtime = {"metrics_port": self.ports[0], "session_timeout_s": 10, "transaction_timeout_s": 10}
+        runtime: dict[str, Any] = {"metrics_port": self.ports[0], "session_timeout_s": 10, "transaction_timeout_s": 10}
         if "restore_stall_timeout_s" in tree:
-            runtime["restore_stall_timeout_s"] = tree.pop("restore_stall_timeout_s")
+            runtime["internal"] = {"restore_stall_timeout_s": tree.pop("restore_stall_timeout_s")}
         sections = {"processors": tree.pop("processors")} if "processors" in tree else {}
         self.world = World(
             bootstrap,

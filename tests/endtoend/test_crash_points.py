@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 
-BEHIND = {"batch_records_max": 50, "commit_records_max": 50}
+BEHIND = {"batch_records_max": 50, "internal": {"commit_records_max": 50}}
 """Batches so small that input waits at each commit, and is merged while Kafka commits."""
 QUICK = {"after commit, before apply", "merged meanwhile"}
 """Tried on every run; the others on the long ones."""

@@ -57,7 +57,7 @@ def world(bootstrap: str, tmp_path: Path, unique: str, monkeypatch: pytest.Monke
     monkeypatch.syspath_prepend(site)
     monkeypatch.setenv("PYTHONPATH", str(site))
     sections = {"processors": {f"{unique}_ledger": {"use": "ledger", "underlying": unique}}}
-    runtime = {"batch_records_max": _BATCH, "commit_records_max": _BATCH}
+    runtime = {"batch_records_max": _BATCH, "internal": {"commit_records_max": _BATCH}}
     made = World(bootstrap, tmp_path, unique, sections=sections, runtime=runtime)
     yield made
     made.close()

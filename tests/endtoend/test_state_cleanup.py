@@ -21,7 +21,7 @@ DELAY_S = 4.0
 @pytest.fixture
 def world(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[World]:
     """Create a family of four partitions whose workers remove former states after seconds."""
-    made = World(bootstrap, tmp_path, unique, runtime={"state_cleanup_delay_s": DELAY_S})
+    made = World(bootstrap, tmp_path, unique, runtime={"internal": {"state_cleanup_delay_s": DELAY_S}})
     yield made
     made.close()
 

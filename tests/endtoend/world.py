@@ -76,8 +76,8 @@ class World:
             "topics": {name: {"key": ["/id"], "partitions": 4, **topic}, **(others or {})},
             "conflated": {self.conflated: {"underlying": name, "interval": interval}},
             # A dead worker is to be noticed within a test.
-            "runtime": {"session_timeout_s": 3, "transaction_timeout_s": 5, "write_back_interval_s": 0.5}
-            | dict(runtime or {}),
+            "runtime": {"session_timeout_s": 3, "transaction_timeout_s": 5, **(runtime or {})}
+            | {"internal": {"write_back_interval_s": 0.5, **(runtime or {}).get("internal", {})}},
         }
         for section, entries in (sections or {}).items():
             tree[section] = {**tree.get(section, {}), **entries}

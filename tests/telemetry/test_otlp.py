@@ -11,10 +11,11 @@ from tests.telemetry.receiver import attributes, points, receiving
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
 
 
-def test_a_publish_is_linked_to_its_merge_its_delta_and_its_ack(bootstrap, tmp_path, unique):
+def test_a_publish_is_linked_to_its_merge_its_delta_and_its_ack(bootstrap, tmp_path, unique, monkeypatch):
     """Process, receive and settle link to the publish's span; the worker's metrics come by the same way."""
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "200")
     with receiving() as receiver:
-        telemetry = {"traces": True, "metrics": True, "endpoint": receiver.url, "metrics_interval_s": 0.2}
+        telemetry = {"traces": True, "metrics": True, "endpoint": receiver.url}
         world = World(bootstrap, tmp_path, unique, more={"telemetry": telemetry})
         try:
             worker = world.start()

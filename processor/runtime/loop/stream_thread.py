@@ -71,7 +71,9 @@ class StreamThread:
         self._beat = clients.beat
         self._consumer: GroupConsumer
         self._tasks: dict[int, Task] = {}
-        self._policy = CommitPolicy(interval_s=runtime.commit_interval_s, records_max=runtime.commit_records_max)
+        self._policy = CommitPolicy(
+            interval_s=runtime.commit_interval_s, records_max=runtime.internal.commit_records_max
+        )
         self._metrics = ThreadMetrics(pipeline.name)
         self._held = HeldTasks(pipeline.name, self._metrics, clients.notices)
         self._restorer.on_held = self._held.hold
@@ -83,7 +85,7 @@ class StreamThread:
             pipeline, clients.producer, self._metrics, clients.positions, bytes_max=bytes_max
         )
         self._gauged_s = time.monotonic()
-        self._writes = WriteBack(runtime.write_back_bytes, runtime.write_back_interval_s, self._gauged_s)
+        self._writes = WriteBack(runtime.write_back_bytes, runtime.internal.write_back_interval_s, self._gauged_s)
         self._repair = partial(StateGuard, self._heal)  # Surrounds each use of a task's state.
         self.call = ProcessorCall(pipeline.name)  # The watchdog reads it.
         self._in_call = partial(CallGuard, self._heal, self.call)  # The same for a call of its processor.

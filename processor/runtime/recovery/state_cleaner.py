@@ -1,7 +1,7 @@
 """Removes the local states of partitions that have left this process: after a delay, or at once if the disk is full.
 
 A partition that returns soon finds its state in place. So a directory stays until another member of the group has owned
-its partition for `runtime.state_cleanup_delay_s`, according to Kafka: while Kafka is away, or during a rebalance, no
+its partition for ten minutes, according to Kafka: while Kafka is away, or during a rebalance, no
 directory is removed. A directory that is open, here or in another process, is locked and never removed.
 
 Directories of topics that do not run here are left alone: another worker may use the same disk, or the topic may be

@@ -116,7 +116,9 @@ class Assembly:
         self._memory = RocksMemory(config.runtime.block_cache_bytes, beat)
         self._bar = RestoreBar()
         self._groups = GroupInspector(config.kafka)
-        self._cleaner = StateCleaner(config.state_dir, config.runtime.state_cleanup_delay_s, is_stopping=is_stopping)
+        self._cleaner = StateCleaner(
+            config.state_dir, config.runtime.internal.state_cleanup_delay_s, is_stopping=is_stopping
+        )
 
     def thread(self, pipeline: Pipeline, is_stopping: Callable[[], bool]) -> StreamThread:
         """Build the thread of a pipeline; nothing is started.
@@ -146,7 +148,7 @@ class Assembly:
             mark=pipeline.output("mark") if pipeline.keeps_position else None,
             open_state=standbys.open_state,
             open_table=self._open_table(pipeline, admin),
-            stall_timeout_s=runtime.restore_stall_timeout_s,
+            stall_timeout_s=runtime.internal.restore_stall_timeout_s,
             progress=RestoreProgress(pipeline.name, self._bar),
             is_copy=pipeline.underlying is not None and pipeline.processor_type.input.role == "sow",
             positions=positions,

@@ -44,7 +44,7 @@ def main(name: str, settings: Path) -> None:
         sow=pipeline.output("sow"),
         mark=pipeline.output("mark") if pipeline.keeps_position else None,
         open_state=states.open,
-        stall_timeout_s=config.runtime.restore_stall_timeout_s,
+        stall_timeout_s=config.runtime.internal.restore_stall_timeout_s,
     )
     partitions = pipeline.topic.partitions
     tasks = [Task(pipeline, number, codec_of(config, name)) for number in range(partitions)]

@@ -181,7 +181,11 @@ def family(bootstrap: str, name: str, replicas: int) -> Iterator[tuple[Path, Con
         "kafka": {"bootstrap.servers": bootstrap},
         "state_dir": str(directory / "state"),
         "topics": {name: {"partitions": PARTITIONS, "key": ["/id"]}},
-        "runtime": {"standby_replicas": replicas, "session_timeout_s": SESSION_S, "write_back_interval_s": 1},
+        "runtime": {
+            "standby_replicas": replicas,
+            "session_timeout_s": SESSION_S,
+            "internal": {"write_back_interval_s": 1},
+        },
     }
     settings = directory / "sowstream.yaml"
     settings.write_text(yaml.safe_dump(tree))

@@ -109,7 +109,7 @@ def run(plan: Plan, bootstrap: str, directory: Path, name: str, report: Callable
         directory,
         name,
         interval=f"{plan.interval_ms}ms",
-        runtime={"write_back_interval_s": write_back_s},
+        runtime={"internal": {"write_back_interval_s": write_back_s}},
     )
     with contextlib.closing(new_world) as world:
         copies = [f"{world.conflated}.{role}" for role in ("sow", "delta")]

@@ -171,7 +171,7 @@ def partitions_grown(drill: Drill) -> None:
     drill.recovered(new)
 
 
-_PATIENT: Final = {"runtime": {"restore_stall_timeout_s": 10}}
+_PATIENT: Final = {"runtime": {"internal": {"restore_stall_timeout_s": 10}}}
 _SMALL_BUFFERS: Final = {"runtime": {"block_cache_bytes": 1 << 20}}
 _WITH_SCHEMA: Final = {"message_type": "json-schema", "schema": _text(_SCHEMA)}
 DRILLS: Final[dict[str, Plan]] = {

@@ -32,7 +32,7 @@ Say = Callable[[str], None]
 
 _FIELDS = {"/n": "COUNT(*)", "/qty": "SUM(/qty)"}
 _HEADERS: list[tuple[str, str | bytes | None]] = [("version", b"1")]
-_RUNTIME = {name: RuntimeConfig().model_dump()[name] for name in ("transaction_timeout_s", "write_back_interval_s")}
+_RUNTIME = {name: RuntimeConfig().model_dump()[name] for name in ("transaction_timeout_s", "internal")}
 """The settings as users have them; `World` has shorter times, for tests of takeovers."""
 _LIMIT_S = 3_600.0
 _BESIDE_RATE = 1_000  # Updates a second of the topic under a view that is being built.

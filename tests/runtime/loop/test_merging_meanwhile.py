@@ -31,7 +31,7 @@ _KEYS = 3
 _WHOLE = {b"%d" % key: _RECORDS // _KEYS for key in range(_KEYS)}
 """How often each key comes."""
 _HALF_A_BATCH = 3
-_BEHIND = RuntimeConfig(batch_records_max=4, commit_records_max=4)
+_BEHIND = RuntimeConfig(batch_records_max=4, internal={"commit_records_max": 4})
 """So little at a time that input waits at each commit."""
 
 
