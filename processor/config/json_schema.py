@@ -75,7 +75,10 @@ def _describe(definition: dict[str, Any], model: Any) -> None:
 
 
 def _docstrings(model: type) -> Iterator[tuple[str, str]]:
-    """Each field of a class with the text under it."""
+    """Each field of a class, and of its bases that are sections, with the text under it."""
+    for base in model.__bases__:
+        if base.__module__.startswith("processor."):
+            yield from _docstrings(base)
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
     assert isinstance(definition, ast.ClassDef)
     for field, after in zip(definition.body, definition.body[1:], strict=False):

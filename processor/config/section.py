@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.fields import FieldInfo
+from pydantic_settings import EnvSettingsSource
 
 from processor.config.kafka_names import Role
-from processor.config.yaml_values import QUOTES, Odd, WrittenWord
+from processor.config.yaml_values import QUOTES, Odd, WrittenWord, parse_json
 
 _INTERVAL = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
@@ -113,3 +115,18 @@ class Section(BaseModel):
     """Base of every section: immutable, unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+class Environment(EnvSettingsSource):
+    """The variables of the environment. A number or a truth value stays the text that it is, such as a password."""
+
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
+        """Read the JSON text of a section or a list.
+
+        Raises:
+            ValueError: it is not JSON, or has a setting twice.
+        """
+        decoded = super().decode_complex_value(field_name, field, value)
+        if isinstance(decoded, dict | list):
+            return parse_json(value)
+        return value if isinstance(decoded, bool | int | float) else decoded

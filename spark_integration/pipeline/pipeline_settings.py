@@ -13,9 +13,8 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from processor.config import Config
 from processor.config import load as load_topics
-from processor.config.environment import Environment
 from processor.config.kafka_names import Role
-from processor.config.section import Properties
+from processor.config.section import Environment, Properties
 from processor.config.suggestions import explain, unknown_name
 from processor.config.yaml_values import parse, problem_of
 from processor.errors import ConfigurationError
