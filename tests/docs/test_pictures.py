@@ -13,8 +13,6 @@ from tests.programs.pictures import pipeline
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "spark_integration" / "examples" / "notebooks").glob("*.ipynb"))
 
-NOT_RUN = pytest.mark.xfail(reason="not run yet: make notebooks ARGS='--only order_book', then show its picture")
-
 
 def test_the_picture_of_the_pipeline_is_that_of_the_page() -> None:
     """Drawn again from the YAML of the README, the picture is the same file."""
@@ -37,10 +35,7 @@ def test_there_are_three_notebooks() -> None:
     assert {f"examples/notebooks/{file.name}" for file in NOTEBOOKS} == set(re.findall(r"\((\S+\.ipynb)\)", page))
 
 
-@pytest.mark.parametrize(
-    "file",
-    [pytest.param(file, id=file.stem, marks=[NOT_RUN] if file.stem == "order_book" else []) for file in NOTEBOOKS],
-)
+@pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
 def test_a_notebook_was_run_as_it_stands(file: Path) -> None:
     """All its cells were run in their order and none failed, and its picture is a file that the README shows."""
     notebook = json.loads(file.read_text(encoding="utf-8"))
