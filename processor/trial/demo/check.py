@@ -1,36 +1,24 @@
-"""Checks the topics against an oracle that computes their contents a second time, without the code under test.
+"""Compares what a subscriber of the demo has received with a naive fold of what the feeds have sent.
 
-`processor.merge` and the plug-ins are not used here on purpose. Records are processed one at a time, so that memory
-grows with the number of keys and not with the length of the topics.
+`processor.merge` and the plug-ins are not used here on purpose: the result is computed a second time.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from processor.trial.demo.settings import CLOSED, CONFLATED, TOPICS, VIEW
+from processor.wire.headers import header_text
+from processor.wire.subscriber_headers import read_delta_headers, read_removed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
-_SHOWN_MAX = 3
+    from processor.record import Headers
+
+_SHOWN_MAX: Final = 3
 """Limit of the differences reported by each check."""
-
-
-class TopicRecord(NamedTuple):
-    """One record as a subscriber reads it."""
-
-    key: str
-    """The record key."""
-    value: bytes | None
-    """The message; None for a tombstone."""
-    headers: Mapping[str, str]
-    """The headers."""
-    place: str
-    """`topic/partition/offset`."""
-    timestamp_ms: int
-    """Kafka's record timestamp."""
 
 
 class CheckResult(NamedTuple):
@@ -42,279 +30,164 @@ class CheckResult(NamedTuple):
     """The first few contradictions; none: it holds."""
 
 
-class TopicState:
-    """Records by key, each with its version."""
-
-    def __init__(self) -> None:
-        self.records: dict[str, Any] = {}
-        self.versions: dict[str, int] = {}
-        self.taken = 0
-        """The number of records processed."""
-
-    def put(self, key: str, record: Any, version: int) -> None:
-        """Set the record of a key."""
-        self.records[key], self.versions[key] = record, version
-
-    def drop(self, key: str) -> None:
-        """Remove the record of a key."""
-        self.records.pop(key, None)
-        self.versions.pop(key, None)
-
-
-class PublishOracle(TopicState):
-    """The oracle: the state of the world computed from a publish topic."""
-
-    def __init__(self, key_field: str) -> None:
-        super().__init__()
-        self._key_field = key_field
-        self.rejected: list[str] = []
-        """Places of the records that cannot be merged."""
-        self.idle = 0
-        """The number of deletes of missing records."""
-
-    def take(self, entry: TopicRecord) -> None:
-        """Process the next publication."""
-        self.taken += 1
-        command = entry.headers.get("command", "delta_publish")
-        if entry.value is None or command == "sow_delete":
-            self.idle += entry.key not in self.records
-            self.drop(entry.key)
-            return
-        try:
-            body = json.loads(entry.value)
-        except ValueError:
-            self.rejected.append(entry.place)
-            return
-        if not isinstance(body, dict) or str(body.get(self._key_field, entry.key)) != entry.key:
-            self.rejected.append(entry.place)
-            return
-        old = self.records.get(entry.key) if command == "delta_publish" else None
-        record = body if command == "publish" else _merged(old, body)
-        # A life begins above all versions that its key had before: twice the offset of its first command plus one.
-        offset = int(entry.place.rpartition("/")[2])
-        self.put(entry.key, record, self.versions.get(entry.key, 2 * offset) + 1)
-
-
-class SowContents(TopicState):
-    """The state in a SOW topic: the last record of each key counts. Compaction may have removed others."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.backward: list[str] = []
-        """Records whose version is not above the previous one."""
-
-    def take(self, entry: TopicRecord) -> None:
-        """Process the next record."""
-        self.taken += 1
-        before, version = self.versions.get(entry.key, 0), int(entry.headers["version"])
-        if version <= before:
-            self.backward.append(f"{entry.place}: key {entry.key} was at version {before}, this is {version}")
-        if entry.value is None:
-            self.drop(entry.key)
-        else:
-            self.put(entry.key, json.loads(entry.value), version)
-
-
-class DeltaReplay(TopicState):
-    """The state of a subscriber that reads only the delta topic."""
-
-    def __init__(self, interval_s: float | None = None) -> None:
-        super().__init__()
-        self._interval_ms = None if interval_s is None else interval_s * 1000
-        self._since: dict[str, tuple[int, int]] = {}
-        self.gaps: list[str] = []
-        """Deltas that do not follow the previous one."""
-        self.hasty: list[str] = []
-        """Deltas that came before the end of their key's interval."""
-
-    def take(self, entry: TopicRecord) -> None:
-        """Process the next delta."""
-        self.taken += 1
-        if self._interval_ms is not None:
-            self._watch_haste(entry, self._interval_ms)
-        have, version = self.versions.get(entry.key, 0), int(entry.headers["version"])
-        kind = entry.headers.get("kind", "update")
-        base = int(entry.headers.get("delta_base", 0 if kind == "insert" else version - 1))
-        if base != have:
-            self.gaps.append(f"{entry.place}: key {entry.key} goes from version {base}, but was at {have}")
-        if (kind == "insert") != (have == 0):
-            self.gaps.append(f"{entry.place}: key {entry.key} was at version {have}, but this is its {kind}")
-        if kind in ("delete", "expire"):
-            self.drop(entry.key)
-            return
-        assert entry.value is not None, f"{entry.place}: a delta has a value"
-        record = _set(self.records.get(entry.key, {}), json.loads(entry.value))
-        for pointer in json.loads(entry.headers.get("removed", "[]")):
-            _remove(record, pointer)
-        self.put(entry.key, record, version)
-
-    def drop(self, key: str) -> None:
-        """Remove the record of a key."""
-        super().drop(key)
-        self._since.pop(key, None)
-
-    def _watch_haste(self, entry: TopicRecord, interval_ms: float) -> None:
-        """Check the interval, from a key's first delta on: a hiccup excuses half an interval once, not each time."""
-        count, first_ms = self._since.get(entry.key, (0, entry.timestamp_ms))
-        passed_ms = entry.timestamp_ms - first_ms
-        if count * interval_ms > passed_ms + interval_ms / 2:
-            self.hasty.append(f"{entry.place}: key {entry.key} changed {count + 1} times in {passed_ms} ms")
-        self._since[entry.key] = count + 1, first_ms
-
-
-def same_state(fact: str, expected: TopicState, actual: TopicState) -> CheckResult:
-    """Check that two states are equal: the same keys, values to the letter, and versions."""
-    wrong = []
-    for key in sorted(expected.records.keys() | actual.records.keys()):
-        expected_text, actual_text = (_shown(state, key) for state in (expected, actual))
-        if expected_text != actual_text:
-            wrong.append(f"key {key}: expected {expected_text}, found {actual_text}")
-    return CheckResult(f"{fact}: {len(expected.records):,} records", _few(wrong))
-
-
-def all_accounted(name: str, sent: int, published: PublishOracle, merged: int, rejected: Iterable[str]) -> CheckResult:
-    """Check that everything sent was published, and then merged, rejected for a true reason, or idle."""
-    actual = Counter(rejected)
-    expected = Counter(published.rejected)
-    wrong = [f"rejected, but good, or twice: {place}" for place in actual - expected]
-    wrong += [f"not in the DLQ: {place}" for place in expected - actual]
-    if left := published.taken - merged - actual.total() - published.idle:
-        wrong.insert(0, f"the difference is {left:,}")
-    if sent != published.taken:
-        wrong.insert(0, f"{sent:,} were sent, {name}.publish has {published.taken:,}")
-    fact = f"{name}: {sent:,} sent = {merged:,} merged + {actual.total():,} rejected"
-    return CheckResult(f"{fact} + {published.idle:,} with nothing to do" if published.idle else fact, _few(wrong))
-
-
-def none_of(fact: str, wrong: list[str]) -> CheckResult:
-    """Check that a list is empty."""
-    return CheckResult(fact, _few(wrong))
-
-
-def _merged(record: Any, delta: dict[str, Any]) -> dict[str, Any]:
-    """Merge a publisher's delta: objects merge, all else replaces, null is the same as missing."""
+def fold(record: Any, delta: Any) -> Any:
+    """The record after a delta: objects merge, and all else replaces. The feeds send no null."""
+    if not isinstance(delta, dict):
+        return delta
     merged = dict(record) if isinstance(record, dict) else {}
     for name, value in delta.items():
-        if isinstance(value, dict):
-            merged[name] = _merged(merged.get(name), value)
-        elif value is not None:
-            merged[name] = value
+        merged[name] = fold(merged.get(name), value)
     return merged
 
 
-def _set(record: Any, delta: dict[str, Any]) -> dict[str, Any]:
-    """Apply a delta as a subscriber gets it: the same rules, but null is a value."""
-    changed = dict(record) if isinstance(record, dict) else {}
-    for name, value in delta.items():
-        changed[name] = _set(changed.get(name), value) if isinstance(value, dict) else value
-    return changed
+class Sent:
+    """The records that follow from what a feed has sent."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        """The number of publications."""
+        self.spoilt = 0
+        """The number of those that cannot be merged."""
+        self.records: dict[str, Any] = {}
+        """The records by key."""
+
+    def take(self, key: str, value: bytes | None, command: str | None) -> None:
+        """Process the next publication."""
+        self.count += 1
+        if value is None or command == "sow_delete":
+            self.records.pop(key, None)
+            return
+        try:
+            body = json.loads(value)
+        except ValueError:
+            self.spoilt += 1
+            return
+        self.records[key] = fold(None if command == "publish" else self.records.get(key), body)
 
 
-def _remove(record: Any, pointer: str) -> None:
-    *path, last = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
-    for part in path:
-        record = record.get(part, {})
-    record.pop(last, None)
+class Received:
+    """The records of one topic: those of its SOW topic, and those that its deltas alone give.
+
+    Each has its version. A delta that does not follow the one before, and a record that is not newer, is a fault.
+    """
+
+    def __init__(self, interval_s: float = 0.0) -> None:
+        self.sow: dict[str, tuple[int, Any]] = {}
+        """The records of the SOW topic."""
+        self.replayed: dict[str, tuple[int, Any]] = {}
+        """The records made of deltas."""
+        self.deltas = 0
+        """The number of deltas."""
+        self.rejected = 0
+        """The number of dead letters."""
+        self.faults: list[str] = []
+        """Versions that are missing, or came twice."""
+        self.hasty: list[str] = []
+        """Deltas that came before the end of their key's interval."""
+        self._interval_ms = interval_s * 1000
+        self._lives: dict[str, tuple[int, int]] = {}
+
+    def take_record(self, key: str, value: bytes | None, headers: Headers) -> None:
+        """Process a record of the SOW topic; None deletes it."""
+        before, version = self.sow.get(key, (0, None))[0], int(header_text(headers, "version") or 0)
+        if version <= before:
+            self.faults.append(f"key {key} has version {version} in SOW after {before}")
+        if value is None:
+            self.sow.pop(key, None)
+        else:
+            self.sow[key] = version, json.loads(value)
+
+    def take_delta(self, key: str, value: bytes, headers: Headers, timestamp_ms: int) -> None:
+        """Process a delta."""
+        self.deltas += 1
+        delta = read_delta_headers(headers)
+        version, record = self.replayed.get(key, (0, None))
+        if delta.base != version:
+            self.faults.append(f"key {key} was at version {version}, and a delta begins at {delta.base}")
+        if self._interval_ms:
+            # A hiccup excuses half an interval once, and not each time.
+            count, first_ms = self._lives.get(key, (0, timestamp_ms))
+            if count * self._interval_ms > timestamp_ms - first_ms + self._interval_ms / 2:
+                self.hasty.append(f"key {key} changed {count + 1} times in {timestamp_ms - first_ms} ms")
+            self._lives[key] = count + 1, first_ms
+        if delta.kind in ("delete", "expire"):
+            self.replayed.pop(key, None)
+            self._lives.pop(key, None)
+            return
+        record = fold(record, json.loads(value))
+        for pointer in read_removed(delta.removed):
+            *path, last = pointer.split("/")[1:]
+            parent = record
+            for name in path:
+                parent = parent.get(name, {})
+            parent.pop(last, None)
+        self.replayed[key] = delta.version or 0, record
 
 
-def _shown(state: TopicState, key: str) -> str:
-    """A record as text in which 1, 1.0 and true differ, and the order of fields does not matter."""
-    if key not in state.records:
-        return "nothing"
-    return f"version {state.versions[key]} {json.dumps(state.records[key], sort_keys=True)}"
+def check_all(sent: Mapping[str, Sent], received: Mapping[str, Received]) -> list[CheckResult]:
+    """All checks, which hold when everything that was sent has passed all stages.
+
+    Args:
+        sent: by topic, what its feed has sent.
+        received: by topic, conflated topic and view, what a subscriber has received.
+    """
+    results: list[CheckResult] = []
+    for name in TOPICS:
+        feed, topic = sent[name], received[name]
+        fact = f"{name}: {feed.count:,} sent = {topic.deltas:,} merged + {topic.rejected:,} rejected"
+        is_right = (topic.deltas, topic.rejected) == (feed.count - feed.spoilt, feed.spoilt)
+        results.append(CheckResult(fact, () if is_right else (f"{feed.spoilt:,} of them cannot be merged",)))
+        results.append(same(f"{name}.sow equals an independent fold", feed.records, _values(topic)))
+        results += _consistent(name, topic)
+    for name, (underlying, interval_s) in CONFLATED.items():
+        copy = received[name]
+        results.append(same(f"{name}.sow equals {underlying}.sow", received[underlying].sow, copy.sow))
+        results += _consistent(name, copy)
+        results.append(CheckResult(f"{name}: no key twice within {interval_s:g} s", _few(copy.hasty)))
+    orders, view = received["orders"], received[VIEW]
+    results.append(same(f"{VIEW}.sow equals a sum over orders.sow", _open_orders(orders), _values(view)))
+    results += _consistent(VIEW, view)
+    nothing_rejected = [
+        f"{received[name].rejected:,} of {name}" for name in (*CONFLATED, VIEW) if received[name].rejected
+    ]
+    results.append(CheckResult("nothing rejected but what was spoilt", _few(nothing_rejected)))
+    return results
+
+
+def same(fact: str, expected: Mapping[str, Any], actual: Mapping[str, Any]) -> CheckResult:
+    """Check that two sets of records are equal: the same keys, and values to the letter (1 is not 1.0)."""
+    wrong = []
+    for key in sorted(expected.keys() | actual.keys()):
+        expected_text, actual_text = (
+            json.dumps(records[key], sort_keys=True) if key in records else "nothing" for records in (expected, actual)
+        )
+        if expected_text != actual_text:
+            wrong.append(f"key {key}: expected {expected_text}, found {actual_text}")
+    return CheckResult(f"{fact}: {len(expected):,} records", _few(wrong))
+
+
+def _consistent(name: str, topic: Received) -> list[CheckResult]:
+    return [
+        same(f"{name}.delta replayed equals {name}.sow", topic.sow, topic.replayed),
+        CheckResult(f"{name}: no version missing or twice in {topic.deltas:,} deltas", _few(topic.faults)),
+    ]
+
+
+def _values(topic: Received) -> dict[str, Any]:
+    return {key: record for key, (_, record) in topic.sow.items()}
+
+
+def _open_orders(orders: Received) -> dict[str, Any]:
+    """The rows that the view must have: the open orders of each customer."""
+    rows: dict[str, Any] = {}
+    for _, order in orders.sow.values():
+        if order.get("state") not in CLOSED:
+            row = rows.setdefault(order["customer"], {"customer": order["customer"], "orders": 0, "qty": 0})
+            row["orders"] += 1
+            row["qty"] += order["qty"]
+    return rows
 
 
 def _few(wrong: list[str]) -> tuple[str, ...]:
     more = len(wrong) - _SHOWN_MAX
     return (*wrong[:_SHOWN_MAX], *((f"and {more:,} more",) if more > 0 else ()))
-
-
-@dataclass(slots=True)
-class FamilyStates:
-    """The states computed from the topics of one family."""
-
-    published: PublishOracle
-    """From its publish topic; empty for a conflated topic."""
-    replay: DeltaReplay
-    """From its delta topic."""
-    sow: SowContents = field(default_factory=SowContents)
-    """From its SOW topic."""
-    rejected: list[str] = field(default_factory=list)
-    """The source places of the records in its dead-letter topic."""
-
-    def take(self, role: str, entry: TopicRecord) -> None:
-        """Process one record of one of the topics."""
-        if role == "publish":
-            self.published.take(entry)
-        elif role == "sow":
-            self.sow.take(entry)
-        elif role == "delta":
-            self.replay.take(entry)
-        elif role == "dlq":
-            self.rejected.append(entry.headers.get("source", f"no source at {entry.place}"))
-
-
-def topic_family(key_field: str) -> FamilyStates:
-    """An empty family of a SOW topic."""
-    return FamilyStates(PublishOracle(key_field), DeltaReplay())
-
-
-def conflated_family(interval_s: float) -> FamilyStates:
-    """An empty family of a conflated topic."""
-    return FamilyStates(PublishOracle(""), DeltaReplay(interval_s))
-
-
-def view_family() -> FamilyStates:
-    """An empty family of a view."""
-    return FamilyStates(PublishOracle(""), DeltaReplay())
-
-
-def check_topic(name: str, family: FamilyStates, sent: int) -> list[CheckResult]:
-    """The checks of a SOW topic, with the number of records sent to its publish topic."""
-    return [
-        all_accounted(name, sent, family.published, family.replay.taken, family.rejected),
-        same_state(f"{name}.sow equals an independent fold", family.published, family.sow),
-        same_state(f"{name}.delta replayed equals {name}.sow", family.sow, family.replay),
-        none_of(
-            f"{name}: no version missing or twice in {family.replay.taken:,} deltas",
-            family.replay.gaps + family.sow.backward,
-        ),
-    ]
-
-
-def check_conflated(
-    name: str, family: FamilyStates, underlying: str, under: FamilyStates, interval_s: float
-) -> list[CheckResult]:
-    """The checks of a conflated topic against its underlying topic."""
-    return [
-        same_state(f"{name}.sow equals {underlying}.sow", under.sow, family.sow),
-        same_state(f"{name}.delta replayed equals {name}.sow", family.sow, family.replay),
-        none_of(
-            f"{name}: nothing rejected, no version skipped unsaid in {family.replay.taken:,} deltas",
-            family.replay.gaps + family.rejected,
-        ),
-        none_of(f"{name}: no key twice within {interval_s:g} s", family.replay.hasty),
-    ]
-
-
-def check_view(
-    name: str, family: FamilyStates, underlying: str, under: FamilyStates, closed: Iterable[str]
-) -> list[CheckResult]:
-    """The checks of the view of open orders by customer against the orders."""
-    rows: dict[str, Any] = {}
-    for order in under.sow.records.values():
-        if order.get("state") not in closed:
-            row = rows.setdefault(order["customer"], {"customer": order["customer"], "orders": 0, "qty": 0})
-            row["orders"] += 1
-            row["qty"] += order["qty"]
-    expected = TopicState()
-    for customer, row in rows.items():
-        expected.put(customer, row, family.sow.versions.get(customer, 0))  # How many steps it took is the view's.
-    return [
-        same_state(f"{name}.sow equals a sum over {underlying}.sow", expected, family.sow),
-        same_state(f"{name}.delta replayed equals {name}.sow", family.sow, family.replay),
-        none_of(
-            f"{name}: nothing rejected, no version missing or twice in {family.replay.taken:,} deltas",
-            family.replay.gaps + family.sow.backward + family.rejected,
-        ),
-    ]

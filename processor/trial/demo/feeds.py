@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from processor.kafka.clients.publisher import Publisher
 from processor.record import Command, Headers
+from processor.trial.demo.check import Sent
 from processor.wire.record_headers import command_header
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ class FeedPublisher:
         self._publisher = Publisher(kafka)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self.sent = 0
-        """Records sent so far."""
+        self.sent = Sent()
+        """The records sent so far."""
         self.error: Exception | None = None
         """The error that ended it early."""
 
@@ -58,7 +59,7 @@ class FeedPublisher:
             if publication.command is not None:
                 headers.append(command_header(publication.command))
             self._publisher.send(self._topic, publication.key, publication.value, headers)
-            self.sent += 1
+            self.sent.take(publication.key.decode(), publication.value, publication.command)
 
     def start(self, rate: float) -> None:
         """Publish at this rate, in records per second, from now on."""
@@ -81,12 +82,12 @@ class FeedPublisher:
             self._thread.join()
 
     def _run(self, rate: float) -> None:
-        began_s, already = time.monotonic(), self.sent
+        began_s, already = time.monotonic(), self.sent.count
         # A feed that falls behind does not catch up at once: the rate would be another than the chosen one.
         most = max(1, int(rate * _TICK_S * 5))
         try:
             while not self._stop.wait(_TICK_S):
-                due = int((time.monotonic() - began_s) * rate) - (self.sent - already)
+                due = int((time.monotonic() - began_s) * rate) - (self.sent.count - already)
                 if due > most:
                     already -= due - most
                 self.send(min(due, most))

@@ -176,18 +176,15 @@ def _merged(topics: Sequence[MergedFigures]) -> RenderableType:
 
 
 def _conflated(topics: Sequence[ConflatedFigures]) -> RenderableType:
-    table = _table("topic", "interval", "in/s", "out/s", "ratio", "waiting", "oldest", "late p99")
+    table = _table("topic", "interval", "in/s", "out/s", "ratio", "late p50", "late p99", "highest")
     for topic in topics:
-        waiting = topic.waiting
         table.add_row(
             topic.name,
             f"{topic.interval_s:g} s",
             f"{topic.in_per_s:,.0f}",
             f"{topic.out_per_s:,.0f}",
             Text(ratio(topic.ratio), style="bold green"),
-            "-" if waiting is None else f"{waiting.keys:,}",
-            "-" if waiting is None else f"{waiting.oldest_s:.1f} s",
-            milliseconds(topic.late_ms[1]),
+            *map(milliseconds, topic.late_ms),
         )
     return _panel("conflated: each key at most once per interval", table)
 

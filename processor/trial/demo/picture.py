@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import deque
-from operator import itemgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from processor.trial.demo.settings import CONFLATED, TOPICS
+from processor.trial.demo.settings import CONFLATED, TOPICS, VIEW
 from processor.trial.demo.watcher import OrderStep
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from processor.trial.demo.watcher import Meter, Observations, PendingFigures, Watcher
+    from processor.trial.demo.watcher import Observations, Watcher
 
 _RATE_WINDOW_S: Final = 3.0
 _HISTORY_S: Final = 36
@@ -55,8 +53,6 @@ class ConflatedFigures(NamedTuple):
     """Updates of the underlying topic."""
     delivered: int
     """Updates of the conflated topic."""
-    waiting: PendingFigures | None
-    """The pending updates; None if the conflater does not answer."""
     late_ms: Sequence[float | None]
     """The delay from the end of a key's interval until a subscriber receives the update: median, 99th percentile and
     maximum since the feeds began."""
@@ -97,9 +93,8 @@ class Picture(NamedTuple):
 class Camera:
     """Takes pictures of the watcher's counts; computes rates from successive ones."""
 
-    def __init__(self, watcher: Watcher, meter: Meter) -> None:
+    def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
-        self._meter = meter
         self._samples: deque[tuple[float, dict[str, int]]] = deque()
         self._latencies_ms: deque[float | None] = deque(maxlen=_HISTORY_S)
         self._lags: deque[float | None] = deque(maxlen=_HISTORY_S)
@@ -112,7 +107,6 @@ class Camera:
             sent: the number of records that each feed has published.
         """
         now_s = time.time()
-        waiting = {name: self._meter.waiting(name) for name in CONFLATED}
         with self._watcher.lock:
             seen = self._watcher.seen
             counts = {name: count.records for name, count in seen.counts.items()} | {
@@ -121,11 +115,10 @@ class Camera:
             rates = self._rates(now_s, counts)
             merged = [_merged(name, counts, rates, seen) for name in TOPICS]
             p50_ms, p99_ms = seen.latency.recent_ms(now_s, 0.5, 0.99)
-            last_second_ms = seen.latency.last_second_ms(now_s, 0.5)
-            conflated = [_conflated(name, counts, rates, seen, waiting[name]) for name in CONFLATED]
-            prices = [json.loads(seen.prices[pair]) for pair in sorted(seen.prices)]
-            rows = [json.loads(row) for row in seen.open_orders.values()]
-            open_orders = {row["customer"]: row["orders"] for row in sorted(rows, key=itemgetter("customer"))}
+            [last_second_ms] = seen.latency.recent_ms(now_s, 0.5, seconds=1)
+            conflated = [_conflated(name, counts, rates, seen) for name in CONFLATED]
+            prices = [price for _, (_, price) in sorted(seen.received["prices"].sow.items())]
+            open_orders = {customer: row["orders"] for customer, (_, row) in sorted(seen.received[VIEW].sow.items())}
             order, steps = seen.follow.key, seen.follow.steps
         if now_s - self._history_s >= 1.0:
             self._history_s = now_s
@@ -158,9 +151,7 @@ def _merged(name: str, counts: dict[str, int], rates: dict[str, float], seen: Ob
     )
 
 
-def _conflated(
-    name: str, counts: dict[str, int], rates: dict[str, float], seen: Observations, waiting: PendingFigures | None
-) -> ConflatedFigures:
+def _conflated(name: str, counts: dict[str, int], rates: dict[str, float], seen: Observations) -> ConflatedFigures:
     underlying, interval_s = CONFLATED[name]
     return ConflatedFigures(
         name,
@@ -169,6 +160,5 @@ def _conflated(
         rates[f"{name}.sow"],
         counts[f"{underlying}.sow"],
         counts[f"{name}.sow"],
-        waiting,
         seen.late[name].all_ms(0.5, 0.99, 1.0),
     )

@@ -2,7 +2,7 @@
 
 `sowstream-spark` keeps the orders as a table of Parquet.
 The table is read by its documented layout, without Spark: the newest file of `_snapshots` names the directory of the
-rows, and the next offset of each partition.
+rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import yaml
 from processor.errors import Stop
 from processor.trial.broker.guarded import GuardedProcess
 from processor.trial.broker.server import free_port
-from processor.trial.demo.check import CheckResult, TopicState, same_state
+from processor.trial.demo.check import CheckResult, same
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -87,18 +87,10 @@ class SparkTable:
             self._figures = self._look() or self._figures
         return self._figures
 
-    def reached(self, ends: Mapping[tuple[str, int], int]) -> bool:
-        """Return whether the table has all records below these offsets, by Kafka topic and partition."""
-        snapshot = self._snapshot()
-        applied: dict[str, int] = {} if snapshot is None else snapshot["applied"]
-        return all(applied.get(str(partition), 0) >= end for (_, partition), end in ends.items())
-
-    def check(self, sow: TopicState) -> CheckResult:
-        """Compare the table with the state of the SOW topic."""
-        table = TopicState()
-        for row in self._rows():
-            table.put(row["sow_key"], json.loads(row["value"]), row["version"])
-        return same_state(f"the table on Spark equals {TOPIC}.sow", sow, table)
+    def check(self, sow: Mapping[str, tuple[int, Any]]) -> CheckResult:
+        """Compare the table with the records of the SOW topic, by key, each with its version."""
+        rows = {row["sow_key"]: (row["version"], json.loads(row["value"])) for row in self._rows()}
+        return same(f"the table on Spark equals {TOPIC}.sow", sow, rows)
 
     def _look(self) -> TableFigures | None:
         try:
@@ -110,21 +102,15 @@ class SparkTable:
         by_state = {state: counts[state] for state in _STATES}
         return TableFigures(progress["batch"], progress["took_s"], len(states), by_state)
 
-    def _snapshot(self) -> dict[str, Any] | None:
-        names = self._path / "_snapshots"
-        numbers = [int(file.stem) for file in names.glob("*.json") if file.stem.isdigit()] if names.is_dir() else []
-        if not numbers:
-            return None
-        content: dict[str, Any] = json.loads((names / f"{max(numbers)}.json").read_text(encoding="utf-8"))
-        return content
-
     def _rows(self) -> Iterator[dict[str, Any]]:
         """The rows of the latest snapshot: `value`, `sow_key` and `version`."""
         import pyarrow.dataset as ds  # noqa: PLC0415 - only for this part of the demo
 
-        snapshot = self._snapshot()
-        if snapshot is None:
+        snapshots = self._path / "_snapshots"
+        numbers = [int(file.stem) for file in snapshots.glob("*.json") if file.stem.isdigit()]
+        if not numbers:
             return
+        snapshot = json.loads((snapshots / f"{max(numbers)}.json").read_text(encoding="utf-8"))
         rows = ds.dataset(self._path / "data" / snapshot["directory"], format="parquet")
         for row in rows.to_table().to_pylist():
             yield {**row, **(row.get("_sow") or {})}
@@ -159,10 +145,8 @@ class Team:
         def worker(name: str, command: Literal["worker", "conflate", "view", "gateway"], **env: str) -> GuardedProcess:
             return GuardedProcess(name, _command(command, setup), directory, env=env)
 
-        self.metrics_port = free_port()
-        """The port of the conflater's metrics."""
         self.mergers = [worker("worker 1", "worker"), worker("worker 2", "worker")]
-        self.conflater = worker("conflate", "conflate", SOWSTREAM_RUNTIME__METRICS_PORT=str(self.metrics_port))
+        self.conflater = worker("conflate", "conflate")
         self.viewer = worker("view", "view")
         """The worker of the view."""
         self.page = f"127.0.0.1:{free_port()}" if is_web else None
@@ -217,9 +201,7 @@ class Team:
 
 
 def _command(command: str, setup: DemoSetup) -> list[str]:
-    # The first process of a state directory serves metrics on exactly the configured port.
-    below = {"worker": "", "view": "views"}.get(command, "conflated")
-    options = ["-c", str(setup.file), "--bootstrap", setup.bootstrap, "--state-dir", str(setup.state_dir / below)]
+    options = ["-c", str(setup.file), "--bootstrap", setup.bootstrap, "--state-dir", str(setup.state_dir)]
     if command == "gateway":
         return [sys.executable, "-m", "processor.cli.main", command, *options]
     config = setup.config

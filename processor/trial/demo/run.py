@@ -22,14 +22,13 @@ from processor.runtime.worker.signals import interruptible
 from processor.trial.broker import EmbeddedBroker
 from processor.trial.broker.guarded import GuardedProcess
 from processor.trial.broker.jars import class_path
-from processor.trial.demo.audit import Drain, audit
-from processor.trial.demo.check import CheckResult, none_of
+from processor.trial.demo.check import CheckResult, check_all
 from processor.trial.demo.feeds import PAIRS, FeedPublisher, OrderDesk, PriceFeed
 from processor.trial.demo.live_view import LiveView, Moment, report_findings, report_numbers
 from processor.trial.demo.picture import Camera
 from processor.trial.demo.processes import TOPIC, SparkTable, TableFigures, Team
-from processor.trial.demo.settings import CONFLATED, DemoSetup, write_settings
-from processor.trial.demo.watcher import Meter, Watcher
+from processor.trial.demo.settings import CONFLATED, PARTITIONS, DemoSetup, write_settings
+from processor.trial.demo.watcher import Watcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -142,7 +141,7 @@ class _Demo:
             stack.callback(feed.cancel)
         self._watcher = Watcher(setup)
         stack.callback(self._watcher.stop)
-        self._camera = Camera(self._watcher, Meter(setup, team.metrics_port))
+        self._camera = Camera(self._watcher)
         self._view = LiveView(console)
         self._began_s = time.monotonic()
         self._to_do = self._accident(team.mergers[0]) if options.kill_worker else iter(())
@@ -159,9 +158,9 @@ class _Demo:
             latencies_ms = self._watcher.seen.latency.all_ms(0.5, 0.99, 1.0)
         asked_s = time.monotonic()
         wrong = [f"{name}: exit code {code}" for name, code in self._team.stop().items() if code != 0]
-        findings = [none_of(f"workers stopped in good order, in {time.monotonic() - asked_s:.1f} s", wrong)]
-        findings += self._audit()
-        all_right = report_findings(self._console, findings)
+        stopped = CheckResult(f"workers stopped in good order, in {time.monotonic() - asked_s:.1f} s", tuple(wrong))
+        self._read_to_the_end()
+        all_right = report_findings(self._console, [stopped, *self._checks()])
         report_numbers(self._console, picture, latencies_ms, ran_s)
         if not all_right:
             self._console.print(self._team.tails(), soft_wrap=True)
@@ -174,7 +173,7 @@ class _Demo:
         for feed in self._feeds.values():
             feed.send(PAIRS)
         self._until(
-            lambda: all(self._watcher.count(f"{name}.delta") >= PAIRS for name in CONFLATED),
+            lambda: all(self._watcher.seen.received[name].deltas >= PAIRS for name in CONFLATED),
             "starting the workers",
             _START_TIMEOUT_S,
         )
@@ -199,23 +198,35 @@ class _Demo:
             feed.finish()
 
     def _drain(self) -> None:
-        """Wait until everything published has passed through all stages."""
-        drain = Drain(self._setup, self._watcher)
-        try:
-            self._until(lambda: drain.outstanding() is None, "feeds stopped; finishing", _DRAIN_TIMEOUT_S)
-            if (table := self._team.table) is not None:
-                ends = drain.last_records(TOPIC) or {}
-                self._until(lambda: table.reached(ends), "finishing the table on Spark", _DRAIN_TIMEOUT_S)
-        finally:
-            drain.close()
+        """Wait until all checks hold: then everything has passed all stages. One that never holds is reported."""
+        until_s = time.monotonic() + _DRAIN_TIMEOUT_S
+        while time.monotonic() < until_s and any(check.wrong for check in self._checks()):
+            self._look("feeds stopped; finishing")
 
-    def _audit(self) -> list[CheckResult]:
-        with self._console.status("Checking…") as status:
+    def _read_to_the_end(self) -> None:
+        """Receive what is left in the topics after the workers have stopped, such as a delta sent twice."""
+        admin, until_s = Admin(self._setup.config.kafka), time.monotonic() + _DRAIN_TIMEOUT_S
+        ends = {
+            (topic, partition): end
+            for topic in self._watcher.topics
+            for partition, end in admin.end_offsets(topic, range(PARTITIONS)).items()
+        }
+        while not self._watcher.has_read(ends):
+            if time.monotonic() > until_s:
+                raise Stop(
+                    f"the ends of the topics were not read in {_DRAIN_TIMEOUT_S:g} s; does a transaction stand open? "
+                    "`sowstream transactions list` finds it"
+                )
+            time.sleep(_LOOK_S)
 
-            def show(done: int, total: int) -> None:
-                status.update(f"Checking: {done:,} of about {total:,} records read")
-
-            return audit(self._setup, self._sent(), show, self._team.table)
+    def _checks(self) -> list[CheckResult]:
+        """The checks of what was received so far."""
+        with self._watcher.lock:
+            received = self._watcher.seen.received
+            results = check_all({name: feed.sent for name, feed in self._feeds.items()}, received)
+            if self._team.table is not None:
+                results.append(self._team.table.check(received[TOPIC].sow))
+        return results
 
     def _accident(self, worker: GuardedProcess) -> Iterator[None]:
         """Kill a worker midway and start it again a moment later; one step for each look."""
@@ -251,7 +262,7 @@ class _Demo:
         return None if self._team.table is None else self._team.table.figures()
 
     def _sent(self) -> dict[str, int]:
-        return {name: feed.sent for name, feed in self._feeds.items()}
+        return {name: feed.sent.count for name, feed in self._feeds.items()}
 
 
 @contextlib.contextmanager

@@ -53,9 +53,9 @@ class RecordingView(LiveView):
         super().__init__(console)
         self._last_s = 0.0
 
-    def show(self, moment: Any, picture: Any) -> None:
+    def show(self, moment: Any, picture: Any, table: Any = None) -> None:
         """Show the picture, and keep it as a frame when one is due."""
-        super().show(moment, picture)
+        super().show(moment, picture, table)
         if moment.phase.endswith(f"of {SECONDS:g}") and time.monotonic() - self._last_s >= FRAME_INTERVAL_S:
             self._last_s = time.monotonic()
             FRAMES.append(draw(screen(moment, picture), len(FRAMES)))

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from processor.trial.demo.check import TopicState
 from processor.trial.demo.processes import SparkTable
 from processor.trial.demo.settings import write_settings
 
@@ -35,7 +34,7 @@ def _write(directory: Path, number: int, rows: dict[str, tuple[int, Any]], *, is
     pq.write_table(pa.Table.from_pylist(columns), data / "part-0.parquet")
     names = directory / "book" / "_snapshots"
     names.mkdir(exist_ok=True)
-    (names / f"{number}.json").write_text(json.dumps({"directory": data.name, "applied": {"0": 10 * number, "1": 7}}))
+    (names / f"{number}.json").write_text(json.dumps({"directory": data.name}))
     progress = directory / "checkpoints" / "book"
     progress.mkdir(parents=True, exist_ok=True)
     content = {"batch": number, "took_s": 0.5}
@@ -49,33 +48,25 @@ def table(tmp_path: Path) -> SparkTable:
 
 
 def test_a_table_before_its_first_snapshot_has_no_figures(table: SparkTable) -> None:
-    """Without a snapshot there are no figures, and no offset is reached."""
+    """Without a snapshot there are no figures, and no rows."""
     assert table.figures() is None
-    assert not table.reached({("orders.sow", 0): 1})
-    assert table.reached({})
+    assert table.check({}).wrong == ()
 
 
 @pytest.mark.parametrize("is_struct", [False, True])
 def test_the_latest_snapshot_counts(table: SparkTable, tmp_path: Path, is_struct: bool) -> None:
-    """Figures, offsets and rows are those of the snapshot with the highest number."""
+    """Figures and rows are those of the snapshot with the highest number."""
     _write(tmp_path, 9, {"1": (1, {"id": 1})}, is_struct=is_struct)
     _write(tmp_path, 10, _ORDERS, is_struct=is_struct)
     figures = table.figures()
     assert figures is not None
     assert (figures.rows, figures.batch, figures.took_s) == (2, 10, 0.5)
     assert figures.by_state == {"new": 1, "held": 0, "filled": 1, "cancelled": 0}
-    assert table.reached({("orders.sow", 0): 100, ("orders.sow", 1): 7})
-    assert not table.reached({("orders.sow", 0): 101})
 
 
 def test_a_row_that_differs_from_the_topic_is_found(table: SparkTable, tmp_path: Path) -> None:
     """A table equal to the SOW topic has nothing wrong; an old version, a missing row and an extra one are reported."""
     _write(tmp_path, 1, _ORDERS, is_struct=False)
-    sow = TopicState()
-    for key, (version, record) in _ORDERS.items():
-        sow.put(key, record, version)
-    assert table.check(sow).wrong == ()
-    sow.put("1", {"id": 1, "state": "new"}, 4)
-    sow.drop("2")
-    sow.put("3", {"id": 3}, 1)
-    assert [text[:5] for text in table.check(sow).wrong] == ["key 1", "key 2", "key 3"]
+    assert table.check(_ORDERS).wrong == ()
+    others = {"1": (4, {"id": 1, "state": "new"}), "3": (1, {"id": 3})}
+    assert [text[:5] for text in table.check(others).wrong] == ["key 1", "key 2", "key 3"]

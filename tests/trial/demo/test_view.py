@@ -11,14 +11,12 @@ from rich.console import Console
 from processor.trial.demo.live_view import LiveView, Moment, curve, line, screen
 from processor.trial.demo.picture import ConflatedFigures, MergedFigures, Picture
 from processor.trial.demo.processes import TableFigures
-from processor.trial.demo.watcher import Latency, OrderFollower, PendingFigures, read_waiting
+from processor.trial.demo.watcher import Latency, OrderFollower
 
 LARGE = Picture(
     merged=[MergedFigures(name, 12_000, 12_000, 10**10, 10**9, 10**8, 10**5, 123_456) for name in ("orders", "prices")],
     conflated=[
-        ConflatedFigures(
-            name, 1.0, 12_000, 12_000, 10**8, 10**5, PendingFigures(1_000_000, 3599.0), [1.0, 99_000.0, 99_000.0]
-        )
+        ConflatedFigures(name, 1.0, 12_000, 12_000, 10**8, 10**5, [1.0, 99_000.0, 99_000.0])
         for name in ("prices_1s", "orders_2s")
     ],
     p50_ms=99_000.0,
@@ -67,27 +65,10 @@ def test_the_table_on_spark_is_a_panel_of_its_own() -> None:
 
 def test_an_unknown_value_is_a_dash() -> None:
     """An unknown value is a dash, for example while the conflater starts."""
-    silent = LARGE._replace(conflated=[each._replace(waiting=None, late_ms=[None] * 3) for each in LARGE.conflated])
-    [told], [untold] = ([text for text in drawn(picture) if "prices_1s" in text] for picture in (LARGE, silent))
-    assert told.strip("│ ").split()[-5:] == ["1,000,000", "3599.0", "s", "99.0", "s"]
-    assert untold.strip("│ ").split()[-4:] == ["1", "-", "-", "-"]
-
-
-def test_pending_updates_are_read_from_the_conflaters_metrics() -> None:
-    """The pending keys of all partitions are added, and the oldest of any partition counts."""
-    lines = [
-        "# TYPE sowstream_conflation_pending_keys gauge",
-        'sowstream_conflation_pending_keys{processor="a",partition="0"} 3.0',
-        'sowstream_conflation_pending_keys{processor="a",partition="1"} 4.0',
-        'sowstream_conflation_pending_keys{processor="b",partition="0"} 0.0',
-        "# TYPE sowstream_conflation_oldest_pending_seconds gauge",
-        'sowstream_conflation_oldest_pending_seconds{processor="a",partition="0"} 0.5',
-        'sowstream_conflation_oldest_pending_seconds{processor="a",partition="1"} 0.25',
-        "# TYPE sowstream_conflation_pending_bytes gauge",
-        'sowstream_conflation_pending_bytes{processor="a",partition="1"} 9.0',
-    ]
-    text = "\n".join(lines) + "\n"
-    assert read_waiting(text) == {"a": PendingFigures(7, 0.5), "b": PendingFigures(0, 0.0)}
+    silent = LARGE._replace(conflated=[each._replace(late_ms=[None] * 3) for each in LARGE.conflated])
+    [known], [unknown] = ([text for text in drawn(picture) if "prices_1s" in text] for picture in (LARGE, silent))
+    assert known.strip("│ ").split()[-6:] == ["1", "ms", "99.0", "s", "99.0", "s"]
+    assert unknown.strip("│ ").split()[-4:] == ["1", "-", "-", "-"]
 
 
 def test_without_a_terminal_there_are_plain_lines() -> None:
