@@ -8,7 +8,6 @@ import json
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 import uuid
@@ -23,6 +22,7 @@ from processor.trial.bench.setup import PARTITIONS, BenchSetup, write_setup
 from processor.trial.broker import EmbeddedBroker
 from processor.trial.broker.server import free_port
 from tests.programs.benchmarks.load import load
+from tests.programs.harness import print_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -151,11 +151,6 @@ def report(figures: dict[str, list[Figure]]) -> None:
         rounds = ", ".join(f"{ratio:.2f}" for ratio in of_rounds)
         comparison = "" if program == "sowstream" else f"{statistics.median(of_rounds):>14.2f} x   (rounds: {rounds})"
         print(f"{program:14}{rate:>12,.0f}{cpu:>10.1f}{comparison}")
-
-
-def print_progress(text: str) -> None:
-    """Print progress for people."""
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import random
 import sys
 import threading
 from collections import deque
@@ -18,9 +19,28 @@ from typing import TextIO
 from processor.client import Ack, Client
 from processor.config import load
 from processor.errors import SowstreamError, VersionConflict
-from tests.programs.claims.plan import claims_of, client_name, key_name
 
 _PATIENCE_S = 180.0
+
+
+def client_name(number: int) -> str:
+    """The name of a client."""
+    return f"claimant{number}"
+
+
+def key_name(number: int) -> str:
+    """The key of a record."""
+    return f"k{number}"
+
+
+def rivals_of(key: int, clients: int, rivals: int, seed: int) -> list[int]:
+    """The clients that claim a key."""
+    return random.Random(f"{seed}/{key}").sample(range(clients), rivals)
+
+
+def claims_of(client: int, clients: int, keys: int, rivals: int, seed: int) -> list[int]:
+    """The keys that a client claims, in the order that all clients have: so rivals meet at about the same time."""
+    return [key for key in range(keys) if client in rivals_of(key, clients, rivals, seed)]
 
 
 def main() -> None:

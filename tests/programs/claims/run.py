@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tests.endtoend.world import World
 from tests.programs.claims.checks import Claim, broken_promises
-from tests.programs.claims.plan import Plan, client_name, key_name, rivals_of
+from tests.programs.claims.claimant import client_name, key_name, rivals_of
+from tests.programs.harness import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,19 +24,32 @@ _LOOK_S = 0.2
 _VERSIONS = "versions.json"
 
 
-class Outcome(NamedTuple):
-    """The result of a run."""
+class Plan(NamedTuple):
+    """The parameters of a run."""
 
-    wrong: list[str]
-    """The broken promises; none if all is well."""
-    figures: list[str]
-    """Lines for people."""
+    seed: int
+    clients: int = 50
+    """Clients, each with a connection of its own."""
+    processes: int = 5
+    """Processes among which the clients are divided."""
+    keys: int = 2_000
+    """Records to be claimed."""
+    rivals: int = 3
+    """Clients that claim each record."""
+    workers: int = 2
+    kills: int = 2
+    """Workers that are killed while claims are made."""
+    window: int = 50
+    """Claims of one client that wait for their outcome."""
 
     def __str__(self) -> str:
-        return "\n".join([*self.figures, *self.wrong])
+        return (
+            f"{self.keys * self.rivals:,} claims of {self.keys:,} keys by {self.clients} clients in {self.processes} "
+            f"processes, {self.workers} workers, {self.kills} kills, seed {self.seed}"
+        )
 
 
-def run(plan: Plan, bootstrap: str, directory: Path, name: str, report: Callable[[str], None]) -> Outcome:
+def run(plan: Plan, bootstrap: str, directory: Path, name: str, report: Callable[[str], None]) -> Verdict:
     """Run the plan.
 
     Raises:
@@ -70,7 +84,7 @@ def run(plan: Plan, bootstrap: str, directory: Path, name: str, report: Callable
     wrong = broken_promises(expected, claims, records, begins)
     if killed < plan.kills:
         wrong.append(f"only {killed} of {plan.kills} workers were killed while claims were made: take more claims")
-    return Outcome(wrong, figures)
+    return Verdict(wrong, figures)
 
 
 def _claim(plan: Plan, world: World, report: Callable[[str], None]) -> tuple[float, int, list[Claim]]:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.programs.claims.checks import Claim, broken_promises
-from tests.programs.claims.plan import Plan
-from tests.programs.claims.run import run
+from tests.programs.claims.run import Plan, run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from tests.programs.faults.broker.broker import AtFault
 from tests.programs.faults.registry import SCENARIOS
 from tests.programs.faults.scenario import Scenario, Stage, TooSlow
 from tests.programs.faults.table import Outcome, table, write
+from tests.programs.harness import print_progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -121,11 +121,6 @@ def play(
             break
         print_progress("  the broker left a transaction open by itself (KAFKA-20734): that says nothing of the workers")
     return Outcome(scenario, stage.runs, stage.records, failure, stage.elapsed_s, spoiled)
-
-
-def print_progress(text: str) -> None:
-    """Print progress for people."""
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 import signal
+import statistics
 import subprocess
 import sys
 import time
 import urllib.request
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import yaml
@@ -50,10 +51,30 @@ class Outcome:
     seconds: float = 0.0
     """Time from the worker's start until all input was committed."""
 
+    def __str__(self) -> str:
+        lines = [f"{count:>10,}  {fate}" for fate, count in self.fates.most_common()]
+        lines += [
+            f"{self.inputs:>10,}  input records, {self.fates['rekeyed']:,} of them sent again with a key",
+            f"{self.seconds:>10.0f}  seconds, {self.aborted} transactions rolled back, exit code {self.exit_code}",
+        ]
+        size = len(self.memory_mb) // 4
+        if size:
+            medians = ", ".join(f"{statistics.median(self.memory_mb[part * size :][:size]):.0f}" for part in range(4))
+            lines.append(f"{'':>10}  memory of the worker by quarters of the run, medians: {medians} MB")
+        return "\n".join([*lines, *(f"WRONG       {line}" for line in self.wrong)])
 
-def run(bootstrap: str, directory: Path, *, records: int, seed: int, report: Callable[[str], None]) -> Outcome:
+
+class Plan(NamedTuple):
+    """The parameters of a run."""
+
+    seed: int
+    records: int = 100_000
+    """Input records."""
+
+
+def run(plan: Plan, bootstrap: str, directory: Path, name: str, report: Callable[[str], None]) -> Outcome:
     """Run the fuzzer on topics of its own, which are deleted afterwards."""
-    name = f"fuzz{uuid.uuid4().hex[:8]}"
+    seed, records = plan
     config = _settings(bootstrap, directory, name)
     admin = Admin(config.kafka)
     admin.create(specs(config))

@@ -13,13 +13,13 @@ from processor.record import Headers, Record
 from processor.testing import ProcessorTestDriver
 from tests.programs.fuzz.ledger import Ledger
 from tests.programs.fuzz.rubbish import commands
-from tests.programs.fuzz.run import run
+from tests.programs.fuzz.run import Plan, run
 
 
 @pytest.mark.broker
-def test_every_record_of_a_rubbish_feed_is_accounted_for(bootstrap, tmp_path, random_seed):
+def test_every_record_of_a_rubbish_feed_is_accounted_for(bootstrap, tmp_path, unique, random_seed):
     """Merged, rejected with a reason, duplicate or nothing to do: nothing else, nothing twice, and no crash."""
-    outcome = run(bootstrap, tmp_path, records=20_000, seed=random_seed, report=print)
+    outcome = run(Plan(random_seed, records=20_000), bootstrap, tmp_path, unique, print)
     assert outcome.wrong == []
     assert outcome.exit_code == 0
     assert outcome.inputs >= 20_000

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from processor.kafka.admin.admin import Admin
 from tests.endtoend.world import World
+from tests.programs.harness import Verdict
 from tests.programs.lives.checks import lives_of, repeated_versions
 
 if TYPE_CHECKING:
@@ -30,9 +31,9 @@ class Plan(NamedTuple):
     """Keys that live again and again."""
     kills: int = 6
     """Workers, or processes of Spark, that are killed."""
-    engine: str = "worker"
-    """`worker`, or `spark`: a streaming merge."""
-    guarantee: str = "exactly_once"
+    engine: Literal["worker", "spark"] = "worker"
+    """The merge: workers, or a stream on Spark."""
+    guarantee: Literal["exactly_once", "at_least_once"] = "exactly_once"
     """Of the workers."""
 
     def __str__(self) -> str:
@@ -40,15 +41,6 @@ class Plan(NamedTuple):
             f"{self.lives:,} lives of {self.keys} keys, {self.engine}, {self.guarantee}, {self.kills} kills, "
             f"seed {self.seed}"
         )
-
-
-class Outcome(NamedTuple):
-    """The result of a run."""
-
-    wrong: list[str]
-    """The broken promises; none if all is well."""
-    figures: str
-    """A line for people."""
 
 
 def commands(plan: Plan) -> Iterator[tuple[bytes | None, Any, dict[str, str]]]:
@@ -73,7 +65,7 @@ def commands(plan: Plan) -> Iterator[tuple[bytes | None, Any, dict[str, str]]]:
             yield b"%d" % key, None, {}
 
 
-def run(plan: Plan, bootstrap: str, directory: Path, name: str, report: Callable[[str], None]) -> Outcome:
+def run(plan: Plan, bootstrap: str, directory: Path, name: str, report: Callable[[str], None]) -> Verdict:
     """Run the plan.
 
     Raises:
@@ -98,7 +90,7 @@ def run(plan: Plan, bootstrap: str, directory: Path, name: str, report: Callable
     )
     if killed < plan.kills:
         wrong.append(f"only {killed} of {plan.kills} kills happened: take more lives")
-    return Outcome(wrong, figures)
+    return Verdict(wrong, [figures])
 
 
 def _merge(plan: Plan, world: World, report: Callable[[str], None]) -> int:

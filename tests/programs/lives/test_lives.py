@@ -45,7 +45,7 @@ def test_no_version_comes_twice_while_workers_are_killed(
     """Two thousand lives of forty keys, a third of which expire, under a kill."""
     plan = Plan(random_seed, lives=2_000, keys=40, kills=1, guarantee=guarantee)
     outcome = run(plan, bootstrap, tmp_path, unique, print)
-    print(outcome.figures)
+    print(outcome)
     assert outcome.wrong == []
 
 

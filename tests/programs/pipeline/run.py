@@ -32,7 +32,7 @@ class Plan(NamedTuple):
     """Rows a second."""
     keys: int = 50_000
     kills: int = 10
-    """The number of kills of jobs."""
+    """The number of kills of jobs: driver, JVM or both."""
     worker_kills: int = 3
     moves: int = 3
     """How many times the merge moves to Spark and back."""
@@ -68,9 +68,11 @@ class Outcome(NamedTuple):
     seconds: float
 
     @property
-    def is_good(self) -> bool:
-        """Whether every promise was kept."""
-        return not self.open_transactions and not any(finding.wrong for finding in self.findings)
+    def wrong(self) -> list[str]:
+        """The broken promises; none if all is well."""
+        return self.open_transactions + [
+            f"{finding.check.name}: {line}" for finding in self.findings for line in finding.wrong
+        ]
 
     def __str__(self) -> str:
         lines = ["| check | promise | figures | result |", "|---|---|---|---|"]
@@ -79,12 +81,10 @@ class Outcome(NamedTuple):
         lines.append(f"{self.rows:,} rows in {self.seconds:.0f} s; killed: {', '.join(self.kills) or 'none'}")
         if self.deaths:
             lines.append(f"died: {', '.join(self.deaths)}")
-        lines += self.open_transactions
-        lines += [f"{finding.check.name}: {line}" for finding in self.findings for line in finding.wrong]
-        return "\n".join(lines)
+        return "\n".join(lines + self.wrong)
 
 
-def run(plan: Plan, bootstrap: str, directory: Path, suffix: str, report: Callable[[str], None]) -> Outcome:
+def run(plan: Plan, bootstrap: str, directory: Path, name: str, report: Callable[[str], None]) -> Outcome:
     """Run the plan; the outcome has the broken promises.
 
     Raises:
@@ -94,7 +94,7 @@ def run(plan: Plan, bootstrap: str, directory: Path, suffix: str, report: Callab
     began_s, rng = time.monotonic(), random.Random(plan.seed)
     groups = TOGETHER if plan.together else GROUPS
     rows_max = round(plan.seconds * plan.rate)
-    with Layout(bootstrap, directory, suffix, plan.patience) as layout, Stage(layout, report, groups) as stage:
+    with Layout(bootstrap, directory, f"_{name}", plan.patience) as layout, Stage(layout, report, groups) as stage:
         with Feed(layout, seed=plan.seed, keys=plan.keys, rate=plan.rate, rows_max=rows_max) as feed:
             stage.await_start()
             report("all jobs and workers work")

@@ -27,5 +27,5 @@ def test_a_pipeline_under_kills_keeps_its_promises(
     except NoJava as error:
         pytest.skip(str(error))
     plan = Plan(seed=23, seconds=10, rate=300, keys=1_000, kills=kills, worker_kills=min(kills, 1), moves=moves)
-    outcome = run(plan, bootstrap, tmp_path, f"_{unique}", print)
-    assert outcome.is_good, str(outcome)
+    outcome = run(plan, bootstrap, tmp_path, unique, print)
+    assert not outcome.wrong, str(outcome)

@@ -14,13 +14,13 @@ from confluent_kafka import Producer
 
 from processor.queues.share_groups import ShareGroups, set_share_groups
 from tests.endtoend.world import World
+from tests.programs.harness import Verdict
 from tests.programs.queues.checks import Delivery, Harm, broken_promises, unfair
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.programs.faults.broker.broker import Broker
-    from tests.programs.queues.plan import Plan
 
 _PATIENCE_S = 300.0
 _SLICE_S = 0.1
@@ -30,19 +30,33 @@ _PARTITIONS = 5
 _SESSION = {"share.session.timeout.ms": "6000", "share.heartbeat.interval.ms": "1000"}
 
 
-class Outcome(NamedTuple):
-    """The result of a run."""
+class Plan(NamedTuple):
+    """The parameters of a run."""
 
-    wrong: list[str]
-    """The broken promises; none if all is well."""
-    figures: list[str]
-    """Lines for people."""
+    seed: int
+    messages: int = 5_000
+    rate: float = 2_000
+    """Publications a second."""
+    consumers: int = 10
+    """Each in a process of its own."""
+    workers: int = 2
+    max_backlog: int = 100
+    lease_s: float = 5.0
+    consumer_kills: int = 3
+    worker_kills: int = 2
+    broker_kills: int = 1
+    aborts: int = 5
+    """Transactions on the queue's topic that are rolled back."""
 
     def __str__(self) -> str:
-        return "\n".join([*self.figures, *self.wrong])
+        return (
+            f"{self.messages:,} messages at {self.rate:,.0f}/s, {self.consumers} consumers, {self.workers} workers; "
+            f"kills: {self.consumer_kills} consumers, {self.worker_kills} workers, {self.broker_kills} broker; "
+            f"{self.aborts} aborts; lease {self.lease_s:g} s, seed {self.seed}"
+        )
 
 
-def run(plan: Plan, broker: Broker, directory: Path, name: str, report: Callable[[str], None]) -> Outcome:
+def run(plan: Plan, broker: Broker, directory: Path, name: str, report: Callable[[str], None]) -> Verdict:
     """Run the plan on a broker of its own.
 
     Raises:
@@ -74,7 +88,7 @@ class _Stage:
         self.killed: dict[str, float] = {}
         self.broker_killed: list[float] = []
 
-    def play(self) -> Outcome:
+    def play(self) -> Verdict:
         """Feed under faults, wait for all messages, and check."""
         plan, world = self.plan, self.world
         for _ in range(plan.workers):
@@ -105,7 +119,7 @@ class _Stage:
             f"{len(expected):,} messages in {seconds:.1f} s, {rate:,.0f}/s; {again} delivered again",
             f"publish to handler p50 {p50_ms:,.0f} ms, p99 {p99_ms:,.0f}; after {_WARM_UP_S:.0f} s {steady_ms:,.0f}",
         ]
-        return Outcome(wrong, figures)
+        return Verdict(wrong, figures)
 
     def start_consumer(self) -> None:
         """Start one more consumer process, and wait until it has joined."""

@@ -8,8 +8,7 @@ import pytest
 
 from tests.programs.faults.broker.broker import Broker
 from tests.programs.queues.checks import Delivery, Harm, broken_promises, unfair
-from tests.programs.queues.plan import Plan
-from tests.programs.queues.run import run
+from tests.programs.queues.run import Plan, run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,10 +9,10 @@ import argparse
 import os
 import secrets
 import sys
-import time
 from pathlib import Path
 
 from tests.kubernetes.cluster import Cluster
+from tests.programs.harness import print_progress
 from tests.programs.spark_kubernetes.checks import HERE, Published, Run
 from tests.programs.spark_kubernetes.submitted import merge_trades, submit_examples
 
@@ -55,11 +55,6 @@ def main() -> int:
         if not arguments.keep:
             cluster.remove()
     return 0
-
-
-def print_progress(text: str) -> None:
-    """Print progress for people."""
-    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from processor.kafka.admin.admin import Admin
 from processor.topics.family import family_specs
+from tests.programs.harness import Verdict
 from tests.programs.subscriptions.orders import WANTED, Held
 from tests.programs.subscriptions.subscriber import digest
 
@@ -35,9 +36,13 @@ class Plan(NamedTuple):
     seed: int
     records: int = 1_000_000
     rate: float = 20_000
+    """Updates a second."""
     seconds: float = 60
+    """Duration of the feed."""
     subscribers: int = 20
+    """At most 20."""
     processes: int = 1
+    """Processes among which they are divided."""
 
     def __str__(self) -> str:
         return (
@@ -46,19 +51,7 @@ class Plan(NamedTuple):
         )
 
 
-class Outcome(NamedTuple):
-    """The result of a run."""
-
-    wrong: list[str]
-    """The promises that were broken; none if all is well."""
-    figures: list[str]
-    """A line for each process, and for the topic."""
-
-    def __str__(self) -> str:
-        return "\n".join([*self.figures, *self.wrong])
-
-
-def run(plan: Plan, bootstrap: str, directory: Path, name: str, report: Callable[[str], None]) -> Outcome:
+def run(plan: Plan, bootstrap: str, directory: Path, name: str, report: Callable[[str], None]) -> Verdict:
     """Run the plan; the outcome lists the broken promises.
 
     Raises:
@@ -97,7 +90,7 @@ def run(plan: Plan, bootstrap: str, directory: Path, name: str, report: Callable
     figures.append(f"the topic: {len(held):,} live records; of {written:,} offsets {kept:,} records are left")
     expected = _expected(held)
     wrong = [line for one in subscriber_outputs for line in _judge(one["views"], expected)]
-    return Outcome(wrong, figures + [_figures(one) for one in subscriber_outputs])
+    return Verdict(wrong, figures + [_figures(one) for one in subscriber_outputs])
 
 
 def _shares(plan: Plan) -> list[list[int]]:
