@@ -65,7 +65,7 @@ def container_bootstrap(kafka_image: str) -> Iterator[str]:
     container.ports["9092/tcp"] = ("127.0.0.1", port)
     with container:
         deadline_s = time.monotonic() + READY_S
-        while not is_ready("127.0.0.1", port):
+        while not is_ready(f"127.0.0.1:{port}"):
             assert time.monotonic() < deadline_s, container.get_logs()
             time.sleep(0.2)  # Between two polls of the condition.
         yield f"localhost:{port}"

@@ -29,7 +29,7 @@ with EmbeddedBroker(heap="{HEAP}") as broker:
         print(broker.data_dir, flush=True)  # Whoever reads it may press Ctrl-C at once.
         input()
     except KeyboardInterrupt:
-        print(is_ready("{HOST}", int(broker.bootstrap.rsplit(":", 1)[1]), timeout_s=30), flush=True)
+        print(is_ready(broker.bootstrap, timeout_s=30), flush=True)
 """
 
 pytestmark = pytest.mark.broker
@@ -167,7 +167,7 @@ def test_a_turkish_host_has_a_broker(monkeypatch: pytest.MonkeyPatch):
     """The broker starts on a Turkish host, where the upper case of Kafka's own names is another."""
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Duser.language=tr -Duser.country=TR")
     with EmbeddedBroker(heap=HEAP, start_timeout_s=300) as broker:
-        assert is_ready(HOST, int(broker.bootstrap.rsplit(":", 1)[1]))
+        assert is_ready(broker.bootstrap)
 
 
 def test_failed_start_is_reported_with_its_log(tmp_path: Path):
@@ -186,7 +186,7 @@ def test_impossible_heap_is_reported_with_javas_output(tmp_path: Path):
 
 def test_a_port_without_a_listener_is_not_ready():
     """A port without a listener is not ready."""
-    assert not is_ready(HOST, free_port())
+    assert not is_ready(f"{HOST}:{free_port()}", timeout_s=0.5)
 
 
 def test_stranger_is_not_ready():
@@ -200,5 +200,5 @@ def test_stranger_is_not_ready():
 
         thread = threading.Thread(target=hang_up)
         thread.start()
-        assert not is_ready(HOST, stranger.getsockname()[1])
+        assert not is_ready(f"{HOST}:{stranger.getsockname()[1]}", timeout_s=0.5)
         thread.join()

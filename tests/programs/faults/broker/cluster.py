@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import struct
 import time
 from typing import TYPE_CHECKING, Self
@@ -11,10 +10,10 @@ from typing import TYPE_CHECKING, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from processor.trial.broker.server import HOST, _ask, cluster_id
+from processor.trial.broker.server import cluster_id
 from tests.programs.faults.broker.broker import Broker, Place
 from tests.programs.faults.broker.ports import quiet_port
-from tests.programs.faults.broker.questions import active_controller, transactional_ids
+from tests.programs.faults.broker.questions import active_controller, group_coordinator, transactional_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
     from tests.programs.faults.clocks.skewed_clock import SkewedClock
 
-_FIND_COORDINATOR = 10
-_GROUP = 0
 _PATIENCE_S = 60.0
 
 
@@ -71,9 +68,7 @@ class Cluster:
 
     def group_coordinator(self, group: str) -> int:
         """The broker that keeps a group's members and offsets."""
-        encoded = group.encode()
-        question = struct.pack(f">h{len(encoded)}sb", len(encoded), encoded, _GROUP)
-        return self._ask_all(lambda _, port: _coordinator(port, question), f"nobody coordinates {group}")
+        return self._ask_all(lambda _, port: group_coordinator(port, group), f"nobody coordinates {group}")
 
     def transaction_coordinator(self, prefix: str) -> int:
         """The broker that coordinates the transactions of a producer whose transactional id begins with the prefix."""
@@ -136,11 +131,3 @@ class Cluster:
                         return answer
             assert time.monotonic() < deadline_s, failure
             time.sleep(0.1)  # Between two polls; the observed state decides.
-
-
-def _coordinator(port: int, question: bytes) -> int | None:
-    """Send FindCoordinator v1 to one broker: throttle int32, error int16, message string or null, node int32."""
-    with socket.create_connection((HOST, port), 2) as to:
-        answer = _ask(to, _FIND_COORDINATOR, question)
-    error, length = struct.unpack_from(">hh", answer, 4)
-    return int(struct.unpack_from(">i", answer, 8 + max(0, length))[0]) if error == 0 else None

@@ -1,6 +1,6 @@
-"""Requests to a broker that no Python client can send, in Kafka's own protocol.
+"""Requests to one certain broker, in Kafka's own protocol: a client would send them on to others.
 
-Both are of its flexible versions: lengths are varints and count from one, and structures end with tagged fields.
+Most are of its flexible versions: lengths are varints and count from one, and structures end with tagged fields.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import struct
 
 from processor.trial.broker.server import HOST
 
-_LIST_TRANSACTIONS, _DESCRIBE_QUORUM = 66, 55
+_FIND_COORDINATOR, _LIST_TRANSACTIONS, _DESCRIBE_QUORUM = 10, 66, 55
 _METADATA_TOPIC = b"__cluster_metadata"
 _TIMEOUT_S = 2.0
 
@@ -29,6 +29,20 @@ def active_controller(port: int) -> int | None:
     answer.length()
     _partition, error, leader = answer.take("i"), answer.take("h"), answer.take("i")
     return leader if error == 0 and leader > 0 else None
+
+
+def group_coordinator(port: int, group: str) -> int | None:
+    """The number of the broker that coordinates a group, according to the broker at a port; None if it does not know.
+
+    Raises:
+        OSError, struct.error: no answer, or an incomplete one.
+    """
+    name = group.encode()
+    # Version 1 is not flexible. The answer: throttle int32, error int16, message string or null, node int32.
+    body = struct.pack(f">h{len(name)}sb", len(name), name, 0)
+    answer = _exchange(port, struct.pack(">hhih", _FIND_COORDINATOR, 1, 0, -1) + body)
+    error, length = struct.unpack_from(">hh", answer, 4)
+    return int(struct.unpack_from(">i", answer, 8 + max(0, length))[0]) if error == 0 else None
 
 
 def transactional_ids(port: int) -> list[str]:
@@ -90,7 +104,10 @@ def _compact(text: bytes) -> bytes:
 
 def _ask(port: int, api: int, body: bytes) -> bytes:
     """Send a request of version 0 with header v2; returns the answer behind its correlation id."""
-    request = struct.pack(">hhih", api, 0, 0, -1) + b"\x00" + body
+    return _exchange(port, struct.pack(">hhih", api, 0, 0, -1) + b"\x00" + body)
+
+
+def _exchange(port: int, request: bytes) -> bytes:
     with socket.create_connection((HOST, port), _TIMEOUT_S) as connection, connection.makefile("rb") as answers:
         connection.sendall(struct.pack(">i", len(request)) + request)
         (size,) = struct.unpack(">i", answers.read(4))
