@@ -232,18 +232,12 @@ def is_remote_batch() -> bool:
     return "SPARK_CONNECT_LOCAL_URL" in os.environ
 
 
-def kafka_package(jvm: Any) -> Any:
-    """The package `org.apache.kafka` of a JVM, also where a platform has moved it."""
-    return jvm_name(jvm, f"{SHADED if is_kafka_shaded(jvm) else ''}org.apache.kafka")
-
-
-def is_kafka_shaded(jvm: Any | None = None) -> bool:
+def is_kafka_shaded() -> bool:
     """Return whether the names of Kafka's classes begin with `SHADED`, as on Databricks.
 
-    Args:
-        jvm: Spark's JVM; None: the one of this process. Where there is none, the environment decides.
+    Spark's JVM in this process decides; where there is none, the environment.
     """
-    jvm = running_jvm() if jvm is None else jvm
+    jvm = running_jvm()
     return "DATABRICKS_RUNTIME_VERSION" in os.environ if jvm is None else has_class(jvm, SHADED + _KAFKAS_ADMIN)
 
 
@@ -281,10 +275,3 @@ def has_class(jvm: Any, name: str) -> bool:
     except Py4JJavaError:
         return False
     return True
-
-
-def jvm_name(jvm: Any, name: str) -> Any:
-    """A Java class or package by its full name."""
-    for part in name.split("."):
-        jvm = getattr(jvm, part)
-    return jvm

@@ -8,9 +8,12 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from processor.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from spark_integration.read.topic_facts import TopicFacts
 
 At: TypeAlias = dt.datetime | Mapping[int, int]
 """A moment, with its time zone: every record with an earlier timestamp. Or the ending offset of each partition."""
@@ -21,28 +24,6 @@ _OPEN_TIMEOUT_S: Final = 15.0
 """Timeout for transactions that are open before the end; those of workers are open for less than a second."""
 _WAIT_S: Final = 0.05
 _NOTHING: Final = "the table would be empty without saying so"
-
-
-class Facts(Protocol):
-    """The offsets and settings of a topic, from `TopicFacts` in Spark's JVM, or from `LogFacts` without one."""
-
-    topic: str
-    partitions: range
-
-    def begins(self) -> dict[int, int]:
-        """The oldest offset kept of each partition."""
-
-    def ends(self) -> dict[int, int]:
-        """The next offset of each partition, after open transactions."""
-
-    def at_time(self, time_ms: int) -> dict[int, int]:
-        """The first offset of each partition with a record of this time or later; its end where there is none."""
-
-    def committed_ends(self) -> dict[int, int]:
-        """The last stable offset of each partition: the beginning of the first open transaction, else the end."""
-
-    def setting(self, name: str) -> str | None:
-        """A setting of the topic; None where access is denied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +40,7 @@ class AsOf:
         return json.dumps({topic: {str(partition): self.ends[partition] for partition in partitions}})
 
 
-def resolve_as_of(facts: Facts, at: At, *, allow_compacted: bool) -> AsOf:
+def resolve_as_of(facts: TopicFacts, at: At, *, allow_compacted: bool) -> AsOf:
     """Resolve the end of a read, and make sure that the topic still has all records before it.
 
     Args:
@@ -80,7 +61,7 @@ def resolve_as_of(facts: Facts, at: At, *, allow_compacted: bool) -> AsOf:
     return AsOf(ends, time_ms)
 
 
-def offsets_of(facts: Facts, at: At) -> dict[int, int]:
+def offsets_of(facts: TopicFacts, at: At) -> dict[int, int]:
     """The offsets of a moment, or the given ones, without any check of the records before them.
 
     Raises:
@@ -89,7 +70,7 @@ def offsets_of(facts: Facts, at: At) -> dict[int, int]:
     return _offsets(facts, at) if isinstance(at, Mapping) else facts.at_time(max(_time_ms(at), 0))
 
 
-def wait_until_decided(facts: Facts, ends: Mapping[int, int]) -> None:
+def wait_until_decided(facts: TopicFacts, ends: Mapping[int, int]) -> None:
     """Wait until all records before these offsets are committed or rolled back.
 
     Raises:
@@ -103,7 +84,7 @@ def wait_until_decided(facts: Facts, ends: Mapping[int, int]) -> None:
         )
 
 
-def _still_open(facts: Facts, ends: Mapping[int, int], timeout_s: float) -> dict[int, int]:
+def _still_open(facts: TopicFacts, ends: Mapping[int, int], timeout_s: float) -> dict[int, int]:
     """Wait until all records before these offsets are committed or rolled back.
 
     Returns:
@@ -139,7 +120,7 @@ def _time_ms(at: dt.datetime) -> int:
     return time_ms
 
 
-def _offsets(facts: Facts, at: Mapping[int, int]) -> dict[int, int]:
+def _offsets(facts: TopicFacts, at: Mapping[int, int]) -> dict[int, int]:
     """Check that offsets are given for all partitions and no others."""
     for partition, offset in at.items():
         if type(partition) is not int or type(offset) is not int or offset < 0:
@@ -166,7 +147,7 @@ def _offsets(facts: Facts, at: Mapping[int, int]) -> dict[int, int]:
     return dict(at)
 
 
-def refuse_deleted(facts: Facts, ends: Mapping[int, int]) -> None:
+def refuse_deleted(facts: TopicFacts, ends: Mapping[int, int]) -> None:
     """Refuse an end from before which records have been deleted.
 
     Raises:
@@ -182,7 +163,7 @@ def refuse_deleted(facts: Facts, ends: Mapping[int, int]) -> None:
         )
 
 
-def _refuse_empty(facts: Facts, ends: Mapping[int, int]) -> None:
+def _refuse_empty(facts: TopicFacts, ends: Mapping[int, int]) -> None:
     begins, last = facts.begins(), facts.ends()
     if all(end == begins[p] for p, end in ends.items()) and last != begins:
         raise ConfigurationError(
@@ -191,7 +172,7 @@ def _refuse_empty(facts: Facts, ends: Mapping[int, int]) -> None:
         )
 
 
-def refuse_compacted(facts: Facts, ends: Mapping[int, int]) -> None:
+def refuse_compacted(facts: TopicFacts, ends: Mapping[int, int]) -> None:
     """Refuse an end from before which compaction may have removed records.
 
     Compaction removes a record only because of a later one of its key that is older than the topic's lag.
@@ -248,7 +229,7 @@ class Span:
         return ends | {"startingOffsets": "earliest" if from_oldest else _span_offsets(topic, begins)}
 
 
-def resolve_span(facts: Facts, since: At | None, until: At | None, *, allow_gaps: bool) -> Span:
+def resolve_span(facts: TopicFacts, since: At | None, until: At | None, *, allow_gaps: bool) -> Span:
     """Resolve the bounds of a read, and make sure that the topic still has all records between them.
 
     Args:
@@ -276,11 +257,11 @@ def resolve_span(facts: Facts, since: At | None, until: At | None, *, allow_gaps
     return Span(begins, ends)
 
 
-def _until(facts: Facts, until: At, *, allow_gaps: bool) -> Mapping[int, int]:
+def _until(facts: TopicFacts, until: At, *, allow_gaps: bool) -> Mapping[int, int]:
     return resolve_as_of(facts, until, allow_compacted=allow_gaps).ends
 
 
-def _since(facts: Facts, since: At, *, allow_gaps: bool) -> dict[int, int]:
+def _since(facts: TopicFacts, since: At, *, allow_gaps: bool) -> dict[int, int]:
     oldest = facts.begins()
     begins = offsets_of(facts, since)
     if "compact" in (facts.setting("cleanup.policy") or "compact"):
@@ -293,7 +274,7 @@ def _since(facts: Facts, since: At, *, allow_gaps: bool) -> dict[int, int]:
     return {p: max(begin, oldest[p]) for p, begin in begins.items()}
 
 
-def _refuse_expired(facts: Facts, since: At, begins: Mapping[int, int], oldest: Mapping[int, int]) -> None:
+def _refuse_expired(facts: TopicFacts, since: At, begins: Mapping[int, int], oldest: Mapping[int, int]) -> None:
     """Refuse a begin from after which retention may have removed records."""
     if isinstance(since, Mapping):
         gone = {p: oldest[p] for p, begin in begins.items() if begin < oldest[p]}
@@ -310,7 +291,7 @@ def _refuse_expired(facts: Facts, since: At, begins: Mapping[int, int], oldest: 
         )
 
 
-def _is_kept(facts: Facts, since_ms: float) -> bool:
+def _is_kept(facts: TopicFacts, since_ms: float) -> bool:
     """Return whether retention keeps all records from a time on."""
     kept_ms, kept_bytes = facts.setting("retention.ms"), facts.setting("retention.bytes")
     if kept_ms is None or kept_bytes != _UNLIMITED:

@@ -172,7 +172,8 @@ class _Asked:
     def __init__(self, spark: SparkSession, topic: str, role: Role, options: Options | None, config: Settings) -> None:
         self._spark, self._topic, self._role = spark, topic, role
         self._settings: TopicSettings = topic_settings(topic, config, options=options, needs_sow=role == "sow")
-        self._options = with_connection(options, self._settings.kafka)
+        self._options = options
+        self._java = with_connection(options, self._settings.kafka)
         self.kafka_topic = self._settings.kafka_topic(role)
 
     def records(
@@ -185,11 +186,11 @@ class _Asked:
         from_oldest: bool = False,
     ) -> tuple[DataFrame, Span]:
         """The records between two bounds, and the bounds as offsets."""
-        options = table_options(self._topic, self._role, self._options, self._settings.names)
+        options = table_options(self._topic, self._role, self._java, self._settings.names)
         texts = None if keys is None else key_texts(keys)
         if until is None:
-            refuse_moved(self._spark, self._settings, options)
-        with topic_facts(self._spark, self.kafka_topic, options) as facts:
+            refuse_moved(self._settings, self._options)
+        with topic_facts(self._settings, self._role, self._options) as facts:
             span = resolve_span(facts, since, until, allow_gaps=allow_gaps)
             partitions = list(facts.partitions)
         if texts is not None:
@@ -201,7 +202,7 @@ class _Asked:
 
     def stream(self, *, from_oldest: bool) -> DataFrame:
         """The records as they come."""
-        options = source_options(self._topic, self._role, self._options, self._settings.names)
+        options = source_options(self._topic, self._role, self._java, self._settings.names)
         if from_oldest:
             if starts := [name for name in options if name.lower().startswith("starting")]:
                 raise ConfigurationError(
@@ -209,7 +210,7 @@ class _Asked:
                     "any earlier one, so the stream begins with the oldest; leave it out"
                 )
             options["startingOffsets"] = "earliest"
-        refuse_moved(self._spark, self._settings, options)
+        refuse_moved(self._settings, self._options)
         return until_moved(self._spark.readStream.format("kafka").options(**options).load(), self.kafka_topic)
 
     def images(

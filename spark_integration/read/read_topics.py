@@ -21,7 +21,7 @@ from spark_integration.read.as_of import AsOf, At, resolve_as_of
 from spark_integration.read.key_choice import Keys, key_texts, only_partitions, partitions_with, with_keys
 from spark_integration.read.metadata_columns import Metadata, described, expires_at, header_text, kind_of_update
 from spark_integration.read.misfit import OnMisfit
-from spark_integration.read.topic_facts import LogFacts, TopicFacts, refuse_moved, topic_facts, until_moved
+from spark_integration.read.topic_facts import TopicFacts, refuse_moved, topic_facts, until_moved
 from spark_integration.read.topic_reader import CHANGED, Layout, TopicReader, changed_paths_column
 from spark_integration.settings import Settings, TopicSettings, topic_settings
 
@@ -30,7 +30,7 @@ SAMPLE_OFFSETS: Final = 10_000
 
 
 def inferred(
-    spark: SparkSession, facts: TopicFacts | LogFacts, options: Mapping[str, str], ends: Mapping[int, int] | None = None
+    spark: SparkSession, facts: TopicFacts, options: Mapping[str, str], ends: Mapping[int, int] | None = None
 ) -> StructType:
     """Infer the columns from a topic's last committed records; equal records give equal columns.
 
@@ -128,19 +128,17 @@ def read_sow(
     settings = topic_settings(topic, config, options=options)
     kafka_options = table_options(topic, "sow", with_connection(options, settings.kafka), settings.names)
     kafka_topic = settings.kafka_topic("sow")
-    if at is None:
-        refuse_moved(spark, settings, kafka_options)
-
-    def infer() -> StructType:
-        with topic_facts(spark, kafka_topic, kafka_options) as facts:
-            ends = None if at is None else resolve_as_of(facts, at, allow_compacted=allow_compacted).ends
-            return inferred(spark, facts, kafka_options, ends)
-
-    reader = TopicReader.of(settings, schema, described(), Layout(metadata, on_misfit), infer)
     texts = None if keys is None else key_texts(keys)
-    with topic_facts(spark, kafka_topic, kafka_options) as facts:
+    with topic_facts(settings, "sow", options) as facts:
+        if at is None:
+            facts.refuse_moved()
         end = None if at is None else resolve_as_of(facts, at, allow_compacted=allow_compacted)
         partitions = list(facts.partitions)
+
+        def infer() -> StructType:
+            return inferred(spark, facts, kafka_options, None if end is None else end.ends)
+
+        reader = TopicReader.of(settings, schema, described(), Layout(metadata, on_misfit), infer)
     if texts is not None:
         partitions = partitions_with(texts, len(partitions), settings)
         kafka_options = only_partitions(kafka_options, kafka_topic, partitions)
@@ -245,20 +243,19 @@ def _stream(
     layout: Layout,
 ) -> DataFrame:
     settings = topic_settings(topic, config, options=options, needs_sow=role == "sow")
-    with_kafka = with_connection(options, settings.kafka)
-    kafka_options = source_options(topic, role, with_kafka, settings.names)
-    reader = TopicReader.of(settings, schema, columns, layout, lambda: infer_from_records(spark, settings, with_kafka))
-    refuse_moved(spark, settings, kafka_options)
+    kafka_options = source_options(topic, role, with_connection(options, settings.kafka), settings.names)
+    reader = TopicReader.of(settings, schema, columns, layout, lambda: infer_from_records(spark, settings, options))
+    refuse_moved(settings, options)
     records = spark.readStream.format("kafka").options(**kafka_options).load()
     return reader.rows(until_moved(records, settings.kafka_topic(role)), settings.kafka_topic(role))
 
 
-def infer_from_records(spark: SparkSession, settings: TopicSettings, options: Options) -> StructType:
+def infer_from_records(spark: SparkSession, settings: TopicSettings, options: Options | None) -> StructType:
     """Infer the columns from the full records, as deltas seldom have all fields."""
     # The start of a stream does not apply to a table.
-    kept = {name: text for name, text in options.items() if "offsets" not in name.lower()}
-    kafka_options = table_options(settings.family, "sow", kept, settings.names)
-    with topic_facts(spark, settings.kafka_topic("sow"), kafka_options) as facts:
+    of_a_table = {name: text for name, text in (options or {}).items() if "offsets" not in name.lower()}
+    kafka_options = table_options(settings.family, "sow", with_connection(of_a_table, settings.kafka), settings.names)
+    with topic_facts(settings, "sow", options) as facts:
         return inferred(spark, facts, kafka_options)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +26,7 @@ from spark_integration.read.source.latest_rows import (
     refuse_metadata,
 )
 from spark_integration.read.source.source_options import SourceOptions
-from spark_integration.read.topic_facts import LogFacts, refuse_moved_log
+from spark_integration.read.topic_facts import TopicFacts, reader_group
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,7 +68,7 @@ class SowSourceReader(DataSourceReader):
         record = [field.name for field in record_fields(schema, self._metadata)]
         self._is_text = options.schema is None and record == [VALUE] and options.settings.topic.message_type == "json"
         self._topic = options.settings.kafka_topic("sow")
-        self._group = f"{options.settings.group_prefix}.spark"
+        self._group = reader_group(options.settings)
         self._keys = None if options.keys is None else frozenset(options.keys)
 
     def partitions(self) -> list[Range]:
@@ -78,15 +79,12 @@ class SowSourceReader(DataSourceReader):
             BrokerUnavailable: Kafka did not answer in time.
             TopicMoved: another topic has taken its place.
         """
-        facts = LogFacts(self._topic, self._options.kafka, group=self._group)
-        try:
+        with closing(TopicFacts(self._topic, self._options.kafka, group=self._group)) as facts:
             if self._options.at is None:
-                refuse_moved_log(facts, self._options.kafka, self._group)
+                facts.refuse_moved()
             end = self._cut(facts)
             begins = facts.begins()
             wanted = self._wanted(facts)
-        finally:
-            facts.close()
         now_ms = int(time.time() * 1000) if self._options.at is None else end.time_ms
         # Even an empty task takes time.
         ranges = [
@@ -119,7 +117,7 @@ class SowSourceReader(DataSourceReader):
         )  # fmt: skip
         yield from rows.batches(latest, partition.partition)
 
-    def _wanted(self, facts: LogFacts) -> Collection[int]:
+    def _wanted(self, facts: TopicFacts) -> Collection[int]:
         """The partitions that may have the keys."""
         if self._keys is None:
             return facts.partitions
@@ -133,7 +131,7 @@ class SowSourceReader(DataSourceReader):
         keys = {key.encode() for key in self._keys}
         return (message for message in messages if message.key() in keys)
 
-    def _cut(self, facts: LogFacts) -> AsOf:
+    def _cut(self, facts: TopicFacts) -> AsOf:
         if self._options.at is None:
             return AsOf(facts.committed_ends(), None)
         try:
