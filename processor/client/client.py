@@ -307,7 +307,7 @@ def _warn_of_contradictions(config: Config, admin: Admin, cluster: Cluster) -> N
     A directory that cannot be read or compared is ignored: a reader with settings does not depend on it.
     """
     directory = TopicDirectory(config.kafka, admin, prefix=config.topic_prefix)
-    if not directory.exists(cluster):
+    if directory.topic not in cluster.topics:
         return
     try:
         entries = directory.read(_DIRECTORY_TIMEOUT_S)

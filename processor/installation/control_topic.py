@@ -1,24 +1,20 @@
-"""The control topic for operators' commands: reads it to its end, writes orders, follows new records."""
+"""The control topic for operators' commands: notices of workers, orders of operators, fences of pipelines."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from processor.kafka.clients.log_reader import LogReader, Position, read_up_to
-from processor.kafka.clients.publisher import Publisher
+from processor.installation.shared_topic import READ_TIMEOUT_S, SharedTopic
 from processor.store.marks import FENCE_NAME
 from processor.topics.family import control_spec
 from processor.wire.control import ALL_PARTITIONS, Failure, Fence, Key, Notice, Order, decode, decode_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
+    from processor.installation.shared_topic import SharedRecords
     from processor.kafka.admin.admin import Admin
-    from processor.kafka.message import Message
     from processor.record import Outgoing
-
-READ_TIMEOUT_S: Final = 10.0
-"""Longest wait for an answer, and for the next record."""
 
 
 def fence_mark(fence: Fence) -> Outgoing:
@@ -39,7 +35,7 @@ class ControlEntries(NamedTuple):
     """The end of the control topic when it was read."""
 
 
-class ControlTopic:
+class ControlTopic(SharedTopic):
     """The control topic of one installation. One thread only."""
 
     def __init__(self, kafka: Mapping[str, str], admin: Admin, *, prefix: str = "") -> None:
@@ -50,32 +46,12 @@ class ControlTopic:
             admin: administration of the same cluster.
             prefix: the prefix of all topic names of the installation.
         """
-        self.spec = control_spec(prefix)
-        """The Kafka topic as it should be."""
-        self._kafka = kafka
-        self._admin = admin
-
-    @property
-    def topic(self) -> str:
-        """The Kafka topic."""
-        return self.spec.name
+        super().__init__(kafka, admin, control_spec(prefix))
 
     def read(self, application_id: str, timeout_s: float = READ_TIMEOUT_S) -> ControlEntries | None:
-        """Read the present notices of an application; None if there is no control topic.
-
-        Raises:
-            BrokerUnavailable: no answer in time.
-            ConfigurationError: this user has no right to see it.
-            Stop: Kafka refuses, or the topic cannot be read to its end in time.
-        """
-        is_listed = self.topic in self._admin.cluster(timeout_s).topics
-        # The list of all topics lacks those that this user has no right to see; by name, Kafka says so.
-        if not is_listed and self._admin.partitions_of(self.topic, timeout_s) is None:
-            return None
-        ends = self._admin.end_offsets(self.topic, [0], timeout_s)
-        messages = read_up_to(self._reader(), self.topic, ends, stall_timeout_s=timeout_s)
-        latest = {message.key(): message.value() for message in messages}
-        return _entries(application_id, latest.items(), ends[0])
+        """Read the present notices of an application; None if there is no control topic. Errors as `read_records`."""
+        records = self.read_records(timeout_s)
+        return None if records is None else _entries(application_id, records)
 
     def fence(self, entries: ControlEntries | None, pipeline: str, mark: str) -> Fence | None:
         """The fence of a pipeline; None: there is none.
@@ -96,64 +72,25 @@ class ControlTopic:
         partitions = self._admin.partitions_of(mark, READ_TIMEOUT_S)
         if partitions is None:
             return None
-        ends = self._admin.end_offsets(mark, range(partitions), READ_TIMEOUT_S)
-        marks: dict[int | None, bytes | None] = {}
-        for message in read_up_to(self._reader(), mark, ends, stall_timeout_s=READ_TIMEOUT_S):
-            if message.key() == FENCE_NAME:
-                marks[message.partition()] = message.value()
+        messages, _ = self._read_topic(mark, partitions, READ_TIMEOUT_S)
+        marks = {message.partition(): message.value() for message in messages if message.key() == FENCE_NAME}
         fences = [
             fence for value in marks.values() if value is not None and (fence := decode(Fence, value)) is not None
         ]
         return max(fences, key=lambda fence: fence.at_ms, default=None)
 
     def write_order(self, application_id: str, pipeline: str, order: Order) -> None:
-        """Write an order.
-
-        Raises:
-            BrokerUnavailable: Kafka has not acknowledged it in time.
-            Stop: Kafka refuses.
-        """
+        """Write an order. Errors as `write_records`."""
         place = ALL_PARTITIONS if order.partition is None else str(order.partition)
         key = Key("resume", application_id, pipeline, place)
-        publisher = Publisher(self._kafka)
-        publisher.send(self.topic, key.encode(), order.encode(), partition=0)
-        publisher.flush(READ_TIMEOUT_S)
-
-    def follow(self, offset: int) -> Following:
-        """Follow the topic from an offset on."""
-        return Following(self._reader(), self.topic, offset)
-
-    def _reader(self) -> LogReader:
-        # The group is never joined; it has the topic's name, so that one ACL grants both.
-        return LogReader(self._kafka, group=self.topic)
+        self.write_records([(key.encode(), order.encode())], partition=0)
 
 
-class Following:
-    """A reader of new records of the control topic."""
-
-    def __init__(self, reader: LogReader, topic: str, offset: int) -> None:
-        """Start at an offset; the reader is closed by `close`."""
-        self._reader = reader
-        self._reader.add([Position(topic, 0, offset)])
-
-    def next(self, timeout_s: float) -> list[Message]:
-        """The next records within a time, perhaps none.
-
-        Raises:
-            Stop: it cannot be read on.
-        """
-        return self._reader.read(1, timeout_s).messages
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._reader.close()
-
-
-def _entries(application_id: str, latest: Iterable[tuple[bytes | None, bytes | None]], end: int) -> ControlEntries:
+def _entries(application_id: str, records: SharedRecords) -> ControlEntries:
     held: dict[str, dict[int, Notice]] = {}
     failed: dict[str, dict[str, Failure]] = {}
     fences: dict[str, Fence] = {}
-    for data, value in latest:
+    for data, value in records.latest.items():
         key = decode_key(data)
         if key is None or value is None or key.application_id != application_id:
             continue
@@ -163,4 +100,4 @@ def _entries(application_id: str, latest: Iterable[tuple[bytes | None, bytes | N
             failed.setdefault(key.pipeline, {})[key.place] = failure
         elif key.kind == "fence" and (fence := decode(Fence, value)) is not None:
             fences[key.pipeline] = fence
-    return ControlEntries(held, failed, fences, end)
+    return ControlEntries(held, failed, fences, records.ends[0])

@@ -161,8 +161,7 @@ def report(config: Config, admin: Admin, cluster: Cluster) -> list[Problem]:
     directory = TopicDirectory(config.kafka, admin, prefix=config.topic_prefix)
     configured = describe(config)
     try:
-        # By name: the cluster's list of all topics lacks those that this user has no right to see.
-        actual = admin.describe_topics([directory.topic], shows_hidden=True).get(directory.topic)
+        actual = directory.describe()
         problems = directory_problems(directory.spec, actual, brokers=len(cluster.brokers))
         entries = None if actual is not None and actual.lacks == "Describe" else directory.read()
     except Stop as error:

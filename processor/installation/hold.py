@@ -161,7 +161,7 @@ def send_order(
     was_given = False
     try:
         while waiting and time.monotonic() < deadline:
-            for message in following.next(_WAIT_S):
+            for message in following.read(1, _WAIT_S).messages:
                 key, value = decode_key(message.key()), message.value()
                 if key is None or (key.application_id, key.pipeline) != (application_id, pipeline):
                     continue

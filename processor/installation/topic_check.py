@@ -68,9 +68,8 @@ def control_report(config: Config, admin: Admin, cluster: Cluster) -> list[Probl
     """The problems of the control topic on a cluster; workers run in spite of them."""
     control = ControlTopic(config.kafka, admin, prefix=config.topic_prefix)
     try:
-        # By name: the cluster's list of all topics lacks those that this user has no right to see.
-        topics = admin.describe_topics([control.topic], shows_hidden=True)
+        actual = control.describe()
     except Stop as error:
         what = f"cannot be looked at: {error}"
         return [Problem("warn", control.topic, what, "sowstream topics apply --acls prints who needs which rights")]
-    return control_problems(control.spec, topics.get(control.topic), brokers=len(cluster.brokers))
+    return control_problems(control.spec, actual, brokers=len(cluster.brokers))

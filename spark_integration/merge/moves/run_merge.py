@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from processor.installation.control_topic import Following
+    from processor.kafka.clients.log_reader import LogReader
     from spark_integration.options import Options
     from spark_integration.settings import Settings, TopicSettings
 
 log = structlog.stdlib.get_logger("sowstream.cutover")
 
 _LOOK_S: Final = 0.5
+_READ_MAX: Final = 1_000  # Records of the control topic that are read in one look.
 _GRACE_S: Final = 60.0  # Longest wait for the end of a micro-batch.
 
 
@@ -111,9 +112,9 @@ def _refuse_phase(spark: SparkSession, topic: str, fence: Fence) -> None:
         )
 
 
-def _is_ours(following: Following, settings: TopicSettings, fence: Fence) -> bool:
+def _is_ours(following: LogReader, settings: TopicSettings, fence: Fence) -> bool:
     """Return whether the fence still has the phase `spark` and our checkpoint."""
-    for message in iter(lambda: next(iter(following.next(0.0)), None), None):
+    for message in following.read(_READ_MAX, 0.0).messages:
         key, value = decode_key(message.key()), message.value()
         if key is None or key.kind != "fence" or value is None:
             continue
