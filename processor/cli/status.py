@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from processor.installation.hold import Outcome
     from processor.installation.pipeline_status import PartitionStatus, PipelineStatus, Status
     from processor.kafka.admin.admin import Admin
-    from processor.kafka.admin.descriptions import Member
+    from processor.kafka.admin.groups import Member
 
 
 _COLUMNS = ("topic", "partition", "owner", "offset", "lag", "held", "since", "what to do")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from processor.installation.control_topic import ControlEntries
-    from processor.kafka.admin.descriptions import Member
+    from processor.kafka.admin.groups import Member
     from processor.wire.control import Failure, Fence, Notice
 
 CONFIRMED_MS: Final = 900_000

@@ -8,12 +8,14 @@ from __future__ import annotations
 import threading
 from concurrent.futures import Future
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    _Inbox: TypeAlias = SimpleQueue[tuple[Callable[[], None], Future[None]] | None]
+    _Inbox: TypeAlias = SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None]
+
+_T = TypeVar("_T")
 
 
 class BackgroundCalls:
@@ -30,13 +32,13 @@ class BackgroundCalls:
         self._thread: threading.Thread | None = None
         self._begun: Future[None] | None = None
 
-    def submit(self, call: Callable[[], None]) -> Future[None]:
-        """Queue a call; its future is done when the call has ended, and has the error that the call raised."""
+    def submit(self, call: Callable[[], _T]) -> Future[_T]:
+        """Queue a call; its future has the result of the call, or the error that it raised."""
         if self._inbox is None:
             self._inbox = SimpleQueue()
             self._thread = threading.Thread(target=_make_calls, args=[self._inbox], name=self._name, daemon=True)
             self._thread.start()
-        ended: Future[None] = Future()
+        ended: Future[_T] = Future()
         self._inbox.put((call, ended))
         return ended
 
@@ -81,13 +83,22 @@ class BackgroundCalls:
             self._thread.join()
 
 
+def call_in_background(name: str, call: Callable[[], _T]) -> Future[_T]:
+    """Make one call on a new thread of this name."""
+    calls = BackgroundCalls(name)
+    future = calls.submit(call)
+    calls.close()
+    return future
+
+
 def _make_calls(inbox: _Inbox) -> None:
     while (item := inbox.get()) is not None:
         call, ended = item
         try:
-            call()
+            result = call()
         except BaseException as error:  # noqa: BLE001 - It is raised in the thread that waits.
             ended.set_exception(error)
         else:
-            ended.set_result(None)
+            ended.set_result(result)
+            del result
         del item, call, ended  # The objects that they refer to are not kept until the next call.

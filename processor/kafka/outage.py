@@ -117,7 +117,8 @@ class Renewal:
             renew: replaces the client.
             clock_s: a monotonic clock, in seconds.
         """
-        self._refresh = refresh
+        self.refresh = refresh
+        """Asks any broker for leaders and coordinators, without waiting for the answer."""
         self._renew = renew
         self._clock_s = clock_s
         self._lock = threading.Lock()
@@ -148,23 +149,7 @@ class Renewal:
         if is_due:
             self._renew()
         elif tries >= 2:
-            self._refresh()
-
-
-class InBackground:
-    """Runs one action on a thread of its own, unless it is running already."""
-
-    def __init__(self, name: str, action: Callable[[], None]) -> None:
-        """Start nothing yet; `name` is the name of the thread."""
-        self._name = name
-        self._action = action
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        """Run the action now; the caller does not learn of its errors."""
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._action, name=self._name, daemon=True)
-            self._thread.start()
+            self.refresh()
 
 
 def leave(client: object, close: Callable[[], object] | None = None) -> None:

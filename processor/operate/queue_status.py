@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from processor.config import Config
 from processor.kafka.admin.admin import Admin
+from processor.kafka.admin.groups import GroupInspector
 from processor.kafka.admin.topic_lookup import TopicLookup
 from processor.operate.waiting_letters import WaitingLetters
 from processor.queues.share_groups import ShareGroups, group_problems
@@ -49,14 +50,14 @@ def queue_status(config: Config, name: str) -> QueueStatus:
     settings = ShareGroups(config.kafka).settings(group)
     positions = share_positions(config.kafka, group, topic, partitions)
     ends = admin.end_offsets(topic, partitions)
-    oldest = admin.ask_offsets(topic, partitions, "oldest").wait()
+    oldest = GroupInspector(config.kafka).begins((topic, partition) for partition in partitions)
     waiting = 0
     for partition in partitions:
         position = positions.get(partition)
         if position is not None and position.lag >= 0:
             waiting += position.lag
             continue
-        first = oldest[partition]
+        first = oldest[topic, partition]
         begin = position.start if position is not None and position.start >= 0 else first
         waiting += max(0, ends[partition] - begin) if isinstance(begin, int) else 0
     with WaitingLetters(config, name) as letters:

@@ -17,7 +17,7 @@ from confluent_kafka.admin._resource import ResourceType
 from processor.errors import ConfigurationError
 from processor.kafka import errors as kafka_errors
 from processor.kafka import properties
-from processor.kafka.admin.answers import in_time, values
+from processor.kafka.admin.questions import in_time, values
 from processor.topics.problem import Problem
 
 if TYPE_CHECKING:

@@ -123,7 +123,7 @@ class Stand:
         Raises:
             Stop: Kafka refuses, or does not answer.
         """
-        group_now = self.admin.ask_group(group, self.pipeline.source, _PATIENCE_S).wait()
+        group_now = self.admin.ask_group(group, self.pipeline.source, _PATIENCE_S).answer()
         return sorted(group_now.hosts.values())
 
     def refuse_members(self, group: str) -> None:

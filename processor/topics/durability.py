@@ -98,6 +98,11 @@ def kept_ms(topic: ActualTopic) -> int | None:
     return min(limits_ms, default=None)
 
 
+def tombstones_kept_ms(config: Mapping[str, str]) -> float:
+    """The time that a compacted topic with these settings keeps tombstones, in milliseconds."""
+    return float(config.get("delete.retention.ms", DAY_MS))
+
+
 def retention_problems(spec: TopicSpec, topic: ActualTopic) -> list[Problem]:
     """The problems of records that are kept too short, or for an unknown time; no guarantee is broken by that alone."""
     if spec.role == "publish":

@@ -145,7 +145,7 @@ class TopicFamily:
         Raises:
             ConfigurationError: the group has a member.
         """
-        if members := self.admin.ask_group(self.group, self.source, _TIMEOUT_S).wait().hosts:
+        if members := self.admin.ask_group(self.group, self.source, _TIMEOUT_S).answer().hosts:
             raise ConfigurationError(
                 f"the group {self.group} has {len(members)} living members, such as one at "
                 f"{next(iter(members.values()))}: {why}; stop the workers first"

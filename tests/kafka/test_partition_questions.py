@@ -6,15 +6,15 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from processor.errors import ConfigurationError
-from processor.kafka.admin import answers, partition_questions
-from processor.kafka.admin.answers import Answers, offset_of
-from processor.kafka.admin.partition_questions import PartitionQuestion
+from processor.kafka.admin import questions
+from processor.kafka.admin.groups import offset_in
+from processor.kafka.admin.questions import PartitionQuestion, Question
 from processor.kafka.outage import Renewal
 
 
@@ -24,12 +24,12 @@ class Kafka:
     def __init__(self) -> None:
         self.tries: list[dict[int, Future[Any]]] = []
         self.refreshed = 0
-        self.renewal = Renewal(lambda: None, lambda: None)
+        self.renewal = Renewal(self.refresh, lambda: None)
 
-    def ask(self, partitions: Sequence[int]) -> Answers[int]:
+    def ask(self, partitions: Sequence[int]) -> dict[int, Question[int]]:
         """Record one request."""
         self.tries.append({partition: Future() for partition in partitions})
-        return Answers(self.tries[-1], offset_of, 0.05)
+        return {number: Question("", future, 0.05, offset_in) for number, future in self.tries[-1].items()}
 
     def refresh(self) -> None:
         """Count a refresh of the leaders."""
@@ -47,14 +47,13 @@ class Kafka:
 @pytest.fixture
 def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
     """A fake for which a request is repeated at once."""
-    monkeypatch.setattr(partition_questions, "_PAUSE_MAX_S", 0.0)
-    monkeypatch.setattr(answers, "_OVERDUE_S", 0.0)
+    monkeypatch.setattr(questions, "_PAUSE_MAX_S", 0.0)
     return Kafka()
 
 
 def question(kafka: Kafka, *partitions: int) -> PartitionQuestion[int]:
     """A question with its first request sent."""
-    asked = PartitionQuestion("the end of orders.sow partition {}", cast("Any", kafka), kafka.ask)
+    asked = PartitionQuestion("the end of orders.sow partition {}", kafka.renewal, kafka.ask)
     for partition in partitions:
         asked.want(partition)
     assert asked.turn() == {}

@@ -89,7 +89,8 @@ def test_a_transaction_that_is_open_at_the_end_is_rolled_back_at_once(bootstrap:
     producer.send(topic, 0, [(b"k", b"v", [])])
     producer.close()
     end = admin.end_offsets(topic, [0])
-    assert admin.ask_offsets(topic, [0], "stable_end").wait() == end
+    stable = admin.ask_offsets(topic, [0], "stable_end")
+    assert {partition: question.answer() for partition, question in stable.items()} == end
     admin.delete([topic])
 
 

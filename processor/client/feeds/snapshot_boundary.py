@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, cast
 from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost, Stop, TopicMoved
 from processor.kafka import errors as kafka_errors
 from processor.kafka.admin.admin import Admin
-from processor.kafka.admin.descriptions import TopicQuestion
+from processor.kafka.admin.questions import Question
 from processor.kafka.clients.log_reader import BOUNDED_FETCH_WAIT_MS, LogReader, Position, ReadResult
 from processor.kafka.message import Message, by_partition, records
 from processor.record import Headers, Record
@@ -42,7 +42,7 @@ class IdentityWatch:
         self._admin = admin
         self._topic = topic
         self._expected = topic_id, partitions
-        self._question: TopicQuestion | None = None
+        self._question: Question[tuple[str, int]] | None = None
         self._next_s = time.monotonic() + INTERVAL_S
         self._others = 0
 
@@ -59,10 +59,13 @@ class IdentityWatch:
             return
         if not self._question.is_answered:
             return
-        description, self._question = self._question.answer(), None
+        question, self._question = self._question, None
         self._next_s = now_s + INTERVAL_S
-        # No answer is no problem: the reader itself reports a topic that is gone.
-        if description is None or description == self._expected:
+        try:
+            description = question.answer()
+        except Stop:  # No answer is no problem: the reader itself reports a topic that is gone.
+            description = self._expected
+        if description == self._expected:
             self._others = 0
             return
         self._others += 1

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
-    IsolationLevel,
     KafkaError,
     KafkaException,
     TopicCollection,
@@ -18,38 +17,27 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
-from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourceType
 
 from processor.errors import ConfigurationError, Stop
 from processor.kafka import errors as kafka_errors
 from processor.kafka import outage, properties
-from processor.kafka.admin.answers import (
-    ASK_TIMEOUT_S,
-    COORDINATOR_TIMEOUT_S,
-    Answers,
-    Committed,
-    committed_of,
-    in_time,
-    offset_of,
-    retained_ms,
-    values,
-)
-from processor.kafka.admin.descriptions import GroupQuestion, TopicQuestion, ask_groups
 from processor.kafka.admin.first_contact import CONNECT_TIMEOUT_S, Cluster, check_files, fetch_cluster
-from processor.kafka.admin.groups import CommittedOffsets
+from processor.kafka.admin.groups import CommittedOffsets, ask_groups, ask_offsets, committed_in
+from processor.kafka.admin.questions import ASK_TIMEOUT_S, COORDINATOR_TIMEOUT_S, OVERDUE_S, Question, in_time, values
 from processor.kafka.admin.topic_changes import create_topics, delete_topics
+from processor.kafka.background_calls import call_in_background
 from processor.kafka.connection_probe import FaultLog
-from processor.kafka.outage import InBackground, Renewal, leave
+from processor.kafka.outage import Renewal, leave
 from processor.topics import ActualTopic
+from processor.topics.durability import tombstones_kept_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from concurrent.futures import Future
 
+    from processor.kafka.admin.groups import Committed, ConsumerGroup, OffsetKind
     from processor.topics.family import TopicSpec
-
-Place: TypeAlias = Literal["oldest", "end", "stable_end"]
-"""The oldest offset kept, the true end, or the last stable offset: the end for readers of committed records."""
 
 _TIMEOUT_S = 15.0
 _TRY_S = 4.0  # Longest time for one try: the broker that it was sent to may be dead.
@@ -89,7 +77,7 @@ class Admin:
             self._client = AdminClient(self._properties)
         except KafkaException as error:
             raise ConfigurationError(f"the section `kafka` of the settings: {kafka_errors.of(error).str()}") from None
-        self._looking = InBackground("looking for brokers", self._look)
+        self._looking: Future[None] | None = None  # The last call of `_look`.
         self.renewal = Renewal(self.refresh, self._renew)  # Replaces the client when a request stays unanswered.
         self._committed = CommittedOffsets(kafka, is_stable=True)
         self.looked_s = 0.0  # When a broker last answered `refresh`, by the monotonic clock.
@@ -106,7 +94,8 @@ class Admin:
 
     def refresh(self) -> None:
         """Have the client refresh its leaders and coordinators; returns at once."""
-        self._looking.start()
+        if self._looking is None or self._looking.done():
+            self._looking = call_in_background("looking for brokers", self._look)
 
     def _look(self) -> None:
         try:
@@ -213,9 +202,10 @@ class Admin:
             settings[name] = values(entries)
         return settings
 
-    def ask_config(self, name: str) -> Answers[dict[str, str]]:
-        """Request the settings of a topic, as the answer for partition 0; the answer is read later."""
-        return Answers({0: self._ask_config([name], ASK_TIMEOUT_S)[name]}, lambda _, entries: values(entries))
+    def ask_config(self, name: str) -> Question[dict[str, str]]:
+        """Request the settings of a topic; the answer is read later."""
+        future, limit_s = self._ask_config([name], ASK_TIMEOUT_S)[name], ASK_TIMEOUT_S + OVERDUE_S
+        return Question(f"reading the settings of {name}", future, limit_s, lambda done: values(done.result()))
 
     def _ask_config(self, names: Sequence[str], timeout_s: float) -> dict[str, Future[Any]]:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
@@ -280,7 +270,7 @@ class Admin:
             BrokerUnavailable: no answer in time.
             Stop: Kafka refuses.
         """
-        return retained_ms(self.topic_config([topic], timeout_s).get(topic, {}))
+        return tombstones_kept_ms(self.topic_config([topic], timeout_s).get(topic, {}))
 
     def topic_id(self, name: str, timeout_s: float = _TIMEOUT_S) -> str:
         """Fetch the id of a topic, which differs from that of a deleted topic of the same name.
@@ -293,15 +283,17 @@ class Admin:
             raise kafka_errors.stop(answer, f"looking at the topic {name}") from answer
         return str(answer.topic_id)
 
-    def ask_topic_id(self, name: str) -> Answers[str]:
-        """Request the id of a topic, as the answer for partition 0; the answer is read later."""
-        return Answers({0: self._ask_topics([name], ASK_TIMEOUT_S)[name]}, lambda _, topic: str(topic.topic_id))
-
-    def ask_topic(self, name: str, timeout_s: float) -> TopicQuestion:
+    def ask_topic(self, name: str, timeout_s: float = ASK_TIMEOUT_S) -> Question[tuple[str, int]]:
         """Request the id and the number of partitions of a topic; the answer is read later."""
-        return TopicQuestion(self._client.describe_topics(TopicCollection([name]), request_timeout=timeout_s)[name])
 
-    def ask_group(self, group: str, topic: str, timeout_s: float) -> GroupQuestion:
+        def read(done: Future[Any]) -> tuple[str, int]:
+            topic = done.result()
+            return str(topic.topic_id), len(topic.partitions)
+
+        future = self._ask_topics([name], timeout_s)[name]
+        return Question(f"looking at the topic {name}", future, timeout_s + OVERDUE_S, read)
+
+    def ask_group(self, group: str, topic: str, timeout_s: float) -> Question[ConsumerGroup]:
         """Request the members of a consumer group with their partitions of a topic; the answer is read later."""
 
         def overdue(name: str) -> None:
@@ -319,9 +311,7 @@ class Admin:
         asked = self._client.alter_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(group, places)], request_timeout=COORDINATOR_TIMEOUT_S
         )
-        done = in_time(asked[group], _TIMEOUT_S)
-        if isinstance(done, KafkaException):
-            raise kafka_errors.stop(done, f"setting the offsets of the group {group}") from done
+        done: Any = Question(f"setting the offsets of the group {group}", asked[group], _TIMEOUT_S + OVERDUE_S).answer()
         for place in done.topic_partitions:
             if place.error is not None:
                 raise kafka_errors.stop(
@@ -342,9 +332,12 @@ class Admin:
         left = list(partitions)
         while True:
             try_s = max(_PAUSE_S, min(_TRY_S, began_s + timeout_s - time.monotonic()))
-            answers = self.ask_offsets(topic, left, "end", try_s).wait()
-            ends |= {partition: end for partition, end in answers.items() if isinstance(end, int)}
-            errors = [error for error in answers.values() if isinstance(error, KafkaException)]
+            errors = []
+            for partition, question in self.ask_offsets(topic, left, "end", try_s).items():
+                try:
+                    ends[partition] = question.result()
+                except KafkaException as error:
+                    errors.append(error)
             if not errors:
                 self.renewal.answered(f"ends of {topic}")
                 outage.reached()
@@ -379,22 +372,18 @@ class Admin:
             raise kafka_errors.stop(errors[0], f"asking for the ends of {topic}") from errors[0]
 
     def ask_offsets(
-        self, topic: str, partitions: Iterable[int], place: Place, timeout_s: float = ASK_TIMEOUT_S
-    ) -> Answers[int]:
-        """Request the first or last offsets of partitions; the answers are read later.
+        self, topic: str, partitions: Iterable[int], kind: OffsetKind, timeout_s: float = ASK_TIMEOUT_S
+    ) -> dict[int, Question[int]]:
+        """Request the first or last offsets of partitions; the answers are read later."""
+        places = ((topic, partition) for partition in partitions)
+        questions = ask_offsets(self._client, places, kind, timeout_s)
+        return {partition: question for (_, partition), question in questions.items()}
 
-        While a leader is changing, librdkafka may answer with an invalid offset (-1001); it counts as no answer.
-        """
-        spec: Any = OffsetSpec.earliest() if place == "oldest" else OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        level = IsolationLevel.READ_COMMITTED if place == "stable_end" else IsolationLevel.READ_UNCOMMITTED
-        asked = {TopicPartition(topic, partition): spec for partition in partitions}
-        futures = self._client.list_offsets(asked, isolation_level=level, request_timeout=timeout_s)
-        return Answers({at.partition: future for at, future in futures.items()}, offset_of, timeout_s)
-
-    def ask_committed(self, group: str, topic: str, partitions: Sequence[int]) -> Answers[Committed]:
+    def ask_committed(self, group: str, topic: str, partitions: Sequence[int]) -> dict[int, Question[Committed]]:
         """Request the committed offsets of a group; the answers are read later.
 
         While an undecided transaction holds the offset of a partition, the answer is `UNSTABLE_OFFSET_COMMIT`.
         """
         future = self._committed.ask(group, ((topic, partition) for partition in partitions), ASK_TIMEOUT_S)
-        return Answers(dict.fromkeys(partitions, future), committed_of)
+        doing, limit_s = f"asking for the offsets of the group {group}", ASK_TIMEOUT_S + OVERDUE_S
+        return {number: Question(doing, future, limit_s, partial(committed_in, number)) for number in partitions}

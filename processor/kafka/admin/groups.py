@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
-from functools import cached_property
-from typing import TYPE_CHECKING, Final, TypeAlias
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -17,18 +17,167 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from processor.errors import Stop
 from processor.kafka import errors as kafka_errors
 from processor.kafka import properties
-from processor.kafka.admin.answers import in_time
-from processor.kafka.admin.descriptions import ask_groups
+from processor.kafka.admin.questions import COORDINATOR_TIMEOUT_S, OVERDUE_S, Question, in_time
+from processor.kafka.background_calls import call_in_background
 from processor.kafka.outage import leave
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from processor.kafka.admin.descriptions import ConsumerGroup
+    from confluent_kafka.admin._group import ConsumerGroupDescription
 
 
 FutureOffsets: TypeAlias = Future[list[TopicPartition]]
 """The partitions with their committed offsets, or the `KafkaException` of the whole request."""
+
+
+class Member(NamedTuple):
+    """A member of a consumer group."""
+
+    member_id: str
+    """The name that Kafka gave it."""
+    client_id: str
+    """The name that it gave itself."""
+    host: str
+    """The address that it comes from."""
+    instance: str | None
+    """The name of a static member."""
+    partitions: frozenset[tuple[str, int]]
+    """The topics and partitions that are assigned to it."""
+
+
+class ConsumerGroup(NamedTuple):
+    """A consumer group at one moment."""
+
+    state: str
+    """Kafka's word: `stable`, `empty`, `dead` …"""
+    assignor: str
+    """The name of the assignor: `cooperative-sticky` in the members, `uniform` or `range` in Kafka."""
+    members: tuple[Member, ...]
+    """Its members."""
+
+    @property
+    def is_stable(self) -> bool:
+        """True if the assignment is settled; while it is not, `assigned` may lack partitions."""
+        return self.state == "stable"
+
+    @property
+    def assigned(self) -> dict[str, frozenset[int]]:
+        """The partition numbers of each member, by member id."""
+        return {one.member_id: frozenset(number for _, number in one.partitions) for one in self.members}
+
+    @property
+    def owners(self) -> dict[tuple[str, int], Member]:
+        """The member that owns each partition, by topic and number."""
+        return {place: one for one in self.members for place in one.partitions}
+
+    @property
+    def hosts(self) -> dict[str, str]:
+        """The address of each member, by member id."""
+        return {one.member_id: one.host for one in self.members}
+
+
+def ask_groups(
+    client: AdminClient,
+    groups: Iterable[str],
+    timeout_s: float,
+    *,
+    topic: str | None = None,
+    on_overdue: Callable[[str], None] = lambda _group: None,
+) -> dict[str, Question[ConsumerGroup]]:
+    """Request the descriptions of groups; one that Kafka does not know is `dead`.
+
+    Args:
+        client: sends the request.
+        groups: the consumer groups.
+        timeout_s: time after which an answer is overdue.
+        topic: the only topic whose partitions are wanted; None: all topics of a group.
+        on_overdue: called with a group whose answer is overdue.
+    """
+    names = list(groups)
+    futures = client.describe_consumer_groups(names, request_timeout=COORDINATOR_TIMEOUT_S) if names else {}
+    return {
+        name: Question(
+            f"looking at the group {name}",
+            future,
+            timeout_s,
+            partial(_group_in, topic),
+            on_overdue=partial(on_overdue, name),
+        )
+        for name, future in futures.items()
+    }
+
+
+def _group_in(topic: str | None, future: Future[ConsumerGroupDescription]) -> ConsumerGroup:
+    try:
+        description = future.result()
+    except KafkaException as error:
+        if kafka_errors.of(error).code() == KafkaError.GROUP_ID_NOT_FOUND:
+            return ConsumerGroup("dead", "", ())
+        raise
+    state = description.state.name.lower()
+    return ConsumerGroup(state, description.partition_assignor, tuple(_members(description, topic)))
+
+
+def _members(description: ConsumerGroupDescription, topic: str | None) -> Iterable[Member]:
+    for member in description.members:
+        partitions = frozenset(
+            (place.topic, place.partition)
+            for place in member.assignment.topic_partitions
+            if topic in (None, place.topic)
+        )
+        host = member.host.lstrip("/")
+        yield Member(member.member_id, member.client_id, host, member.group_instance_id, partitions)
+
+
+class Committed(NamedTuple):
+    """A group's committed offset of one partition."""
+
+    offset: int | None
+    """The next offset to read; None: the group has none."""
+    text: str | None
+    """The offset metadata that was committed with it."""
+
+
+def committed_in(partition: int, future: FutureOffsets) -> Committed:
+    """The committed offset of a partition in an answer; a partition that is missing there was not answered."""
+    position = next((position for position in future.result() if position.partition == partition), None)
+    if position is None:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the answer lacks this partition"))
+    if position.error is not None:
+        raise KafkaException(position.error)
+    return Committed(position.offset if position.offset >= 0 else None, position.metadata or None)
+
+
+OffsetKind: TypeAlias = Literal["oldest", "end", "stable_end"]
+"""The oldest offset kept, the true end, or the last stable offset: the end for readers of committed records."""
+
+
+def ask_offsets(
+    client: AdminClient, places: Iterable[tuple[str, int]], kind: OffsetKind, timeout_s: float
+) -> dict[tuple[str, int], Question[int]]:
+    """Request the first or last offsets of partitions, by topic and number.
+
+    While a leader is changing, librdkafka may answer with an invalid offset (-1001); it counts as no answer.
+    """
+    spec: Any = OffsetSpec.earliest() if kind == "oldest" else OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    level = IsolationLevel.READ_COMMITTED if kind == "stable_end" else IsolationLevel.READ_UNCOMMITTED
+    positions = {TopicPartition(*place): spec for place in places}
+    futures = client.list_offsets(positions, isolation_level=level, request_timeout=timeout_s) if positions else {}
+    limit_s = timeout_s + OVERDUE_S
+    return {
+        (at.topic, at.partition): Question(f"asking for the {kind} of {at.topic}", future, limit_s, offset_in)
+        for at, future in futures.items()
+    }
+
+
+def offset_in(future: Future[Any]) -> int:
+    """The offset in an answer; a negative one counts as no answer."""
+    offset = int(future.result().offset)
+    if offset < 0:
+        raise KafkaException(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE, f"Kafka gave the offset {offset}"))
+    return offset
+
 
 # Every consumer of ours reads committed records only, and then librdkafka waits for stable offsets, too.
 _WITHOUT_WAITING: Final = {"isolation.level": "read_uncommitted"}
@@ -59,10 +208,9 @@ class CommittedOffsets:
         If a transaction of the group stays undecided for one of them, the answer is `UNSTABLE_OFFSET_COMMIT` for all:
         librdkafka waits in silence until all are stable. A request for one partition alone gets its own answer.
         """
-        answer: FutureOffsets = Future()
-        asked = (group, [TopicPartition(*place) for place in places], timeout_s, answer)
-        threading.Thread(target=self._answer, args=asked, name="committed offsets", daemon=True).start()
-        return answer
+        positions = [TopicPartition(*place) for place in places]
+        fetch = self._stable if self._is_stable else self._undecided
+        return call_in_background("committed offsets", partial(fetch, group, positions, timeout_s))
 
     def renew(self) -> None:
         """Have the next requests sent on new connections; requests under way end on the present ones."""
@@ -71,26 +219,21 @@ class CommittedOffsets:
         if former:
             leave(former, former.clear)
 
-    def _answer(self, group: str, places: list[TopicPartition], timeout_s: float, answer: FutureOffsets) -> None:
+    def _stable(self, group: str, positions: list[TopicPartition], timeout_s: float) -> list[TopicPartition]:
+        """The offsets after the end of every transaction; each of two requests has half the time."""
         try:
-            if self._is_stable:
-                answer.set_result(self._stable(group, places, timeout_s / 2))
-            else:
-                answer.set_result(self._consumer(group, is_stable=False).committed(places, timeout_s))
-        except Exception as error:  # noqa: BLE001 - the caller raises it.
-            answer.set_exception(error)
-
-    def _stable(self, group: str, places: list[TopicPartition], timeout_s: float) -> list[TopicPartition]:
-        """The offsets after the end of every transaction; each of two requests has this time limit."""
-        try:
-            return self._consumer(group, is_stable=True).committed(places, timeout_s)
+            return self._consumer(group, is_stable=True).committed(positions, timeout_s / 2)
         except KafkaException as error:
             if not kafka_errors.is_unanswered(error):
                 raise
         # Kafka is away, or librdkafka repeats the request because an offset is undecided: the answer without waiting
         # for transactions shows which.
-        self._consumer(group, is_stable=False).committed(places, timeout_s)
+        self._undecided(group, positions, timeout_s / 2)
         raise KafkaException(KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT))
+
+    def _undecided(self, group: str, positions: list[TopicPartition], timeout_s: float) -> list[TopicPartition]:
+        """The offsets without waiting for transactions."""
+        return self._consumer(group, is_stable=False).committed(positions, timeout_s)
 
     def _consumer(self, group: str, *, is_stable: bool) -> Consumer:
         with self._lock:
@@ -130,7 +273,7 @@ class GroupInspector:
             Stop: Kafka refuses.
         """
         try:
-            return {name: question.wait() for name, question in ask_groups(self._client, names, timeout_s).items()}
+            return {name: question.answer() for name, question in ask_groups(self._client, names, timeout_s).items()}
         except Stop:
             self._give_up()
             raise
@@ -170,38 +313,24 @@ class GroupInspector:
             BrokerUnavailable: no answer in time.
             Stop: Kafka refuses.
         """
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        level = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
-        return self._offsets_at(places, latest, level, "ends", timeout_s)
+        return self._offsets_at(places, "stable_end" if is_committed else "end", "ends", timeout_s)
 
     def begins(
         self, places: Iterable[tuple[str, int]], *, timeout_s: float = _TIMEOUT_S
     ) -> dict[tuple[str, int], int | None]:
         """Fetch the oldest offsets of partitions; the answers and errors are those of `ends`."""
-        earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-        return self._offsets_at(places, earliest, IsolationLevel.READ_UNCOMMITTED, "oldest offsets", timeout_s)
+        return self._offsets_at(places, "oldest", "oldest offsets", timeout_s)
 
     def _offsets_at(
-        self,
-        places: Iterable[tuple[str, int]],
-        spec: OffsetSpec,
-        level: IsolationLevel,
-        what: str,
-        timeout_s: float,
+        self, places: Iterable[tuple[str, int]], kind: OffsetKind, what: str, timeout_s: float
     ) -> dict[tuple[str, int], int | None]:
-        """Fetch the offset of each partition that this specification names."""
-        requested = {TopicPartition(*place): spec for place in places}
-        asked = (
-            self._client.list_offsets(requested, isolation_level=level, request_timeout=timeout_s) if requested else {}
-        )
         offsets: dict[tuple[str, int], int | None] = {}
-        for place, future in asked.items():
+        for (topic, partition), question in ask_offsets(self._client, places, kind, timeout_s).items():
             try:
-                offsets[place.topic, place.partition] = future.result().offset
+                offsets[topic, partition] = question.result()
             except KafkaException as error:
-                kafka_error = kafka_errors.of(error)
                 is_changing = kafka_errors.is_moved(error) or kafka_errors.is_leaderless(error)
                 if not is_changing and not kafka_errors.is_unknown(error):
-                    raise kafka_errors.stop(kafka_error, f"asking for the {what} of {place.topic}") from error
-                offsets[place.topic, place.partition] = None
+                    raise kafka_errors.stop(error, f"asking for the {what} of {topic}") from error
+                offsets[topic, partition] = None
         return offsets

@@ -19,7 +19,7 @@ from processor.kafka import outage
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from processor.kafka.admin.admin import Admin
+    from processor.kafka.outage import Renewal
 
 _T = TypeVar("_T")
 
@@ -118,16 +118,16 @@ class PartitionQuestion(Generic[_T]):
     together, and one leader that is away would delay all of them.
     """
 
-    def __init__(self, text: str, admin: Admin, ask: Callable[[Sequence[int]], Mapping[int, Question[_T]]]) -> None:
+    def __init__(self, text: str, renewal: Renewal, ask: Callable[[Sequence[int]], Mapping[int, Question[_T]]]) -> None:
         """Send nothing yet.
 
         Args:
             text: the question in log lines and errors, such as "the end of orders.sow partition {}".
-            admin: replaces its client when it gets no answers.
+            renewal: that of the client, which is replaced when it gets no answers.
             ask: sends the request once, for these partitions.
         """
         self._text = text
-        self._admin = admin
+        self._renewal = renewal
         self._ask = ask
         # By partition, the earliest time of the next request, on the monotonic clock.
         self._wanted: dict[int, float] = {}
@@ -145,7 +145,7 @@ class PartitionQuestion(Generic[_T]):
         self._pauses.pop(partition, None)
         self._open.pop(partition, None)
         if self._errors.pop(partition, None) is not None:
-            self._admin.renewal.answered(self._name(partition))
+            self._renewal.answered(self._name(partition))
 
     def unanswered(self, partition: int) -> str | None:
         """The question and the last error; None if there is no open question for this partition."""
@@ -192,11 +192,11 @@ class PartitionQuestion(Generic[_T]):
         kafka_error = kafka_errors.of(error)
         name = self._name(partition)
         if kafka_errors.is_unanswered(error):
-            self._admin.renewal.unanswered(name)
+            self._renewal.unanswered(name)
         elif kafka_errors.passes(kafka_error) or kafka_errors.is_leaderless(error) or kafka_errors.is_unknown(error):
             # librdkafka sends to the leader that it has, and does not learn of a newer one from the refusal. The topic
             # exists, as its partitions are assigned to us: a broker that does not know it has just started.
-            self._admin.refresh()
+            self._renewal.refresh()
         else:
             raise kafka_errors.stop(error, f"asking for {name}") from error
         pause_s = self._pauses[partition] = min(2 * self._pauses.get(partition, _PAUSE_S / 2), _PAUSE_MAX_S)

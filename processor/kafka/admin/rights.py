@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 
 from processor.kafka import errors as kafka_errors
 from processor.kafka import properties
-from processor.kafka.admin.answers import COORDINATOR_TIMEOUT_S, in_time
+from processor.kafka.admin.questions import COORDINATOR_TIMEOUT_S, in_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -13,7 +13,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from processor.kafka import errors as kafka_errors
 from processor.kafka import properties
-from processor.kafka.admin.answers import in_time
+from processor.kafka.admin.questions import OVERDUE_S, Question, in_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -111,6 +111,4 @@ class TopicChanges:
         ]
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
         asked = self._client.incremental_alter_configs([resource], request_timeout=_TIMEOUT_S)
-        done = in_time(asked[resource], _TIMEOUT_S)
-        if isinstance(done, KafkaException):
-            raise kafka_errors.stop(done, f"changing the settings of {topic}") from done
+        Question(f"changing the settings of {topic}", asked[resource], _TIMEOUT_S + OVERDUE_S).answer()

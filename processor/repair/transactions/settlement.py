@@ -91,7 +91,7 @@ class Idleness:
         return -1 if committed is None else committed
 
     def _members(self) -> dict[str, frozenset[int]]:
-        return self._admin.ask_group(self._group, self._source, _ASK_TIMEOUT_S).wait().assigned
+        return self._admin.ask_group(self._group, self._source, _ASK_TIMEOUT_S).answer().assigned
 
 
 _BEFORE_MS: Final = 60_000  # Deltas of the same transaction are at most this much older than its first SOW record.

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from processor.kafka.admin.admin import Admin
-    from processor.kafka.admin.descriptions import ConsumerGroup, GroupQuestion
+    from processor.kafka.admin.groups import ConsumerGroup
+    from processor.kafka.admin.questions import Question
 
     Assigned = Mapping[str, Collection[int]]
 
@@ -163,7 +164,7 @@ class GroupWatcher:
         self._group = group
         self._topic = topic
         self._replicas = replicas
-        self._question: GroupQuestion | None = None
+        self._question: Question[ConsumerGroup] | None = None
         self._next_s = 0.0
         self._last_error = ""
         self._seen: tuple[ConsumerGroup, str] | None = None

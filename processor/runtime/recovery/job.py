@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from processor.kafka.admin.admin import Admin
-    from processor.kafka.admin.partition_questions import PartitionQuestion
+    from processor.kafka.admin.questions import PartitionQuestion
     from processor.kafka.clients.log_reader import LogReader
     from processor.runtime.recovery.input_position import Beginning
     from processor.runtime.recovery.log_replay import LogReplay

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from processor.errors import BrokerUnavailable, DiskFull, StateDamaged
-from processor.kafka.admin.partition_questions import PartitionQuestion
+from processor.kafka.admin.questions import PartitionQuestion
 from processor.runtime.metrics import BLOCK_CACHE, STATE_OPENED, STATE_WIPED
 from processor.store.layered_state import LayeredState
 from processor.store.rocksdb import RocksStore
@@ -62,7 +62,7 @@ class StateDirectory:
         self._processor = pipeline.name
         self._sow = topic or pipeline.output("sow")
         self._question = PartitionQuestion(
-            f"which topic {self._sow} is", admin, lambda _: admin.ask_topic_id(self._sow)
+            f"which topic {self._sow} is", admin.renewal, lambda _: {_TOPIC: admin.ask_topic(self._sow)}
         )
         self._answer: tuple[float, str] | None = None
         self._cache_bytes = runtime.write_back_bytes // pipeline.topic.partitions
@@ -109,8 +109,9 @@ class StateDirectory:
             if time.monotonic() > until_s:
                 raise BrokerUnavailable(f"{self._question.unanswered(_TOPIC)}; Kafka has not said yet")
             time.sleep(_LOOK_S)
-        self._answer = time.monotonic(), answers[_TOPIC]
-        return answers[_TOPIC]
+        topic_id, _ = answers[_TOPIC]
+        self._answer = time.monotonic(), topic_id
+        return topic_id
 
     def _create(self, directory: Path, identity: str) -> tuple[RocksStore, LayeredState]:
         store = RocksStore(directory, identity=identity, memory=self._memory, make_room=self._make_room)

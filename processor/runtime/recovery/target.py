@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from processor.errors import PartitionHeld
 from processor.hosting.commit_metadata import Redelivered
 from processor.kafka import errors as kafka_errors
-from processor.kafka.admin.answers import retained_ms
-from processor.kafka.admin.partition_questions import PartitionQuestion
+from processor.kafka.admin.questions import PartitionQuestion, Question
+from processor.topics.durability import tombstones_kept_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from processor.kafka.admin.admin import Admin, Place
-    from processor.kafka.admin.answers import Answers, Committed
+    from processor.kafka.admin.admin import Admin
+    from processor.kafka.admin.groups import Committed, OffsetKind
     from processor.runtime.recovery.input_position import InputPositions
 
 _SETTINGS: Final = 0  # The key of questions about a topic, in place of a partition number.
@@ -94,16 +94,20 @@ class Aims:
         self.horizon_ms: float | None = math.inf if compacted is None else None
         """Retention time of deletes in the SOW topic, or in the topic of the table; None: not known yet."""
 
-        def committed(partitions: Sequence[int]) -> Answers[Committed]:
+        def committed(partitions: Sequence[int]) -> dict[int, Question[Committed]]:
             return admin.ask_committed(group, source, partitions)
 
-        self._ask_committed = PartitionQuestion(f"the committed offset of {source} partition {{}}", admin, committed)
+        self._ask_committed = PartitionQuestion(
+            f"the committed offset of {source} partition {{}}", admin.renewal, committed
+        )
         self._ask_oldest_input = self._place_question(source, "oldest")
         self._ask_oldest = {topic: self._place_question(topic, "oldest") for topic in self._topics}
         self._ask_ends = {topic: self._place_question(topic, "end") for topic in self._topics}
-        self._ask_topic_id = PartitionQuestion(f"the id of {source}", admin, lambda _: admin.ask_topic_id(source))
+        self._ask_topic = PartitionQuestion(
+            f"the id of {source}", admin.renewal, lambda _: {_SETTINGS: admin.ask_topic(source)}
+        )
         self._ask_settings = PartitionQuestion(
-            f"the settings of {compacted}", admin, lambda _: admin.ask_config(compacted or "")
+            f"the settings of {compacted}", admin.renewal, lambda _: {_SETTINGS: admin.ask_config(compacted or "")}
         )
 
     def add(self, partition: int) -> None:
@@ -115,7 +119,7 @@ class Aims:
         if self.horizon_ms is None:
             self._ask_settings.want(_SETTINGS)
         if not self._positions.topic_id:
-            self._ask_topic_id.want(_SETTINGS)
+            self._ask_topic.want(_SETTINGS)
 
     def remove(self, partition: int) -> None:
         """Forget a partition."""
@@ -136,7 +140,7 @@ class Aims:
         questions: list[PartitionQuestion[Any]] = []
         questions += [self._ask_committed, self._ask_oldest_input, *self._ask_oldest.values(), *self._ask_ends.values()]
         asked = [question.unanswered(partition) for question in questions]
-        asked += [self._ask_settings.unanswered(_SETTINGS), self._ask_topic_id.unanswered(_SETTINGS)]
+        asked += [self._ask_settings.unanswered(_SETTINGS), self._ask_topic.unanswered(_SETTINGS)]
         return next((text for text in asked if text is not None), None)
 
     def is_in_balance(self, partition: int) -> bool:
@@ -152,7 +156,8 @@ class Aims:
         """
         self._committed_of |= self._ask_committed.turn()
         self._oldest_input |= self._ask_oldest_input.turn()
-        self._positions.topic_id = next(iter(self._ask_topic_id.turn().values()), self._positions.topic_id)
+        for topic_id, _ in self._ask_topic.turn().values():
+            self._positions.topic_id = topic_id
         outcomes: dict[int, Aim | PartitionHeld] = {}
         for partition in self._committed_of.keys() & self._oldest_input.keys():
             committed, oldest = self._committed_of.pop(partition), self._oldest_input.pop(partition)
@@ -168,7 +173,7 @@ class Aims:
             self._oldest |= {(topic, number): at for number, at in self._ask_oldest[topic].turn().items()}
             self._ends |= {(topic, number): at for number, at in self._ask_ends[topic].turn().items()}
         for settings in self._ask_settings.turn().values():
-            self.horizon_ms = retained_ms(settings)
+            self.horizon_ms = tombstones_kept_ms(settings)
         if self._positions.topic_id:
             outcomes |= self._complete()
         for partition in outcomes:
@@ -204,21 +209,21 @@ class Aims:
         places = [(topic, partition) for topic in self._topics]
         return all(place in self._oldest and place in self._ends for place in places)
 
-    def _place_question(self, topic: str, place: Place) -> PartitionQuestion[int]:
-        return place_question(self._admin, topic, place)
+    def _place_question(self, topic: str, kind: OffsetKind) -> PartitionQuestion[int]:
+        return place_question(self._admin, topic, kind)
 
 
-_WORDS: Final[dict[Place, str]] = {
+_WORDS: Final[dict[OffsetKind, str]] = {
     "oldest": "the oldest offset",
     "end": "the end",
     "stable_end": "the last stable offset",
 }
 
 
-def place_question(admin: Admin, topic: str, place: Place) -> PartitionQuestion[int]:
+def place_question(admin: Admin, topic: str, kind: OffsetKind) -> PartitionQuestion[int]:
     """Create a question for the first or last offsets of a topic's partitions."""
 
-    def ask(partitions: Iterable[int]) -> Answers[int]:
-        return admin.ask_offsets(topic, partitions, place)
+    def ask(partitions: Iterable[int]) -> dict[int, Question[int]]:
+        return admin.ask_offsets(topic, partitions, kind)
 
-    return PartitionQuestion(f"{_WORDS[place]} of {topic} partition {{}}", admin, ask)
+    return PartitionQuestion(f"{_WORDS[kind]} of {topic} partition {{}}", admin.renewal, ask)

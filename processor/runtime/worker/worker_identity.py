@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from processor.kafka.admin.admin import Admin
-    from processor.kafka.admin.descriptions import ConsumerGroup
+    from processor.kafka.admin.groups import ConsumerGroup
 
 
 _SLOTS_MAX = 1024
@@ -134,7 +134,7 @@ def ask_members(admin: Admin, group: str, topic: str, timeout_s: float = _ASK_TI
     Raises:
         Stop: Kafka refuses, or does not answer.
     """
-    return members_of(admin.ask_group(group, topic, timeout_s).wait())
+    return members_of(admin.ask_group(group, topic, timeout_s).answer())
 
 
 class RivalWatch:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from processor.kafka.admin.descriptions import Member
+    from processor.kafka.admin.groups import Member
     from spark_integration.options import Options
     from spark_integration.settings import Settings, TopicSettings
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from processor.kafka.admin.descriptions import Member
+    from processor.kafka.admin.groups import Member
 
 log = structlog.stdlib.get_logger("sowstream.cutover")
 
@@ -138,4 +138,4 @@ def members(admin: Admin, group: str, topic: str) -> tuple[Member, ...]:
     Raises:
         Stop: Kafka refuses, or does not answer.
     """
-    return admin.ask_group(group, topic, _ASK_TIMEOUT_S).wait().members
+    return admin.ask_group(group, topic, _ASK_TIMEOUT_S).answer().members

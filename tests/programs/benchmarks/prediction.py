@@ -19,7 +19,7 @@ from processor.topics.family import TopicSpec
 from tests.programs.benchmarks.throughput import broker, print_progress
 
 if TYPE_CHECKING:
-    from processor.kafka.admin.descriptions import ConsumerGroup
+    from processor.kafka.admin.groups import ConsumerGroup
 
 TIMEOUT_S = 60.0
 

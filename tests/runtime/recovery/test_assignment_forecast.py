@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from processor.errors import StateLocked
 from processor.kafka.admin.admin import Admin
-from processor.kafka.admin.descriptions import ConsumerGroup, Member
+from processor.kafka.admin.groups import ConsumerGroup, Member
 from processor.kafka.clients.log_reader import LogReader, Position
 from processor.runtime.recovery.assignment_forecast import GroupWatcher, after_death, standby_partitions, successors
 from processor.runtime.recovery.log_replay import SowReplay

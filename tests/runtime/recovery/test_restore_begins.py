@@ -136,7 +136,7 @@ def restorer(code: int) -> Restorer:
 
     created = Restorer(
         reader=cast("Any", SimpleNamespace(group="g")),  # Nobody else is asked before.
-        admin=cast("Any", None),
+        admin=cast("Any", SimpleNamespace(renewal=None)),
         source="orders.publish",
         sow="orders.sow",
         mark=None,

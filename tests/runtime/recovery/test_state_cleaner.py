@@ -16,7 +16,8 @@ from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import RuntimeConfig, TopicConfig
 from processor.errors import DiskFull, StateBehind
 from processor.hosting.pipeline import Pipeline
-from processor.kafka.admin.answers import Answers
+from processor.kafka.admin.questions import Question
+from processor.kafka.outage import Renewal
 from processor.record import Stored
 from processor.runtime.recovery.state_cleaner import Claims, Place, StateCleaner
 from processor.runtime.recovery.state_directory import StateDirectory
@@ -38,11 +39,13 @@ NOW_MS = 3_600_000
 class Topics:
     """Answers with the id of a topic, as Kafka does."""
 
-    def ask_topic_id(self, topic: str) -> Answers[str]:
+    renewal = Renewal(lambda: None, lambda: None)
+
+    def ask_topic(self, topic: str) -> Question[tuple[str, int]]:
         """Answer at once with the current id."""
-        future: Future[str] = Future()
-        future.set_result("first")
-        return Answers({0: future}, lambda _, topic_id: topic_id)
+        future: Future[tuple[str, int]] = Future()
+        future.set_result(("first", 1))
+        return Question("looking at the topic", future, 1.0)
 
 
 class Worker:

@@ -15,7 +15,7 @@ from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import RuntimeConfig, TopicConfig
 from processor.errors import DiskUnusable, StateLocked
 from processor.hosting.pipeline import Pipeline
-from processor.kafka.admin.answers import Answers
+from processor.kafka.admin.questions import Question
 from processor.kafka.outage import Renewal
 from processor.record import Stored
 from processor.runtime.recovery import state_directory
@@ -42,11 +42,11 @@ class Topics:
         self.id = "second"
         time.sleep(state_directory._FRESH_S)
 
-    def ask_topic_id(self, topic: str) -> Answers[str]:
+    def ask_topic(self, topic: str) -> Question[tuple[str, int]]:
         """Answer at once with the current id."""
-        future: Future[str] = Future()
-        future.set_result(self.id)
-        return Answers({0: future}, lambda _, topic_id: topic_id)
+        future: Future[tuple[str, int]] = Future()
+        future.set_result((self.id, 1))
+        return Question("looking at the topic", future, 1.0)
 
 
 class Place:
