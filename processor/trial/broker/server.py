@@ -20,9 +20,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
-
 from processor.errors import BrokerUnavailable, Stop
 
 HOST = "127.0.0.1"
@@ -220,6 +217,10 @@ def is_ready(bootstrap: str, *, timeout_s: float = _ASK_TIMEOUT_S) -> bool:
     It answers long before. It lists itself once the controller has unfenced it; the first transactional producer,
     and a question about any group, make it create its internal topics, and are answered when these have leaders.
     """
+    # Here, as `sowstream --help` needs this module, and no client.
+    from confluent_kafka import KafkaError, KafkaException, Producer  # noqa: PLC0415
+    from confluent_kafka.admin import AdminClient  # noqa: PLC0415
+
     kafka: dict[str, str | int | float | bool] = {
         "bootstrap.servers": bootstrap,
         "reconnect.backoff.max.ms": 100,
