@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
@@ -36,6 +37,22 @@ def _sockets_of_py4j_are_collected() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _merges_do_not_collect_the_tests() -> Iterator[None]:
+    """A merge in this process leaves the garbage collector alone.
+
+    In a process of Spark it collects first, which takes milliseconds, and unfreezes all objects at its end. Here it
+    would walk the 15,000 tests each time: half a second for each of a thousand merges.
+    """
+    pytest.importorskip("pyarrow")
+    from spark_integration.merge.batch import fold
+
+    with pytest.MonkeyPatch.context() as patch:
+        names = ("collect", "freeze", "unfreeze", "disable", "enable")
+        patch.setattr(fold, "gc", SimpleNamespace(isenabled=gc.isenabled, **dict.fromkeys(names, lambda: None)))
+        yield
 
 
 @pytest.fixture(scope="session")

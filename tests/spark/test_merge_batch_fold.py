@@ -188,8 +188,9 @@ def test_record_that_grows_too_large_on_the_way_is_rejected() -> None:
     assert [dict(headers)["dlq_reason"] for *_, headers in out["dlq"]] == [b"too_large"]
 
 
-def test_collector_is_as_it_was() -> None:
+def test_collector_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     """A task restores the state of Python's garbage collector, also after a failure, as its process is reused."""
+    monkeypatch.setattr("spark_integration.merge.batch.fold.gc", gc)  # Other tests merge without it.
     history = [(2, Record(b"1", b'{"id":1}', None, 5, NOW_MS))] * 2
     with pytest.raises(Stop):
         _fold(history, random.Random(1), None, deltas=False, as_of_ms=NOW_MS)
