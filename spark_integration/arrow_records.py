@@ -85,11 +85,14 @@ def outgoing(topic: str, partition: int, sent: Sequence[Outgoing]) -> pa.RecordB
     )
 
 
-def headers_column(rows: Iterable[Headers]) -> pa.ListArray:
+def headers_column(rows: Iterable[Headers | None]) -> pa.ListArray:
     """Convert the headers of records to a column."""
-    begins, names, values = [0], [], []
+    begins: list[int | None] = [0]
+    names, values = [], []
     for headers in rows:
-        for name, value in headers:
+        if headers is None:
+            begins[-1] = None  # Arrow's offset of a null list.
+        for name, value in headers or ():
             names.append(name)
             values.append(value)
         begins.append(len(names))

@@ -157,13 +157,13 @@ def _with_null_headers(rows: DataFrame) -> DataFrame:
 
 
 def _match(decoding: Decoding, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    batch_decoder = _BatchDecoder(decoding)
+    batch_decoder = BatchDecoder(decoding)
     for batch in batches:
         yield batch_decoder.match(batch)
 
 
 def _decode(decoding: Decoding, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    batch_decoder = _BatchDecoder(decoding)
+    batch_decoder = BatchDecoder(decoding)
     for batch in batches:
         yield batch_decoder.decode(batch)
 
@@ -177,20 +177,21 @@ class _Misfit(NamedTuple):
 @functools.lru_cache(maxsize=16)
 def _codec(settings: bytes) -> Codec:
     """Create a codec, cached for all tasks of this process, with its answers from a registry."""
-    loaded: TopicSettings = pickle.loads(settings)  # noqa: S301 - pickled by `_BatchDecoder`
+    loaded: TopicSettings = pickle.loads(settings)  # noqa: S301 - pickled by `BatchDecoder`
     return loaded.codec(reads_only=True)
 
 
-class _BatchDecoder:
-    """Decodes the batches of one task."""
+class BatchDecoder:
+    """Decodes the batches of one task, from Spark's Kafka source or from librdkafka."""
 
     def __init__(self, decoding: Decoding) -> None:
+        """Create the codec, and compile the filter and the conversion to columns."""
         from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415 - needed here, on an executor
 
         self._decoding = decoding
         self._codec = _codec(pickle.dumps(decoding.settings))
         struct = decoding.struct or StructType([])
-        self._convert = compile_struct(struct)
+        self._convert = compile_struct(struct, of_json=decoding.settings.topic.message_type == "json")
         self._type: Any = to_arrow_type(struct)
         self._matches = None if decoding.matching is None else _filter(decoding.matching, decoding.settings.family)
 

@@ -36,13 +36,18 @@ _AS_TEXT: Final = frozenset(("UUID", "ObjectId", "DBRef", "Regex", "Code"))
 """Types whose values are converted to their text."""
 
 
-def compile_struct(struct: StructType, path: str = "") -> Convert:
+def compile_struct(struct: StructType, path: str = "", *, of_json: bool = False) -> Convert:
     """Compile a function that converts a record to its columns: null for a missing field.
+
+    Args:
+        struct: the columns.
+        path: the JSON Pointer of the struct, for messages.
+        of_json: whether the records are JSON, which has one kind of number: a column of decimals takes floats too.
 
     Raises:
         ConfigurationError: a column has a type without values in any message type.
     """
-    members = [(field.name, _compile(field.dataType, f"{path}/{field.name}")) for field in struct.fields]
+    members = [(field.name, _compile(field.dataType, f"{path}/{field.name}", of_json)) for field in struct.fields]
 
     def convert(value: Value) -> Value:
         if not isinstance(value, dict):
@@ -55,14 +60,16 @@ def compile_struct(struct: StructType, path: str = "") -> Convert:
     return convert
 
 
-def _compile(data_type: DataType, path: str) -> Convert:
+def _compile(data_type: DataType, path: str, of_json: bool) -> Convert:
     """Compile a conversion of non-null values of a type."""
     if isinstance(data_type, StructType):
-        return compile_struct(data_type, path)
+        return compile_struct(data_type, path, of_json=of_json)
     if isinstance(data_type, ArrayType):
-        return _array(_compile(data_type.elementType, path), path)
+        return _array(_compile(data_type.elementType, path, of_json), path)
     if isinstance(data_type, MapType) and isinstance(data_type.keyType, StringType):
-        return _map(_compile(data_type.valueType, path), path)
+        return _map(_compile(data_type.valueType, path, of_json), path)
+    if of_json and isinstance(data_type, DecimalType):
+        return _decimal_of_json(path)
     for kind, make in _SCALARS:
         if isinstance(data_type, kind):
             return make(path)
@@ -137,6 +144,12 @@ def _decimal(path: str) -> Convert:
         raise _unfit(value, path, "a decimal")
 
     return convert
+
+
+def _decimal_of_json(path: str) -> Convert:
+    decimal = _decimal(path)
+    # The shortest text of a float is the number that was written.
+    return lambda value: decimal(Decimal(repr(value)) if type(value) is float else value)
 
 
 def _date(path: str) -> Convert:

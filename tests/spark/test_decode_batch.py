@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.types import ByteType, LongType, StringType, StructField, StructType
 
 from spark_integration.arrow_records import headers_column
-from spark_integration.read.decode import Decoding, _BatchDecoder
+from spark_integration.read.decode import BatchDecoder, Decoding
 from spark_integration.read.schemas.schema import pinned
 from spark_integration.settings import topic_settings
 from tests.codec.avro_world import file_codec, plain, record
@@ -28,13 +28,13 @@ def struct(**types) -> StructType:
     return StructType([StructField(name, data_type) for name, data_type in types.items()])
 
 
-def decoder(directory, columns, **changes) -> _BatchDecoder:
+def decoder(directory, columns, **changes) -> BatchDecoder:
     """The decoder of an executor for a topic of orders."""
     file_codec(ORDER, directory)
     settings = pinned(topic_settings("orders", {"message_type": "avro", "schema": str(directory / "schema.avsc")}))
     # Whatever becomes of the file, the schema of the start counts.
     (directory / "schema.avsc").write_text('{"type": "record", "name": "Other", "fields": []}')
-    return _BatchDecoder(Decoding(settings, "orders.sow", columns, **({"is_delta": False, "matching": None} | changes)))
+    return BatchDecoder(Decoding(settings, "orders.sow", columns, **({"is_delta": False, "matching": None} | changes)))
 
 
 def batch(*values, headers=()) -> pa.RecordBatch:

@@ -106,6 +106,16 @@ def test_a_value_of_another_type_is_refused(data_type, value, said) -> None:
         compile_struct(struct(data_type))({"v": value})
 
 
+def test_a_decimal_of_json_may_be_a_float() -> None:
+    """JSON has one kind of number, so a float fills a column of decimals, at any depth, with the digits written."""
+    prices = ArrayType(MapType(StringType(), StructType([StructField("w", DecimalType(12, 2))])))
+    value = {"v": [{"a": {"w": 0.1}, "b": {"w": 3}, "c": {"w": Decimal("10.25")}}]}
+    members = [("a", {"w": Decimal("0.1")}), ("b", {"w": Decimal(3)}), ("c", {"w": Decimal("10.25")})]
+    assert compile_struct(struct(prices), of_json=True)(value) == {"v": [members]}
+    with pytest.raises(TypeError, match="/v/w is float where the schema means a decimal"):
+        compile_struct(struct(prices))(value)
+
+
 def test_a_record_that_is_no_object_is_refused() -> None:
     """A record that is no object is refused, as it has no fields."""
     with pytest.raises(TypeError, match="the record is bytes where the schema means an object"):

@@ -196,7 +196,7 @@ def test_a_record_that_does_not_fit_fails_the_query(orders) -> None:
     """A record that does not fit the schema fails the query, with its place and the field."""
     with pytest.raises(Stop, match=r"\.sow, partition \d, offset \d+, key .*: /id is int where the schema means text"):
         read(orders, StructType().add("id", "string"))
-    with pytest.raises(Stop, match=r"\.sow, partition \d: a value has no room in its column"):
+    with pytest.raises(Stop, match=r"\.sow, partition \d, offset \d+, key '1': a value has no room in its column"):
         read(orders, StructType().add("id", "long").add("balance", "decimal(12,1)"))
 
 

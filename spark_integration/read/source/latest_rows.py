@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     DataType,
-    DecimalType,
     IntegerType,
     LongType,
-    MapType,
     StringType,
     StructField,
     StructType,
     TimestampType,
 )
 
-from processor.codec import Codec
-from processor.errors import ConfigurationError, RecordRejected, Stop
-from processor.filter import RecordMetadata, compile_filter
-from processor.record import Headers, Value
+from processor.errors import ConfigurationError
+from processor.record import Headers
 from processor.wire.headers import read_text
 from processor.wire.record_headers import expires_at_ms_of, input_place, version_of
-from processor.wire.subscriber_headers import correlation_id
+from spark_integration.read.decode import BatchDecoder, Decoding
 from spark_integration.read.metadata_columns import SOW
 from spark_integration.read.misfit import MISFIT, MISFIT_TYPE, OnMisfit
 from spark_integration.read.source.source_options import SourceMetadata
-from spark_integration.read.values import compile_struct
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,129 +65,98 @@ class Latest(NamedTuple):
 
 
 class LatestRows:
-    """Converts the records of one partition to rows."""
+    """Converts the records of one partition to rows, by the decoder that `read_sow` has on its executors."""
 
-    def __init__(
-        self,
-        codec: Codec,
-        schema: StructType,
-        matching: str | None,
-        *,
-        is_text: bool,
-        topic: str,
-        family: str,
-        metadata: Sequence[StructField],
-        shows_misfits: bool = False,
-    ) -> None:
+    def __init__(self, decoding: Decoding, schema: StructType, metadata: Sequence[StructField]) -> None:
         """Compile the filter and the conversion to columns.
 
         Args:
-            codec: the message type.
+            decoding: the parameters; without columns, the record is one column with its text.
             schema: the columns, in order.
-            matching: a filter; None: all records.
-            is_text: whether the record is one column with its text.
-            topic: the Kafka topic, for error messages.
-            family: the name of the topic for filters.
             metadata: the metadata columns among them.
-            shows_misfits: whether a record that does not fit its columns is a row.
 
         Raises:
             ConfigurationError: a column has a type without values in any message type.
         """
-        self._codec, self._schema, self._topic, self._family = codec, schema, topic, family
-        self._filter = None if matching is None else compile_filter(matching)
-        self._shows_misfits, self._metadata = shows_misfits, [field.name for field in metadata]
-        struct = StructType(record_fields(schema, metadata))
-        self._convert = None if is_text else compile_struct(struct)
-        self._decimals = _decimals(struct)
+        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - needed here, on an executor
+
+        self._decoding, self._decoder = decoding, BatchDecoder(decoding)
+        self._schema = to_arrow_schema(schema, timestamp_utc=True)
+        self._metadata = frozenset(field.name for field in metadata)
 
     def batches(self, latest: Sequence[Latest], partition: int) -> Iterator[pa.RecordBatch]:
-        """The rows of the records that match."""
-        import pyarrow as pa  # noqa: PLC0415 - needed here, on an executor
-        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - as above
+        """The rows of the records that match.
 
-        schema = to_arrow_schema(self._schema, timestamp_utc=True)
+        Raises:
+            Stop: a record cannot be decoded, or does not fit its columns, and misfits are no rows.
+        """
         for begin in range(0, len(latest), _BATCH_ROWS):
-            chunk = latest[begin : begin + _BATCH_ROWS]
-            rows = [(one, row) for one in chunk if (row := self._row(one, partition)) is not None]
-            try:
-                yield _batch([row for _, row in rows], schema)
-            except (pa.ArrowException, OverflowError) as error:
-                problem = f"a value has no room in its column: {error}"
-                if not self._shows_misfits:
-                    raise Stop(
-                        f"{self._topic}, partition {partition}: {problem}; give a schema that the records fit"
-                    ) from None
-                yield _batch([self._fitting(one, row, partition, schema) for one, row in rows], schema)
+            yield self._rows(_records(latest[begin : begin + _BATCH_ROWS], partition))
 
-    def _fitting(self, latest: Latest, row: dict[str, Any], partition: int, schema: pa.Schema) -> dict[str, Any]:
-        """The row itself, or that of a misfit if a value has no room in its column."""
-        import pyarrow as pa  # noqa: PLC0415 - as above
+    def _rows(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        import pyarrow as pa  # noqa: PLC0415 - needed here, on an executor
 
-        try:
-            _batch([row], schema)
-        except (pa.ArrowException, OverflowError) as error:
-            return self._misfit(latest, partition, f"a value has no room in its column: {error}")
-        return row
-
-    def _row(self, latest: Latest, partition: int) -> dict[str, Any] | None:
-        """The row of a record; None where the filter does not match."""
-        try:
-            return self._matching_row(latest, partition)
-        except _Unfit as error:
-            if self._shows_misfits:
-                return self._misfit(latest, partition, str(error))
-            raise self._undecodable(latest, partition, str(error)) from None
-
-    def _misfit(self, latest: Latest, partition: int, problem: str) -> dict[str, Any]:
-        misfit = {"reason": problem, "topic": self._topic, "value": latest.value}
-        described = {**_described(latest, partition), MISFIT: misfit}
-        return {**dict.fromkeys(self._schema.names), **self._placed(described)}
-
-    def _placed(self, described: dict[str, Any]) -> dict[str, Any]:
-        return {SOW: described} if self._metadata == [SOW] else {name: described[name] for name in self._metadata}
-
-    def _matching_row(self, latest: Latest, partition: int) -> dict[str, Any] | None:
-        described = {**_described(latest, partition), MISFIT: None}
-        row = self._placed(described)
-        decoded = None
-        if self._filter is not None or self._convert is not None:
-            decoded = self._decoded(latest)
-        if self._filter is not None and not self._filter.matches(decoded, self._facts(latest, described["sow_key"])):
-            return None
-        if self._convert is None:
-            return {**row, VALUE: latest.value.decode(errors="replace")}
-        try:
-            return {**self._convert(self._decimals(decoded)), **row}
-        except TypeError as error:
-            raise _Unfit(str(error)) from None
-
-    def _decoded(self, latest: Latest) -> Value:
-        try:
-            return self._codec.decode_command(latest.value, latest.headers or [], is_delta=False)
-        except RecordRejected as error:
-            raise _Unfit(str(error)) from None
-
-    def _facts(self, latest: Latest, key: str) -> RecordMetadata:
-        correlation = correlation_id(latest.headers) or ""
-        return RecordMetadata(len(latest.value), key or "", self._family, correlation, latest.timestamp_ms)
-
-    def _undecodable(self, latest: Latest, partition: int, problem: str) -> Stop:
-        return Stop(
-            f"{self._topic}, partition {partition}, offset {latest.offset}, key {latest.key!r:.200}: {problem}; "
-            "publish the record again, or give a schema that it fits"
-        )
+        struct = self._decoding.struct
+        if struct is not None:
+            records = self._decoder.decode(records)
+            fields = dict(zip(struct.names, records.column("record").flatten(), strict=True))
+        else:
+            if self._decoding.matching is not None:
+                records = self._decoder.match(records)
+            # A text is shown as it is.
+            texts = [value.decode(errors="replace") for value in records.column("value").to_pylist()]
+            fields = {VALUE: pa.array(texts, pa.string())}
+            records = records.append_column(MISFIT, pa.nulls(len(records), _arrow_type(MISFIT_TYPE)))
+        arrays = [
+            _column(records, field) if field.name in self._metadata else fields[field.name].cast(field.type)
+            for field in self._schema
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
-class _Unfit(Exception):
-    """A record that does not fit its columns."""
+def _column(records: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    """A metadata column, or the struct of them."""
+    import pyarrow as pa  # noqa: PLC0415 - as above
+
+    if field.name != SOW:
+        return records.column(field.name).cast(field.type)
+    parts = [_column(records, part) for part in field.type]
+    return pa.StructArray.from_arrays(parts, fields=list(field.type))
 
 
-def _batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
-    import pyarrow as pa  # noqa: PLC0415 - needed here, on an executor
+def _records(latest: Sequence[Latest], partition: int) -> pa.RecordBatch:
+    """Records in the columns of Spark's Kafka source, with the metadata of `METADATA`."""
+    import pyarrow as pa  # noqa: PLC0415 - as above
 
-    arrays = [pa.array([row[field.name] for row in rows], field.type) for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    from spark_integration.arrow_records import headers_column  # noqa: PLC0415 - as above
+
+    headers = [one.headers for one in latest]
+    expiries = [expires_at_ms(each) for each in headers]
+    columns: Mapping[str, Sequence[object]] = {
+        "sow_key": [None if one.key is None else one.key.decode(errors="replace") for one in latest],
+        "version": list(map(version_of, headers)),
+        "timestamp": [one.timestamp_ms * 1000 for one in latest],
+        "expires_at": [None if expiry is None else expiry * 1000 for expiry in expiries],
+        "source": [read_text(input_place(each)) for each in headers],
+        "partition": [partition] * len(latest),
+        "offset": [one.offset for one in latest],
+    }
+    arrays = {name: pa.array(values, _arrow_type(METADATA[name].dataType)) for name, values in columns.items()}
+    arrays["value"] = pa.array([one.value for one in latest], pa.binary())
+    arrays["headers"] = headers_column(headers)
+    return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
+
+
+def _arrow_type(kind: DataType) -> pa.DataType:
+    from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415 - as above
+
+    return to_arrow_type(kind)
+
+
+def expires_at_ms(headers: Headers | None) -> int | None:
+    """Time of a record's expiry, milliseconds since the epoch; None: never."""
+    time_ms = expires_at_ms_of(headers)
+    return time_ms if time_ms and time_ms <= _YEAR_9999_MS else None
 
 
 def metadata_columns(on_misfit: OnMisfit, metadata: SourceMetadata) -> list[StructField]:
@@ -244,60 +207,3 @@ def _is_part(kind: DataType, of: DataType) -> bool:
         return kind == of
     types = {field.name: field.dataType for field in of.fields}
     return all(types.get(field.name) == field.dataType for field in kind.fields)
-
-
-def expires_at_ms(headers: Headers | None) -> int | None:
-    """Time of a record's expiry, milliseconds since the epoch; None: never."""
-    time_ms = expires_at_ms_of(headers)
-    return time_ms if time_ms and time_ms <= _YEAR_9999_MS else None
-
-
-def _described(latest: Latest, partition: int) -> dict[str, Any]:
-    expires = expires_at_ms(latest.headers)
-    return {
-        "sow_key": None if latest.key is None else latest.key.decode(errors="replace"),
-        "version": version_of(latest.headers),
-        "timestamp": latest.timestamp_ms * 1000,
-        "expires_at": None if expires is None else expires * 1000,
-        "source": read_text(input_place(latest.headers)),
-        "headers": None
-        if latest.headers is None
-        else [{"key": name, "value": value} for name, value in latest.headers],
-        "partition": partition,
-        "offset": latest.offset,
-    }
-
-
-def _decimals(kind: DataType) -> Callable[[Value], Value]:
-    """Compile a conversion of floats to decimals for columns of decimals, as JSON has one kind of number."""
-    match kind:
-        case DecimalType():
-            return lambda value: Decimal(repr(value)) if type(value) is float else value
-        case ArrayType(elementType=element):
-            inner = _decimals(element)
-            return lambda value: list(map(inner, value)) if isinstance(value, list) else value
-        case MapType(valueType=member):
-            each = _decimals(member)
-            return lambda value: _mapped(value, dict.fromkeys(value, each)) if isinstance(value, dict) else value
-        case StructType():
-            of_members = {
-                field.name: _decimals(field.dataType) for field in kind.fields if _has_decimals(field.dataType)
-            }
-            return lambda value: _mapped(value, of_members) if of_members and isinstance(value, dict) else value
-        case _:
-            return lambda value: value
-
-
-def _has_decimals(kind: DataType) -> bool:
-    match kind:
-        case ArrayType(elementType=inner) | MapType(valueType=inner):
-            return _has_decimals(inner)
-        case StructType():
-            return any(_has_decimals(field.dataType) for field in kind.fields)
-        case _:
-            return isinstance(kind, DecimalType)
-
-
-def _mapped(value: Value, members: Mapping[str, Callable[[Value], Value]]) -> Value:
-    """Convert some members of an object."""
-    return {**value, **{name: change(value[name]) for name, change in members.items() if name in value}}

@@ -13,6 +13,7 @@ from pyspark.sql.types import IntegralType, StringType, StructType
 
 from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost, Stop
 from spark_integration.read.as_of import AsOf, resolve_as_of
+from spark_integration.read.decode import Decoding
 from spark_integration.read.key_choice import partitions_with
 from spark_integration.read.metadata_columns import SOW
 from spark_integration.read.schemas.schema import pinned
@@ -104,18 +105,17 @@ class SowSourceReader(DataSourceReader):
         assert isinstance(partition, Range)
         if partition.end <= partition.begin:
             return
-        options, family = self._options, self._options.settings.family
+        options = self._options
         latest = [
             one
             for one in _Fold(self._topic, options.max_bytes_per_partition).folded(self._chosen(partition), partition)
             if _is_live(one, partition.now_ms)
         ]
-        codec = options.settings.codec(reads_only=True)
-        rows = LatestRows(
-            codec, self._schema, options.filter, is_text=self._is_text, topic=self._topic, family=family,
-            metadata=self._metadata, shows_misfits=options.on_misfit == "column",
-        )  # fmt: skip
-        yield from rows.batches(latest, partition.partition)
+        struct = None if self._is_text else StructType(record_fields(self._schema, self._metadata))
+        decoding = Decoding(
+            options.settings, self._topic, struct, False, options.filter, shows_misfits=options.on_misfit == "column"
+        )
+        yield from LatestRows(decoding, self._schema, self._metadata).batches(latest, partition.partition)
 
     def _wanted(self, facts: TopicFacts) -> Collection[int]:
         """The partitions that may have the keys."""
