@@ -96,7 +96,7 @@ HEAL: Final = "heal"
 """The end of header `source` of a command of `sowstream topics heal`."""
 
 FIELDS_NAME: Final = Name.FIELDS
-"""The name of the header with the paths of an Avro delta, whose value `codec.avro.fields` reads and writes."""
+"""The name of the header with the paths of an Avro delta, whose value `codec.avro.delta` reads and writes."""
 
 _KINDS: Final[dict[bytes, Kind]] = {b"insert": "insert", b"update": "update", b"delete": "delete", b"expire": "expire"}
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from processor.codec import CodecOptions
 from processor.codec.avro import AvroCodec
-from processor.codec.avro.branch import classes
 from processor.codec.avro.schema import Schema as Parsed
+from processor.codec.avro.schema import classes
 from processor.codec.schema_registry.schemas import Registry
 from processor.config import SchemaConfig
 

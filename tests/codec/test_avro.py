@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 
 from processor.codec import CodecOptions, load_codec
-from processor.codec.avro.branch import marked
 from processor.codec.avro.codec import SCHEMA_ID_HEADER, AvroCodec
+from processor.codec.avro.schema import marked
 from processor.codec.json_value import to_json_line
 from processor.config import SchemaConfig
 from processor.errors import ConfigurationError, RecordRejected
@@ -151,6 +151,15 @@ def test_a_required_field_that_the_writer_lacks_is_a_schema_mismatch_in_a_publis
     with refused("schema_mismatch", "/qty"):
         world.codec().decode(message)
     assert world.codec().decode_command(message, [], is_delta=True) == {"id": 1}
+
+
+def test_the_path_of_a_mismatch_is_the_same_in_a_publish_and_a_delta():
+    """A mismatch of a field names the field once, in a publish and in a delta."""
+    world = World(record(("id", "long"), ("x", "int")))
+    message = world.framed(record(("id", "long"), ("x", "string")), {"id": 1, "x": "a"})
+    for is_delta in (False, True):
+        with refused("schema_mismatch", "topic's: /x: string is no int"):
+            world.codec().decode_command(message, [], is_delta=is_delta)
 
 
 def test_stored_records_are_read_by_the_schema_of_today():

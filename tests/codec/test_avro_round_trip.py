@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from processor.codec.avro.delta_schema import delta_schema_text
+from processor.codec.avro.delta import delta_schema_text
 from processor.codec.avro.schema import Schema
 from tests.codec.avro_world import SCHEMAS, World, file_codec, values
 

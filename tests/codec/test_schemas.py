@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 from pydantic import ValidationError
 
-from processor.codec.avro.delta_schema import whole_schema_text
+from processor.codec.avro.delta import whole_schema_text
 from processor.codec.avro.schema import Schema
 from processor.codec.contract import CodecOptions
 from processor.codec.schema_registry import schemas

@@ -9,7 +9,7 @@ from bson import Decimal128, Int64
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processor.codec.avro.branch import marked
+from processor.codec.avro.schema import marked
 from processor.errors import RecordRejected
 from processor.merge.add_exactly import exact_sum, exact_sum_in_kind
 

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from processor.codec.avro.branch import marked
+from processor.codec.avro.schema import marked
 from processor.errors import ConfigurationError
 from spark_integration.read.values import compile_struct
 

@@ -14,7 +14,7 @@ from bson import Decimal128, Int64, ObjectId
 from bson.datetime_ms import DatetimeMS
 from hypothesis import given
 
-from processor.codec.avro.branch import marked
+from processor.codec.avro.schema import marked
 from processor.errors import RecordRejected
 from processor.merge import MergePolicy, apply_delta, diff, insert, merge, strictly_equal, touch
 from processor.merge.builtin_rules import union

@@ -7,7 +7,6 @@ are of the topic's schema, and a delta with header `fields` is of the schema der
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import ClassVar
 
 from processor.errors import ConfigurationError, RecordRejected
@@ -19,10 +18,8 @@ except ImportError as error:
         f"message type avro needs a package that is not installed ({error.name}): pip install 'sowstream[avro]'"
     ) from None
 from processor.codec.avro.default import compile_complete
-from processor.codec.avro.delta_schema import delta_schema_text
-from processor.codec.avro.fields import fields_header, pick, read_fields
+from processor.codec.avro.delta import delta_schema_text, fields_header, pick, read_fields
 from processor.codec.avro.resolve import Resolver
-from processor.codec.avro.scalar import Convert, Mismatch
 from processor.codec.avro.schema import BadSchema, Schema, field_type
 from processor.codec.avro.wire import Wire
 from processor.codec.avro.write import Prepare, compile_prepare
@@ -44,14 +41,8 @@ class _Reading:
     def __init__(self, writer: Schema, reader: Schema, max_depth: int) -> None:
         self.wire = Wire(writer, max_depth)
         resolver = Resolver(writer, reader, self.wire.branch_names)
-        try:
-            self.whole: Convert = resolver.compile(partial=False)
-        except Mismatch as error:
-            self.whole = _refusing(str(error))
-        try:
-            self.partial: Convert = resolver.compile(partial=True)
-        except Mismatch as error:
-            self.partial = _refusing(str(error))
+        self.whole = resolver.compile(partial=False)
+        self.partial = resolver.compile(partial=True)
 
 
 class _Writing:
@@ -217,10 +208,3 @@ class AvroCodec(Codec):
             raise RecordRejected("schema_mismatch", f"schema {shown}: {error}") from None
         self._readings[frame] = reading
         return reading
-
-
-def _refusing(problem: str) -> Callable[[Value], Value]:
-    def convert(_raw: Value) -> Value:
-        raise RecordRejected("schema_mismatch", f"the writer's schema does not fit the topic's: {problem}")
-
-    return convert

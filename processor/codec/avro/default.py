@@ -6,15 +6,13 @@ import copy
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from processor.codec.avro.branch import classes
 from processor.codec.avro.scalar import logical_of
-from processor.codec.avro.schema import BadSchema, Node, Schema
+from processor.codec.avro.schema import PYTHON_TYPES, BadSchema, Node, Schema, classes
 from processor.errors import RecordRejected
 from processor.record import Value
 
 Complete: TypeAlias = Callable[[Value], None]
 
-_TYPES: Final = {"null": type(None), "boolean": bool, "int": int, "long": int, "string": str, "enum": str}
 _NUMBERS: Final = (int, float)
 
 
@@ -77,7 +75,7 @@ def _value(schema: Schema, node: Node, default: Any) -> Value:
         return float(default)
     elif word in {"bytes", "fixed"} and isinstance(default, str):
         return _logical(word, body, default.encode("latin-1", errors="replace"))
-    elif word in _TYPES and type(default) is _TYPES[word]:
+    elif type(default) is PYTHON_TYPES.get(word):
         return _logical(word, body, default)
     raise BadSchema(f"{default!r:.100} is no default of the type {word}")
 
@@ -99,28 +97,12 @@ class _Compiler:
         """The completion of a value; None where it never lacks anything. What replaces whole is whole already."""
         word, body = self._schema.shape(node)
         if word == "union":
-            branches = self._schema.branches(body)
-            return self._if_dict(self.node(branches[0])) if len(branches) == 1 else self._several(body)
+            # One branch at most merges.
+            kinds = zip(body, classes(self._schema, body), strict=True)
+            return next((self.node(branch) for branch, kind in kinds if kind is dict), None)
         if word == "map":
             return self._each(self.node(body["values"]))
         return self._record(body) if word == "record" else None
-
-    def _several(self, union: list[Node]) -> Complete | None:
-        """The one branch that merges, if there is one."""
-        for branch, kind in zip(union, classes(self._schema, union), strict=True):
-            if kind is dict:
-                return self._if_dict(self.node(branch))
-        return None
-
-    def _if_dict(self, inner: Complete | None) -> Complete | None:
-        if inner is None:
-            return None
-
-        def complete(value: Value) -> None:
-            if type(value) is dict:
-                inner(value)
-
-        return complete
 
     def _each(self, inner: Complete | None) -> Complete | None:
         if inner is None:

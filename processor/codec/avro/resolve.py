@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from processor.codec.avro.branch import classes, is_marked
 from processor.codec.avro.default import default_of
 from processor.codec.avro.scalar import Convert, Mismatch, scalar
-from processor.codec.avro.schema import Node, Schema
+from processor.codec.avro.schema import Node, Schema, classes, is_marked, replaces_whole
 from processor.errors import RecordRejected
 from processor.record import Value
 
@@ -40,12 +39,12 @@ class Resolver:
         self._path: list[str] = []
 
     def compile(self, *, partial: bool) -> Convert:
-        """The conversion of a record; it raises RecordRejected for a value that does not fit.
-
-        Raises:
-            Mismatch: no record of the writer's schema can fit; the message names the place.
-        """
-        return self._record(self._writer.root, self._reader.root, partial=partial)
+        """The conversion of a record; it raises RecordRejected for a value that does not fit, which all may be."""
+        self._path.clear()
+        try:
+            return self._record(self._writer.root, self._reader.root, partial=partial)
+        except Mismatch as error:
+            return _refusing(f"the writer's schema does not fit the topic's: {error}")
 
     @property
     def _here(self) -> str:
@@ -177,10 +176,8 @@ class Resolver:
         problems = []
         for index in order:
             kind = kinds[index]
-            # What replaces whole is to be whole.
-            whole = is_marked(kind) and issubclass(kind, dict)
             try:
-                inner = self._node(writer, union[index], partial=partial and not whole)
+                inner = self._node(writer, union[index], partial=partial and not replaces_whole(kind))
             except Mismatch as error:
                 del self._path[depth:]
                 problems.append(str(error))

@@ -1,13 +1,20 @@
-"""An Avro schema, parsed and judged: every name is full, every named type is known, reading by it comes to an end.
+"""An Avro schema, parsed and checked: every name is full, every named type is known, reading by it comes to an end.
 
-Also the kinds of values that it allows in a field.
+Also Python's types of its values, among them those of unions, which keep their branch where Python's type alone leaves
+it open. The first branch of a kind has plain values; a value of a further one is of a subclass made here and has its
+number, from 1. Where two branches are objects (records, maps), both have marked ones: they never merge, they replace.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from decimal import Decimal
 from typing import Any, Final, TypeAlias
+from uuid import UUID
 
 import fastavro
 
@@ -127,22 +134,89 @@ _OPTIONAL: Final = frozenset(("union", "array", "map"))
 _NESTING: Final = frozenset(("record", "array", "map"))
 _KNOWN: Final = _OPTIONAL | {"enum", "fixed"} | PRIMITIVES
 
-_KINDS: Final[dict[str, ValueKind]] = {
-    "boolean": "boolean",
-    "int": "number",
-    "long": "number",
-    "float": "number",
-    "double": "number",
-    "bytes": "bytes",
-    "fixed": "bytes",
-    "string": "text",
-    "enum": "text",
-    "record": "object",
-    "map": "object",
-    "array": "array",
+PYTHON_TYPES: Final[Mapping[str, type]] = {
+    "null": type(None),
+    "boolean": bool,
+    "int": int,
+    "long": int,
+    "float": float,
+    "double": float,
+    "bytes": bytes,
+    "string": str,
+    "enum": str,
+    "fixed": bytes,
+    "record": dict,
+    "map": dict,
+    "array": list,
 }
-_LOGICAL_KINDS: Final[dict[str, ValueKind]] = {"Decimal": "number", "UUID": "other"}
-"""By the name of Python's type; the rest are dates and times."""
+"""Python's types of the values of Avro's types, except logical ones."""
+
+_MARKED: Final = frozenset((dict, str, bytes, int, float, Decimal))
+"""Kinds of values that are distinguished. Of others (UUID, time) the first branch that holds the value is written."""
+
+
+def kind_of(schema: Schema, node: Node) -> type:
+    """Python's type of a schema's plain values."""
+    word, body = schema.shape(node)
+    logical = logical_of(word, body)
+    return PYTHON_TYPES[word] if logical is None else logical.kind
+
+
+def classes(schema: Schema, union: list[Node]) -> list[type]:
+    """The class that marks each branch of a union."""
+    kinds = [kind_of(schema, branch) for branch in union]
+    count = Counter(kinds)
+    # Nulls do not count: a schema of deltas has one more, or has it elsewhere.
+    numbers = itertools.accumulate(kind is not type(None) for kind in kinds)
+    return [
+        marked(kind, number)
+        if kind in _MARKED and (kind in kinds[:index] or (kind is dict and count[dict] > 1))
+        else kind
+        for index, (kind, number) in enumerate(zip(kinds, numbers, strict=True))
+    ]
+
+
+@functools.cache
+def marked(kind: type, index: int) -> type:
+    """The class of the values of one kind and one branch. It has another `repr`: two branches are two values."""
+    plain_repr: Callable[..., str] = kind.__repr__
+
+    def shown(self: Any) -> str:
+        return f"{plain_repr(self)} of branch {index}"
+
+    def reduced(self: Any) -> tuple[Any, ...]:
+        return _made, (kind, index, kind(self))
+
+    members = {"__slots__": (), "BRANCH": index, "__repr__": shown, "__reduce__": reduced}
+    return type(f"{kind.__name__.capitalize()}OfBranch{index}", (kind,), members)
+
+
+def _made(kind: type, index: int, value: Any) -> Any:
+    return marked(kind, index)(value)
+
+
+def is_marked(kind: type) -> bool:
+    """Return whether a class is one of those made here."""
+    return hasattr(kind, "BRANCH")
+
+
+def replaces_whole(kind: type) -> bool:
+    """Return whether the values of a branch are objects that never merge: one of several records or maps."""
+    return is_marked(kind) and issubclass(kind, dict)
+
+
+_VALUE_KINDS: Final[Mapping[type, ValueKind]] = {
+    bool: "boolean",
+    int: "number",
+    float: "number",
+    Decimal: "number",
+    bytes: "bytes",
+    str: "text",
+    dict: "object",
+    list: "array",
+    UUID: "other",
+}
+"""By Python's type of the plain values; the rest are dates and times."""
 
 
 def field_type(schema: Schema, path: tuple[str, ...]) -> FieldType:
@@ -155,7 +229,8 @@ def field_type(schema: Schema, path: tuple[str, ...]) -> FieldType:
         node = _member(schema, node, name)
         if node is None:
             return FieldType(frozenset())
-    return FieldType(frozenset(_kinds(schema, node)))
+    kinds = (kind_of(schema, branch) for branch in _branches(schema, node))
+    return FieldType(frozenset(_VALUE_KINDS.get(kind, "time") for kind in kinds if kind is not type(None)))
 
 
 def _member(schema: Schema, node: Node, name: str) -> Node | None:
@@ -172,14 +247,3 @@ def _member(schema: Schema, node: Node, name: str) -> Node | None:
 def _branches(schema: Schema, node: Node) -> list[Node]:
     word, body = schema.shape(node)
     return schema.branches(body) if word == "union" else [node]
-
-
-def _kinds(schema: Schema, node: Node) -> list[ValueKind]:
-    kinds: list[ValueKind] = []
-    for word, body in map(schema.shape, _branches(schema, node)):
-        logical = logical_of(word, body)
-        if logical is not None:
-            kinds.append(_LOGICAL_KINDS.get(logical.kind.__name__, "time"))
-        elif word != "null":
-            kinds.append(_KINDS[word])
-    return kinds

@@ -1,4 +1,4 @@
-"""Avro's bytes ⇄ raw values, by fastavro, as told by a schema of the same bytes that says more than the given one.
+"""Avro's bytes ⇄ raw values, by fastavro, with a schema of the same bytes that says more than the original.
 
 Each branch of a union of several types becomes a record of one field, which takes no bytes, so that fastavro says which
 branch it read; logical types are left out; an enum is its number. A raw value of a branch is `(name, {"v": value})`.
@@ -18,8 +18,7 @@ from typing import Any, Final, TypeAlias
 
 import fastavro
 
-from processor.codec.avro.branch import classes, is_marked
-from processor.codec.avro.schema import Node, Schema
+from processor.codec.avro.schema import Node, Schema, classes, replaces_whole
 from processor.codec.contract import empty_message
 from processor.errors import RecordRejected
 
@@ -313,9 +312,7 @@ class _Emitter:
         names = [f"Union{number}Branch{index}" for index in range(len(union))]
         self.branch_names[id(union)] = names
         kinds = classes(self._schema, union)
-        self.whole += [
-            name for name, kind in zip(names, kinds, strict=True) if issubclass(kind, dict) and is_marked(kind)
-        ]
+        self.whole += [name for name, kind in zip(names, kinds, strict=True) if replaces_whole(kind)]
         return [
             {"type": "record", "name": name, "fields": [{"name": "v", "type": self.node(branch)}]}
             for name, branch in zip(names, union, strict=True)

@@ -6,26 +6,16 @@ import difflib
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from processor.codec.avro.branch import classes
 from processor.codec.avro.default import default_of
 from processor.codec.avro.scalar import Logical, logical_of
-from processor.codec.avro.schema import Node, Schema
+from processor.codec.avro.schema import PYTHON_TYPES, Node, Schema, classes
 from processor.codec.value_checks import binary_float
 from processor.record import Value
 
 Prepare: TypeAlias = Callable[[Value], Any]
 """It never changes the value; TypeError where the type has no way to write it, saying where."""
 
-_TYPES: Final = {
-    "boolean": bool,
-    "int": int,
-    "long": int,
-    "string": str,
-    "bytes": bytes,
-    "fixed": bytes,
-    "null": type(None),
-}
-_SIMPLE: Final = {"boolean": bool, "long": int, "string": str, "bytes": bytes, "double": float}
+_SIMPLE: Final = frozenset(("boolean", "long", "string", "bytes", "double"))
 """Types whose misfits fastavro itself refuses: a record checks no more than the class."""
 
 
@@ -92,7 +82,7 @@ class _Compiler:
         for field in body["fields"]:
             word, definition = self._schema.shape(field["type"])
             if word in _SIMPLE and logical_of(word, definition) is None:
-                simple.append((field["name"], _SIMPLE[word]))
+                simple.append((field["name"], PYTHON_TYPES[word]))
                 continue
             self._path.append(field["name"])
             if (below := self.node(field["type"])) is not None:
@@ -190,7 +180,7 @@ def _plain(word: str, body: Any, where: str) -> Prepare:
     """Values that fastavro would write though they are of another type, or outside of the type, is refused."""
     if word in {"float", "double"}:
         return _float(where, is_short=word == "float")
-    kind: type[Any] = _TYPES[word]
+    kind: type[Any] = PYTHON_TYPES[word]
     low, high = (-(2**31), 2**31) if word == "int" else (-(2**63), 2**63)
     size = body.get("size") if word == "fixed" else None
 

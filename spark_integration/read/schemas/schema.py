@@ -156,7 +156,7 @@ def pinned(settings: TopicSettings) -> TopicSettings:
     """
     if settings.topic.message_type != "avro":
         return settings
-    from processor.codec.avro.delta_schema import whole_schema_text  # noqa: PLC0415 - an optional package
+    from processor.codec.avro.delta import whole_schema_text  # noqa: PLC0415 - an optional package
     from processor.codec.schema_registry.schemas import Registry  # noqa: PLC0415 - as well
 
     schema_config = settings.topic.message_schema
