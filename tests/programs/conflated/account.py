@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
+import os
 from array import array
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.programs.conflated.checks import CHECKS, hidden, lateness_ms
+from tests.programs.conflated.evidence import gather
 from tests.programs.faults.examine import Complaints
 
 if TYPE_CHECKING:
-    from tests.programs.conflated.evidence import Evidence
+    from collections.abc import Callable, Sequence
+
+    from tests.programs.conflated.evidence import Evidence, Place
 
 
 class Bounds(NamedTuple):
@@ -92,3 +99,24 @@ class Account:
             f"{self.hidden:,} updates in lives too short to tell\n"
             f"after the interval's end: p50 {self.at(0.5):.0f} ms, p99 {self.at(0.99):.0f} ms, max {self.at(1):.0f} ms"
         )
+
+
+def add_up(places: Sequence[Place], interval_ms: int, warm_up_s: float, report: Callable[[str], None]) -> Account:
+    """The account of all the partitions, which is not closed yet, with a process for each processor."""
+    account = Account(interval_ms, warm_up_s)
+    processes = min(len(places), os.cpu_count() or 1)
+    spawn = multiprocessing.get_context("spawn")  # A fork would copy Kafka clients in an inconsistent state.
+    with ProcessPoolExecutor(processes, spawn) as pool:
+        asked = {pool.submit(_added, place, interval_ms, warm_up_s): place for place in places}
+        for done in as_completed(asked):
+            account.include(done.result())
+            report(f"  added up partition {asked[done].partition}: {account.updates:,} updates so far")
+    return account
+
+
+def _added(place: Place, interval_ms: int, warm_up_s: float) -> Account:
+    """The account of one partition."""
+    gc.disable()  # Millions of updates are scanned repeatedly, and none is part of a reference cycle.
+    account = Account(interval_ms, warm_up_s)
+    account.add(gather(place))
+    return account

@@ -14,8 +14,7 @@ import psutil
 
 from processor.kafka.admin.admin import Admin
 from tests.endtoend.world import World
-from tests.programs.conflated.account import Bounds
-from tests.programs.conflated.adding_up import add_up
+from tests.programs.conflated.account import Bounds, add_up
 from tests.programs.conflated.arrivals import Arrivals
 from tests.programs.conflated.evidence import Place
 from tests.programs.faults.kills import is_ready, kill, stop_all

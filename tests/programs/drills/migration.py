@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
 import time
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
 
 from confluent_kafka import Producer
 
 from processor.trial.broker import EmbeddedBroker
+from processor.trial.broker.jars import class_path
+from processor.trial.broker.java import find_java
 from processor.wire.publisher_headers import sequence_headers
 from tests.programs.drills.drill import KEYS, Drill, DrillFailed
-from tests.programs.drills.mirror import MirrorMaker
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from types import TracebackType
 
+_PROPERTIES: Final = Path(__file__).parents[3] / "deploy" / "mirrormaker.properties"
+_LOCK: Final = Path(__file__).with_name("mirror.lock")
+"""The jars of MirrorMaker, by `python -m processor.trial.broker.relock`."""
 _COPIED: Final = ("publish", "sow", "delta", "mark", "ack", "dlq")
 _DESK: Final = "desk-1"
 """A publisher that numbers its commands."""
@@ -100,3 +108,51 @@ def expect_versions(drill: Drill) -> None:
     if wrong or len(versions) != KEYS:
         raise DrillFailed(f"the versions are wrong: {wrong}, {len(versions)} of {KEYS} keys")
     drill.step("check", f"{drill.rounds} versions of each key came once, in order")
+
+
+class MirrorMaker:
+    """Copies a family's topics from one cluster to another, from `with` to the end of its block."""
+
+    def __init__(self, folder: Path, family: str, *, old: str, new: str) -> None:
+        """Write its settings.
+
+        Args:
+            folder: an empty directory for settings and the log.
+            family: the topic of the settings.
+            old: the bootstrap address of the cluster to read.
+            new: that of the cluster to write.
+        """
+        folder.mkdir()
+        text = _PROPERTIES.read_text(encoding="utf-8").replace("OLD:9092", old).replace("NEW:9092", new)
+        text = text.replace(r"= orders\\.", rf"= {family}\\.")
+        # Each cluster of the drill has one broker.
+        text = re.sub(r"(replication\.factor) = 3", r"\1 = 1", text)
+        self._file = folder / "mirrormaker.properties"
+        self._file.write_text(text, encoding="utf-8")
+        self._log = folder / "mirrormaker.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> str:
+        """The end of its log."""
+        return self._log.read_text(errors="replace")[-4000:]
+
+    def __enter__(self) -> Self:
+        jars = os.pathsep.join((class_path(_LOCK), class_path()))
+        java = [str(find_java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", jars]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [*java, "org.apache.kafka.connect.mirror.MirrorMaker", str(self._file)], stdout=log, stderr=log
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._process is not None
+        self._process.terminate()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
