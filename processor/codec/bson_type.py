@@ -60,6 +60,17 @@ class BsonCodec(Codec):
             check_depth(value, self._max_depth)
         return value
 
+    def decode_own(self, data: bytes) -> Value:
+        """Parse a document that `encode` wrote: its depth was checked.
+
+        Raises:
+            RecordRejected: `undecodable` or `too_deep`; another program wrote it.
+        """
+        try:
+            return bson.decode(data, codec_options=_OPTIONS)
+        except (BSONError, RecursionError, ValueError, TypeError, ArithmeticError):
+            return self.decode(data)  # It raises the error with its place.
+
     def encode(self, value: Value) -> bytes:
         """Write one document; a tuple is an array.
 

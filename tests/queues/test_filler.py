@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from processor.builtin.delta_merge import fast_path
+from processor.builtin.delta_merge import plain
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import QueueConfig, TopicConfig
 from processor.errors import ConfigurationError
@@ -141,11 +141,11 @@ def test_every_way_to_merge_gives_the_same_messages(monkeypatch, random_seed, co
     """Random commands, plain ones and others, in small batches: each SOW record that matches is a message, once.
 
     With `source_header` a SOW record names its input record itself, and all records are merged in parts; the messages
-    of the compiled path, of the one in Python and of the merge in parts are the same.
+    of the compiled fold and of the merge in parts are the same.
     """
-    monkeypatch.setattr(fast_path, "has_compiled", compiled and fast_path.has_compiled)
+    monkeypatch.setattr(plain, "has_compiled", compiled and plain.has_compiled)
     rng = random.Random(random_seed)
-    plain = filled(batch_bytes_max=700, default_command=default_command)
+    driver = filled(batch_bytes_max=700, default_command=default_command)
     reference = filled(source_header=True, default_command=default_command)
     for _ in range(30):
         batch = []
@@ -154,17 +154,17 @@ def test_every_way_to_merge_gives_the_same_messages(monkeypatch, random_seed, co
             body = {"id": int(key), "state": rng.choice(["paid", "new"]), "n": rng.randrange(3)}
             headers = rng.choice([None, None, None, {"command": "publish"}, {"command": "delta_publish"}, {"x": "y"}])
             batch.append((key, rng.choice([body, body, body, body, None, b"["]), headers))
-        for driver in (plain, reference):
-            driver.pipe_batch(batch)
-            driver.commit()
-    assert len(messages(plain)) > 20
-    assert messages(plain) == messages(reference)
+        for each in (driver, reference):
+            each.pipe_batch(batch)
+            each.commit()
+    assert len(messages(driver)) > 20
+    assert messages(driver) == messages(reference)
     wanted = [
         (told(record)["source"], record.value)
         for record in reference.read_output("sow")
         if record.value is not None and json.loads(record.value).get("state") == "paid"
     ]
-    assert [(source, value) for _, value, source in messages(plain)] == [
+    assert [(source, value) for _, value, source in messages(driver)] == [
         (source, json.loads(value)) for source, value in wanted
     ]
 

@@ -17,11 +17,10 @@ OWNER = ROOT / "processor" / "wire"
 PRODUCT = [path for folder in ("processor", "spark_integration") for path in sorted((ROOT / folder).rglob("*.py"))]
 COMPILED = [path for suffix in ("*.pyx", "*.pxd") for path in sorted((ROOT / "processor").rglob(suffix))]
 VERSION_LOOPS = {
-    "processor/builtin/delta_merge/delta_merge.py",
-    "processor/builtin/delta_merge/fast_path.py",
-    "spark_integration/merge/batch/runs/compiled_runs.py",
+    "processor/builtin/delta_merge/command_merge.py",
+    "processor/builtin/delta_merge/plain.py",
 }
-"""The merge loops, which write a version above `VERSIONS_MAX` in place, without a call."""
+"""The merges that write a version above `VERSIONS_MAX` in place, without a call."""
 
 
 def uses_of_names(source: str) -> Iterator[int]:

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, binding=False
-"""Merges the plain deltas of a batch as `fast_path` does, compiled: JSON texts are merged without parsing them.
+"""Merges the plain deltas of a batch, compiled: the texts of JSON records are merged without parsing them.
 
 Why: the merge was half of a worker's time, most of it making and dropping the objects of a record of which a delta
 changes little. Here a record stays the text it is stored as. A delta names members; each is looked for in the record's

@@ -1,55 +1,92 @@
-"""The plain predicate: the commands that may take a fast path instead of the merge in parts (`DeltaMerge`).
+"""What a plain command is: one that the compiled fold may merge instead of the merge in parts (`command_merge`).
 
-A fast path is a second way to write the same merge. Each of them leaves a command that is not plain, and every command
-that fails, to `DeltaMerge`, which begins with it again. The functions below are the predicate; the loops have the
-conditions of a command and its state written out, as a call for each record would use up the gain.
+The compiled fold (`fast_path_json.pyx`) writes the same merge of JSON a second time, on texts. It leaves every command
+that is not plain, and every one that fails, to `command_merge`, which begins with it again. A worker calls it with the
+records of a batch; Spark's loop (`spark_integration/merge/batch/runs/json_runs.pyx`) reads them from Arrow's buffers.
+The functions below are the predicate; the fold has the conditions of a command and its state written out, as a call for
+each record would use up the gain.
 
-=================================  ==========================  ==========================  =============================
-condition                          `fast_path`                 `fast_path_json.pyx`        Spark's `plain_runs`
-=================================  ==========================  ==========================  =============================
-topic: nothing but merging         `is_plain_topic`            `is_plain_topic`            `only_merges`
-topic: key                         one field                   one field                   any fields
-topic: message type                deltas without headers      JSON (`json_text`)          JSON
-topic: default command             `delta_publish`             `delta_publish`             any
-topic: depth of the merge          any                         no limit                    any
-command                            `is_plain_command`          `is_plain_command`          publish and delete as well;
-                                                                                           headers that travel, repeats
-state                              `is_plain_state`            `is_plain_state`            `is_plain_state`
-result: removed fields             left                        left                        merged (no delta is written)
-result: limits of size             left                        left, and those at its top  left
-=================================  ==========================  ==========================  =============================
+=================================  ==============================  =================================================
+condition                          worker                          Spark
+=================================  ==============================  =================================================
+topic: nothing but merging         `only_merges`                   `only_merges`
+topic: JSON, one key field         `compiled_fold`                 `compiled_fold`
+topic: no limit of depth           `compiled_fold`                 `compiled_fold`
+topic: default command             `delta_publish`                 `delta_publish` or `publish`
+command                            `is_plain_command`              full records as well, and headers `command`,
+                                                                   `client`, `sequence`, `ack_type`, `command_id`
+state                              `is_plain_state`                `is_plain_state`
+result: removed fields             left                            left
+result: limits of size             left                            left
+=================================  ==============================  =================================================
 
-Spark's compiled `spark_integration/merge/batch/runs/json_runs.pyx` takes the commands of `fast_path_json.pyx`; also
-full records, and the headers `command`, `client`, `sequence`, `ack_type` and `command_id`.
-
-Tests: `tests/builtin/delta_merge/test_fast_path.py` compares both ways of the worker with the merge in parts,
-and the loops with the functions below; `tests/builtin/delta_merge/test_compiled_*.py` the compiled one with the one in
-Python, and `tests/spark/test_merge_batch_fold.py` Spark's with a worker.
+Tests: `tests/builtin/delta_merge/test_fast_path.py` and `test_compiled_*.py` compare the fold with the merge in parts,
+and with the functions below; `tests/spark/test_merge_batch_fold.py` compares Spark's loop with a worker.
 """
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
+from processor.merge import KeyFields
+from processor.record import Stored
 from processor.wire.command import KEY_BYTES_MAX
+from processor.wire.record_headers import EMPTY, INSERT, VERSION_NAME
+
+try:
+    from processor.builtin.delta_merge.fast_path_json import CompiledDeltas
+
+    has_compiled = not os.environ.get("SOWSTREAM_NO_EXTENSIONS")
+except ImportError:  # There was no compiler where this was installed.
+    has_compiled = False
 
 if TYPE_CHECKING:
-    from processor.api import Codec, Record, Stored
+    from processor.api import Codec, Record
     from processor.config import TopicConfig
-    from processor.merge import KeyFields
+    from processor.wire.partition_marks import Lives
+
+
+def compiled_fold(
+    settings: TopicConfig, codec: Codec, lives: Lives, *, partition: int, partitions: int
+) -> CompiledDeltas | None:
+    """Return the compiled merge of a topic's plain deltas; None if there is none, or if its settings ask for more.
+
+    Args:
+        settings: the topic's.
+        codec: its message type.
+        lives: the versions with which new records begin.
+        partition: the number of the partition.
+        partitions: number of partitions that a new key is hashed over; 1: every key may stay.
+    """
+    text, name = codec.json_text, KeyFields(settings.key_fields).only_name
+    if not has_compiled or text is None or name is None:
+        return None
+    if settings.merge_depth is not None or not only_merges(settings):
+        return None
+    return CompiledDeltas(
+        read=text.parse,
+        write=text.write,
+        survives=text.survives,
+        name=codec.encode(name),
+        null_policy=settings.null_policy,
+        bytes_max=settings.max_record_bytes,
+        key_bytes_max=KEY_BYTES_MAX,
+        depth_max=text.max_depth,
+        lives=lives,
+        insert=INSERT,
+        empty=EMPTY,
+        version_name=VERSION_NAME,
+        stored=Stored,
+        partition=partition,
+        partitions=partitions,
+    )
 
 
 def only_merges(settings: TopicConfig) -> bool:
     """Return whether a topic's settings ask for nothing but merging: no rule, no plug-in, no expiration, no source."""
     does_more = settings.merge_rules or settings.sequence_groups or settings.preprocess or settings.enrich
     return not does_more and settings.expiration is None and not settings.source_header
-
-
-def is_plain_topic(settings: TopicConfig, codec: Codec, key: KeyFields) -> bool:
-    """Return whether a worker may merge the plain commands of a topic on its fast path."""
-    has_plain_type = codec.can_delta and not codec.uses_headers and not codec.completes
-    has_plain_command = settings.default_command == "delta_publish"
-    return only_merges(settings) and has_plain_type and has_plain_command and key.only_name is not None
 
 
 def is_plain_command(record: Record, settings: TopicConfig) -> bool:

@@ -33,6 +33,8 @@ class Lifetime:
     def __init__(self, expiration_s: float | None) -> None:
         """Create it from the topic's setting `expiration`; None is for ever."""
         self._topic_ms = ttl_ms(expiration_s)
+        self.is_limited = self._topic_ms > 0
+        """True if records of the topic expire by default."""
 
     def begin(self, now_ms: int, asked: bytes | None, kept: bytes) -> tuple[int, bytes]:
         """The time when a record expires, 0 for never, and its own time to live if that is not the topic's.
@@ -90,7 +92,8 @@ class RecordChange:
         )
         self._codec: Codec = context.codec
         self._enrich = compiled.enrich
-        self._nulls_missing = settings.null_policy == "ignore"
+        self._nulls_missing, self._merge_depth = settings.null_policy == "ignore", settings.merge_depth
+        self.of = self._of_type_with_defaults if self._codec.completes else self._of
 
     def prepare(
         self, old: Stored | None, command: Command, body: Value, remove: Value, own_stamps: bytes = b""
@@ -171,7 +174,18 @@ class RecordChange:
         self._remove(merged, remove, grouped)
         return merged
 
-    def of(
+    def _of_type_with_defaults(
+        self, old: Stored | None, command: Command, body: Value, remove: Value, grouped: GroupedUpdate | None
+    ) -> Change:
+        """Apply a command where the message type adds defaults or drops fields that it cannot hold."""
+        change = self._of(old, command, body, remove, grouped)
+        has_lost = self._codec.complete(change.record)
+        if not (has_lost or change.removed):
+            return change
+        # What was removed may be back, as a default; what was lost is not in the delta yet.
+        return diff(self._parsed(old), change.record)
+
+    def _of(
         self, old: Stored | None, command: Command, body: Value, remove: Value, grouped: GroupedUpdate | None
     ) -> Change:
         """Apply a command that is no delete.
@@ -187,8 +201,25 @@ class RecordChange:
             StoredUnreadable: the record before cannot be read; nothing of the body is used up.
             RecordRejected: the command contradicts the record, or a rule cannot be applied.
         """
-        change = self._applied(old, command, body, remove, grouped)
-        return self._completed(old, change) if self._codec.completes else change
+        if grouped is None or grouped.record is None:
+            record = self._parsed(old)
+        else:
+            record, grouped.record = grouped.record, None  # It is used up.
+        if command == "publish":
+            change = diff(record, body)
+        else:
+            if record is not None:
+                self._key.protect(record, body, self._nulls_missing, self._merge_depth)
+            if self._rules is not None:
+                self._rules.change(record, body, () if grouped is None else grouped.overruled)
+            change = insert(body, self._policy) if record is None else self._merge(record, body)
+        if remove is not None or (grouped is not None and grouped.gone):
+            # The removal comes after the merge and may undo parts of it: the change is the difference of both.
+            self._remove(change.record, remove, grouped)
+            change = diff(self._parsed(old), change.record)
+        if grouped is not None and (stale := grouped.stale_groups):
+            self._context.count("stale_group", stale)
+        return change
 
     def add_key_field(self, key: bytes, old: Stored | None, body: Value) -> bool:
         """Add the key field to a full record that lacks it, in place; whether it did (producers.md, rule 6).
@@ -219,29 +250,6 @@ class RecordChange:
         if record is None or any(name not in record for name in message.lacking):
             self._context.count("incomplete_row")
 
-    def _applied(
-        self, old: Stored | None, command: Command, body: Value, remove: Value, grouped: GroupedUpdate | None
-    ) -> Change:
-        if grouped is None or grouped.record is None:
-            record = self._parsed(old)
-        else:
-            record, grouped.record = grouped.record, None  # It is used up.
-        if command == "publish":
-            change = diff(record, body)
-        else:
-            if record is not None:
-                self._key.protect(record, body, self._nulls_missing, self._settings.merge_depth)
-            if self._rules is not None:
-                self._rules.change(record, body, () if grouped is None else grouped.overruled)
-            change = insert(body, self._policy) if record is None else self._merge(record, body)
-        if remove is not None or (grouped is not None and grouped.gone):
-            # The removal comes after the merge and may undo parts of it: the change is the difference of both.
-            self._remove(change.record, remove, grouped)
-            change = diff(self._parsed(old), change.record)
-        if grouped is not None and (stale := grouped.stale_groups):
-            self._context.count("stale_group", stale)
-        return change
-
     def _remove(self, merged: Value, remove: Value, grouped: GroupedUpdate | None) -> None:
         """Remove from a merged record, in place, the fields that header `remove` names, and those that groups remove.
 
@@ -260,14 +268,6 @@ class RecordChange:
             pointers = pointers + grouped.removals(merged, paths)
         for pointer in pointers:
             remove_path(merged, names(pointer))
-
-    def _completed(self, old: Stored | None, change: Change) -> Change:
-        """Complete a change where the message type adds defaults or drops fields that it cannot hold."""
-        has_lost = self._codec.complete(change.record)
-        if not (has_lost or change.removed):
-            return change
-        # What was removed may be back, as a default; what was lost is not in the delta yet.
-        return diff(self._parsed(old), change.record)
 
     def before(self, old: Stored | None, command: Command) -> Value | None:
         """The record that a command meets; None for a full record that replaces one that cannot be read.

@@ -1,4 +1,4 @@
-"""A batch of plain deltas merged in both ways, the compiled one and the one in Python, and compared."""
+"""A batch of plain deltas merged in both ways, by the compiled fold and in parts, and compared."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from processor.api import Outgoing, Record, Stored
-from processor.builtin.delta_merge import fast_path
-from processor.builtin.delta_merge.compiled_settings import compile_settings
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
-from processor.builtin.delta_merge.placement import Placement
+from processor.builtin.delta_merge.plain import compiled_fold
 from processor.codec.json import JsonCodec
 from processor.config import TopicConfig
 from processor.hosting.context import TaskContext
@@ -21,9 +19,10 @@ from processor.store.memory import MemoryStore
 from processor.wire.partition_marks import Lives
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from processor.builtin.delta_merge.fast_path import MergeBatch
+    from processor.builtin.delta_merge.fast_path_json import CompiledDeltas
+
 
 States = dict[bytes, "Stored | None"]
 
@@ -44,39 +43,75 @@ class Outcome(NamedTuple):
     changed: list[tuple[bytes, Stored | None]]
     states: States
     left: list[Record]
-    """The records that are not plain, or fail."""
+    """The records that fail."""
+
+
+class InParts:
+    """The merge in parts, called as the compiled fold is."""
+
+    def __init__(self, settings: TopicConfig, codec: JsonCodec, lives: Lives) -> None:
+        pipeline = Pipeline.of(DeltaMerge, settings, name="orders", topic=settings)
+        context = TaskContext(pipeline, 0, codec, LayeredState(MemoryStore(), cache_bytes=1024), lives=lives)
+        merge = DeltaMerge()
+        merge.init(context, settings)
+        self._commands = merge._commands
+
+    def __call__(
+        self,
+        records: Sequence[Record],
+        states: States,
+        changed: States,
+        sow: list[Outgoing],
+        delta: list[Outgoing],
+        leave: Callable[[Record], int],
+        _: object,
+    ) -> None:
+        """Merge the records; `leave` gets those that fail."""
+        commands = self._commands
+        commands.begin(states)
+        commands.changed, commands.sow, commands.delta = changed, sow, delta
+        for record in records:
+            try:
+                commands.merge(record)
+            except Exception:  # noqa: BLE001 - of a damaged record, too
+                leave(record)
 
 
 class BothWays:
     """The ways of one topic."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
+    def __init__(self, **settings: Any) -> None:
         self.settings = TopicConfig(**settings)
         self.codec = JsonCodec()
-        self.compiled, self.pure = (self._way(monkeypatch, has_compiled) for has_compiled in (True, False))
-        assert type(self.compiled) is not type(self.pure)
+        self._lives = Lives(base=BASE)
+        compiled = compiled_fold(self.settings, self.codec, self._lives, partition=0, partitions=1)
+        assert compiled is not None
+        self.compiled: CompiledDeltas = compiled
+        self.in_parts = InParts(self.settings, self.codec, self._lives)
         self.left_by_compiled = 0
         self.merged = 0
         """In all."""
         self.merged_after_all = 0
-        """Of these, the ones that only the pure way merged."""
+        """Of these, the ones that were merged in parts."""
 
     def merge(self, records: list[Record], states: States) -> Outcome:
         """Merge a batch in both ways and compare the outcomes; return the outcome.
 
-        Records that the compiled way leaves are then merged by the other one, which may leave them, too.
+        Records that the compiled way leaves are then merged in parts; those that fail are left.
         """
+        self._lives.ended = 0  # Both begin with the same lives; one that a delete ends raises it.
         expected = Outcome([], [], [], dict(states), [])
         changed: States = {}
-        self.pure(records, expected.states, changed, expected.sow, expected.delta, _leaving(expected), _never)
+        self.in_parts(records, expected.states, changed, expected.sow, expected.delta, _leaving(expected), _never)
         expected.changed.extend(changed.items())
 
+        self._lives.ended = 0
         found = Outcome([], [], [], dict(states), [])
         changed = {}
 
         def take(record: Record) -> int:
             before = len(found.sow)
-            self.pure([record], found.states, changed, found.sow, found.delta, _leaving(found), _never)
+            self.in_parts([record], found.states, changed, found.sow, found.delta, _leaving(found), _never)
             self.left_by_compiled += 1
             self.merged_after_all += len(found.sow) - before
             return 0
@@ -109,18 +144,6 @@ class BothWays:
             return self.codec.encode(self.codec.decode_own(text)) == text
         except Exception:  # noqa: BLE001 - whatever it is, it is not ours
             return False
-
-    def _way(self, monkeypatch: pytest.MonkeyPatch, has_compiled: bool) -> MergeBatch:
-        settings, codec = self.settings, self.codec
-        with monkeypatch.context() as patch:
-            patch.setattr(fast_path, "has_compiled", has_compiled)
-            compiled = compile_settings("orders", settings, codec)
-            pipeline = Pipeline.of(DeltaMerge, settings, name="orders", topic=settings)
-            context = TaskContext(pipeline, 0, codec, LayeredState(MemoryStore(), cache_bytes=1024))
-            placement = Placement(context, settings, compiled.key, "orders.publish", lambda record, request: None)
-            way = fast_path.plain_deltas(settings, codec, compiled, Lives(base=BASE), placement)
-        assert way is not None
-        return way
 
 
 def _leaving(outcome: Outcome) -> Callable[[Record], int]:

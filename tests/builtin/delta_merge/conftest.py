@@ -8,6 +8,6 @@ from tests.builtin.delta_merge.both_ways import BothWays
 
 
 @pytest.fixture
-def ways(monkeypatch) -> BothWays:
-    """The compiled merge and the one in Python, of a topic of default settings."""
-    return BothWays(monkeypatch)
+def ways() -> BothWays:
+    """The compiled fold and the merge in parts, of a topic of default settings."""
+    return BothWays()

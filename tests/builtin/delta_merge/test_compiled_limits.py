@@ -24,10 +24,10 @@ from tests.builtin.delta_merge.both_ways import POLICIES, BothWays, needs_compil
     (b'{"id":"7","a":"xyzxyzxyzxyz"}', b'{"id":"7","a":"xyzxyzxyzxyz"}', 29),
     (b'{"id":"7","a":"xyzxyzxyzxyz"}', b"{}", 29),
 ])  # fmt: skip
-def test_a_record_is_as_long_as_the_setting_allows(monkeypatch, record, delta, size):
+def test_a_record_is_as_long_as_the_setting_allows(record, delta, size):
     """A record of the longest allowed size is merged and one byte more is left, also where merging makes it longer."""
     for bytes_max in range(size - 2, size + 3):
-        ways = BothWays(monkeypatch, max_record_bytes=bytes_max)
+        ways = BothWays(max_record_bytes=bytes_max)
         assert ways.leaves(record, delta) == (bytes_max < size)
         assert ways.merged == (bytes_max >= size)
 
@@ -91,9 +91,9 @@ def test_very_long_searches_are_left(ways):
 
 @needs_compiled
 @pytest.mark.parametrize("policy", POLICIES)
-def test_depth_is_the_message_types(monkeypatch, policy):
+def test_depth_is_the_message_types(policy):
     """The compiled way merges to the depth of the message type, and leaves deeper deltas."""
-    ways = BothWays(monkeypatch, null_policy=policy)
+    ways = BothWays(null_policy=policy)
     for depth in range(120, 135):
         delta = b'{"id":"7","a":' + b'{"a":' * (depth - 1) + b"1" + b"}" * depth
         told = ways.one(None, delta)
@@ -107,9 +107,9 @@ def test_depth_is_the_message_types(monkeypatch, policy):
 
 @needs_compiled
 @pytest.mark.parametrize("policy", POLICIES)
-def test_many_brackets_are_not_deep(monkeypatch, policy):
+def test_many_brackets_are_not_deep(policy):
     """Long lists of objects or arrays, and brackets in texts, do not count as depth."""
-    ways = BothWays(monkeypatch, null_policy=policy)
+    ways = BothWays(null_policy=policy)
     max_depth = ways.codec.max_depth
     for listed in (b'{"b":"\\"]}"}', b"[[1,2]]", b'"[[[{{"', b"{}"):
         deltas = [

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processor.builtin.delta_merge import fast_path
+from processor.builtin.delta_merge import plain
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import TopicConfig
 from processor.testing import ProcessorTestDriver
@@ -205,14 +205,14 @@ FIRST = b'{"id":7,"n":1,"legs":[[{"x":1,"y":{"p":1,"q":2}}]]}'
 SECOND = b'{"id":7,"n":1,"legs":[[{"y":{"q":2,"p":1},"x":1}]]}'
 
 
-@pytest.mark.parametrize("way", ["compiled", "pure"])
+@pytest.mark.parametrize("way", ["compiled", "in parts"])
 @pytest.mark.parametrize("settings", [{}, {"null_policy": "set"}, {"merge_depth": 1}, {"source_header": True}], ids=str)
 @pytest.mark.parametrize("command", [None, "publish"])
 def test_the_delta_carries_an_array_whose_bytes_differ(way, settings, command, monkeypatch):
     """An array is one value: record and delta have the bytes of the last update, so replay has those of the record."""
     if way == "compiled" and importlib.util.find_spec("processor.builtin.delta_merge.fast_path_json") is None:
         pytest.skip("compiled_deltas was not compiled")
-    monkeypatch.setattr(fast_path, "has_compiled", way == "compiled")
+    monkeypatch.setattr(plain, "has_compiled", way == "compiled")
     driver = merging(**settings)
     for message in (FIRST, SECOND, SECOND):
         driver.pipe_input("7", message, {"command": command} if command else None)

@@ -1,8 +1,7 @@
-"""The fast path writes the same records as the merge in parts, and merges nothing but plain commands."""
+"""The compiled fold writes the same records as the merge in parts, and merges nothing but plain commands."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import random
 from contextlib import closing
@@ -10,24 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from processor.builtin.delta_merge import fast_path
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
-from processor.builtin.delta_merge.plain import is_plain_command, is_plain_state, is_plain_topic, only_merges
+from processor.builtin.delta_merge.plain import compiled_fold, is_plain_command, is_plain_state, only_merges
 from processor.codec.json import JsonCodec
 from processor.config import TopicConfig
-from processor.merge import KeyFields
 from processor.record import Record, Stored
 from processor.testing import ProcessorTestDriver
 from processor.wire.command import KEY_BYTES_MAX
-from spark_integration.merge.batch.runs.plain_runs import PlainRuns
-from spark_integration.merge.batch.runs.sequence_log import SequenceLog
-from spark_integration.merge.key_lives import KeyLives
+from processor.wire.partition_marks import Lives
 from tests.builtin.delta_merge.both_ways import BothWays, needs_compiled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from processor.builtin.delta_merge.fast_path import MergeBatch
+    from processor.builtin.delta_merge.fast_path_json import CompiledDeltas
 
 
 Command = tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]
@@ -54,9 +49,9 @@ class Counting(DeltaMerge):
 
     in_parts = 0
 
-    def _take_or_reject(self, record: Record, *more: Any) -> int:
+    def _merge_or_reject(self, merge: Callable[[Record], None], record: Record) -> int:
         type(self).in_parts += 1
-        return super()._take_or_reject(record, *more)
+        return super()._merge_or_reject(merge, record)
 
 
 def _value(rng: random.Random, depth: int = 0) -> Any:
@@ -106,22 +101,14 @@ def _told(processor: type[DeltaMerge], settings: TopicConfig, commands: list[Com
         return {role: driver.read_output(role) for role in roles} | {"events": dict(driver.events)}
 
 
-@pytest.fixture(params=["compiled", "pure"])
-def way(request, monkeypatch) -> str:
-    """The ways to merge plain deltas of JSON."""
-    if request.param == "compiled" and importlib.util.find_spec("processor.builtin.delta_merge.fast_path_json") is None:
-        pytest.skip("compiled_deltas was not compiled")
-    monkeypatch.setattr(fast_path, "has_compiled", request.param == "compiled")
-    return request.param
-
-
+@needs_compiled
 @pytest.mark.parametrize("settings", [
     {}, {"null_policy": "set"}, {"null_policy": "remove"}, {"merge_depth": 1}, {"max_record_bytes": 400},
     {"source_header": True}, {"default_command": "publish"}, {"expiration": 5}, {"key": ["/a/b"]},
     {"key": "explicit"},
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize("seed", range(2))
-def test_the_fast_path_writes_the_same_as_the_merge_in_parts(way, settings, seed) -> None:
+def test_the_fast_path_writes_the_same_as_the_merge_in_parts(settings, seed) -> None:
     """Records, deltas, dead letters and conflicts of every command are equal, with their headers, in every batch."""
     topic = TopicConfig(dlq_max_ratio=1, **settings)
     commands = list(_commands(seed, 3_000))
@@ -132,7 +119,8 @@ def test_the_fast_path_writes_the_same_as_the_merge_in_parts(way, settings, seed
     assert found["events"]["conflict"]
 
 
-def test_most_records_take_the_fast_path(way) -> None:
+@needs_compiled
+def test_most_records_take_the_fast_path() -> None:
     """Records without headers and with the right key take the fast path."""
     commands: list[Command] = [(b"%d" % (n % 10), b'{"id":%d,"n":%d}' % (n % 10, n), []) for n in range(1_000)]
     Counting.in_parts = 0
@@ -164,7 +152,7 @@ def commands() -> Iterator[tuple[Record, Stored | None]]:
         yield Record(key, rng.choice(values), rng.choice(headers), offset, 0), rng.choice(states)
 
 
-def is_merged(way: MergeBatch, record: Record, stored: Stored | None) -> bool:
+def is_merged(fold: CompiledDeltas, record: Record, stored: Stored | None) -> bool:
     """Return whether a fast path merges a command, instead of leaving it."""
     left: list[Record] = []
 
@@ -172,37 +160,26 @@ def is_merged(way: MergeBatch, record: Record, stored: Stored | None) -> bool:
         left.append(record)
         return 0
 
-    way([record], {record.key or b"": stored}, {}, [], [], take, lambda _: False)
+    fold([record], {record.key or b"": stored}, {}, [], [], take, lambda _: False)
     return not left
 
 
 @needs_compiled
-@pytest.mark.parametrize("path", ["compiled", "pure"])
-def test_a_fast_path_merges_plain_commands_only(monkeypatch: pytest.MonkeyPatch, path: str):
+def test_the_compiled_fold_merges_plain_commands_only():
     """A command that `is_plain_command` or `is_plain_state` denies is left, and most of the others are merged."""
-    way = getattr(BothWays(monkeypatch, max_record_bytes=300), path)
+    fold = BothWays(max_record_bytes=300).compiled
     merged = plain = 0
     for record, stored in commands():
         is_plain = is_plain_command(record, SETTINGS) and is_plain_state(stored)
-        is_taken = is_merged(way, record, stored)
+        is_taken = is_merged(fold, record, stored)
         assert is_plain or not is_taken, (record, stored)
         merged, plain = merged + is_taken, plain + is_plain
     assert 0.3 * plain < merged < plain
 
 
 @pytest.mark.parametrize("settings", NOT_PLAIN, ids=str)
-def test_a_topic_that_does_more_than_merge_is_plain_for_no_path(settings: dict[str, Any]):
-    """Rules, an expiration and the source of records keep a topic from the fast paths of worker and Spark."""
+def test_a_topic_that_does_more_than_merge_is_not_folded(settings: dict[str, Any]):
+    """Rules, an expiration and the source of records keep a topic from the compiled fold."""
     topic, codec = TopicConfig(**settings), JsonCodec()
     assert not only_merges(topic)
-    assert not is_plain_topic(topic, codec, KeyFields(topic.key_fields))
-    assert PlainRuns.of(codec, topic, SequenceLog("orders.publish", is_marked=False), KeyLives()) is None
-
-
-def test_spark_merges_plain_topics_with_any_default_command():
-    """A topic whose default is `publish` or whose key has two fields is plain for Spark alone."""
-    codec = JsonCodec()
-    for topic in (TopicConfig(default_command="publish"), TopicConfig(key=["/a", "/b"])):
-        assert not is_plain_topic(topic, codec, KeyFields(topic.key_fields))
-        assert PlainRuns.of(codec, topic, SequenceLog("orders.publish", is_marked=False), KeyLives()) is not None
-    assert is_plain_topic(TopicConfig(), codec, KeyFields(TopicConfig().key_fields))
+    assert compiled_fold(topic, codec, Lives(), partition=0, partitions=1) is None

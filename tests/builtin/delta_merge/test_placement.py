@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from processor.builtin.delta_merge import fast_path
+from processor.builtin.delta_merge import plain
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import TopicConfig
 from processor.kafka.partitioner import partition_for
@@ -30,15 +30,15 @@ def partition(number: int = HERE, **settings) -> ProcessorTestDriver:
     return ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic, partition=number, partitions=PARTITIONS)
 
 
-@pytest.fixture(params=["compiled", "python", "parts"])
+@pytest.fixture(params=["compiled", "in parts"])
 def way(request, monkeypatch):
-    """Settings under which new keys are seen by each of the three implementations of the merge."""
+    """Settings under which new keys are seen by each of the two implementations of the merge."""
     if request.param == "compiled":
-        if not fast_path.has_compiled:
+        if not plain.has_compiled:
             pytest.skip("compiled_deltas was not compiled: no C compiler")
     else:
-        monkeypatch.setattr(fast_path, "has_compiled", False)
-    return {"source_header": True} if request.param == "parts" else {}
+        monkeypatch.setattr(plain, "has_compiled", False)
+    return {}
 
 
 class TestAnotherPartitioner:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from processor.api import Input, Output, Processor, Record, RecordProcessor
-from processor.builtin.delta_merge.delta_merge import DeltaMerge
-from processor.builtin.delta_merge.fast_path import READ_BYTES_MAX
+from processor.builtin.delta_merge.delta_merge import READ_BYTES_MAX, DeltaMerge
 from processor.builtin.pass_through import PassThrough
 from processor.config import TopicConfig
 from processor.hosting.output_limits import TURN_S, WaitingOutput
@@ -83,7 +82,7 @@ def test_deltas_on_a_large_record_come_out_in_parts(
 ) -> None:
     """Each send exceeds the limit by one record's outputs at most, and all outputs are those of one batch."""
     if not compiled:
-        monkeypatch.setattr("processor.builtin.delta_merge.fast_path.has_compiled", False)
+        monkeypatch.setattr("processor.builtin.delta_merge.plain.has_compiled", False)
     driver = Emitting(DeltaMerge, TopicConfig())
     driver.pipe_input("7", {"id": 7, "n": -1, "text": "x" * LARGE})
     driver.emitted.clear()

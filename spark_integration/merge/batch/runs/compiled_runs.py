@@ -12,18 +12,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from processor.builtin.delta_merge.plain import is_plain_state, only_merges
-from processor.codec.json import JsonCodec
-from processor.merge import KeyFields
+from processor.builtin.delta_merge.plain import compiled_fold, is_plain_state
 from processor.record import Stored
-from processor.wire.command import KEY_BYTES_MAX, ack_types
+from processor.wire.command import ack_types
 from processor.wire.headers import TRAVELLING_HEADERS
-from processor.wire.record_headers import EMPTY, INSERT, VERSION_NAME, headers_of_version, insert_headers
+from processor.wire.record_headers import headers_of_version, insert_headers
 from spark_integration.arrow_records import HEADER, OUTGOING, headers_of
 from spark_integration.merge.key_lives import MADE_OFFSETS
 
 try:
-    from processor.builtin.delta_merge.fast_path_json import CompiledDeltas
     from spark_integration.merge.batch.runs.arrow_rows import Chunk, Rows
     from spark_integration.merge.batch.runs.json_runs import JsonRuns
 
@@ -86,31 +83,11 @@ class CompiledRuns:
         Returns:
             None where there is nothing compiled, or the topic does more than merge objects under one key field.
         """
-        if not has_compiled or type(codec) is not JsonCodec or not only_merges(topic):
+        fold = compiled_fold(topic, codec, lives, partition=partition, partitions=partitions)
+        if not has_compiled or fold is None or topic.default_command not in ("publish", "delta_publish"):
             return None
-        text, name = codec.json_text, KeyFields(topic.key_fields).only_name
-        is_plain = topic.merge_depth is None and topic.default_command in ("publish", "delta_publish")
-        if text is None or name is None or not is_plain:
-            return None
-        texts = CompiledDeltas(
-            read=text.parse,
-            write=text.write,
-            survives=text.survives,
-            name=codec.encode(name),
-            null_policy=topic.null_policy,
-            bytes_max=topic.max_record_bytes,
-            key_bytes_max=KEY_BYTES_MAX,
-            depth_max=text.max_depth,
-            lives=lives,
-            insert=INSERT,
-            empty=EMPTY,
-            version_name=VERSION_NAME,
-            stored=Stored,
-            partition=partition,
-            partitions=partitions,
-        )
         runs = JsonRuns(
-            texts,
+            fold,
             ack_types,
             deltas=deltas,
             publishes=topic.default_command == "publish",
