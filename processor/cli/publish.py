@@ -224,6 +224,8 @@ def _as_bytes(value: Value) -> Value:
 
 def _arguments(options: list[str]) -> tuple[str, dict[str, Any]]:
     """The client's name, and the publishing arguments that `--header K=V` options set."""
+    from processor.wire.publisher_headers import HEADER_ARGUMENTS  # noqa: PLC0415
+
     headers: dict[str, str] = {}
     for text in options:
         name, equals, value = text.partition("=")
@@ -234,14 +236,15 @@ def _arguments(options: list[str]) -> tuple[str, dict[str, Any]]:
     if "client" in headers and "sequence" not in headers:
         raise typer.BadParameter("client goes with sequence", param_hint="--header")
     client_name = headers.pop("client", "publish")
-    for name, kind in (("expiration", float), ("sequence", int), ("correlation_id", str), ("command_id", str)):
+    if "expect_version" in headers:
+        raise typer.BadParameter("give --expect-version instead of expect_version", param_hint="--header")
+    kinds: dict[str, Callable[[str], Any]] = {name: argument.kind for name, argument in HEADER_ARGUMENTS.items()}
+    for name, kind in (kinds | {"sequence": int}).items():
         if name in headers:
             try:
                 arguments[name] = kind(headers.pop(name))
             except ValueError:
                 raise typer.BadParameter(f"{name} is a number", param_hint="--header") from None
-    if "expect_version" in headers:
-        raise typer.BadParameter("give --expect-version instead of expect_version", param_hint="--header")
     if "ack_type" in headers:
         raise typer.BadParameter("give --ack instead of ack_type", param_hint="--header")
     return client_name, arguments

@@ -24,7 +24,7 @@ from processor.gateway.sessions.client_subscription import words_of
 from processor.gateway.sessions.host import complete_behind
 from processor.gateway.sessions.session import Session
 from processor.subscriptions import SubscriptionSpec, parse_options
-from processor.subscriptions.request.subscribe_options import Options
+from processor.subscriptions.request.subscribe_options import FLAGS, FORMS, Options
 from processor.subscriptions.request.subscriber_message import MessageBuilder
 from processor.values.key_text import spelled_group_key
 
@@ -37,7 +37,6 @@ MIN_VERSION_TIMEOUT_S: Final = 5.0
 """Longest wait for the version of a record."""
 _CHUNK_MAX: Final = 500
 """Messages in one chunk of a streamed answer."""
-_FLAGS: Final = frozenset(("oof", "no_empties", "no_sowkey", "send_keys", "timestamp"))
 _EVENTS_ID: Final = "1"
 """The id of the subscription whose messages are Server-Sent Events."""
 _SUBSCRIBE_OPS: Final = ("sow_and_subscribe", "subscribe", "delta_subscribe", "sow_and_delta_subscribe")
@@ -122,7 +121,7 @@ class Endpoints:
         words = words_of(text, options)
         allowance = gateway.allowances.of(identity)
         allowance.words.spend(words)
-        form = {"snapshot": True, "live": False, "delta": False}
+        form = FORMS["sow"]
 
         def compiled() -> SubscriptionSpec:
             parsed = parse_options(None, **form, **options)
@@ -302,7 +301,7 @@ def _options(request: Request, names: tuple[str, ...]) -> dict[str, Any]:
         text = request.query_params.get(name)
         if text is None or text == "":
             continue
-        if name in _FLAGS:
+        if name in FLAGS:
             if text not in ("true", "false", "1", "0"):
                 raise BadRequest("bad_request", f"{name} is true or false")
             options[name] = text in ("true", "1")

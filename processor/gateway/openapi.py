@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from processor.gateway.access.requests import PUBLISHING
+from processor.wire.publisher_headers import GATEWAY_ARGUMENTS
 
 _TOPIC = {"name": "topic", "in": "path", "required": True, "schema": {"type": "string"}}
 _PROBLEM = {
@@ -65,7 +66,7 @@ def document() -> dict[str, Any]:
             "post": _operation(
                 f"{op}: an ack for each record.",
                 "application/x-ndjson",
-                [_TOPIC, *more, *_query("key", "expiration", "correlation_id", "expect_version")],
+                [_TOPIC, *more, *_query("key", *GATEWAY_ARGUMENTS)],
                 requestBody=body,
             )
         }

@@ -29,6 +29,7 @@ from processor.gateway.access.requests import PUBLISHING, BadRequest, read_json
 from processor.gateway.commands.publishing import describe
 from processor.gateway.commands.turns import BoundedExecutor, NumberOrder
 from processor.gateway.endpoints import identity_of
+from processor.wire.publisher_headers import GATEWAY_ARGUMENTS
 
 if TYPE_CHECKING:
     from processor.gateway.gateway import Gateway
@@ -172,11 +173,11 @@ class PublishEndpoint:
         body = await self._body(request)
         lines = await self._gateway.parsed(body, lambda: _lines(body))
         query = request.query_params
-        common: dict[str, Any] = {name: query[name] for name in ("key", "correlation_id") if name in query}
-        for name, read in (("expiration", float), ("expect_version", int)):
+        common: dict[str, Any] = {"key": query["key"]} if "key" in query else {}
+        for name, argument in GATEWAY_ARGUMENTS.items():
             if name in query:
                 try:
-                    common[name] = read(query[name])
+                    common[name] = argument.kind(query[name])
                 except ValueError:
                     raise BadRequest("bad_request", f"{name} is a number") from None
         if op == "sow_delete":

@@ -13,11 +13,12 @@ from processor.client.gateway.answers import LATER
 from processor.errors import FilterError, SowstreamError, VersionConflict
 from processor.filter import compile_work
 from processor.gateway.access.identity import AccessDenied, is_allowed
-from processor.gateway.access.requests import PUBLISHING, SUBSCRIBING, BadRequest, Request, read_requests, request_of
+from processor.gateway.access.requests import PUBLISHING, BadRequest, Request, read_requests, request_of
 from processor.gateway.commands.publishing import describe
 from processor.gateway.commands.turns import NumberOrder
 from processor.gateway.sessions.client_subscription import reason_of
 from processor.gateway.sessions.session import Session
+from processor.subscriptions.request.subscribe_options import FORMS
 
 if TYPE_CHECKING:
     from processor.gateway.access.allowances import Allowance
@@ -47,7 +48,7 @@ _WAITING_MAX: Final = 1_000
 _WAITING_CHARACTERS: Final = 8 * 1024 * 1024
 """The same, by the size of their frames."""
 
-_WAITING_OPS: Final = frozenset(SUBSCRIBING) | PUBLISHING | {"replace"}
+_WAITING_OPS: Final = frozenset(FORMS) | PUBLISHING | {"replace"}
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -234,7 +235,7 @@ class _Client:
             await self._log_on(request)
         elif session.identity is None:
             raise BadRequest("logon_required", "send logon first")
-        elif request.op in SUBSCRIBING:
+        elif request.op in FORMS:
             await session.subscribe(request)
         elif request.op in PUBLISHING:
             async with self._publishing:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from processor.errors import ConfigurationError, RecordRejected
 from processor.wire.ack import TEXT_BYTES_MAX
@@ -11,7 +11,7 @@ from processor.wire.headers import HEAL, NUMBER_END, OUR_HEADERS, TRAVELLING_HEA
 from processor.wire.record_headers import command_header
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from processor.record import Header, Headers
 
@@ -144,6 +144,34 @@ def expect_version_header(version: int) -> Header:
             "bad_header", f"expect_version is {version!r:.100}; it is a record's version, or 0 for no record"
         )
     return Name.EXPECT_VERSION, b"%d" % version
+
+
+class HeaderArgument(NamedTuple):
+    """An argument of the publishing calls that travels to the worker as a header of the same name."""
+
+    kind: type[str | int | float]
+    """The type of its value."""
+    write: Callable[[Any], Header]
+    """Returns the header of a value; raises RecordRejected for a value that is out of range."""
+    is_for_deletes: bool = True
+    """True if `sow_delete` has it."""
+    is_for_gateways: bool = True
+    """True if a request to a gateway has it."""
+
+
+HEADER_ARGUMENTS: Final[Mapping[str, HeaderArgument]] = {
+    Name.EXPIRATION: HeaderArgument(float, time_to_live_header, is_for_deletes=False),
+    Name.CORRELATION_ID: HeaderArgument(str, correlation_header),
+    # A gateway's acks have the id of the request.
+    Name.COMMAND_ID: HeaderArgument(str, command_id_header, is_for_gateways=False),
+    Name.EXPECT_VERSION: HeaderArgument(int, expect_version_header),
+}
+"""The arguments that become headers, for the client, the command line, requests to a gateway and OpenAPI."""
+
+GATEWAY_ARGUMENTS: Final[Mapping[str, HeaderArgument]] = {
+    name: argument for name, argument in HEADER_ARGUMENTS.items() if argument.is_for_gateways
+}
+"""Those that a request to a gateway has."""
 
 
 def published_again(headers: Headers, dropped: frozenset[str]) -> Headers:

@@ -1,4 +1,6 @@
+import inspect
 import math
+import re
 from decimal import Decimal
 from pathlib import Path
 
@@ -7,13 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
+from processor.client import Client
 from processor.client.publish.command_sender import publishable
-from processor.client.publish.outbox import Outbox
+from processor.client.publish.outbox import DeleteArguments, Outbox, PublishArguments, PublishOptions
 from processor.codec import codec_of, load_codec
 from processor.config import Config, TopicConfig
 from processor.errors import ConfigurationError, RecordRejected
 from processor.record import Command, Value
 from processor.testing import ProcessorTestDriver
+from processor.wire.publisher_headers import GATEWAY_ARGUMENTS, HEADER_ARGUMENTS
 from tests.client.message_types import Framed
 
 CONFIG = Config.model_validate(
@@ -276,3 +280,25 @@ def test_only_a_sow_topic_is_published_to():
         publishable(CONFIG, "slow")
     with pytest.raises(ConfigurationError, match="did you mean 'orders'"):
         publishable(CONFIG, "oders")
+
+
+def test_every_way_to_publish_has_the_same_options():
+    """The calls, their typed arguments, the options of a command and the JavaScript client name the same options."""
+    options = set(PublishOptions._fields)
+    arguments = {
+        "publish": set(PublishArguments.__annotations__),
+        "delta_publish": set(PublishArguments.__annotations__),
+        "sow_delete": set(DeleteArguments.__annotations__) - {"keys", "data", "filter"},
+    }
+    for call, of_call in arguments.items():
+        parameters = inspect.signature(getattr(Client, call)).parameters.keys()
+        assert parameters & options == of_call | {"headers", "ack", "expect_version"}
+        missing = {name for name, argument in HEADER_ARGUMENTS.items() if not argument.is_for_deletes}
+        assert options - parameters == (missing if call == "sow_delete" else set())
+    assert HEADER_ARGUMENTS.keys() <= options
+    script = Path("processor/gateway/web/sowstream.js").read_text()
+    types = Path("processor/gateway/web/sowstream.d.ts").read_text()
+    for name in GATEWAY_ARGUMENTS:
+        camel = re.sub("_(.)", lambda match: match[1].upper(), name)
+        assert f"  {camel}?: " in types
+        assert name == camel or f"{name}: {camel}" in script

@@ -10,38 +10,31 @@ import structlog
 from processor.client.gateway.answers import LATER, error_of, message_of
 from processor.client.gateway.link import GatewayLink
 from processor.errors import BrokerUnavailable, ConfigurationError, SowstreamError
-from processor.subscriptions.request.subscribe_options import Options
+from processor.subscriptions.request.subscribe_options import FORMS, Options
 
 if TYPE_CHECKING:
-    from processor.client.subscribe.arguments import Form
     from processor.subscriptions import Message
+    from processor.subscriptions.request.subscribe_options import SubscribeCall
 
 log = structlog.stdlib.get_logger("sowstream.client")
 
 _PATIENCE_MAX: Final = 16
-_OPS: Final = {
-    (True, False, False): "sow",
-    (False, True, False): "subscribe",
-    (True, True, False): "sow_and_subscribe",
-    (False, True, True): "delta_subscribe",
-    (True, True, True): "sow_and_delta_subscribe",
-}
 
 
 class GatewayRequest:
     """A subscription as it was asked for."""
 
-    def __init__(self, topic: str, filter: str | None, options: Options, form: Form) -> None:  # noqa: A002 - AMPS' name
+    def __init__(self, topic: str, filter: str | None, options: Options, call: SubscribeCall) -> None:  # noqa: A002 - AMPS' name
         if options.bookmark is not None:
             raise ConfigurationError("option 'bookmark' replays from Kafka; a gateway resumes by itself")
         defaults = Options._field_defaults
-        self.op: Final = _OPS[form.snapshot, form.live, form.delta]
+        self.op: Final = call
         """The request."""
         self.topic: Final = topic
         """The topic."""
         self.filter: Final = filter
         """Selects records."""
-        self.live: Final = form.live
+        self.live: Final = FORMS[call]["live"]
         """True if updates follow."""
         self.options: Final[dict[str, Any]] = {
             name: list(value) if isinstance(value, tuple) else value

@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Any
 from processor.client.gateway.answers import Token, message_of
 from processor.client.gateway.gateway_feed import GatewayFeed, GatewayRequest
 from processor.client.gateway.link import GatewayLink, LinkTimes
-from processor.client.subscribe.arguments import Form, key_text
+from processor.client.subscribe.arguments import key_text
 from processor.client.subscribe.subscription import ClientConnection, Subscription
 from processor.filter import compile_filter
 from processor.merge import KeyFields
 from processor.subscriptions import Message, parse_options
+from processor.subscriptions.request.subscribe_options import FORMS, SubscribeCall
 from processor.values.key_text import is_respelled
 
 if TYPE_CHECKING:
     from processor.client.subscribe.stream import OnMessage, Stream
     from processor.record import Value
-
-_ONE: Form = Form(snapshot=True, live=False, delta=False)
 
 
 class GatewayOpener:
@@ -41,7 +40,7 @@ class GatewayOpener:
         name: str,
         filter: str | None,  # noqa: A002 - AMPS' name
         options: str | None,
-        form: Form,
+        call: SubscribeCall,
         *,
         timeout_s: float | None = None,
         on_message: OnMessage | None = None,
@@ -52,7 +51,7 @@ class GatewayOpener:
         """Open a subscription. Arguments and errors as `SubscriptionOpener.subscription`."""
 
         def understand(filter: str | None, options: str | None, **arguments: Any) -> GatewayRequest:  # noqa: A002
-            return _request(name, filter, options, form, **arguments)
+            return _request(name, filter, options, call, **arguments)
 
         feed = GatewayFeed(self._link(), is_named=sub_id is not None)
         try:
@@ -81,13 +80,13 @@ class GatewayOpener:
         name: str,
         filter: str | None,  # noqa: A002 - AMPS' name
         options: str | None,
-        form: Form,
+        call: SubscribeCall,
         **arguments: Any,
     ) -> tuple[str, GatewayRequest]:
         """The topic and the parsed request of a subscription on a connection."""
-        return name, _request(name, filter, options, form, **arguments)
+        return name, _request(name, filter, options, call, **arguments)
 
-    def feed(self, _topic: str, request: GatewayRequest, _form: Form, sub_id: str) -> GatewayFeed:
+    def feed(self, _topic: str, request: GatewayRequest, sub_id: str) -> GatewayFeed:
         """Open a topic of a connection with its first subscription."""
         feed = GatewayFeed(self._link(), is_named=True)
         feed.add(request, sub_id)
@@ -105,7 +104,7 @@ class GatewayOpener:
             record = self._link().record(name, key, min_version)
             return None if record is None else message_of({"command": "sow", **record}, names_subscriptions=False)
         quoted = key.replace("\\", "\\\\").replace("'", "\\'")
-        query = self.subscription(name, f"SOW_KEY() = '{quoted}'", "timestamp", _ONE)
+        query = self.subscription(name, f"SOW_KEY() = '{quoted}'", "timestamp", "sow")
         with query:
             records = [message for message in query if message.command == "sow"]
         return records[0] if records else None
@@ -123,11 +122,11 @@ def _request(
     name: str,
     filter: str | None,  # noqa: A002 - AMPS' name
     options: str | None,
-    form: Form,
+    call: SubscribeCall,
     **arguments: Any,
 ) -> GatewayRequest:
     """Parse the arguments of a call: mistakes are found before the gateway is asked."""
     if filter is not None:
         compile_filter(filter)
-    parsed = parse_options(options, snapshot=form.snapshot, live=form.live, delta=form.delta, **arguments)
-    return GatewayRequest(name, filter, parsed, form)
+    parsed = parse_options(options, **FORMS[call], **arguments)
+    return GatewayRequest(name, filter, parsed, call)

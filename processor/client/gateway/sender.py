@@ -23,7 +23,7 @@ from processor.errors import (
 )
 from processor.kafka.own_process import AckFuture
 from processor.wire.ack import CONFLICT, Ack, ack_types
-from processor.wire.publisher_headers import correlation_header, expect_version_header, time_to_live_header
+from processor.wire.publisher_headers import GATEWAY_ARGUMENTS
 
 if TYPE_CHECKING:
     from processor.client.publish.deleting import Selection
@@ -85,9 +85,7 @@ class GatewaySender:
         self, command: Command, topic: str, data: Value, key: str | None, options: PublishOptions
     ) -> Future[Ack] | None:
         """Send one command other than `sow_delete`."""
-        if options.expiration is not None:
-            time_to_live_header(options.expiration)
-        return self._send(command, topic, {"key": key, "expiration": options.expiration}, _written(data), options)
+        return self._send(command, topic, {"key": key}, _written(data), options)
 
     def delete(self, topic: str, selection: Selection, options: PublishOptions) -> Future[Ack] | None:
         """Send a delete."""
@@ -136,17 +134,11 @@ class GatewaySender:
         types = () if asked is None else ack_types(asked, is_delete=op == "sow_delete")
         if options.on_ack is not None and not types:
             raise ConfigurationError("on_ack receives acks; ask for some, such as ack='persisted'")
-        if options.correlation_id is not None:
-            correlation_header(options.correlation_id)
-        if options.expect_version is not None:
-            expect_version_header(options.expect_version)
-        more = {
-            "topic": topic,
-            "ack": ",".join(types) or None,
-            "sequence": options.sequence,
-            "correlation_id": options.correlation_id,
-            "expect_version": options.expect_version,
-        }
+        more: dict[str, Any] = {"topic": topic, "ack": ",".join(types) or None, "sequence": options.sequence}
+        for name, value in options.of_headers().items():
+            if name in GATEWAY_ARGUMENTS:
+                GATEWAY_ARGUMENTS[name].write(value)  # A value that is out of range fails here.
+                more[name] = value
         number = self._link.number()
         frame = (op, {**more, **fields}, number, data)
         self._link.frame(*frame)  # What cannot be sent fails here.

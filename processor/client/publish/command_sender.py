@@ -89,16 +89,7 @@ class CommandSender:
     ) -> Future[Ack] | None:
         """Send one command other than `sow_delete`. Arguments, future and errors as `Client.publish`."""
         outbox = self._outbox(topic)
-        record = outbox.record(
-            command,
-            data,
-            key,
-            options.headers,
-            expiration=options.expiration,
-            correlation_id=options.correlation_id,
-            command_id=options.command_id,
-            expect_version=options.expect_version,
-        )
+        record = outbox.record(command, data, key, options.headers, **options.of_headers())
         types = self._types(topic, options, is_delete=False)
         if topic not in self._checked:
             self._check(topic, outbox.kafka_topic)

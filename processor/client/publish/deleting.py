@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from functools import partial
 from typing import NamedTuple
 
 from processor.client.publish.outbox import Outbox, PublishOptions
@@ -87,13 +86,10 @@ def deletes(
         RecordRejected: the data has no key, or an argument is invalid.
         ConfigurationError: a header that a publisher may not set.
     """
-    make = partial(
-        outbox.delete,
-        headers=options.headers,
-        correlation_id=options.correlation_id,
-        command_id=options.command_id,
-        expect_version=options.expect_version,
-    )
+
+    def make(key: str | None, data: Value) -> tuple[bytes, None, Headers | None]:
+        return outbox.delete(key, data, options.headers, **options.of_headers())
+
     if selection.filter is None:
         keys = [selection.key] if selection.keys is None else list(dict.fromkeys(selection.keys))
         records = [make(key, selection.data) for key in keys]

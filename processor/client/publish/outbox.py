@@ -14,14 +14,7 @@ from processor.merge import KeyFields
 from processor.record import Command, Headers, RejectReason, Value
 from processor.wire.ack import Ack
 from processor.wire.forwarding import refuse_reserved
-from processor.wire.publisher_headers import (
-    command_id_header,
-    correlation_header,
-    expect_version_header,
-    named_headers,
-    text_key_header,
-    time_to_live_header,
-)
+from processor.wire.publisher_headers import HEADER_ARGUMENTS, named_headers, text_key_header
 from processor.wire.record_headers import command_header
 
 OnAck: TypeAlias = Callable[[Ack], None]
@@ -83,6 +76,10 @@ class PublishOptions(NamedTuple):
     expect_version: int | None = None
     """The version that the record must have, 0 for no record; None: any."""
 
+    def of_headers(self) -> dict[str, str | float]:
+        """The options that travel as headers, by name, as far as they are set."""
+        return {name: value for name in HEADER_ARGUMENTS if (value := getattr(self, name)) is not None}
+
 
 class Outbox:
     """Builds Kafka keys, values and headers for the commands of one topic."""
@@ -103,11 +100,7 @@ class Outbox:
         data: Value,
         key: str | None,
         headers: Mapping[str, str | bytes] | None,
-        *,
-        expiration: float | None = None,
-        correlation_id: str | None = None,
-        command_id: str | None = None,
-        expect_version: int | None = None,
+        **arguments: str | float,
     ) -> tuple[bytes, bytes | None, Headers | None]:
         """The Kafka key, value and headers of one command.
 
@@ -116,10 +109,7 @@ class Outbox:
             data: a parsed value, or `bytes` that are an encoded message already and are sent unchanged.
             key: the SOW key; None: computed from the key fields in the data.
             headers: more headers.
-            expiration: seconds to live; 0 means never.
-            correlation_id: passed on to subscribers.
-            command_id: the id that its acks carry.
-            expect_version: the version that the record must have; 0: no record.
+            arguments: the values of `HEADER_ARGUMENTS`, by name.
 
         Raises:
             RecordRejected: there is no key or a reserved one, the message cannot be parsed or written, or an argument
@@ -127,45 +117,30 @@ class Outbox:
             ConfigurationError: a header that a publisher may not set.
         """
         all_headers: Headers = [*self._marks, *named_headers(headers or {})]
-        if expiration is not None:
-            all_headers.append(time_to_live_header(expiration))
-        if correlation_id is not None:
-            all_headers.append(correlation_header(correlation_id))
-        if command_id is not None:
-            all_headers.append(command_id_header(command_id))
-        if expect_version is not None:
-            all_headers.append(expect_version_header(expect_version))
+        if arguments:
+            for name, argument in HEADER_ARGUMENTS.items():
+                if name in arguments:
+                    all_headers.append(argument.write(arguments[name]))
         if key is None:
             key = self._key(command, data, all_headers)
         refuse_reserved(key.encode())
-        value: bytes | None = None
+        message: bytes | None = None
         if command != "sow_delete":
-            value = self._encode(command, data, all_headers)
+            message = self._encode(command, data, all_headers)
             if command != self._default_command:
                 all_headers.append(command_header(command))
         # A tombstone means sow_delete without a header.
-        return key.encode(), value, all_headers or None
+        return key.encode(), message, all_headers or None
 
     def delete(
         self,
         key: str | None,
         data: Value,
         headers: Mapping[str, str | bytes] | None,
-        *,
-        correlation_id: str | None = None,
-        command_id: str | None = None,
-        expect_version: int | None = None,
+        **arguments: str | float,
     ) -> tuple[bytes, None, Headers | None]:
         """The Kafka key, value and headers that delete one record; the key may be computed from the data."""
-        raw, _, all_headers = self.record(
-            "sow_delete",
-            data,
-            key,
-            headers,
-            correlation_id=correlation_id,
-            command_id=command_id,
-            expect_version=expect_version,
-        )
+        raw, _, all_headers = self.record("sow_delete", data, key, headers, **arguments)
         return raw, None, all_headers
 
     def _encode(self, command: Command, data: Value, headers: Headers) -> bytes:

@@ -5,7 +5,7 @@ Such a topic delivers each message as it was published, from the delta topic.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from processor.codec import Codec
 from processor.config import TopicConfig
@@ -73,17 +73,6 @@ def check_literal(topic: Topic, request: SubscriptionSpec) -> None:
         "a snapshot" if request.snapshot else "oof" if request.options.oof else "a window (order_by, top_n, skip_n)"
     )
     raise refuse_state(topic.name, feature)
-
-
-class Form(NamedTuple):
-    """The kind of a call: `sow`, `subscribe`, `sow_and_subscribe`, `delta_subscribe` or `sow_and_delta_subscribe`."""
-
-    snapshot: bool
-    """True if it delivers the state of the world first."""
-    live: bool
-    """True if it delivers updates."""
-    delta: bool
-    """True if updates are delivered as deltas."""
 
 
 class SubscriptionArguments(TypedDict, total=False):

@@ -18,7 +18,7 @@ from processor.client.feeds.engine_feed import EngineFeed, OpenedTopic
 from processor.client.feeds.growing_view import GrowingView, NothingKept
 from processor.client.feeds.many_feeds import TopicFeed
 from processor.client.feeds.snapshot_boundary import SnapshotBoundary, refuse_moved
-from processor.client.subscribe.arguments import Form, LiteralTopic, check_literal, key_text, refuse_state
+from processor.client.subscribe.arguments import LiteralTopic, check_literal, key_text, refuse_state
 from processor.client.subscribe.stream import OnMessage, Stream, received
 from processor.client.subscribe.subscription import ClientConnection, Subscription
 from processor.codec import codec_of
@@ -33,6 +33,7 @@ from processor.merge import KeyFields
 from processor.record import Record, Value
 from processor.subscriptions import Message, Options, SubscriptionSpec, Topic, parse_options
 from processor.subscriptions.records.current_records import wall_ms
+from processor.subscriptions.request.subscribe_options import FORMS, SubscribeCall
 from processor.subscriptions.request.subscriber_message import MessageBuilder
 from processor.wire.subscriber_headers import is_over
 
@@ -82,7 +83,7 @@ class SubscriptionOpener:
         name: str,
         filter: str | None,  # noqa: A002 - AMPS' name
         options: str | None,
-        form: Form,
+        call: SubscribeCall,
         *,
         timeout_s: float | None = None,
         on_message: OnMessage | None = None,
@@ -96,7 +97,7 @@ class SubscriptionOpener:
             name: a SOW topic or a conflated one.
             filter: selects records.
             options: as `parse_options`, with `arguments`.
-            form: identifies the call.
+            call: the call.
             timeout_s: the subscription ends when no message came for so long.
             on_message: called with each message, on a thread of its own.
             sub_id: its name.
@@ -109,12 +110,12 @@ class SubscriptionOpener:
             Stop: another process uses the directory of the kept view.
         """
         topic = self._topic(name)
-        understand = partial(_request, topic, form)
+        understand = partial(_request, topic, call)
         request = understand(filter, options, **arguments)
         if request.options.bookmark is not None:
-            _check_replay(request.options.bookmark, form)
+            _check_replay(request.options.bookmark, request)
         return self._opened(
-            self._feed(topic, request, form, sub_id, delivers_meanwhile=delivers_meanwhile),
+            self._feed(topic, request, sub_id, delivers_meanwhile=delivers_meanwhile),
             understand,
             timeout_s=timeout_s,
             on_message=on_message,
@@ -136,7 +137,7 @@ class SubscriptionOpener:
         name: str,
         filter: str | None,  # noqa: A002 - AMPS' name
         options: str | None,
-        form: Form,
+        call: SubscribeCall,
         **arguments: Any,
     ) -> tuple[Topic, SubscriptionSpec]:
         """The topic and the parsed request of a subscription on a connection.
@@ -145,14 +146,14 @@ class SubscriptionOpener:
             ConfigurationError: no such topic, or an invalid filter or option.
         """
         topic = self._topic(name)
-        request = _request(topic, form, filter, options, **arguments)
+        request = _request(topic, call, filter, options, **arguments)
         if request.options.bookmark is not None:
             raise ConfigurationError("option 'bookmark': a replay needs a stream of its own; use Client.subscribe")
         return topic, request
 
-    def feed(self, topic: Topic, request: SubscriptionSpec, form: Form, sub_id: str) -> TopicFeed:
+    def feed(self, topic: Topic, request: SubscriptionSpec, sub_id: str) -> TopicFeed:
         """Open a topic of a connection, in a way that any other subscription can be added."""
-        return self._feed(topic, request, form, sub_id, delivers_meanwhile=False)
+        return self._feed(topic, request, sub_id, delivers_meanwhile=False)
 
     def get(self, name: str, key: Value, *, min_version: int | None = None) -> Message | None:  # noqa: ARG002
         """The current record of a key, or None. Reads its partition only, or all if keys may be in any partition.
@@ -205,22 +206,26 @@ class SubscriptionOpener:
         return opened
 
     def _feed(
-        self, topic: Topic, request: SubscriptionSpec, form: Form, sub_id: str | None, *, delivers_meanwhile: bool
+        self,
+        topic: Topic,
+        request: SubscriptionSpec,
+        sub_id: str | None,
+        *,
+        delivers_meanwhile: bool,
     ) -> TopicFeed:
         """Choose the feed for a request."""
-        is_literal = isinstance(topic, LiteralTopic)
-        if form.delta and not form.snapshot and _is_plain(request) and sub_id is None and not is_literal:
+        if request.delta and not request.snapshot and _is_plain(request) and sub_id is None:
             # With all headers: they describe the delta.
             self._refuse_moved(topic)
             boundary, _ = self._followed(self._kafka_topic(topic.name, "delta"), records)
             sow, delta = self._kafka_topic(topic.name, "sow"), self._kafka_topic(topic.name, "delta")
             read_again = RecordReader(self._config.kafka, self._admin, sow=sow, delta=delta, group=self._group)
             return DeltaFeed(topic, boundary, request.options, read_again)
-        keeps = request.needs_view or (sub_id is not None and not is_literal)
+        keeps = request.needs_view or (sub_id is not None and not isinstance(topic, LiteralTopic))
         if request.options.bookmark is not None:
             open_topic = partial(self._open_replay, topic, request.options.bookmark, keeps=keeps)
         elif keeps:
-            open_topic = partial(self._open_state, topic, delivers_meanwhile=delivers_meanwhile, follows=form.live)
+            open_topic = partial(self._open_state, topic, delivers_meanwhile=delivers_meanwhile, follows=request.live)
         else:
             open_topic = partial(self._open_updates, topic)
         return EngineFeed(topic, open_topic, request, sub_id, keeps=keeps)
@@ -341,7 +346,7 @@ def _latest(batches: Iterable[tuple[int, list[Record]]], key: bytes) -> Record |
 
 def _request(
     topic: Topic,
-    form: Form,
+    call: SubscribeCall,
     filter: str | None,  # noqa: A002 - AMPS' name
     options: str | None,
     **arguments: Any,
@@ -351,11 +356,11 @@ def _request(
     Raises:
         ConfigurationError: an invalid filter or option.
     """
-    snapshot, live, delta = form
-    parsed = parse_options(options, snapshot=snapshot, live=live, delta=delta, **arguments)
-    request = SubscriptionSpec(
-        topic, filter, parsed, snapshot=snapshot, live=live, delta=delta and not isinstance(topic, LiteralTopic)
-    )
+    form = FORMS[call]
+    parsed = parse_options(options, **form, **arguments)
+    if isinstance(topic, LiteralTopic):
+        form = {**form, "delta": False}
+    request = SubscriptionSpec(topic, filter, parsed, **form)
     check_literal(topic, request)
     return request
 
@@ -369,13 +374,13 @@ def _is_plain(request: SubscriptionSpec) -> bool:
     return request.filter is None and used <= _PLAIN
 
 
-def _check_replay(where: str, form: Form) -> None:
+def _check_replay(where: str, request: SubscriptionSpec) -> None:
     """Reject an invalid bookmark, and a bookmark for a call with a snapshot.
 
     Raises:
         ConfigurationError: it cannot be used.
     """
-    if form.snapshot:
+    if request.snapshot:
         raise ConfigurationError(
             "option 'bookmark' begins with updates of the past, sow_and_subscribe with the state of now; use subscribe"
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
-from processor.client.subscribe.arguments import Form
 from processor.client.subscribe.view import View
 from processor.errors import ConfigurationError
 from processor.subscriptions.request.subscribe_options import split
@@ -64,7 +63,7 @@ class SubscribeCalls:
             topic,
             filter,
             options,
-            Form(snapshot=True, live=False, delta=False),
+            "sow",
             order_by=order_by,
             select=select,
             top_n=top_n,
@@ -104,9 +103,7 @@ class SubscribeCalls:
                 `conflation=500ms` or `select=[-/,+/id]`; for deltas also `no_empties`, `no_sowkey`, `send_keys`.
             arguments: the same and more by name.
         """
-        return self._opener.subscription(
-            topic, filter, options, Form(snapshot=False, live=True, delta=False), **arguments
-        )
+        return self._opener.subscription(topic, filter, options, "subscribe", **arguments)
 
     def sow_and_subscribe(
         self,
@@ -116,9 +113,7 @@ class SubscribeCalls:
         **arguments: Unpack[StreamArguments],
     ) -> Subscription:
         """The state of the world, then each update, with no gap and no overlap. Arguments as `subscribe`."""
-        return self._opener.subscription(
-            topic, filter, options, Form(snapshot=True, live=True, delta=False), **arguments
-        )
+        return self._opener.subscription(topic, filter, options, "sow_and_subscribe", **arguments)
 
     def delta_subscribe(
         self,
@@ -131,9 +126,7 @@ class SubscribeCalls:
 
         A record that comes into focus is sent in full. One that matched at the time of the call is sent as a delta.
         """
-        return self._opener.subscription(
-            topic, filter, options, Form(snapshot=False, live=True, delta=True), **arguments
-        )
+        return self._opener.subscription(topic, filter, options, "delta_subscribe", **arguments)
 
     def sow_and_delta_subscribe(
         self,
@@ -143,9 +136,7 @@ class SubscribeCalls:
         **arguments: Unpack[StreamArguments],
     ) -> Subscription:
         """The state of the world, then the changes to just that state. Arguments as `subscribe`."""
-        return self._opener.subscription(
-            topic, filter, options, Form(snapshot=True, live=True, delta=True), **arguments
-        )
+        return self._opener.subscription(topic, filter, options, "sow_and_delta_subscribe", **arguments)
 
     def connect(self, *, timeout_s: float | None = None, on_message: OnMessage | None = None) -> ClientConnection:
         """A connection for several subscriptions, of different calls and topics: one stream of messages.
@@ -182,7 +173,7 @@ class SubscribeCalls:
             topic,
             filter,
             ",".join([*named, *always]),
-            Form(snapshot=True, live=True, delta=True),
+            "sow_and_delta_subscribe",
             delivers_meanwhile=True,
             select=select,
             conflation=conflation,

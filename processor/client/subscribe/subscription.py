@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Protocol, Unpack
 
 from processor.client.feeds.many_feeds import ManyFeeds
-from processor.client.subscribe.arguments import Form, SubscriptionArguments
+from processor.client.subscribe.arguments import SubscriptionArguments
 from processor.client.subscribe.frames import Frame, Table, arrow_table, pandas_frame
 from processor.client.subscribe.stream import OnMessage, Stream
 from processor.errors import ConfigurationError, SowstreamError
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from processor.client.subscribe.stream import OnFetched
     from processor.record import Value
     from processor.subscriptions import SubscriptionSpec, Topic
+    from processor.subscriptions.request.subscribe_options import SubscribeCall
 
 
 class Subscription(Stream):
@@ -159,12 +160,12 @@ class OpenTopics(Protocol):
         name: str,
         filter: str | None,  # noqa: A002 - AMPS' name
         options: str | None,
-        form: Form,
+        call: SubscribeCall,
         **arguments: Any,
     ) -> tuple[Topic, SubscriptionSpec]:
         """The topic and the checked request of a subscription; nothing is opened."""
 
-    def feed(self, topic: Topic, request: SubscriptionSpec, form: Form, sub_id: str) -> TopicFeed:
+    def feed(self, topic: Topic, request: SubscriptionSpec, sub_id: str) -> TopicFeed:
         """Open a topic with its first subscription, in a way that any other can be added."""
 
 
@@ -206,7 +207,7 @@ class ClientConnection(Stream):
         **arguments: Unpack[SubscriptionArguments],
     ) -> str:
         """Query the state of the world; the subscription ends with its `group_end`. Arguments as `Client.subscribe`."""
-        return self._add(topic, filter, options, Form(snapshot=True, live=False, delta=False), **arguments)
+        return self._add(topic, filter, options, "sow", **arguments)
 
     def subscribe(
         self,
@@ -225,7 +226,7 @@ class ClientConnection(Stream):
             FilterError: an invalid filter, select list or order.
             BrokerUnavailable: no answer in time.
         """
-        return self._add(topic, filter, options, Form(snapshot=False, live=True, delta=False), **arguments)
+        return self._add(topic, filter, options, "subscribe", **arguments)
 
     def sow_and_subscribe(
         self,
@@ -235,7 +236,7 @@ class ClientConnection(Stream):
         **arguments: Unpack[SubscriptionArguments],
     ) -> str:
         """Subscribe to the state of the world, then to full records. Arguments as `subscribe`."""
-        return self._add(topic, filter, options, Form(snapshot=True, live=True, delta=False), **arguments)
+        return self._add(topic, filter, options, "sow_and_subscribe", **arguments)
 
     def delta_subscribe(
         self,
@@ -245,7 +246,7 @@ class ClientConnection(Stream):
         **arguments: Unpack[SubscriptionArguments],
     ) -> str:
         """Subscribe to key fields and changed fields from now on. Arguments as `subscribe`."""
-        return self._add(topic, filter, options, Form(snapshot=False, live=True, delta=True), **arguments)
+        return self._add(topic, filter, options, "delta_subscribe", **arguments)
 
     def sow_and_delta_subscribe(
         self,
@@ -255,7 +256,7 @@ class ClientConnection(Stream):
         **arguments: Unpack[SubscriptionArguments],
     ) -> str:
         """Subscribe to the state of the world, then to its changes. Arguments as `subscribe`."""
-        return self._add(topic, filter, options, Form(snapshot=True, live=True, delta=True), **arguments)
+        return self._add(topic, filter, options, "sow_and_delta_subscribe", **arguments)
 
     def remove(self, sub_id: str) -> None:
         """End one subscription; the others go on. Some messages that were read before may still arrive for it.
@@ -273,13 +274,13 @@ class ClientConnection(Stream):
         topic: str,
         filter: str | None,  # noqa: A002 - AMPS' name
         options: str | None,
-        form: Form,
+        call: SubscribeCall,
         *,
         sub_id: str | None = None,
         **arguments: Any,
     ) -> str:
         self.refuse_inherited()
-        opened_topic, request = self._topics.understand(topic, filter, options, form, **arguments)
+        opened_topic, request = self._topics.understand(topic, filter, options, call, **arguments)
         with self._opening:  # Two at a time would open a topic twice.
             with self._door, self._lock:
                 self._refuse_closed()
@@ -288,7 +289,7 @@ class ClientConnection(Stream):
                     self._feeds.add(topic, request, name)
                     return name
             # Kafka is asked for the ends of the topic; meanwhile the other topics are read.
-            feed = self._topics.feed(opened_topic, request, form, name)
+            feed = self._topics.feed(opened_topic, request, name)
             with self._door, self._lock:
                 if not self._is_closed:
                     self._feeds.open(topic, feed, request, name)

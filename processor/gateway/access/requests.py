@@ -11,49 +11,41 @@ from processor.codec.contract import CodecOptions
 from processor.codec.json import JsonCodec
 from processor.errors import ConfigurationError, RecordRejected, SowstreamError
 from processor.record import Value
+from processor.subscriptions.request.subscribe_options import FORMS
+from processor.wire.publisher_headers import GATEWAY_ARGUMENTS
 
 DEPTH_MAX: Final = 64
 """Deepest nesting of a record in a request."""
 ID_CHARACTERS_MAX: Final = 128
 """Longest id of a request."""
 
-SUBSCRIBING: Final = {
-    "sow": {"snapshot": True, "live": False, "delta": False},
-    "subscribe": {"snapshot": False, "live": True, "delta": False},
-    "sow_and_subscribe": {"snapshot": True, "live": True, "delta": False},
-    "delta_subscribe": {"snapshot": False, "live": True, "delta": True},
-    "sow_and_delta_subscribe": {"snapshot": True, "live": True, "delta": True},
-}
-"""The subscribing requests with their forms."""
 PUBLISHING: Final = frozenset(("publish", "delta_publish", "sow_delete"))
 
 _FIELDS: Final[dict[str, frozenset[str]]] = {
     "logon": frozenset(("token", "client")),
-    **{op: frozenset(("topic", "filter", "options", "resume")) for op in SUBSCRIBING},
+    **{op: frozenset(("topic", "filter", "options", "resume")) for op in FORMS},
     "replace": frozenset(("sub", "filter", "options")),
     "unsubscribe": frozenset(("sub",)),
     **{
-        op: frozenset(
-            (
-                "topic",
-                "data",
-                "key",
-                "ack",
-                "sequence",
-                "correlation_id",
-                "expect_version",
-                "keys",
-                "filter",
-            )
-            if op == "sow_delete"
-            else ("topic", "data", "key", "ack", "sequence", "expiration", "correlation_id", "expect_version")
-        )
-        for op in PUBLISHING
+        op: frozenset(("topic", "data", "key", "ack", "sequence", *GATEWAY_ARGUMENTS))
+        for op in ("publish", "delta_publish")
     },
+    "sow_delete": frozenset(("topic", "data", "key", "ack", "sequence", "keys", "filter")).union(
+        name for name, argument in GATEWAY_ARGUMENTS.items() if argument.is_for_deletes
+    ),
     "ping": frozenset(),
 }
-_TEXTS: Final = frozenset(("token", "client", "topic", "filter", "resume", "sub", "key", "ack", "correlation_id"))
-_NUMBERS: Final = frozenset(("sequence", "expect_version"))
+_KINDS: Final = {
+    **dict.fromkeys(("token", "client", "topic", "filter", "resume", "sub", "key", "ack"), str),
+    "sequence": int,
+    **{name: argument.kind for name, argument in GATEWAY_ARGUMENTS.items()},
+}
+_ACCEPTED: Final[dict[type, tuple[tuple[type, ...], str]]] = {
+    str: ((str,), "a text"),
+    int: ((int,), "a whole number"),
+    float: ((int, float, Decimal), "a number"),
+}
+"""The types of JSON's values that are read as a type, and its name in errors."""
 _CODEC: Final = JsonCodec(CodecOptions(max_depth=value_checks.DEPTH_MAX))
 _HEAD: Final = re.compile(
     r'\s*\{\s*(?:"op"\s*:\s*"[a-z_]{1,32}"\s*,\s*)?"id"\s*:\s*(?:"([^"\\]{1,128})"|([0-9]{1,18}))\s*[,}]', re.ASCII
@@ -152,18 +144,16 @@ def request_of(tree: Value) -> Request:
     for name, value in fields.items():
         if name not in _FIELDS[op]:
             raise BadRequest("bad_request", f"{op} has no field {name!r:.40}", request_id)
-        if name in _TEXTS and type(value) is not str:
-            raise BadRequest("bad_request", f"{op}: {name} is a text", request_id)
-        if name in _NUMBERS and type(value) is not int:
-            raise BadRequest("bad_request", f"{op}: {name} is a whole number", request_id)
+        if (kind := _KINDS.get(name)) is not None:
+            accepted, kind_name = _ACCEPTED[kind]
+            if type(value) not in accepted:
+                raise BadRequest("bad_request", f"{op}: {name} is {kind_name}", request_id)
+            if type(value) is Decimal:
+                fields[name] = float(value)
         if name == "options" and type(value) is not dict:
             raise BadRequest("bad_request", f"{op}: options is an object", request_id)
-        if name == "expiration" and type(value) not in (int, float, Decimal):
-            raise BadRequest("bad_request", f"{op}: expiration is a number of seconds", request_id)
         if name == "keys" and not (type(value) is list and all(type(key) is str for key in value)):
             raise BadRequest("bad_request", f"{op}: keys is an array of texts", request_id)
-    if type(fields.get("expiration")) is Decimal:
-        fields["expiration"] = float(fields["expiration"])
     return Request(op, request_id, fields)
 
 

@@ -31,6 +31,7 @@ from processor.gateway.commands.command_check import (
 )
 from processor.gateway.commands.turns import CommandTurn, CommandTurns, NumberOrder
 from processor.subscriptions import SubscriptionSpec, parse_options
+from processor.subscriptions.request.subscribe_options import FORMS
 from processor.wire.ack import CONFLICT, Ack, AckType, ack_types
 
 if TYPE_CHECKING:
@@ -341,7 +342,7 @@ class CheckedCommands:
         """
         feed, read = self._feeds[topic], self._rights(identity, topic).read
         assert feed.engine is not None
-        form = {"snapshot": True, "live": False, "delta": False}
+        form = FORMS["sow"]
         spec = SubscriptionSpec(feed.topic, text, parse_options(None, **form), **form, entitlement=read)
         connection = feed.engine.connect()
         connection.subscribe(spec)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from processor.errors import BrokerUnavailable, ConfigurationError, FilterError, TopicMoved
 from processor.filter import compile_work
 from processor.filter.limits import CHARACTERS_MAX, TOKENS_MAX
-from processor.gateway.access.requests import SUBSCRIBING, BadRequest, arguments_of
+from processor.gateway.access.requests import BadRequest, arguments_of
 from processor.subscriptions import SubscriptionSpec, parse_options
+from processor.subscriptions.request.subscribe_options import FORMS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,7 +69,7 @@ class ClientSubscription:
         if self._compiled is not None and self._compiled[0] == rights.text:
             spec = self._compiled[1]
             return spec.with_snapshot() if with_snapshot else spec
-        form = dict(SUBSCRIBING[self.op])
+        form = FORMS[self.op]
         options = arguments_of(self.options)
         if "bookmark" in options:
             raise ConfigurationError("option 'bookmark' replays from Kafka; here, `resume` goes on from a bookmark")

@@ -10,9 +10,10 @@ import structlog
 
 from processor.codec.json_value import to_json_line
 from processor.errors import SowstreamError
-from processor.gateway.access.requests import SUBSCRIBING, Request
+from processor.gateway.access.requests import Request
 from processor.gateway.sessions.frames import frame_of
 from processor.gateway.sessions.session_subscriptions import SessionSubscriptions
+from processor.subscriptions.request.subscribe_options import FORMS
 from processor.subscriptions.request.turn import TURN_S
 
 if TYPE_CHECKING:
@@ -263,7 +264,7 @@ class Session:
 
     def _finish_query(self, sub_id: str) -> None:
         subscription = self._subscriptions.by_id.get(sub_id)
-        if subscription is not None and not SUBSCRIBING[subscription.op]["live"]:
+        if subscription is not None and not FORMS[subscription.op]["live"]:
             self._subscriptions.by_id.pop(sub_id)
 
     def _add_rows(self, moved: dict[str, None], rows: dict[str, int]) -> None:

@@ -13,11 +13,12 @@ import structlog
 from processor.errors import BrokerUnavailable, GroupsLost, SowstreamError
 from processor.gateway.access.allowances import counted_steps
 from processor.gateway.access.entitlements import NO_RIGHTS, Rights
-from processor.gateway.access.requests import SUBSCRIBING, BadRequest, Request
+from processor.gateway.access.requests import BadRequest, Request
 from processor.gateway.feeds.bookmark_text import query_hash, read_bookmark
 from processor.gateway.sessions.client_subscription import ClientSubscription, reason_of
 from processor.gateway.sessions.host import complete_behind
 from processor.subscriptions import Connection, EngineSubscription, SubscriptionSpec
+from processor.subscriptions.request.subscribe_options import FORMS
 from processor.subscriptions.request.top_n import FAR
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class SessionSubscriptions:
         """Change the filter or the options of a subscription in one step; returns the fields of the answer."""
         sub_id = request.required("sub")
         subscription = self._subscription(sub_id)
-        if not SUBSCRIBING[subscription.op]["live"]:
+        if not FORMS[subscription.op]["live"]:
             raise BadRequest("bad_request", f"{subscription.op} cannot be replaced")
         changed = ClientSubscription(
             subscription.op,

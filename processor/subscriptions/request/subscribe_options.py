@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, TypedDict
 
 from processor.config.section import interval_s
 from processor.config.suggestions import unknown_name
@@ -11,7 +11,7 @@ from processor.errors import ConfigurationError
 from processor.filter.value import PATH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 
 _TOKEN: Final = re.compile(
@@ -55,6 +55,30 @@ def _item(text: str, begin: int, end: int) -> Item:
     stripped = part.lstrip()
     return Item(stripped.rstrip(), begin + len(part) - len(stripped) if stripped else end)
 
+
+class Form(TypedDict):
+    """The kind of a subscription."""
+
+    snapshot: bool
+    """True if it delivers the state of the world first."""
+    live: bool
+    """True if it delivers updates."""
+    delta: bool
+    """True if updates are delivered as deltas."""
+
+
+SubscribeCall: TypeAlias = Literal[
+    "sow", "subscribe", "sow_and_subscribe", "delta_subscribe", "sow_and_delta_subscribe"
+]
+
+FORMS: Final[Mapping[str, Form]] = {
+    "sow": Form(snapshot=True, live=False, delta=False),
+    "subscribe": Form(snapshot=False, live=True, delta=False),
+    "sow_and_subscribe": Form(snapshot=True, live=True, delta=False),
+    "delta_subscribe": Form(snapshot=False, live=True, delta=True),
+    "sow_and_delta_subscribe": Form(snapshot=True, live=True, delta=True),
+}
+"""The subscribing calls, which are the ops of a gateway too, with their forms."""
 
 Conflation: TypeAlias = float | Literal["auto", "none"] | None
 """Seconds that a key's updates are held back; `auto`: until the subscriber takes them; `none`: not even if it is slow.
@@ -126,7 +150,7 @@ def parse_options(text: str | None, *, snapshot: bool = False, live: bool, delta
             raise ConfigurationError(f"option {name!r} is given twice")
         asked[name] = _read(name, value)
     for name, given in arguments.items():
-        if given is None or (given is False and name in _FLAGS):
+        if given is None or (given is False and name in FLAGS):
             continue
         if name in asked:
             raise ConfigurationError(f"{name!r} is given twice: in the options and as an argument")
@@ -147,7 +171,7 @@ def _parts(text: str) -> Iterator[tuple[str, str | None]]:
 def _read(name: str, value: str | None) -> object:
     """The value of an option in a text."""
     _check_name(name)
-    if name in _FLAGS:
+    if name in FLAGS:
         if value is not None:
             raise ConfigurationError(f"option {name!r} takes no value; it is on where it is named")
         return True
@@ -163,7 +187,7 @@ def _read(name: str, value: str | None) -> object:
 def _taken(name: str, given: object) -> object:
     """The value of an argument: as in a text, a number, or a list of the parts that commas separate there."""
     _check_name(name)
-    if name in _FLAGS:
+    if name in FLAGS:
         if given is not True:
             raise ConfigurationError(f"option {name!r} is {given!r}, not True or False")
         return True
@@ -211,7 +235,8 @@ def _text(_name: str, value: str) -> str:
     return value
 
 
-_FLAGS: Final = frozenset(name for name, default in Options._field_defaults.items() if default is False)
+FLAGS: Final = frozenset(name for name, default in Options._field_defaults.items() if default is False)
+"""The options without a value."""
 _READERS: Final[dict[str, Callable[[str, str], object]]] = {
     "select": _text,
     "conflation": _conflation,

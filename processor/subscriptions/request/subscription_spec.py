@@ -141,6 +141,8 @@ class SubscriptionSpec:
         """True if it begins with the state of the world."""
         self.live: Final = live
         """True if it goes on with updates."""
+        self.delta: Final = delta
+        """True if updates are delivered as deltas, where the message type has them."""
         self.grouping: Final = None if options.projection is None else GroupingSpec(topic, filter, options, entitlement)
         """The groups of an aggregated subscription; None: its messages are about records."""
         if self.grouping is not None:
