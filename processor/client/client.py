@@ -11,9 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from processor.client.blocking_calls import BlockingCalls
 from processor.client.publish.publish_calls import PublishCalls
-from processor.client.subscribe.opening import SubscriptionOpener
+from processor.client.subscribe.kafka_opener import KafkaOpener
+from processor.client.subscribe.subscribe_calls import SubscribeCalls
 from processor.config import Config, settings_of
 from processor.errors import ConfigurationError, SowstreamError, Stop
 from processor.installation.directory_comparison import contradictions
@@ -27,7 +27,8 @@ from processor.wire.topic_description import describe
 # Modules that only some calls need are imported by these: a reader starts sooner without them.
 if TYPE_CHECKING:
     from processor.client.async_client import AsyncClient
-    from processor.client.publish.command_sender import CommandSender
+    from processor.client.publish.publish_calls import Sender
+    from processor.client.subscribe.opener import SubscriptionOpener
     from processor.queues.consumer import OnQueueMessage, Queue
     from processor.queues.queue_opening import QueueOpener
 
@@ -37,7 +38,7 @@ _FLUSH_AFTER_ERROR_S = 5.0
 log = logging.getLogger("sowstream.client")
 
 
-class Client(BlockingCalls, OfOneProcess):
+class Client(PublishCalls, SubscribeCalls, OfOneProcess):
     """A connection to one cluster, with the method names of AMPS' client.
 
     Its methods may be called from any thread; `Subscription` describes its own rules. Acks are read on a thread of
@@ -88,16 +89,16 @@ class Client(BlockingCalls, OfOneProcess):
         self.name = name
         self._queues: QueueOpener | None = None
         self._gateway: tuple[str, str | Callable[[], str] | None] | None = None
-        self._command_sender: CommandSender | None = None
+        self._command_sender: Sender | None = None
         self._lock = threading.Lock()
         self._block_has_ended = False
         if gateway is not None:
             if config is not None or bootstrap is not None or view_dir is not None or skip_unreadable:
                 raise ConfigurationError("gateway: its own settings count; leave out the other arguments")
             self._gateway = gateway, token
-            from processor.client.gateway.opener import GatewayOpener  # noqa: PLC0415 - An extra.
+            from processor.client.gateway.gateway_opener import GatewayOpener  # noqa: PLC0415 - An extra.
 
-            self._reader: SubscriptionOpener = GatewayOpener(gateway, token, name)  # type: ignore[assignment]
+            self._reader: SubscriptionOpener[Any] = GatewayOpener(gateway, token, name)
             return
         if token is not None:
             raise ConfigurationError("token: it is for a gateway; Kafka's credentials are in the settings")
@@ -106,7 +107,7 @@ class Client(BlockingCalls, OfOneProcess):
         compare = None if self.config.is_from_directory else partial(_warn_of_contradictions, self.config, self._admin)
         self._lookup = TopicLookup(self._admin, compare)
         directory = None if view_dir is None else Path(view_dir)
-        self._reader = SubscriptionOpener(
+        self._reader = KafkaOpener(
             self.config,
             self._admin,
             self._lookup,
@@ -116,7 +117,7 @@ class Client(BlockingCalls, OfOneProcess):
         )
 
     @property
-    def _opener(self) -> SubscriptionOpener:
+    def _opener(self) -> SubscriptionOpener[Any]:
         self.refuse_inherited()
         return self._reader
 
@@ -248,7 +249,7 @@ class Client(BlockingCalls, OfOneProcess):
         """
         return _NamedCalls(self, name)
 
-    def _sender(self) -> CommandSender:
+    def _sender(self) -> Sender:
         self.refuse_inherited()
         sender = self._command_sender
         if sender is None:
@@ -263,12 +264,11 @@ class Client(BlockingCalls, OfOneProcess):
                     if self._gateway is not None:
                         from processor.client.gateway.sender import GatewaySender  # noqa: PLC0415 - An extra.
 
-                        sender = GatewaySender(*self._gateway, self.name)  # type: ignore[assignment]
+                        sender = GatewaySender(*self._gateway, self.name)
                     else:
                         from processor.client.publish.command_sender import CommandSender  # noqa: PLC0415
 
                         sender = CommandSender(self.config, self._admin, self._lookup, name=self.name)
-                    assert sender is not None
                     self._command_sender = sender
         return sender
 
@@ -279,7 +279,7 @@ class _NamedCalls(PublishCalls):
     def __init__(self, client: Client, name: str) -> None:
         self._client, self._name = client, name
 
-    def _sender(self) -> CommandSender:
+    def _sender(self) -> Sender:
         return self._client._sender().named(self._name)  # noqa: SLF001
 
 

@@ -11,7 +11,7 @@ from processor.client.feeds.compact_records import CompactRecords
 from processor.client.feeds.growing_view import GrowingView, ReaderView
 from processor.client.feeds.stored_partition import _record, _row
 from processor.client.feeds.stored_view import StoredView
-from processor.client.subscribe.opening import SubscriptionOpener
+from processor.client.subscribe.kafka_opener import KafkaOpener
 from processor.config import Config
 from processor.errors import StateDamaged, Stop
 from processor.kafka.message import Message as Kafka
@@ -357,7 +357,7 @@ def test_a_kept_view_is_also_written_by_time(stored: MakeView, monkeypatch: pyte
 
 def test_one_of_many_threads_has_the_view_that_is_kept(tmp_path: Path):
     """One thread of a client gets the kept view, the others read all records; after its close the next one gets it."""
-    reading = SubscriptionOpener(Config(), None, None, name="desk", view_dir=tmp_path)  # type: ignore[arg-type]
+    reading = KafkaOpener(Config(), None, None, name="desk", view_dir=tmp_path)  # type: ignore[arg-type]
     begin = threading.Barrier(8)
 
     def open_one(_number: int) -> ReaderView:
@@ -375,7 +375,7 @@ def test_one_of_many_threads_has_the_view_that_is_kept(tmp_path: Path):
 def test_a_view_that_cannot_be_opened_is_tried_again(tmp_path: Path):
     """If another process has the view, the next call tries again."""
     other, reading = (
-        SubscriptionOpener(Config(), None, None, name="desk", view_dir=tmp_path)  # type: ignore[arg-type]
+        KafkaOpener(Config(), None, None, name="desk", view_dir=tmp_path)  # type: ignore[arg-type]
         for _ in range(2)
     )
     held = other._view("orders.sow", "id", "orders", 1)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from processor.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from processor.subscriptions import Message, SubscriptionSpec
+    from processor.subscriptions import Message
 
 
 class MessageSource(Protocol):
@@ -48,10 +48,22 @@ class MessageSource(Protocol):
         """
 
 
-class TopicFeed(MessageSource, Protocol):
+class Request(Protocol):
+    """A subscription as it was asked for, parsed and checked for one kind of feed."""
+
+    @property
+    def live(self) -> bool:
+        """True if updates follow; False: it ends with its snapshot."""
+
+
+RequestT = TypeVar("RequestT", bound=Request)
+RequestT_contra = TypeVar("RequestT_contra", bound=Request, contravariant=True)
+
+
+class TopicFeed(MessageSource, Protocol[RequestT_contra]):
     """A source of the messages of one topic, for one or several subscriptions."""
 
-    def add(self, request: SubscriptionSpec, sub_id: str | None) -> str:
+    def add(self, request: RequestT_contra, sub_id: str | None) -> str:
         """Add a subscription; returns its name in messages.
 
         Raises:
@@ -74,12 +86,12 @@ _SLICE_S: Final = 0.005
 _NOTHING_S: Final = 0.01  # Longest sleep of a connection without subscriptions.
 
 
-class ManyFeeds:
+class ManyFeeds(Generic[RequestT]):
     """One feed per topic; each has its turn. One thread at a time."""
 
     def __init__(self) -> None:
         """Begin without topics."""
-        self._feeds: dict[str, TopicFeed] = {}  # The one whose turn comes next is the first.
+        self._feeds: dict[str, TopicFeed[RequestT]] = {}  # The one whose turn comes next is the first.
         self._topics: dict[str, str] = {}  # By subscription.
         self._queries: set[str] = set()  # Subscriptions that end with their snapshot.
         self._numbered = 0
@@ -121,12 +133,12 @@ class ManyFeeds:
             sub_id = str(self._numbered)
         return sub_id
 
-    def open(self, topic: str, feed: TopicFeed, request: SubscriptionSpec, sub_id: str) -> None:
+    def open(self, topic: str, feed: TopicFeed[RequestT], request: RequestT, sub_id: str) -> None:
         """Add the feed of a topic, which was opened with its first subscription."""
         self._feeds[topic] = feed
         self._note(topic, request, sub_id)
 
-    def add(self, topic: str, request: SubscriptionSpec, sub_id: str) -> None:
+    def add(self, topic: str, request: RequestT, sub_id: str) -> None:
         """Add a subscription to the feed of a topic.
 
         Raises:
@@ -181,7 +193,7 @@ class ManyFeeds:
         if failure is not None:
             raise failure
 
-    def _note(self, topic: str, request: SubscriptionSpec, sub_id: str) -> None:
+    def _note(self, topic: str, request: Request, sub_id: str) -> None:
         self._topics[sub_id] = topic
         if not request.live:
             self._queries.add(sub_id)

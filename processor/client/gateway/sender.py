@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from processor.client.gateway.answers import LATER, Token, error_of, is_of_request
 from processor.client.gateway.link import GatewayLink, LinkTimes
@@ -58,7 +58,7 @@ class _Pending:
 
 
 class GatewaySender:
-    """The contract of `CommandSender`, over a WebSocket whose answers are read on a thread. Any thread.
+    """Sends commands over a WebSocket, whose answers are read on a thread. Any thread.
 
     A command with a `sequence` is sent again after a lost connection, in its order, until it is answered: it is carried
     out once. Another one fails then, as it may have been carried out. One that the gateway does not take now is sent
@@ -97,6 +97,10 @@ class GatewaySender:
     def mark(self, topic: str) -> int | None:
         """Refuse: a gateway does not read the mark topic."""
         raise ConfigurationError(f"mark({topic!r}): a gateway does not give it; ask with a client on Kafka")
+
+    def named(self, name: str) -> Self:
+        """Refuse: a gateway numbers the commands of a connection under the name of its client."""
+        raise ConfigurationError(f"{name!r}: over a gateway each name has a client of its own")
 
     def flush(self, timeout_s: float | None) -> None:
         """Wait until every command was answered.

@@ -6,7 +6,7 @@ import copy
 import time
 from concurrent.futures import Future
 from functools import partial
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 from processor.client.feeds.snapshot_boundary import SnapshotBoundary
 from processor.client.publish.acked_publisher import AckedPublisher
@@ -78,7 +78,7 @@ class CommandSender:
         self._checked: set[str] = set()
         self._acked_publisher = AckedPublisher(config, admin, lookup, self._publisher, name=name)
 
-    def named(self, name: str) -> CommandSender:
+    def named(self, name: str) -> Self:
         """A sender under another name, over the same connections: a name costs neither a thread nor a file."""
         other = copy.copy(self)
         other._name, other._acked_publisher = name, self._acked_publisher.named(name)  # noqa: SLF001

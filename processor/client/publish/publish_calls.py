@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack, overload
+from typing import TYPE_CHECKING, Protocol, Self, Unpack, overload
 
 from processor.client.publish.deleting import Selection
 from processor.client.publish.outbox import PublishOptions
@@ -11,17 +11,43 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from concurrent.futures import Future
 
-    from processor.client.publish.command_sender import CommandSender
     from processor.client.publish.outbox import DeleteArguments, OnAck, PublishArguments
     from processor.kafka.clients.publisher import Delivered
-    from processor.record import Value
+    from processor.record import Command, Value
     from processor.wire.ack import Ack
+
+
+class Sender(Protocol):
+    """Sends the commands of a client: `CommandSender`, or `GatewaySender` over a gateway. Any thread."""
+
+    def send(
+        self, command: Command, topic: str, data: Value, key: str | None, options: PublishOptions
+    ) -> Future[Ack] | None:
+        """Send one command other than `sow_delete`. Arguments, future and errors as `Client.publish`."""
+
+    def delete(self, topic: str, selection: Selection, options: PublishOptions) -> Future[Ack] | None:
+        """Send the commands of a delete. Arguments, future and errors as `Client.sow_delete`."""
+
+    def mark(self, topic: str) -> int | None:
+        """Return the highest number of this client's name that was taken. Errors as `Client.mark`."""
+
+    def named(self, name: str) -> Self:
+        """A sender of commands that are numbered under another name, over the same connections."""
+
+    def flush(self, timeout_s: float | None) -> None:
+        """Wait until all commands were delivered and acknowledged. Errors as `Client.flush`."""
+
+    def deliver(self, timeout_s: float) -> None:
+        """Wait until all commands were delivered. Errors as `Client.flush`."""
+
+    def close(self) -> None:
+        """Release the connections; futures that are not done fail."""
 
 
 class PublishCalls:
     """The calls that write. What cannot be sent raises at once; what happens to a command later is in its future."""
 
-    def _sender(self) -> CommandSender:
+    def _sender(self) -> Sender:
         """The sender of commands, created with the first one: a subscriber needs no producer."""
         raise NotImplementedError
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from processor.client.subscribe.view import View
 from processor.errors import ConfigurationError
@@ -10,7 +10,7 @@ from processor.subscriptions.request.subscribe_options import split
 
 if TYPE_CHECKING:
     from processor.client.subscribe.arguments import StreamArguments
-    from processor.client.subscribe.opening import SubscriptionOpener
+    from processor.client.subscribe.opener import SubscriptionOpener
     from processor.client.subscribe.stream import OnMessage
     from processor.client.subscribe.subscription import ClientConnection, Subscription
     from processor.record import Value
@@ -29,7 +29,7 @@ class SubscribeCalls:
     """
 
     @property
-    def _opener(self) -> SubscriptionOpener:
+    def _opener(self) -> SubscriptionOpener[Any]:
         """The opener of subscriptions."""
         raise NotImplementedError
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Protocol, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from processor.client.feeds.many_feeds import ManyFeeds
 from processor.client.subscribe.arguments import SubscriptionArguments
@@ -13,12 +13,11 @@ from processor.errors import ConfigurationError, SowstreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
-    from processor.client.feeds.many_feeds import TopicFeed
+    from processor.client.feeds.many_feeds import Request, TopicFeed
+    from processor.client.subscribe.opener import SubscriptionOpener
     from processor.client.subscribe.stream import OnFetched
     from processor.record import Value
-    from processor.subscriptions import SubscriptionSpec, Topic
     from processor.subscriptions.request.subscribe_options import SubscribeCall
 
 
@@ -41,8 +40,8 @@ class Subscription(Stream):
 
     def __init__(
         self,
-        feed: TopicFeed,
-        request: Callable[..., SubscriptionSpec],
+        feed: TopicFeed[Any],
+        understand: Callable[..., Request],
         *,
         timeout_s: float | None,
         on_message: OnMessage | None,
@@ -53,13 +52,13 @@ class Subscription(Stream):
 
         Args:
             feed: the source of its messages.
-            request: parses the arguments of a subscription that is added later.
+            understand: parses the arguments of a subscription that is added later, to a request for this feed.
             timeout_s: see the attribute.
             on_message: called with each message; None: it is iterated over, or awaited.
             on_close: called once, when it has ended.
             on_fetched: called with the messages of each turn before they are delivered.
         """
-        self._request = request
+        self._understand = understand
         self._topic_feed = feed
         super().__init__(feed, timeout_s=timeout_s, on_message=on_message, on_close=on_close, on_fetched=on_fetched)
 
@@ -91,7 +90,7 @@ class Subscription(Stream):
             ConfigurationError: the arguments are invalid, or the first one was opened without the state that it needs.
         """
         self.refuse_inherited()
-        request = self._request(filter, options, **arguments)
+        request = self._understand(filter, options, **arguments)
         with self._door, self._lock:
             self._refuse_closed()
             return self._topic_feed.add(request, sub_id)
@@ -152,23 +151,6 @@ class Subscription(Stream):
             self._topic_feed.begin_again(reason)
 
 
-class OpenTopics(Protocol):
-    """Opens the topics of a connection; implemented by the opener of the client's subscriptions."""
-
-    def understand(
-        self,
-        name: str,
-        filter: str | None,  # noqa: A002 - AMPS' name
-        options: str | None,
-        call: SubscribeCall,
-        **arguments: Any,
-    ) -> tuple[Topic, SubscriptionSpec]:
-        """The topic and the checked request of a subscription; nothing is opened."""
-
-    def feed(self, topic: Topic, request: SubscriptionSpec, sub_id: str) -> TopicFeed:
-        """Open a topic with its first subscription, in a way that any other can be added."""
-
-
 class ClientConnection(Stream):
     """Several subscriptions in one stream; made by `Client.connect`, read and closed like a subscription.
 
@@ -180,7 +162,7 @@ class ClientConnection(Stream):
 
     def __init__(
         self,
-        topics: OpenTopics,
+        opener: SubscriptionOpener[Any],
         *,
         timeout_s: float | None,
         on_message: OnMessage | None,
@@ -189,13 +171,13 @@ class ClientConnection(Stream):
         """Begin without subscriptions.
 
         Args:
-            topics: opens the subscribed topics.
+            opener: opens the subscribed topics.
             timeout_s: it ends when no message came for so long; None: it goes on until `close`.
             on_message: called with each message, on a thread of its own; None: it is iterated over, or awaited.
             on_close: called once, when it has ended.
         """
-        self._topics = topics
-        self._feeds = ManyFeeds()
+        self._opener = opener
+        self._feeds = ManyFeeds[Any]()
         self._opening = threading.Lock()
         super().__init__(self._feeds, timeout_s=timeout_s, on_message=on_message, on_close=on_close)
 
@@ -280,7 +262,7 @@ class ClientConnection(Stream):
         **arguments: Any,
     ) -> str:
         self.refuse_inherited()
-        opened_topic, request = self._topics.understand(topic, filter, options, call, **arguments)
+        request = self._opener.understand(topic, call, filter, options, **arguments)
         with self._opening:  # Two at a time would open a topic twice.
             with self._door, self._lock:
                 self._refuse_closed()
@@ -289,7 +271,7 @@ class ClientConnection(Stream):
                     self._feeds.add(topic, request, name)
                     return name
             # Kafka is asked for the ends of the topic; meanwhile the other topics are read.
-            feed = self._topics.feed(opened_topic, request, name)
+            feed = self._opener.feed(request, name, is_shared=True)
             with self._door, self._lock:
                 if not self._is_closed:
                     self._feeds.open(topic, feed, request, name)

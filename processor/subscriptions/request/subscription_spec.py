@@ -129,6 +129,8 @@ class SubscriptionSpec:
             )
         if entitlement is not None:
             selection = entitlement.narrowed(selection)
+        self.topic: Final = topic
+        """The topic to subscribe to."""
         self.filter: Final = selection
         """Selects records, of those that the subscriber may see; None: all."""
         self.index_slots: Final = path_slots(selection) if live else None

@@ -1,4 +1,22 @@
-"""Opens subscriptions: chooses the topic to read, where to begin, and the feed that makes the messages."""
+"""Opens subscriptions on Kafka: chooses the topic to read, where to begin, and the feed that makes the messages.
+
+The first row that applies decides. "State" is needed by a snapshot, deltas, `oof`, a window, `conflation_key` and
+`projection`, and kept for a subscription with a name, to which others may be added.
+
+============================  ==============  ==========================================  =============================
+request                       feed            opened by, begins                           records kept in
+============================  ==============  ==========================================  =============================
+deltas from now on, without   `DeltaFeed`     `_delta_feed`, now, on the delta topic;     nothing
+filter and name, with plain                   a gap is filled from the SOW topic
+options
+with `bookmark`               `EngineFeed`    `_open_replay`, at the bookmark             `GrowingView` if state is kept
+that needs or keeps state     `EngineFeed`    `_open_state`, with the oldest record, or   `KeptView` with `view_dir`,
+                                              behind those of a kept view                 else `GrowingView`
+all others                    `EngineFeed`    `_open_updates`, now                        nothing
+============================  ==============  ==========================================  =============================
+
+The SOW topic is read, but of a topic without a SOW the delta topic (`LiteralTopic`).
+"""
 
 from __future__ import annotations
 
@@ -19,8 +37,8 @@ from processor.client.feeds.growing_view import GrowingView, NothingKept
 from processor.client.feeds.many_feeds import TopicFeed
 from processor.client.feeds.snapshot_boundary import SnapshotBoundary, refuse_moved
 from processor.client.subscribe.arguments import LiteralTopic, check_literal, key_text, refuse_state
-from processor.client.subscribe.stream import OnMessage, Stream, received
-from processor.client.subscribe.subscription import ClientConnection, Subscription
+from processor.client.subscribe.opener import SubscriptionOpener
+from processor.client.subscribe.stream import received
 from processor.codec import codec_of
 from processor.config import Config
 from processor.errors import ConfigurationError
@@ -48,8 +66,8 @@ _PLAIN: Final = frozenset(("no_empties", "no_sowkey", "send_keys", "timestamp"))
 """Options that a feed of written deltas supports."""
 
 
-class SubscriptionOpener:
-    """Opens the subscriptions of a client and closes them."""
+class KafkaOpener(SubscriptionOpener[SubscriptionSpec]):
+    """Opens the subscriptions of a client that reads Kafka itself."""
 
     def __init__(
         self,
@@ -65,95 +83,56 @@ class SubscriptionOpener:
             raise ConfigurationError(
                 "skip_unreadable leaves records out, and a kept view (view_dir) would keep that; use one of them"
             )
-        self.skipped: dict[str, SkippedRecords] | None = {} if skips_unreadable else None
-        """The records left out, by topic; None: a record that cannot be parsed ends a subscription."""
+        super().__init__(received(config.telemetry))
+        self.skipped = {} if skips_unreadable else None
         self._config = config
         self._kafka_topic = config.kafka_names.topic
         self._admin = admin
         self._lookup = lookup
         self._group = f"{config.group_prefix}.client.{name}"
         self._view_dir = view_dir
-        self._open: set[Stream] = set()
         self._kept: set[str] = set()  # Topics whose view's directory is in use.
         self._lock = threading.Lock()
-        self._on_fetched = received(config.telemetry)
-
-    def subscription(
-        self,
-        name: str,
-        filter: str | None,  # noqa: A002 - AMPS' name
-        options: str | None,
-        call: SubscribeCall,
-        *,
-        timeout_s: float | None = None,
-        on_message: OnMessage | None = None,
-        sub_id: str | None = None,
-        delivers_meanwhile: bool = False,
-        **arguments: Any,
-    ) -> Subscription:
-        """Open a subscription, and fix the boundary between its snapshot and its updates.
-
-        Args:
-            name: a SOW topic or a conflated one.
-            filter: selects records.
-            options: as `parse_options`, with `arguments`.
-            call: the call.
-            timeout_s: the subscription ends when no message came for so long.
-            on_message: called with each message, on a thread of its own.
-            sub_id: its name.
-            delivers_meanwhile: whether a kept view is delivered as it was kept, followed by the updates since then.
-            arguments: options by name.
-
-        Raises:
-            ConfigurationError: no such topic, or an invalid filter or option.
-            BrokerUnavailable: no answer in time.
-            Stop: another process uses the directory of the kept view.
-        """
-        topic = self._topic(name)
-        understand = partial(_request, topic, call)
-        request = understand(filter, options, **arguments)
-        if request.options.bookmark is not None:
-            _check_replay(request.options.bookmark, request)
-        return self._opened(
-            self._feed(topic, request, sub_id, delivers_meanwhile=delivers_meanwhile),
-            understand,
-            timeout_s=timeout_s,
-            on_message=on_message,
-        )
-
-    def connection(self, *, timeout_s: float | None = None, on_message: OnMessage | None = None) -> ClientConnection:
-        """Open a connection without subscriptions.
-
-        Args:
-            timeout_s: it ends when it has delivered nothing for so long.
-            on_message: called with each message, on a thread of its own.
-        """
-        opened = ClientConnection(self, timeout_s=timeout_s, on_message=on_message, on_close=self._open.discard)
-        self._open.add(opened)
-        return opened
 
     def understand(
         self,
         name: str,
+        call: SubscribeCall,
         filter: str | None,  # noqa: A002 - AMPS' name
         options: str | None,
-        call: SubscribeCall,
         **arguments: Any,
-    ) -> tuple[Topic, SubscriptionSpec]:
-        """The topic and the parsed request of a subscription on a connection.
+    ) -> SubscriptionSpec:
+        """Parse and check the arguments of a call."""
+        topic, form = self._topic(name), FORMS[call]
+        parsed = parse_options(options, **form, **arguments)
+        if isinstance(topic, LiteralTopic):
+            form = {**form, "delta": False}
+        request = SubscriptionSpec(topic, filter, parsed, **form)
+        check_literal(topic, request)
+        return request
 
-        Raises:
-            ConfigurationError: no such topic, or an invalid filter or option.
-        """
-        topic = self._topic(name)
-        request = _request(topic, call, filter, options, **arguments)
-        if request.options.bookmark is not None:
-            raise ConfigurationError("option 'bookmark': a replay needs a stream of its own; use Client.subscribe")
-        return topic, request
-
-    def feed(self, topic: Topic, request: SubscriptionSpec, sub_id: str) -> TopicFeed:
-        """Open a topic of a connection, in a way that any other subscription can be added."""
-        return self._feed(topic, request, sub_id, delivers_meanwhile=False)
+    def feed(
+        self,
+        request: SubscriptionSpec,
+        sub_id: str | None,
+        *,
+        is_shared: bool = False,
+        delivers_meanwhile: bool = False,
+    ) -> TopicFeed[SubscriptionSpec]:
+        """Open the feed of a request, by the table above."""
+        topic, where = request.topic, request.options.bookmark
+        if where is not None:
+            _check_replay(where, request, is_shared=is_shared)
+        if request.delta and not request.snapshot and _is_plain(request) and sub_id is None:
+            return self._delta_feed(topic, request)
+        keeps = request.needs_view or (sub_id is not None and not isinstance(topic, LiteralTopic))
+        if where is not None:
+            open_topic = partial(self._open_replay, topic, where, keeps=keeps)
+        elif keeps:
+            open_topic = partial(self._open_state, topic, delivers_meanwhile=delivers_meanwhile, follows=request.live)
+        else:
+            open_topic = partial(self._open_updates, topic)
+        return EngineFeed(topic, open_topic, request, sub_id, keeps=keeps)
 
     def get(self, name: str, key: Value, *, min_version: int | None = None) -> Message | None:  # noqa: ARG002
         """The current record of a key, or None. Reads its partition only, or all if keys may be in any partition.
@@ -179,56 +158,19 @@ class SubscriptionOpener:
             return None
         return MessageBuilder(topic, Options(timestamp=True), delta=False).full("sow", last, topic.value(last))
 
-    def close(self) -> None:
-        """End all subscriptions.
-
-        Raises:
-            Exception: the first error, once all have ended.
-        """
-        failed: BaseException | None = None
-        for subscription in list(self._open):
-            try:
-                subscription.close()
-            except Exception as error:  # noqa: BLE001 - The others are to be ended too.
-                failed = failed or error
-        if failed is not None:
-            raise failed
-
     def _topic(self, name: str) -> Topic:
         settings = self._config.topic(name)
         if not settings.sow:
             return LiteralTopic.of(name, codec_of(self._config, name), settings)
         return Topic(name, codec_of(self._config, name), KeyFields(settings.key_fields))
 
-    def _opened(self, feed: TopicFeed, understand: Callable[..., SubscriptionSpec], **arguments: Any) -> Subscription:
-        opened = Subscription(feed, understand, on_close=self._open.discard, on_fetched=self._on_fetched, **arguments)
-        self._open.add(opened)
-        return opened
-
-    def _feed(
-        self,
-        topic: Topic,
-        request: SubscriptionSpec,
-        sub_id: str | None,
-        *,
-        delivers_meanwhile: bool,
-    ) -> TopicFeed:
-        """Choose the feed for a request."""
-        if request.delta and not request.snapshot and _is_plain(request) and sub_id is None:
-            # With all headers: they describe the delta.
-            self._refuse_moved(topic)
-            boundary, _ = self._followed(self._kafka_topic(topic.name, "delta"), records)
-            sow, delta = self._kafka_topic(topic.name, "sow"), self._kafka_topic(topic.name, "delta")
-            read_again = RecordReader(self._config.kafka, self._admin, sow=sow, delta=delta, group=self._group)
-            return DeltaFeed(topic, boundary, request.options, read_again)
-        keeps = request.needs_view or (sub_id is not None and not isinstance(topic, LiteralTopic))
-        if request.options.bookmark is not None:
-            open_topic = partial(self._open_replay, topic, request.options.bookmark, keeps=keeps)
-        elif keeps:
-            open_topic = partial(self._open_state, topic, delivers_meanwhile=delivers_meanwhile, follows=request.live)
-        else:
-            open_topic = partial(self._open_updates, topic)
-        return EngineFeed(topic, open_topic, request, sub_id, keeps=keeps)
+    def _delta_feed(self, topic: Topic, request: SubscriptionSpec) -> DeltaFeed:
+        """Open a topic for its written deltas from now on, with all headers: they describe the delta."""
+        self._refuse_moved(topic)
+        sow, delta = self._kafka_topic(topic.name, "sow"), self._kafka_topic(topic.name, "delta")
+        boundary, _ = self._followed(delta, records)
+        read_again = RecordReader(self._config.kafka, self._admin, sow=sow, delta=delta, group=self._group)
+        return DeltaFeed(topic, boundary, request.options, read_again)
 
     def _open_updates(self, topic: Topic, _again: bool) -> OpenedTopic:
         """Open a topic for updates from now on."""
@@ -344,27 +286,6 @@ def _latest(batches: Iterable[tuple[int, list[Record]]], key: bytes) -> Record |
     return max(live, key=lambda record: record.timestamp_ms, default=None)
 
 
-def _request(
-    topic: Topic,
-    call: SubscribeCall,
-    filter: str | None,  # noqa: A002 - AMPS' name
-    options: str | None,
-    **arguments: Any,
-) -> SubscriptionSpec:
-    """Parse the arguments of a call.
-
-    Raises:
-        ConfigurationError: an invalid filter or option.
-    """
-    form = FORMS[call]
-    parsed = parse_options(options, **form, **arguments)
-    if isinstance(topic, LiteralTopic):
-        form = {**form, "delta": False}
-    request = SubscriptionSpec(topic, filter, parsed, **form)
-    check_literal(topic, request)
-    return request
-
-
 def _is_plain(request: SubscriptionSpec) -> bool:
     """Return whether the feed of written deltas can serve a request."""
     options = request.options._asdict()
@@ -374,12 +295,14 @@ def _is_plain(request: SubscriptionSpec) -> bool:
     return request.filter is None and used <= _PLAIN
 
 
-def _check_replay(where: str, request: SubscriptionSpec) -> None:
-    """Reject an invalid bookmark, and a bookmark for a call with a snapshot.
+def _check_replay(where: str, request: SubscriptionSpec, *, is_shared: bool) -> None:
+    """Reject an invalid bookmark, and one for a connection or for a call with a snapshot.
 
     Raises:
         ConfigurationError: it cannot be used.
     """
+    if is_shared:
+        raise ConfigurationError("option 'bookmark': a replay needs a stream of its own; use Client.subscribe")
     if request.snapshot:
         raise ConfigurationError(
             "option 'bookmark' begins with updates of the past, sow_and_subscribe with the state of now; use subscribe"
