@@ -12,7 +12,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from processor.client import Client
 from processor.client.gateway import answers as tokens
-from processor.client.gateway.link import GatewayLink, LinkTimes
+from processor.client.gateway.gateway_http import LinkTimes
+from processor.client.gateway.link import GatewayLink
 from processor.client.gateway.sender import GatewaySender
 from processor.client.publish.outbox import PublishOptions
 from processor.config.gateway import JwtConfig

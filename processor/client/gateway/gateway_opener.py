@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from processor.client.gateway.answers import Token, message_of
 from processor.client.gateway.gateway_feed import GatewayFeed, GatewayRequest
-from processor.client.gateway.link import GatewayLink, LinkTimes
+from processor.client.gateway.gateway_http import GatewayAddress, GatewayHttp, LinkTimes
+from processor.client.gateway.link import GatewayLink
 from processor.client.subscribe.arguments import key_text
 from processor.client.subscribe.opener import SubscriptionOpener
 from processor.filter import compile_filter
@@ -65,12 +66,12 @@ class GatewayOpener(SubscriptionOpener[GatewayRequest]):
         """The current record of a key, or None. Arguments and errors as `Client.get`."""
         if not isinstance(key, str) or is_respelled(key):
             if name not in self._key_fields:
-                pointers, is_of_groups = self._link().key_fields(name)
+                pointers, is_of_groups = self._http().key_fields(name)
                 self._key_fields[name] = KeyFields(pointers), is_of_groups
             fields, is_of_groups = self._key_fields[name]
             key = key_text(name, key, fields, is_of_groups=is_of_groups)
         if min_version is not None:
-            record = self._link().record(name, key, min_version)
+            record = self._http().record(name, key, min_version)
             return None if record is None else message_of({"command": "sow", **record}, names_subscriptions=False)
         quoted = key.replace("\\", "\\\\").replace("'", "\\'")
         query = self.subscription(name, f"SOW_KEY() = '{quoted}'", "timestamp", "sow")
@@ -80,3 +81,6 @@ class GatewayOpener(SubscriptionOpener[GatewayRequest]):
 
     def _link(self) -> GatewayLink:
         return GatewayLink(self._url, self._token, self._name, self.times)
+
+    def _http(self) -> GatewayHttp:
+        return GatewayHttp(GatewayAddress(self._url), self._token, self.times)

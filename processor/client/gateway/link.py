@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
-import random
-import re
 import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
-from typing import Any, Final, NamedTuple
-from urllib.error import HTTPError
-from urllib.parse import quote, urlsplit, urlunsplit
-from urllib.request import Request, urlopen
+from typing import Any, Final
 
 import structlog
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
@@ -21,6 +15,7 @@ from websockets.protocol import State
 from websockets.sync.client import ClientConnection, connect
 
 from processor.client.gateway.answers import LATER, Token, Tokens, in_background
+from processor.client.gateway.gateway_http import REFUSED_STATUS, GatewayAddress, LinkTimes
 from processor.codec import exact
 from processor.codec.json import JsonCodec
 from processor.errors import BrokerUnavailable, ConfigurationError, RecordRejected, SowstreamError, Stop
@@ -29,8 +24,6 @@ from processor.record import Value
 log = structlog.stdlib.get_logger("sowstream.client")
 
 PROTOCOL: Final = "sowstream.v1"
-_REFUSED_STATUS: Final = (401, 403)
-_NOT_FOUND: Final = 404
 _NO_IDENTITY: Final = 4401
 _FORBIDDEN: Final = 4403
 _RENEWAL: Final = "renewal"
@@ -43,29 +36,6 @@ _MESSAGE_BYTES: Final = 1024 * 1024
 _CODEC: Final = JsonCodec()
 
 
-class LinkTimes(NamedTuple):
-    """The limits of a connection, seconds."""
-
-    backoff_s: float = 0.25
-    """Longest wait before the second attempt of anything; each further one may be twice as long."""
-    backoff_max_s: float = 15.0
-    """Longest wait before any attempt."""
-    open_s: float = 15.0
-    """Longest attempt to connect, to get a token, and to log on, each."""
-    first_s: float = 30.0
-    """So long the first call waits for a gateway that does not answer."""
-    silence_s: float = 15.0
-    """Time between two pings, and longest wait for the answer to one: then the connection is lost."""
-    answer_s: float = 60.0
-    """Longest wait for the answer to a request; the gateway itself waits 30 s for a view."""
-    publish_s: float = 300.0
-    """So long a command with a number is sent again that the gateway does not take now."""
-
-    def backoff(self, attempt: int) -> float:
-        """A random wait before the next attempt, so that clients that lost one gateway spread in time."""
-        return random.random() * min(self.backoff_max_s, self.backoff_s * 2.0 ** min(attempt, 30))  # noqa: S311
-
-
 class GatewayLink:
     """One WebSocket. `receive` is for one thread at a time; `send` for any."""
 
@@ -73,7 +43,7 @@ class GatewayLink:
         """Prepare it; `open` and `reopen` connect.
 
         Args:
-            url: the gateway's address, such as `http://localhost:8080`; its path and query are kept, as behind a proxy.
+            url: the gateway's address, such as `http://localhost:8080`.
             token: proves who the client is.
             name: the client's name.
             times: the limits.
@@ -81,11 +51,7 @@ class GatewayLink:
         Raises:
             ConfigurationError: the address cannot be used.
         """
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https", "ws", "wss") or not parts.netloc:
-            raise ConfigurationError(f"gateway: {url!r} is not an address; write http://HOST:PORT or https://HOST:PORT")
-        self._parts = parts._replace(path=re.sub(r"(/v1/ws)?/*$", "", quote(parts.path, safe="/%:@!$&'()*+,;=~")))
-        self._address = self._address_of("/v1/ws", "ws")
+        self._address = GatewayAddress(url).of("/v1/ws", "ws")
         self._tokens = Tokens(token, times.open_s)
         self._name = name
         self.times: Final = times
@@ -228,24 +194,6 @@ class GatewayLink:
                     self._renewed(message)
         return messages
 
-    def key_fields(self, topic: str) -> tuple[tuple[str, ...], bool]:
-        """The JSON Pointers of a topic's key fields, none where keys are explicit, and whether its keys are of groups.
-
-        Raises:
-            ConfigurationError: there is no such topic for this client.
-            BrokerUnavailable: the gateway does not answer.
-            Stop: it refuses the client.
-        """
-        for one in (self._read("/v1/topics") or {"topics": []})["topics"]:
-            if one["topic"] == topic:
-                return tuple(one["key"]), one.get("groups", False)  # An older gateway does not say it.
-        raise ConfigurationError(f"there is no topic {topic!r} that this client may use")
-
-    def record(self, topic: str, key: str, min_version: int) -> Value | None:
-        """The fields of a record, in a version or a later one; None: it is gone. Errors as `key_fields`."""
-        path = f"/v1/topics/{quote(topic, safe='')}/records/{quote(key, safe='')}"
-        return self._read(path, f"min_version={min_version}")
-
     def drop(self) -> None:
         """Close the connection."""
         socket, self._socket = self._socket, None
@@ -255,40 +203,6 @@ class GatewayLink:
         self._renew_s, self._renewing = None, ""
         if socket is not None:
             socket.close()
-
-    def _read(self, path: str, query: str = "") -> Value | None:
-        """The answer to a request, which is repeated while the gateway is away; None: there is nothing there."""
-        until_s = time.monotonic() + self.times.first_s
-        for attempt in itertools.count():
-            try:
-                return self._answer(path, query)
-            except BrokerUnavailable:
-                wait_s = self.times.backoff(attempt)
-                if time.monotonic() + wait_s > until_s:
-                    raise
-                time.sleep(wait_s)
-        raise AssertionError
-
-    def _answer(self, path: str, query: str) -> Value | None:
-        address = self._address_of(path, "http", query)
-        token = self._tokens.current()
-        request = Request(address, headers={} if token is None else {"Authorization": f"Bearer {token}"})  # noqa: S310
-        try:
-            with urlopen(request, timeout=self.times.open_s) as answer:  # noqa: S310 - The scheme was checked.
-                return exact.read(answer.read())
-        except HTTPError as error:
-            with error:
-                if error.code == _NOT_FOUND:
-                    return None
-                refusal = Stop if error.code in _REFUSED_STATUS else BrokerUnavailable
-                raise refusal(f"the gateway at {address} refused the request with status {error.code}") from None
-        except (OSError, ValueError) as error:
-            raise BrokerUnavailable(f"the gateway at {address} does not answer: {error}") from None
-
-    def _address_of(self, path: str, scheme: str, query: str = "") -> str:
-        secure = "s" if self._parts.scheme in ("https", "wss") else ""
-        query = "&".join(filter(None, (self._parts.query, query)))
-        return urlunsplit((scheme + secure, self._parts.netloc, self._parts.path + path, query, ""))
 
     def _connected(self) -> tuple[ClientConnection, str | None]:
         """A socket that has logged on, and its token.
@@ -314,7 +228,7 @@ class GatewayLink:
             socket = connecting.__enter__()
         except InvalidStatus as error:
             status = error.response.status_code
-            kind = Stop if status in _REFUSED_STATUS else BrokerUnavailable
+            kind = Stop if status in REFUSED_STATUS else BrokerUnavailable
             raise kind(f"the gateway at {self._address} refused the connection with status {status}") from None
         except (OSError, EOFError, WebSocketException) as error:
             raise BrokerUnavailable(f"the gateway at {self._address} does not answer: {error}") from None

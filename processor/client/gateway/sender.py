@@ -9,7 +9,8 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from processor.client.gateway.answers import LATER, Token, error_of, is_of_request
-from processor.client.gateway.link import GatewayLink, LinkTimes
+from processor.client.gateway.gateway_http import LinkTimes
+from processor.client.gateway.link import GatewayLink
 from processor.codec.contract import CodecOptions
 from processor.codec.json import JsonCodec
 from processor.errors import (

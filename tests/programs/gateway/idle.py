@@ -19,7 +19,7 @@ from contextlib import closing
 from typing import Any
 
 from processor.client import Client
-from processor.client.gateway.link import LinkTimes
+from processor.client.gateway.gateway_http import LinkTimes
 from processor.gateway.application import WEB
 from tests.gateway.memory import MemoryWorld
 from tests.gateway.proxy import FaultyProxy

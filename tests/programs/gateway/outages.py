@@ -25,7 +25,7 @@ from typing import Any, Protocol
 import yaml
 
 from processor.client import Client
-from processor.client.gateway.link import LinkTimes
+from processor.client.gateway.gateway_http import LinkTimes
 from processor.gateway.access.requests import BadRequest
 from tests.gateway.memory import PARTITIONS, MemoryWorld
 from tests.gateway.proxy import FaultyProxy
