@@ -22,7 +22,8 @@ from processor.gateway.endpoints import Endpoints
 from processor.gateway.gateway import Gateway
 from processor.gateway.problems import on_error, problem
 from processor.gateway.publishes import PublishEndpoint
-from processor.gateway.websocket import ABORT, Receive, Scope, Send, WebSocketEndpoint
+from processor.gateway.uvicorn_protocols import Transport
+from processor.gateway.websocket import Receive, Scope, Send, WebSocketEndpoint
 
 WEB: Final = Path(__file__).parent / "web"
 """The folder of the page and the JavaScript client."""
@@ -108,7 +109,7 @@ class Application:
     def _patient(self, scope: Scope, send: Send) -> Send:
         """Sends the parts of an answer; a client that takes nothing for too long is closed."""
         gateway = self.gateway
-        abort = scope.get("extensions", {}).get(ABORT)
+        transport = Transport.of(scope)
 
         async def send_in_time(message: MutableMapping[str, Any]) -> None:
             try:
@@ -116,8 +117,8 @@ class Application:
                     await send(message)
             except TimeoutError:
                 gateway.metrics.closed_slow += 1
-                if abort is not None:
-                    abort()
+                if transport is not None:
+                    transport.abort()
 
         return send_in_time
 

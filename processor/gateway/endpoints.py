@@ -21,7 +21,7 @@ from processor.gateway.commands.command_check import CurrentRecord, current_reco
 from processor.gateway.openapi import document
 from processor.gateway.problems import PRIVATE, problem
 from processor.gateway.sessions.client_subscription import words_of
-from processor.gateway.sessions.host import complete_behind
+from processor.gateway.sessions.host import FrameSender, complete_behind
 from processor.gateway.sessions.session import Session
 from processor.subscriptions import SubscriptionSpec, parse_options
 from processor.subscriptions.request.subscribe_options import FLAGS, FORMS, Options
@@ -177,7 +177,7 @@ class Endpoints:
         fields |= {name: text for name, text in texts.items() if text}
         wakes = asyncio.Event()
         gone = asyncio.Event()
-        session = Session(gateway, wakes.set, gone.set)
+        session = Session(gateway, FrameSender(wakes.set, wakes.set, gone.set))
         session.identity, session.allowance = identity, gateway.allowances.of(identity)
         gateway.sessions.add(session)
         try:

@@ -300,7 +300,7 @@ class Gateway:
         """
         until_s = asyncio.get_running_loop().time() + _CATCH_UP_S
         for number, session in enumerate(reading, 1):
-            session.flush()
+            session.sender.flush()
             if asyncio.get_running_loop().time() > until_s:
                 self.waiting = reading[number:] + self.waiting
                 break
@@ -310,7 +310,7 @@ class Gateway:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + _FLUSH_S
         for session in sessions:
-            session.flush()
+            session.sender.flush()
             if loop.time() > until_s:
                 await asyncio.sleep(0)
                 until_s = loop.time() + _FLUSH_S

@@ -16,14 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 import uvicorn
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.http11 import Request
 
 from processor.errors import SowstreamError, Stop
 from processor.gateway.application import REQUESTS_MAX, Application
 from processor.gateway.gateway import Gateway
-from processor.gateway.http_protocol import BURST_MAX, GuardedHttp
-from processor.gateway.websocket import ABORT, WRITE
+from processor.gateway.uvicorn_protocols import BURST_MAX, AbortableWebSocket, GuardedHttp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,55 +46,6 @@ _REVIVE_INTERVAL_S: Final = 1.0
 _GONE_IDLE_TIMEOUTS: Final = 2
 """A peer whose machine acknowledges nothing for so many `idle_timeout_s` is gone; a slow one is closed earlier."""
 _SEND_BUFFER_BYTES: Final = 64 * 1024
-
-
-class AbortableWebSocket(WebSocketsSansIOProtocol):
-    """uvicorn's WebSocket, which the application can close without waiting for a client that takes nothing."""
-
-    is_served = False
-    """True if the application has ended."""
-
-    def handle_connect(self, event: Request) -> None:
-        """Begin to serve a WebSocket."""
-        super().handle_connect(event)
-        if hasattr(self, "scope"):
-            extensions: Any = self.scope["extensions"]
-            extensions[ABORT] = self.transport.abort
-            if not self.conn.extensions:
-                extensions[WRITE] = self.write_frame
-
-    def write_frame(self, next_frame: Callable[[], bytes | None]) -> bool:
-        """Write the bytes of the next frame; returns False, without asking for it, if the client does not take it."""
-        if not self.writable.is_set() or self.disconnected or self.close_sent or not self.handshake_complete:
-            return False
-        frame = next_frame()
-        if frame is not None:
-            self.transport.write(frame)
-        return True
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
-        super().connection_lost(exc)
-        self._release()
-
-    def on_task_complete(self, task: asyncio.Task[None]) -> None:
-        """End the application's part."""
-        super().on_task_complete(task)
-        self.is_served = True
-        self._release()
-
-    def _release(self) -> None:
-        """Break the reference cycles of a connection that has ended: the collector, which pauses all, need not run."""
-        if self.disconnected and self.is_served:
-            self.scope["extensions"].clear()
-            self.conn.parser.close()
-            self.conn.parser_exc = None
-
-    async def send(self, event: Any) -> None:
-        """Send a message of the application; after a refusal the handshake is over, which uvicorn does not note."""
-        await super().send(event)
-        if event["type"] == "websocket.http.response.body":
-            self.handshake_complete = True
 
 
 def bound_socket(config: Config, *, is_shared: bool) -> socket.socket:

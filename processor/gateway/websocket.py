@@ -17,7 +17,9 @@ from processor.gateway.access.requests import PUBLISHING, BadRequest, Request, r
 from processor.gateway.commands.publishing import describe
 from processor.gateway.commands.turns import NumberOrder
 from processor.gateway.sessions.client_subscription import reason_of
+from processor.gateway.sessions.host import FrameSender
 from processor.gateway.sessions.session import Session
+from processor.gateway.uvicorn_protocols import Transport
 from processor.subscriptions.request.subscribe_options import FORMS
 
 if TYPE_CHECKING:
@@ -31,10 +33,6 @@ log = structlog.stdlib.get_logger("sowstream.gateway")
 
 PROTOCOL: Final = "sowstream.v1"
 """The subprotocol."""
-ABORT: Final = "sowstream.abort"
-"""The extension of an ASGI scope that closes a connection without waiting for the client."""
-WRITE: Final = "sowstream.write"
-"""The extension that writes the bytes of a frame at once, if the client takes them; returns False if it does not."""
 LOGON_TIMEOUT_S: Final = 10.0
 """A client that has not logged on so long after it was accepted is closed, also if it sends other requests."""
 TRY_AGAIN: Final = 4503
@@ -72,8 +70,7 @@ class WebSocketEndpoint:
             await _refuse(scope, send, refused)
             return
         await send({"type": "websocket.accept", "subprotocol": PROTOCOL})
-        extensions = scope.get("extensions", {})
-        await _Client(gateway, receive, send, extensions.get(ABORT), extensions.get(WRITE)).run()
+        await _Client(gateway, receive, send, Transport.of(scope)).run()
 
     def _refusal(self, scope: Scope) -> int | None:
         """The HTTP status with which an upgrade is refused; None: it is accepted."""
@@ -89,23 +86,15 @@ class WebSocketEndpoint:
 class _Client:
     """One accepted WebSocket."""
 
-    def __init__(
-        self,
-        gateway: Gateway,
-        receive: Receive,
-        send: Send,
-        abort: Callable[[], None] | None,
-        write: Callable[[Callable[[], bytes | None]], bool] | None,
-    ) -> None:
+    def __init__(self, gateway: Gateway, receive: Receive, send: Send, transport: Transport | None) -> None:
         self._gateway = gateway
-        self._abort_transport = abort
+        self._transport = transport
         self._receive = receive
         self._send = send
         self._is_woken = False
         self._sender: asyncio.Task[None] | None = None  # While it has work: few of many clients need one at a time.
-        self._session = Session(gateway, self._wake, self._abort)
-        self._write = write
-        self._session.flush = self._flush
+        self._write = None if transport is None else transport.write_frame
+        self._session = Session(gateway, FrameSender(self._wake, self._flush, self._abort))
         self._waiting: dict[asyncio.Task[None], int] = {}  # With the characters of their frames.
         self._publishing = asyncio.Lock()  # It lets them in by the order of their requests.
         self._numbers = NumberOrder()
@@ -374,13 +363,13 @@ class _Client:
 
     def _abort(self) -> None:
         """Close a client that does not take its frame."""
-        if self._abort_transport is not None:
-            self._abort_transport()
+        if self._transport is not None:
+            self._transport.abort()
 
     async def _close(self) -> None:
         session = self._session
-        if self._allowance is None and self._abort_transport is not None:
-            asyncio.get_running_loop().call_later(_CLOSING_TIMEOUT_S, self._abort_transport)
+        if self._allowance is None and self._transport is not None:
+            asyncio.get_running_loop().call_later(_CLOSING_TIMEOUT_S, self._transport.abort)
         try:
             await self._send({"type": "websocket.close", "code": session.close_code, "reason": session.close_reason})
         except Exception:  # noqa: BLE001 - The client has closed already.

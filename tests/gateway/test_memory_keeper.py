@@ -9,9 +9,8 @@ import weakref
 import pytest
 from websockets.sync.client import connect
 
-from processor.gateway.http_protocol import GuardedHttp
-from processor.gateway.server import AbortableWebSocket
 from processor.gateway.sessions.memory_keeper import CLOSED_MIN, MemoryKeeper
+from processor.gateway.uvicorn_protocols import AbortableWebSocket, GuardedHttp
 from processor.gateway.websocket import _Client
 from tests.gateway.memory import MemoryWorld
 from tests.gateway.test_probing import wait_for
@@ -90,7 +89,7 @@ def _of_one(gateway):
     """The session of the only connection, and the objects of it that the session does not own."""
     [session] = gateway.sessions
     [server] = _connected()
-    client = session.wake.__self__
+    client = session.sender.wake.__self__
     return [session, server, *_of_loop(GuardedHttp), server.conn, client]
 
 

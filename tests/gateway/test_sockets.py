@@ -10,12 +10,12 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from processor.config.gateway import GatewayLimits
-from processor.gateway import http_protocol, websocket
+from processor.gateway import uvicorn_protocols, websocket
 from processor.gateway.access.allowances import Allowance, Allowances
 from processor.gateway.access.identity import Identity
 from processor.gateway.access.requests import BadRequest
 from processor.gateway.commands.turns import BoundedExecutor
-from processor.gateway.http_protocol import SILENT_MAX
+from processor.gateway.uvicorn_protocols import SILENT_MAX
 from tests.gateway.memory import MemoryWorld
 from tests.gateway.test_rights import Guarded
 
@@ -62,7 +62,7 @@ def test_other_frames_do_not_put_off_the_end_of_a_socket_without_an_identity(gua
 
 def test_a_burst_of_clients_is_served(memory_world, monkeypatch):
     """Far more clients that come at one moment than connections may be silent: each is answered, none is closed."""
-    monkeypatch.setattr(http_protocol, "_MOMENT_S", 60.0)  # A busy machine accepts them slowly.
+    monkeypatch.setattr(uvicorn_protocols, "_MOMENT_S", 60.0)  # A busy machine accepts them slowly.
     held, released = threading.Event(), threading.Event()
     memory_world.gateway._loop.call_soon_threadsafe(lambda: (held.set(), released.wait(60)))
     held.wait(60)
@@ -78,7 +78,7 @@ def test_a_burst_of_clients_is_served(memory_world, monkeypatch):
 
 def test_silent_connections_make_room_for_others(memory_world, monkeypatch):
     """More connections without a request than there may be: the oldest are closed, and health pages answer."""
-    monkeypatch.setattr(http_protocol, "_MOMENT_S", 0.0)
+    monkeypatch.setattr(uvicorn_protocols, "_MOMENT_S", 0.0)
     silent = [
         socket.create_connection(("127.0.0.1", memory_world.gateway.port), timeout=60) for _ in range(SILENT_MAX + 20)
     ]

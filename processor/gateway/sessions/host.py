@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from processor.errors import SowstreamError
 from processor.subscriptions.records.order_build import OrderBuild
@@ -81,11 +81,37 @@ def _end(engine: Engine, build: OrderBuild) -> None:
     engine.release(build)
 
 
+class FrameSender(NamedTuple):
+    """Sends the frames of a session to its client, over a WebSocket or as Server-Sent Events.
+
+    ::
+
+    answer ──▶ Session.answer ──▶ wake ──▶ a task ──▶ Session.next_frame ──▶ ASGI
+    update ──▶ Gateway's tick ──▶ flush ─┬▶ Session.take_frame ──▶ Transport.write_frame, at once
+                                         ╰▶ wake, if the client does not take it now
+    """
+
+    wake: Callable[[], None]
+    """Called when a frame is to be sent."""
+    flush: Callable[[], None]
+    """Called with each tick when messages wait; it may send a frame at once."""
+    abort: Callable[[], None]
+    """Called when the client is to be closed at once, even while a frame is being sent."""
+
+
+def _ignore() -> None:
+    """Do nothing: the client is gone."""
+
+
+NO_SENDER: Final = FrameSender(_ignore, _ignore, _ignore)
+"""That of a session whose client is gone."""
+
+
 class Waiting(Protocol):
     """A session with messages for the next tick."""
 
-    flush: Callable[[], None]
-    """Called with each tick when messages wait."""
+    sender: FrameSender
+    """Sends its frames."""
 
     @property
     def is_catching_up(self) -> bool:

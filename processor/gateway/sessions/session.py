@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +12,7 @@ from processor.codec.json_value import to_json_line
 from processor.errors import SowstreamError
 from processor.gateway.access.requests import Request
 from processor.gateway.sessions.frames import frame_of
+from processor.gateway.sessions.host import NO_SENDER
 from processor.gateway.sessions.session_subscriptions import SessionSubscriptions
 from processor.subscriptions.request.subscribe_options import FORMS
 from processor.subscriptions.request.turn import TURN_S
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from processor.gateway.access.entitlements import Rights
     from processor.gateway.access.identity import Identity
     from processor.gateway.feeds.kafka_feed import KafkaFeed
-    from processor.gateway.sessions.host import SessionHost
+    from processor.gateway.sessions.host import FrameSender, SessionHost
     from processor.subscriptions import Connection, Message
 
 log = structlog.stdlib.get_logger("sowstream.gateway")
@@ -37,18 +38,15 @@ _CONTROL_MAX: Final = 1_000
 class Session:
     """The subscriptions of one client."""
 
-    def __init__(self, gateway: SessionHost, wake: Callable[[], None], abort: Callable[[], None]) -> None:
+    def __init__(self, gateway: SessionHost, sender: FrameSender) -> None:
         """Begin without an identity.
 
         Args:
             gateway: its feeds, rights and encoder.
-            wake: called when a frame is to be sent.
-            abort: called when the client is to be closed at once, even while a frame is being sent.
+            sender: sends its frames.
         """
-        self.wake = wake
-        """Called when a frame is to be sent."""
-        self.flush: Callable[[], None] = wake
-        """Called with each tick when messages wait; it may send a frame at once."""
+        self.sender = sender
+        """Sends its frames."""
         self.sending_since_s: float | None = None
         """Time at which the frame began that is being sent; None: none is."""
         self.client = ""
@@ -64,7 +62,6 @@ class Session:
         self.sent = 0
         """Messages that were sent."""
         self._gateway = gateway
-        self._abort = abort
         self._control: list[str] = []  # Most sessions have none: an empty deque takes ten times as much.
         self._subscriptions = SessionSubscriptions(gateway, self.answer, self._on_waiting)
 
@@ -116,7 +113,7 @@ class Session:
             self.close(4408, "answers are not read")
             return
         self._control.append(to_json_line(fields))
-        self.wake()
+        self.sender.wake()
 
     def succeed(self, request_id: str, **fields: Any) -> None:
         """Answer a request with success."""
@@ -129,18 +126,18 @@ class Session:
     def close(self, code: int, reason: str) -> None:
         """End the session when all that waits is sent."""
         self.is_closing, self.close_code, self.close_reason = True, code, reason
-        self.wake()
+        self.sender.wake()
 
     def abort(self, code: int, reason: str) -> None:
         """End the session at once."""
         self.is_closing, self.close_code, self.close_reason = True, code, reason
-        self._abort()
+        self.sender.abort()
 
     def end(self) -> None:
         """Drop everything: the client is gone. No callback is called any more, nor kept: each is a reference cycle."""
         self._subscriptions.close()
         self._control.clear()
-        self.wake = self.flush = self._abort = _ignore
+        self.sender = NO_SENDER
 
     def rights(self, topic: str) -> Rights:
         """The rights of the client on a topic.
@@ -252,7 +249,7 @@ class Session:
             self._add_bookmarks(topic, connection, dict.fromkeys(ids), bookmarks)
         if bookmarks or rows:
             self._control.append(frame_of((), (), bookmarks, rows))
-            self.wake()
+            self.sender.wake()
 
     @staticmethod
     def _taken(connection: Connection) -> Iterator[Message]:
@@ -294,7 +291,3 @@ class Session:
             if self._subscriptions.sent_bookmarks.get(sub_id) != (subscription.query, places):
                 self._subscriptions.sent_bookmarks[sub_id] = (subscription.query, places)
                 bookmarks[sub_id] = f"{subscription.query}.{places}"
-
-
-def _ignore() -> None:
-    """Do nothing: the client is gone."""
