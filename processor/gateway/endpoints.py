@@ -15,10 +15,9 @@ from starlette.types import Receive, Scope, Send
 from processor.codec.json_value import to_json_line
 from processor.gateway.access.entitlements import NO_RIGHTS, Rights
 from processor.gateway.access.identity import Identity
-from processor.gateway.access.requests import BadRequest
+from processor.gateway.access.requests import SOW_OPTIONS, SUBSCRIBE_OPTIONS, BadRequest, openapi
 from processor.gateway.access.requests import Request as Asked
 from processor.gateway.commands.command_check import CurrentRecord, current_record, wait_for_record, wait_for_step
-from processor.gateway.openapi import document
 from processor.gateway.problems import PRIVATE, problem
 from processor.gateway.sessions.client_subscription import words_of
 from processor.gateway.sessions.host import FrameSender, complete_behind
@@ -115,7 +114,7 @@ class Endpoints:
         """`GET /v1/topics/{topic}/sow`: the records that match, a line of JSON each, streamed."""
         identity, name = await self._identity(request), request.path_params["topic"]
         rights = self._reading(identity, name)
-        options = _options(request, ("select", "order_by", "top_n", "skip_n", "timestamp"))
+        options = _options(request, SOW_OPTIONS)
         gateway, feed = self._gateway, self._gateway.feeds[name]
         text = request.query_params.get("filter") or None
         words = words_of(text, options)
@@ -168,8 +167,7 @@ class Endpoints:
         op = request.query_params.get("op", "sow_and_subscribe")
         if op not in _SUBSCRIBE_OPS:
             raise BadRequest("bad_request", f"op is one of {', '.join(_SUBSCRIBE_OPS)}")
-        names = [one for one in Options._fields if one != "bookmark"]
-        fields: dict[str, Any] = {"topic": name, "options": _options(request, tuple(names))}
+        fields: dict[str, Any] = {"topic": name, "options": _options(request, SUBSCRIBE_OPTIONS)}
         texts = {
             "filter": request.query_params.get("filter"),
             "resume": request.headers.get("last-event-id") or request.query_params.get("resume"),
@@ -206,7 +204,7 @@ class Endpoints:
 
     async def openapi(self, _request: Request) -> Response:
         """`GET /v1/openapi.json`: the description of these endpoints."""
-        return JSONResponse(document())
+        return JSONResponse(openapi())
 
     async def live(self, _request: Request) -> Response:
         """`GET /livez`: the event loop runs."""

@@ -1,4 +1,4 @@
-"""The requests of clients: their fields, checked before anything is done."""
+"""The requests of clients: their fields, checked before anything is done; and their description as OpenAPI."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from processor.codec.contract import CodecOptions
 from processor.codec.json import JsonCodec
 from processor.errors import ConfigurationError, RecordRejected, SowstreamError
 from processor.record import Value
-from processor.subscriptions.request.subscribe_options import FORMS
+from processor.subscriptions.request.subscribe_options import FORMS, Options
 from processor.wire.publisher_headers import GATEWAY_ARGUMENTS
 
 DEPTH_MAX: Final = 64
@@ -19,6 +19,10 @@ DEPTH_MAX: Final = 64
 ID_CHARACTERS_MAX: Final = 128
 """Longest id of a request."""
 
+SUBSCRIBE_OPTIONS: Final = tuple(name for name in Options._fields if name != "bookmark")
+"""The options of a query string of a subscription."""
+SOW_OPTIONS: Final = ("select", "order_by", "top_n", "skip_n", "timestamp")
+"""Those of a query."""
 PUBLISHING: Final = frozenset(("publish", "delta_publish", "sow_delete"))
 
 _FIELDS: Final[dict[str, frozenset[str]]] = {
@@ -165,4 +169,92 @@ def arguments_of(options: dict[str, Any]) -> dict[str, Any]:
     return {
         name: tuple(value) if type(value) is list and name == "conflation_key" else value
         for name, value in options.items()
+    }
+
+
+_TOPIC = {"name": "topic", "in": "path", "required": True, "schema": {"type": "string"}}
+_PROBLEM = {
+    "description": "An error (RFC 9457).",
+    "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+}
+
+
+def _query(*names: str) -> list[dict[str, Any]]:
+    return [{"name": name, "in": "query", "required": False, "schema": {"type": "string"}} for name in names]
+
+
+def _operation(summary: str, media: str, parameters: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    answer = {"description": summary, "content": {media: {"schema": {"type": "object"}}}}
+    return {
+        "summary": summary,
+        "parameters": parameters,
+        "responses": {"200": answer, **dict.fromkeys(("400", "401", "403", "410", "503"), _PROBLEM)},
+        **more,
+    }
+
+
+def openapi() -> dict[str, Any]:
+    """The OpenAPI document of the HTTP endpoints, as JSON's values."""
+    body = {
+        "required": True,
+        "description": "One record, or one record a line.",
+        "content": {"application/json": {"schema": {}}, "application/x-ndjson": {"schema": {"type": "string"}}},
+    }
+    record = _operation(
+        "One record; its version is the ETag.",
+        "application/json",
+        [
+            _TOPIC,
+            {"name": "key", "in": "path", "required": True, "schema": {"type": "string"}},
+            {"name": "min_version", "in": "query", "required": False, "schema": {"type": "integer", "minimum": 0}},
+        ],
+    )
+    record["responses"]["404"] = record["responses"]["503"] = _PROBLEM
+    paths: dict[str, Any] = {
+        "/v1/topics": {"get": _operation("The topics that the client may use.", "application/json", [])},
+        "/v1/topics/{topic}/records/{key}": {"get": record},
+        "/v1/topics/{topic}/sow": {
+            "get": _operation(
+                "The records that match, a line each.",
+                "application/x-ndjson",
+                [_TOPIC, *_query("filter", *SOW_OPTIONS)],
+            )
+        },
+        "/v1/topics/{topic}/subscribe": {
+            "get": _operation(
+                "Server-Sent Events; the header Last-Event-ID resumes.",
+                "text/event-stream",
+                [_TOPIC, *_query("op", "filter", "resume", *SUBSCRIBE_OPTIONS)],
+            )
+        },
+    }
+    for op in sorted(PUBLISHING):
+        more = [{"name": "Idempotency-Key", "in": "header", "required": False, "schema": {"type": "string"}}]
+        paths[f"/v1/topics/{{topic}}/{op}"] = {
+            "post": _operation(
+                f"{op}: an ack for each record.",
+                "application/x-ndjson",
+                [_TOPIC, *more, *_query("key", *GATEWAY_ARGUMENTS)],
+                requestBody=body,
+            )
+        }
+    problem = {
+        "type": "object",
+        "properties": {
+            "type": {"type": "string"},
+            "title": {"type": "string"},
+            "status": {"type": "integer"},
+            "detail": {"type": "string"},
+            "reason": {"type": "string"},
+        },
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Sowstream gateway", "version": "1"},
+        "security": [{"bearer": []}],
+        "paths": paths,
+        "components": {
+            "schemas": {"Problem": problem},
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+        },
     }

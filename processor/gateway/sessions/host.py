@@ -86,9 +86,9 @@ class FrameSender(NamedTuple):
 
     ::
 
-    answer ──▶ Session.answer ──▶ wake ──▶ a task ──▶ Session.next_frame ──▶ ASGI
-    update ──▶ Gateway's tick ──▶ flush ─┬▶ Session.take_frame ──▶ Transport.write_frame, at once
-                                         ╰▶ wake, if the client does not take it now
+        answer ──▶ Session.answer ──▶ wake ──▶ a task ──▶ Session.next_frame ──▶ ASGI
+        update ──▶ Gateway's tick ──▶ flush ─┬▶ Session.take_frame ──▶ Transport.write_frame, at once
+                                             ╰▶ wake, if the client does not take it now
     """
 
     wake: Callable[[], None]
