@@ -13,24 +13,23 @@ from typing import TYPE_CHECKING, Final
 from processor.errors import SowstreamError
 from processor.subscriptions.conflation_buffers import Deadlines
 from processor.subscriptions.engine_connection import QUEUE_MAX, Connection
+from processor.subscriptions.engine_subscription import Routes
 from processor.subscriptions.focus import TopNFocus
 from processor.subscriptions.message_queue import Sharing
 from processor.subscriptions.records.current_records import CurrentRecords, wall_ms
 from processor.subscriptions.records.grouping import GroupingBuild
 from processor.subscriptions.records.order_build import OrderBuild
 from processor.subscriptions.request.update import Update
-from processor.subscriptions.routes import Routes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from processor.record import Record
-    from processor.subscriptions.engine_subscription import EngineSubscription
+    from processor.subscriptions.engine_subscription import EngineSubscription, FilterGroup
     from processor.subscriptions.records.update_history import UpdateHistory
     from processor.subscriptions.request.subscribed_topic import RecordView, Topic
     from processor.subscriptions.request.subscription_spec import SubscriptionSpec
     from processor.subscriptions.request.turn import Build, Turn
-    from processor.subscriptions.routes import FilterGroup
 
 
 class Engine:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from processor.subscriptions.conflation_buffers import Deadlines
+    from processor.subscriptions.engine_subscription import Routes
     from processor.subscriptions.message_queue import Sharing
     from processor.subscriptions.records.current_records import CurrentRecords
     from processor.subscriptions.records.grouping import Grouping
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from processor.subscriptions.request.subscription_spec import SubscriptionSpec
     from processor.subscriptions.request.turn import Build
     from processor.subscriptions.request.update import Update
-    from processor.subscriptions.routes import Routes
 
 QUEUE_MAX: Final = 10_000
 """Messages that wait for a subscriber; further updates are conflated, per key."""

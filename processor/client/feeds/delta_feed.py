@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from processor.client.feeds.continuity import KEYS_MAX, split
+from processor.client.feeds.many_feeds import TopicFeed
 from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost, RecordRejected, Stop
 from processor.record import Record
 from processor.subscriptions import Message, Options, SubscriptionSpec, Topic
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("sowstream.client")
 
 
-class DeltaFeed:
+class DeltaFeed(TopicFeed[SubscriptionSpec]):
     """Delivers the records of a delta topic; a subscription with `oof`, which gets deletes, uses the engine's feed.
 
     A delta that does not apply to the version delivered last shows that another is missing. Then the full record is

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from processor.client.feeds.bookmark import BookmarkTracker
 from processor.client.feeds.compact_records import without_collector
 from processor.client.feeds.growing_view import ReaderView
+from processor.client.feeds.many_feeds import TopicFeed
 from processor.client.feeds.snapshot_boundary import SnapshotBoundary
 from processor.errors import (
     BrokerUnavailable,
@@ -55,7 +56,7 @@ class OpenedTopic(NamedTuple):
     """The topic's id, which differs from that of an earlier topic of the same name."""
 
 
-class EngineFeed:
+class EngineFeed(TopicFeed[SubscriptionSpec]):
     """Feeds the records of a SOW topic to a subscription engine, and returns the engine's messages."""
 
     def __init__(
@@ -103,16 +104,6 @@ class EngineFeed:
     def is_over(self) -> bool:
         """True if all messages were delivered and no more will come."""
         return self.is_live and not any(request.live for request in self._wanted.values())
-
-    @property
-    def healed(self) -> int:
-        """Always 0: the engine computes deltas from full records, so that none can be missing."""
-        return 0
-
-    @property
-    def unchecked(self) -> int:
-        """Always 0, as `healed`."""
-        return 0
 
     def fetch(self, wait_s: float) -> list[Message]:
         """Do one turn."""

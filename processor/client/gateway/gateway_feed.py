@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
+from processor.client.feeds.many_feeds import TopicFeed
 from processor.client.gateway.answers import LATER, error_of, message_of
 from processor.client.gateway.link import GatewayLink
 from processor.errors import BrokerUnavailable, ConfigurationError, SowstreamError
@@ -79,8 +80,8 @@ class _Served:
         self.is_catching_up = self.bookmark is None and self.request.op.startswith("sow")
 
 
-class GatewayFeed:
-    """A `TopicFeed` over one WebSocket, for subscriptions of any topic.
+class GatewayFeed(TopicFeed[GatewayRequest]):
+    """A feed over one WebSocket, for subscriptions of any topic.
 
     asked for ──▶ accepted ──▶ ended, with its error; "not now", a lost connection and no answer lead back.
     """
@@ -112,16 +113,6 @@ class GatewayFeed:
     def is_over(self) -> bool:
         """True if no more messages will come."""
         return not self._served and not self._waiting and self._failure is None
-
-    @property
-    def healed(self) -> int:
-        """Always 0: the gateway computes deltas from full records."""
-        return 0
-
-    @property
-    def unchecked(self) -> int:
-        """Always 0, as `healed`."""
-        return 0
 
     def fetch(self, wait_s: float) -> list[Message]:
         """Do one turn.

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
     from processor.merge import Touched
     from processor.record import Record
-    from processor.subscriptions.request.entitlement import Entitlement, EvaluatedRecord
+    from processor.subscriptions.request.entitlement import Entitlement
     from processor.subscriptions.request.subscribe_options import Options
     from processor.subscriptions.request.subscribed_topic import ParsedRecord, Topic
+    from processor.subscriptions.request.update import EvaluatedRecord
 
 
 MessageCommand: TypeAlias = Literal["group_begin", "sow", "group_end", "publish", "oof"]

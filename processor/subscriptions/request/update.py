@@ -1,24 +1,154 @@
-"""An update of one key: everything that is computed of it is computed once, however many subscriptions use it."""
+"""An update of one key: everything that is computed of it is computed once, however many subscriptions use it.
+
+Subscribers have different rights, but many have the same condition, or the same fields. The answers are kept by the
+texts of both, so that 1,000 subscribers with 20 conditions cost 20 evaluations::
+
+    record ──▶ value ──▶ selected(fields) ──▶ matches(condition, fields)
+                 1          each list once        each pair once
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from processor.errors import RecordRejected
+from processor.filter.evaluation import NO_METADATA
 from processor.merge import add_touched, touch
-from processor.subscriptions.request.entitlement import EntitledFilter, EvaluatedRecord
+from processor.subscriptions.request.entitlement import EntitledFilter
 from processor.wire.record_headers import version_of
-from processor.wire.subscriber_headers import touched_paths
+from processor.wire.subscriber_headers import is_over, touched_paths
 
 if TYPE_CHECKING:
-    from processor.filter import Filter
+    from processor.filter import Filter, RecordMetadata
     from processor.filter.aggregate import Contribution
     from processor.merge import Touched
     from processor.record import Record, Value
+    from processor.subscriptions.request.record_order import SortKey, SortOrder
     from processor.subscriptions.request.select import Select
     from processor.subscriptions.request.subscribed_topic import Topic
     from processor.subscriptions.request.subscriber_message import Message, MessageBuilder
     from processor.subscriptions.request.subscription_spec import GroupingSpec
+
+
+_UNREAD: Final = object()
+
+
+class EvaluatedRecord:
+    """One record of an update, with the answers of filters and the selections of fields that were made of it."""
+
+    __slots__ = (
+        "_answers",
+        "_metadata",
+        "_over",
+        "_partition",
+        "_selected",
+        "_sort_keys",
+        "_topic",
+        "_value",
+        "record",
+    )
+
+    def __init__(self, topic: Topic, partition: int, record: Record | None) -> None:
+        """Begin without an answer.
+
+        Args:
+            topic: the topic.
+            partition: the record's partition.
+            record: the record; None, or a tombstone: there is none.
+        """
+        self.record: Final = None if record is None or record.value is None else record
+        """The record; None: there is none."""
+        self._topic = topic
+        self._partition = partition
+        self._value: Value = _UNREAD
+        self._metadata: RecordMetadata | None = None
+        self._answers: dict[tuple[str, str | None], bool] = {}
+        self._selected: dict[str, Value] = {}
+        self._sort_keys: dict[str | None, SortKey] = {}
+        self._over: dict[int, bool] = {}
+
+    @property
+    def value(self) -> Value | None:
+        """The parsed record; None if there is none.
+
+        Raises:
+            Stop: no worker wrote it like this.
+        """
+        if self._value is _UNREAD:
+            self._value = None if self.record is None else self._topic.value(self.record, self._partition)
+        return self._value
+
+    def selected(self, select: Select | None) -> Value:
+        """The part of the record that a select list includes; None: all of it.
+
+        Raises:
+            Stop: as `value`.
+        """
+        if select is None:
+            return self.value
+        text = select.canonical_text
+        if text not in self._selected:
+            self._selected[text] = select.project(self.value)
+        return self._selected[text]
+
+    def matches(self, selection: Filter, select: Select | None = None) -> bool:
+        """Return whether there is a record, and a filter matches the part of it that a select list includes.
+
+        The metadata that would reveal other fields is left out with a select list.
+
+        Raises:
+            RecordRejected: a third party's function raised.
+            Stop: as `value`.
+        """
+        if self.record is None:
+            return False
+        memo = selection.text, None if select is None else select.canonical_text
+        answer = self._answers.get(memo)
+        if answer is None:
+            metadata = self._visible_metadata(select) if selection.uses_metadata else NO_METADATA
+            answer = self._answers[memo] = selection.matches(self.selected(select), metadata)
+        return answer
+
+    def matches_entitled(self, selection: EntitledFilter) -> bool:
+        """Return whether a subscriber may see the record, and its filter matches; equal rights share the answers.
+
+        Raises:
+            RecordRejected: a third party's function raised.
+            Stop: as `value`.
+        """
+        if selection.allowed is not None and not self.matches(selection.allowed):
+            return False
+        return selection.asked is None or self.matches(selection.asked, selection.select)
+
+    def sort_key(self, order: SortOrder, key: bytes) -> SortKey:
+        """The place of the record, whose key is given, in an order.
+
+        Raises:
+            RecordRejected: a third party's function raised.
+            Stop: as `value`.
+        """
+        sort_key = self._sort_keys.get(order.text)
+        if sort_key is None:
+            metadata = self._visible_metadata(None) if order.uses_metadata else NO_METADATA
+            sort_key = self._sort_keys[order.text] = order.key(key, self.value, metadata)
+        return sort_key
+
+    def is_over(self, now_ms: int) -> bool:
+        """Return whether there is a record whose expiry time has passed."""
+        if self.record is None:
+            return False
+        over = self._over.get(now_ms)
+        if over is None:
+            over = self._over[now_ms] = is_over(self.record, now_ms)
+        return over
+
+    def _visible_metadata(self, select: Select | None) -> RecordMetadata:
+        """The metadata; the size of a record would reveal fields that are not selected."""
+        metadata = self._metadata
+        if metadata is None:
+            assert self.record is not None
+            metadata = self._metadata = self._topic.metadata_of(self.record)
+        return metadata if select is None else metadata._replace(message_bytes=None)
 
 
 class Update:
@@ -153,7 +283,7 @@ class Update:
         if filter is None:
             return self.old is not None, self.new.value is not None
         if type(filter) is EntitledFilter:
-            return filter.matches_evaluated(self.before), filter.matches_evaluated(self.after)
+            return self.before.matches_entitled(filter), self.after.matches_entitled(filter)
         before, after = self.before, self.after
         if filter.uses_metadata:
             return before.matches(filter), after.matches(filter)
