@@ -26,6 +26,7 @@ from processor.gateway.commands.command_check import (
     CurrentRecord,
     current_record,
     encoded,
+    key_of,
     wait_for_record,
     wait_for_step,
 )
@@ -140,11 +141,10 @@ class CheckedCommands:
             raise BadRequest("not_entitled", f"{topic} has its keys anywhere; a right with a filter cannot be checked")
         data, headers = b"", None
         if "data" in arguments and op != "sow_delete":
-            # Other message types may ask a registry for their schema.
-            is_plain = self._config.topic(topic).message_type == "json"
-            write = encoded if is_plain else _encoded_on_thread
-            outcome = write(feed.topic, op, arguments["data"])
-            data, headers = outcome if isinstance(outcome, tuple) else await outcome
+            if self._config.topic(topic).message_type == "json":
+                data, headers = encoded(feed.topic, op, arguments["data"])
+            else:  # Other message types may ask a registry for their schema.
+                data, headers = await asyncio.to_thread(encoded, feed.topic, op, arguments["data"])
         selection: Filter | None = None
         keys = arguments.get("keys")
         if arguments.get("filter") is not None:
@@ -153,7 +153,9 @@ class CheckedCommands:
         if not is_one and name is not None:
             raise BadRequest("bad_request", "sequence numbers one command: delete keys one at a time to number them")
         # The record of a key of several fields stands under one of its spellings.
-        keys = list(dict.fromkeys(map(feed.topic.key.spelled, [_key(feed, arguments)] if keys is None else keys)))
+        keys = list(
+            dict.fromkeys(map(feed.topic.key.spelled, [key_of(feed.topic, arguments)] if keys is None else keys))
+        )
         common = {one: value for one, value in arguments.items() if one not in ("keys", "filter")}
         commands = [
             CheckedCommand(
@@ -381,20 +383,6 @@ def _on_loop(report: Callable[[Ack], None]) -> Callable[[Ack], None]:
 def _without_version(report: Callable[[Ack], None]) -> Callable[[Ack], None]:
     """A callback for acks of a record that the user may not see."""
     return lambda ack: report(ack._replace(version=None))
-
-
-async def _encoded_on_thread(*arguments: Any) -> tuple[bytes, Any]:
-    return await asyncio.to_thread(encoded, *arguments)
-
-
-def _key(feed: KafkaFeed, arguments: dict[str, Any]) -> str:
-    """The key of a command's record."""
-    key, data = arguments.get("key"), arguments.get("data")
-    if key is None and type(data) is dict:
-        key = feed.topic.key.text(data)
-    if key is None:
-        raise BadRequest("missing_key", "the message has no key")
-    return str(key)
 
 
 def _deleted_nothing(one: CheckedCommand, ack_type: AckType) -> Ack:

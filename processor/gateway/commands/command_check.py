@@ -21,8 +21,8 @@ A record that the user may not read does not exist for it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from processor.errors import RecordRejected, SowstreamError, VersionConflict
 from processor.filter.evaluation import NO_METADATA, RecordMetadata
@@ -263,6 +263,20 @@ def encoded(topic: Topic, op: str, data: Value) -> tuple[bytes, Headers]:
         return topic.codec.encode_command(data, is_delta=op == "delta_publish")
     except TypeError as error:
         raise RecordRejected("undecodable", str(error)) from None
+
+
+def key_of(topic: Topic, arguments: Mapping[str, Any]) -> str:
+    """The key of a command's record, given or computed from its message.
+
+    Raises:
+        BadRequest: `missing_key`.
+    """
+    key, data = arguments.get("key"), arguments.get("data")
+    if key is None and type(data) is dict:
+        key = topic.key.text(data)
+    if key is None:
+        raise BadRequest("missing_key", "the message has no key")
+    return str(key)
 
 
 def _refused(detail: str) -> BadRequest:
