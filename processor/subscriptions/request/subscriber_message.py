@@ -18,12 +18,12 @@ from processor.wire.subscriber_headers import NO_HEADERS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from processor.filter import Filter
     from processor.merge import Touched
     from processor.record import Record
     from processor.subscriptions.request.entitlement import Entitlement
     from processor.subscriptions.request.subscribe_options import Options
     from processor.subscriptions.request.subscribed_topic import ParsedRecord, Topic
-    from processor.subscriptions.request.update import EvaluatedRecord
 
 
 MessageCommand: TypeAlias = Literal["group_begin", "sow", "group_end", "publish", "oof"]
@@ -200,10 +200,10 @@ class MessageBuilder:
         """
         return self._message(command, record, self.selected(value), reason, sub_ids=sub_ids)
 
-    def is_hidden(self, record: EvaluatedRecord) -> bool:
-        """Return whether the subscriber may not see a record."""
-        condition = None if self._entitlement is None else self._entitlement.filter
-        return condition is not None and not record.matches(condition)
+    @property
+    def visible(self) -> Filter | None:
+        """Matches the records that the subscriber may see; None: all."""
+        return None if self._entitlement is None else self._entitlement.filter
 
     def out_of_focus(
         self,

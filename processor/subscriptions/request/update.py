@@ -331,7 +331,8 @@ class Update:
 
     def oof_message(self, builder: MessageBuilder) -> Message:
         """The `oof` of a record that left the focus by this update; built once for all of a style."""
-        is_hidden = self.new.value is not None and builder.is_hidden(self.after)
+        visible = builder.visible if self.new.value is not None else None
+        is_hidden = visible is not None and not self.after.matches(visible)
         memo = (builder.style, "oof", is_hidden)
         if (message := self._messages.get(memo)) is None:
             message = builder.out_of_focus(self.new, self.new_value, self.old_value, is_hidden=is_hidden)
