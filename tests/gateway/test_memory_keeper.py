@@ -102,7 +102,7 @@ def test_a_client_that_leaves_before_its_answer_was_sent_is_freed_too():
         return events.pop(0)
 
     async def served():
-        client = _Client(world.gateway.gateway, receive, send=None, abort=None, write=None)
+        client = _Client(world.gateway.gateway, receive, send=None, transport=None)
         await client.run()
         assert not events
         return weakref.ref(client)
@@ -126,6 +126,11 @@ class _Reading:
 
     def __init__(self):
         self.is_flushed = False
+
+    @property
+    def sender(self):
+        """It sends by itself."""
+        return self
 
     def flush(self):
         """Note the turn."""
