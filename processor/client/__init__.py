@@ -14,7 +14,8 @@ Modules import in one direction: `client`, `gateway/`, `subscribe/` and `publish
 from typing import TYPE_CHECKING
 
 from processor.client.client import Client
-from processor.client.subscribe.subscription import ClientConnection, Subscription
+from processor.client.subscribe.opener import ClientConnection
+from processor.client.subscribe.subscription import Subscription
 from processor.client.subscribe.view import View, ViewChange
 from processor.subscriptions.request.subscriber_message import Message
 from processor.wire.ack import Ack

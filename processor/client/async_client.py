@@ -6,13 +6,13 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar, Unpack
 
+from processor.client.blocking_calls import BlockingCalls
 from processor.client.subscribe.subscribe_calls import SubscribeCalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from concurrent.futures import Future
 
-    from processor.client.client import Client
     from processor.client.publish.outbox import DeleteArguments, PublishArguments
     from processor.client.subscribe.arguments import StreamArguments
     from processor.client.subscribe.subscription import Subscription
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from processor.wire.ack import Ack
 
 
-_ClientT = TypeVar("_ClientT", bound="Client")
+_ClientT = TypeVar("_ClientT", bound=BlockingCalls)
 
 
 class AsyncClient(Generic[_ClientT]):

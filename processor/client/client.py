@@ -11,9 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from processor.client.blocking_calls import BlockingCalls
 from processor.client.publish.publish_calls import PublishCalls
 from processor.client.subscribe.kafka_opener import KafkaOpener
-from processor.client.subscribe.subscribe_calls import SubscribeCalls
 from processor.config import Config, settings_of
 from processor.errors import ConfigurationError, SowstreamError, Stop
 from processor.installation.directory_comparison import contradictions
@@ -27,7 +27,7 @@ from processor.wire.topic_description import describe
 # Modules that only some calls need are imported by these: a reader starts sooner without them.
 if TYPE_CHECKING:
     from processor.client.async_client import AsyncClient
-    from processor.client.publish.publish_calls import Sender
+    from processor.client.publish.publish_calls import ClientSender
     from processor.client.subscribe.opener import SubscriptionOpener
     from processor.queues.consumer import OnQueueMessage, Queue
     from processor.queues.queue_opening import QueueOpener
@@ -38,7 +38,7 @@ _FLUSH_AFTER_ERROR_S = 5.0
 log = logging.getLogger("sowstream.client")
 
 
-class Client(PublishCalls, SubscribeCalls, OfOneProcess):
+class Client(BlockingCalls, OfOneProcess):
     """A connection to one cluster, with the method names of AMPS' client.
 
     Its methods may be called from any thread; `Subscription` describes its own rules. Acks are read on a thread of
@@ -89,7 +89,7 @@ class Client(PublishCalls, SubscribeCalls, OfOneProcess):
         self.name = name
         self._queues: QueueOpener | None = None
         self._gateway: tuple[str, str | Callable[[], str] | None] | None = None
-        self._command_sender: Sender | None = None
+        self._command_sender: ClientSender | None = None
         self._lock = threading.Lock()
         self._block_has_ended = False
         if gateway is not None:
@@ -249,7 +249,7 @@ class Client(PublishCalls, SubscribeCalls, OfOneProcess):
         """
         return _NamedCalls(self, name)
 
-    def _sender(self) -> Sender:
+    def _sender(self) -> ClientSender:
         self.refuse_inherited()
         sender = self._command_sender
         if sender is None:
@@ -279,7 +279,7 @@ class _NamedCalls(PublishCalls):
     def __init__(self, client: Client, name: str) -> None:
         self._client, self._name = client, name
 
-    def _sender(self) -> Sender:
+    def _sender(self) -> ClientSender:
         return self._client._sender().named(self._name)  # noqa: SLF001
 
 

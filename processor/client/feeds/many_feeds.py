@@ -50,7 +50,7 @@ class MessageSource(Protocol):
         """
 
 
-class Request(Protocol):
+class FeedRequest(Protocol):
     """A subscription as it was asked for, parsed and checked for one kind of feed."""
 
     @property
@@ -58,8 +58,8 @@ class Request(Protocol):
         """True if updates follow; False: it ends with its snapshot."""
 
 
-RequestT = TypeVar("RequestT", bound=Request)
-RequestT_contra = TypeVar("RequestT_contra", bound=Request, contravariant=True)
+RequestT = TypeVar("RequestT", bound=FeedRequest)
+RequestT_contra = TypeVar("RequestT_contra", bound=FeedRequest, contravariant=True)
 
 
 class TopicFeed(MessageSource, Protocol[RequestT_contra]):
@@ -195,7 +195,7 @@ class ManyFeeds(Generic[RequestT]):
         if failure is not None:
             raise failure
 
-    def _note(self, topic: str, request: Request, sub_id: str) -> None:
+    def _note(self, topic: str, request: FeedRequest, sub_id: str) -> None:
         self._topics[sub_id] = topic
         if not request.live:
             self._queries.add(sub_id)

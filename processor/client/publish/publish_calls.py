@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from processor.wire.ack import Ack
 
 
-class Sender(Protocol):
+class ClientSender(Protocol):
     """Sends the commands of a client: `CommandSender`, or `GatewaySender` over a gateway. Any thread."""
 
     def send(
@@ -47,7 +47,7 @@ class Sender(Protocol):
 class PublishCalls:
     """The calls that write. What cannot be sent raises at once; what happens to a command later is in its future."""
 
-    def _sender(self) -> Sender:
+    def _sender(self) -> ClientSender:
         """The sender of commands, created with the first one: a subscriber needs no producer."""
         raise NotImplementedError
 

@@ -1,18 +1,24 @@
-"""The contract of the two openers of subscriptions, on Kafka and over a gateway, with the steps that both share."""
+"""The contract of the two openers of subscriptions, on Kafka and over a gateway; and connections of several of them."""
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, Unpack
 
-from processor.client.feeds.many_feeds import RequestT
-from processor.client.subscribe.subscription import ClientConnection, Subscription
+from processor.client.feeds.many_feeds import ManyFeeds, RequestT
+from processor.client.subscribe.stream import Stream
+from processor.client.subscribe.subscription import Subscription
+from processor.errors import SowstreamError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from processor.client.feeds.compact_records import SkippedRecords
     from processor.client.feeds.many_feeds import TopicFeed
-    from processor.client.subscribe.stream import OnFetched, OnMessage, Stream
+    from processor.client.subscribe.arguments import SubscriptionArguments
+    from processor.client.subscribe.stream import OnFetched, OnMessage
     from processor.record import Value
     from processor.subscriptions import Message
     from processor.subscriptions.request.subscribe_options import SubscribeCall
@@ -136,3 +142,132 @@ class SubscriptionOpener(ABC, Generic[RequestT]):
                 failed = failed or error
         if failed is not None:
             raise failed
+
+
+class ClientConnection(Stream):
+    """Several subscriptions in one stream; made by `Client.connect`, read and closed like a subscription.
+
+    Each call returns the name of the new subscription, which its messages have in `sub_ids`. An update that matches
+    several subscriptions of a topic is one message, a full record if any of them wants full records.
+
+    The calls may be made from any thread, before and while messages are read. They wait for the turn at hand.
+    """
+
+    def __init__(
+        self,
+        opener: SubscriptionOpener[Any],
+        *,
+        timeout_s: float | None,
+        on_message: OnMessage | None,
+        on_close: Callable[[Stream], None],
+    ) -> None:
+        """Begin without subscriptions.
+
+        Args:
+            opener: opens the subscribed topics.
+            timeout_s: it ends when no message came for so long; None: it goes on until `close`.
+            on_message: called with each message, on a thread of its own; None: it is iterated over, or awaited.
+            on_close: called once, when it has ended.
+        """
+        self._opener = opener
+        self._feeds = ManyFeeds[Any]()
+        self._opening = threading.Lock()
+        super().__init__(self._feeds, timeout_s=timeout_s, on_message=on_message, on_close=on_close)
+
+    def sow(
+        self,
+        topic: str,
+        filter: str | None = None,  # noqa: A002 - AMPS' name
+        options: str | None = None,
+        **arguments: Unpack[SubscriptionArguments],
+    ) -> str:
+        """Query the state of the world; the subscription ends with its `group_end`. Arguments as `Client.subscribe`."""
+        return self._add(topic, filter, options, "sow", **arguments)
+
+    def subscribe(
+        self,
+        topic: str,
+        filter: str | None = None,  # noqa: A002 - AMPS' name
+        options: str | None = None,
+        **arguments: Unpack[SubscriptionArguments],
+    ) -> str:
+        """Subscribe to full records from now on. Arguments as `Client.subscribe`, without a bookmark.
+
+        Returns:
+            The name of the subscription.
+
+        Raises:
+            ConfigurationError: no such topic; an option that does not exist or makes no sense here; the name is taken.
+            FilterError: an invalid filter, select list or order.
+            BrokerUnavailable: no answer in time.
+        """
+        return self._add(topic, filter, options, "subscribe", **arguments)
+
+    def sow_and_subscribe(
+        self,
+        topic: str,
+        filter: str | None = None,  # noqa: A002 - AMPS' name
+        options: str | None = None,
+        **arguments: Unpack[SubscriptionArguments],
+    ) -> str:
+        """Subscribe to the state of the world, then to full records. Arguments as `subscribe`."""
+        return self._add(topic, filter, options, "sow_and_subscribe", **arguments)
+
+    def delta_subscribe(
+        self,
+        topic: str,
+        filter: str | None = None,  # noqa: A002 - AMPS' name
+        options: str | None = None,
+        **arguments: Unpack[SubscriptionArguments],
+    ) -> str:
+        """Subscribe to key fields and changed fields from now on. Arguments as `subscribe`."""
+        return self._add(topic, filter, options, "delta_subscribe", **arguments)
+
+    def sow_and_delta_subscribe(
+        self,
+        topic: str,
+        filter: str | None = None,  # noqa: A002 - AMPS' name
+        options: str | None = None,
+        **arguments: Unpack[SubscriptionArguments],
+    ) -> str:
+        """Subscribe to the state of the world, then to its changes. Arguments as `subscribe`."""
+        return self._add(topic, filter, options, "sow_and_delta_subscribe", **arguments)
+
+    def remove(self, sub_id: str) -> None:
+        """End one subscription; the others go on. Some messages that were read before may still arrive for it.
+
+        Raises:
+            ConfigurationError: there is no subscription of this name.
+        """
+        self.refuse_inherited()
+        with self._opening, self._door, self._lock:
+            self._refuse_closed()
+            self._feeds.remove(sub_id)
+
+    def _add(
+        self,
+        topic: str,
+        filter: str | None,  # noqa: A002 - AMPS' name
+        options: str | None,
+        call: SubscribeCall,
+        *,
+        sub_id: str | None = None,
+        **arguments: Any,
+    ) -> str:
+        self.refuse_inherited()
+        request = self._opener.understand(topic, call, filter, options, **arguments)
+        with self._opening:  # Two at a time would open a topic twice.
+            with self._door, self._lock:
+                self._refuse_closed()
+                name = self._feeds.name(sub_id)
+                if self._feeds.has(topic):
+                    self._feeds.add(topic, request, name)
+                    return name
+            # Kafka is asked for the ends of the topic; meanwhile the other topics are read.
+            feed = self._opener.feed(request, name, is_shared=True)
+            with self._door, self._lock:
+                if not self._is_closed:
+                    self._feeds.open(topic, feed, request, name)
+                    return name
+            feed.close(delivered=True)
+            raise SowstreamError("the connection was closed")

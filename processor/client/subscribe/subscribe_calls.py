@@ -10,9 +10,9 @@ from processor.subscriptions.request.subscribe_options import split
 
 if TYPE_CHECKING:
     from processor.client.subscribe.arguments import StreamArguments
-    from processor.client.subscribe.opener import SubscriptionOpener
+    from processor.client.subscribe.opener import ClientConnection, SubscriptionOpener
     from processor.client.subscribe.stream import OnMessage
-    from processor.client.subscribe.subscription import ClientConnection, Subscription
+    from processor.client.subscribe.subscription import Subscription
     from processor.record import Value
     from processor.subscriptions import Message
 
