@@ -164,10 +164,10 @@ class Gateway:
         if bookmark.low is not bookmark.high:
             return places_text(feed.topic_id, bookmark)
         name = feed.topic.name
-        known = self._places.get(name)
-        if known is None or known[0] is not bookmark.low:
-            known = self._places[name] = (bookmark.low, places_text(feed.topic_id, bookmark))
-        return known[1]
+        entry = self._places.get(name)
+        if entry is None or entry[0] is not bookmark.low:
+            entry = self._places[name] = (bookmark.low, places_text(feed.topic_id, bookmark))
+        return entry[1]
 
     def count_resume(self, outcome: str) -> None:
         """Count a request to resume."""

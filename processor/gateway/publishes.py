@@ -79,12 +79,12 @@ class IdempotencyKeys:
                     keys.execute("DELETE FROM keys WHERE used_s < ?", (now_s - KEPT_S,))
                     keys.execute("DELETE FROM keys WHERE rowid <= (SELECT max(rowid) FROM keys) - ?", (_KEYS_MAX,))
                 keys.execute("INSERT OR IGNORE INTO keys (key, digest, used_s) VALUES (?, ?, ?)", (key, digest, now_s))
-                (known,) = keys.execute("SELECT digest FROM keys WHERE key = ?", (key,)).fetchone()
+                (first_digest,) = keys.execute("SELECT digest FROM keys WHERE key = ?", (key,)).fetchone()
         except sqlite3.Error as error:
             self.close()
             raise DiskUnusable(f"{self._file}: the idempotency keys cannot be kept: {error}") from None
         self._noted += 1
-        if known != digest:
+        if first_digest != digest:
             raise BadRequest("key_reused", "this Idempotency-Key was used for another request; choose a new one")
 
     def close(self) -> None:

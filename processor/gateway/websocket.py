@@ -251,13 +251,13 @@ class _Client:
             if session.identity is None:
                 session.close(TRY_AGAIN, "the token cannot be verified now")
             return
-        known = session.identity
-        if known is not None and known.user != identity.user:
+        earlier = session.identity
+        if earlier is not None and earlier.user != identity.user:
             raise BadRequest("bad_request", "the identity of a connection cannot change; connect again")
         self._identify(identity, gateway.allowances.of(identity))
         session.client = request.text("client") or session.client or "browser"
         session.succeed(request.id, user=identity.user, message_bytes=gateway.limits.message_bytes)
-        if known is not None and known.roles != identity.roles:
+        if earlier is not None and earlier.roles != identity.roles:
             await session.apply_rights()
 
     async def _publish(self, request: Request) -> None:
@@ -275,8 +275,8 @@ class _Client:
             elif ack is None:
                 session.succeed(request.id)
             elif ack.status == "success":
-                known = {"records_deleted": ack.records_deleted, "version": ack.version}
-                more = {name: number for name, number in known.items() if number is not None}
+                numbers = {"records_deleted": ack.records_deleted, "version": ack.version}
+                more = {name: number for name, number in numbers.items() if number is not None}
                 session.succeed(request.id, ack=ack_type, key=ack.sow_key, detail=ack.reason, **more)
             else:
                 reason, _, detail = (ack.reason or "").partition(":")

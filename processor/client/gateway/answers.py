@@ -93,11 +93,11 @@ _FIELDS: Final = frozenset(Message._fields)
 
 def message_of(fields: Mapping[str, Any], *, names_subscriptions: bool) -> Message:
     """A message, as the client delivers it."""
-    known = {name: value for name, value in fields.items() if name in _FIELDS}
-    known["removed"] = tuple(known.get("removed", ()))
+    values = {name: value for name, value in fields.items() if name in _FIELDS}
+    values["removed"] = tuple(values.get("removed", ()))
     if names_subscriptions:
-        known["sub_ids"] = tuple(fields.get("subs", ()))
-    return Message(**known)
+        values["sub_ids"] = tuple(fields.get("subs", ()))
+    return Message(**values)
 
 
 def error_of(answer: Mapping[str, Any]) -> SowstreamError:

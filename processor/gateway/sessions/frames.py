@@ -77,10 +77,10 @@ class FrameEncoder:
                 message.timestamp,
                 message.reason,
             )
-            known = self._bodies.get(memo)
-            if known is None:
-                known = self._bodies[memo] = (data, self._body(message))
-            body = known[1]
+            entry = self._bodies.get(memo)
+            if entry is None:
+                entry = self._bodies[memo] = (data, self._body(message))
+            body = entry[1]
         subs = message.sub_ids
         return f'{{"subs":{_ids(subs)},{body}'
 
@@ -119,12 +119,12 @@ def frame_of(
 
 
 def _ids(sub_ids: tuple[str, ...]) -> str:
-    found = _IDS.get(sub_ids)
-    if found is None:
+    text = _IDS.get(sub_ids)
+    if text is None:
         if len(_IDS) > 10_000:
             _IDS.clear()
-        found = _IDS[sub_ids] = to_json_line(list(sub_ids))
-    return found
+        text = _IDS[sub_ids] = to_json_line(list(sub_ids))
+    return text
 
 
 _IDS: Final[dict[tuple[str, ...], str]] = {}

@@ -137,8 +137,8 @@ class Network:
     @property
     def topic_id(self) -> uuid.UUID | None:
         """The id of the topic; None: it is not known yet."""
-        found: uuid.UUID | None = self._cluster.topic_id(self._topic)
-        return found
+        topic_id: uuid.UUID | None = self._cluster.topic_id(self._topic)
+        return topic_id
 
     def leader(self, partition: int) -> int | None:
         """The broker that leads a partition of the topic; None: it is not known yet."""

@@ -76,8 +76,8 @@ class MemoIndex:
         if required and not any(parts in self._paths for parts in required):
             for parts in required:
                 self._asked(parts)
-        found = [self._keys(parts, constants) for parts, constants in required.items() if parts in self._paths]
-        keys = min(found, key=len, default=None)
+        key_sets = [self._keys(parts, constants) for parts, constants in required.items() if parts in self._paths]
+        keys = min(key_sets, key=len, default=None)
         if keys is None or len(keys) > found_max:
             return None
         return self._found(keys)

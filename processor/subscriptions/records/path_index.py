@@ -47,16 +47,16 @@ class PathIndex:
     def keys(self, constants: Iterable[Scalar]) -> dict[bytes, None]:
         """The keys of all records that are equal to one of these."""
         texts, numbers, text_numbers = self._tables
-        found: dict[bytes, None] = {}
+        keys: dict[bytes, None] = {}
         for constant in constants:
             is_text = type(constant) is str
             if is_text:
-                _take(found, texts.get(constant))  # type: ignore[arg-type]
+                _take(keys, texts.get(constant))  # type: ignore[arg-type]
             for key in constant_keys(constant):
-                _take(found, numbers.get(key))
+                _take(keys, numbers.get(key))
                 if not is_text:
-                    _take(found, text_numbers.get(key))
-        return found
+                    _take(keys, text_numbers.get(key))
+        return keys
 
     def add(self, key: bytes, record: Value) -> None:
         """Add a record that is not in the index."""
@@ -176,11 +176,11 @@ class DeclaredIndex:
 
     def keys(self, required: Mapping[Parts, tuple[Scalar, ...]]) -> dict[bytes, None]:
         """The keys of all records that have one of the required values at each path."""
-        found: dict[bytes, None] = {}
+        keys: dict[bytes, None] = {}
         choices = [path.slots_of(required[parts]) for path, parts in zip(self._paths, self.parts, strict=True)]
         for slots in itertools.product(*choices):
-            _take(found, self._keys.get(slots if len(slots) > 1 else slots[0]))
-        return found
+            _take(keys, self._keys.get(slots if len(slots) > 1 else slots[0]))
+        return keys
 
     def changed(self, key: bytes, old: Value | None, new: Value | None) -> None:
         """Take an update; None stands for a record that was not there, or is deleted."""
@@ -210,9 +210,9 @@ class DeclaredIndex:
         return tuple(dict.fromkeys(itertools.product(*slots)))
 
 
-def _take(found: dict[bytes, None], bucket: _Bucket | None) -> None:
+def _take(keys: dict[bytes, None], bucket: _Bucket | None) -> None:
     """Add the keys of a bucket."""
     if type(bucket) is dict:
-        found |= bucket
+        keys |= bucket
     elif bucket is not None:
-        found[bucket] = None  # type: ignore[index]
+        keys[bucket] = None  # type: ignore[index]

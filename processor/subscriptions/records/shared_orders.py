@@ -192,7 +192,7 @@ class SharedOrders:
 
     def _drop_kept(self) -> None:
         """Drop the least recently used orders without a user that are too many, or too large together."""
-        kept = [name for name, build in self._builds.items() if not build.users and name not in self._declared]
-        rows = sum(len(self._builds[name].places.sort_keys) for name in kept)
-        while kept and (len(kept) > ORDERS_MAX or rows > ROWS_MAX):
-            rows -= len(self._builds.pop(kept.pop(0)).places.sort_keys)
+        unused = [name for name, build in self._builds.items() if not build.users and name not in self._declared]
+        rows = sum(len(self._builds[name].places.sort_keys) for name in unused)
+        while unused and (len(unused) > ORDERS_MAX or rows > ROWS_MAX):
+            rows -= len(self._builds.pop(unused.pop(0)).places.sort_keys)

@@ -142,26 +142,26 @@ class FilterIndex(Generic[Item]):
             record: the record now; None: there is none.
             before: the record before an update; None: there was none.
         """
-        found: list[_Bucket[Item]] = [self._always] if self._always else []
+        buckets: list[_Bucket[Item]] = [self._always] if self._always else []
         if type(record) is dict:
-            self._find(record, {}, found)
+            self._find(record, {}, buckets)
             if type(before) is dict:
-                self._find(before, record, found)
+                self._find(before, record, buckets)
         elif type(before) is dict:
-            self._find(before, {}, found)
-        if not found:
+            self._find(before, {}, buckets)
+        if not buckets:
             return ()
-        if len(found) == 1:
-            items = list(found[0].values())
+        if len(buckets) == 1:
+            items = list(buckets[0].values())
         else:
             merged: _Bucket[Item] = {}
-            for bucket in found:
+            for bucket in buckets:
                 merged.update(bucket)
             items = [merged[turn] for turn in sorted(merged)]
         # Only an item with several filters can be there twice.
         return items if len(self._filters_of) == len(self._entries) else dict.fromkeys(items)
 
-    def _find(self, record: dict[str, Value], known: dict[str, Value], found: list[_Bucket[Item]]) -> None:
+    def _find(self, record: dict[str, Value], known: dict[str, Value], buckets: list[_Bucket[Item]]) -> None:
         """Append the buckets that match a record, except by members that are the same in one that is known."""
         places = self._places
         # Through the fewer of the two.
@@ -172,7 +172,7 @@ class FilterIndex(Generic[Item]):
                     if type(value) is type(other) and type(value) in _SCALARS and value == other:
                         continue
                 for place in places[name].values():
-                    place.find(record, found)
+                    place.find(record, buckets)
 
     def _best(self, by_path: PathSlots) -> tuple[Parts | None, tuple[_Slot, ...]]:
         """The path to keep a filter by: where its values are the rarest among the filters so far."""
@@ -218,25 +218,25 @@ class _Place(Generic[Item]):
         """Number of items with the most frequent of some values."""
         return max((len(self._tables[table].get(key, ())) for table, key in slots), default=0)
 
-    def find(self, record: Value, found: list[_Bucket[Item]]) -> None:
+    def find(self, record: Value, buckets: list[_Bucket[Item]]) -> None:
         """Append the buckets that match a record; any element of an array counts."""
         texts, numbers, text_numbers = self._tables
         value = self._value(record, UNCOUNTED)
         if self._ranges:
-            self._ranges.find(value, found)
+            self._ranges.find(value, buckets)
         if not any(self._tables):
             return
         for element in (value,) if type(value) is str else elements(value):
             if type(element) is str:
                 if element in texts:
-                    found.append(texts[element])
+                    buckets.append(texts[element])
                 if not numbers:
                     continue
             for key in element_keys(element):
                 if key in numbers:
-                    found.append(numbers[key])
+                    buckets.append(numbers[key])
                 if key in text_numbers and type(element) is not str:
-                    found.append(text_numbers[key])
+                    buckets.append(text_numbers[key])
 
 
 def path_slots(filter: Filter | None) -> PathSlots:  # noqa: A002 - it is the word

@@ -148,8 +148,8 @@ def _rising(value: Value) -> _Ranked:
     """The place of a value, the lowest first; of an array that of its element 0."""
     kind = type(value)
     if kind is str and value:
-        found = read_number(value)
-        return (_TEXT, value) if found is None else _of_number(found)
+        number = read_number(value)
+        return (_TEXT, value) if number is None else _of_number(number)
     if kind is int:
         return _NUMBER, value
     plain = value if kind is float or kind is Decimal else first(value)

@@ -149,12 +149,12 @@ def parse_options(text: str | None, *, snapshot: bool = False, live: bool, delta
         if name in asked:
             raise ConfigurationError(f"option {name!r} is given twice")
         asked[name] = _read(name, value)
-    for name, given in arguments.items():
-        if given is None or (given is False and name in FLAGS):
+    for name, argument in arguments.items():
+        if argument is None or (argument is False and name in FLAGS):
             continue
         if name in asked:
             raise ConfigurationError(f"{name!r} is given twice: in the options and as an argument")
-        asked[name] = _taken(name, given)
+        asked[name] = _taken(name, argument)
     options = Options(**asked)  # type: ignore[arg-type]
     _check(options, asked, snapshot=snapshot, live=live, delta=delta)
     return options
@@ -184,16 +184,16 @@ def _read(name: str, value: str | None) -> object:
     return _READERS[name](name, value)
 
 
-def _taken(name: str, given: object) -> object:
+def _taken(name: str, argument: object) -> object:
     """The value of an argument: as in a text, a number, or a list of the parts that commas separate there."""
     _check_name(name)
     if name in FLAGS:
-        if given is not True:
-            raise ConfigurationError(f"option {name!r} is {given!r}, not True or False")
+        if argument is not True:
+            raise ConfigurationError(f"option {name!r} is {argument!r}, not True or False")
         return True
-    if isinstance(given, list | tuple):
-        return _read(name, f"[{','.join(map(str, given))}]")
-    return _read(name, str(given))
+    if isinstance(argument, list | tuple):
+        return _read(name, f"[{','.join(map(str, argument))}]")
+    return _read(name, str(argument))
 
 
 def _check_name(name: str) -> None:

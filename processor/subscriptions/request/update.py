@@ -308,10 +308,10 @@ class Update:
     def addressed(self, message: Message, sub_id: str) -> Message:
         """A message of this update for one subscription; the same object for all connections that give it this name."""
         memo = id(message), sub_id
-        if (made := self._addressed.get(memo)) is None:
+        if (entry := self._addressed.get(memo)) is None:
             # The message is kept, so that its id stays its own.
-            made = self._addressed[memo] = message, message.addressed((sub_id,))
-        return made[1]
+            entry = self._addressed[memo] = message, message.addressed((sub_id,))
+        return entry[1]
 
     def full_message(self, builder: MessageBuilder) -> Message:
         """The message with the full record after; built once for all subscriptions of a style."""
