@@ -38,6 +38,8 @@ class GatewayOpener(SubscriptionOpener[GatewayRequest]):
         call: SubscribeCall,
         filter: str | None,  # noqa: A002 - AMPS' name
         options: str | None,
+        *,
+        is_shared: bool = False,  # noqa: ARG002 - Nothing of a gateway needs a stream of its own.
         **arguments: Any,
     ) -> GatewayRequest:
         """Parse and check the arguments of a call: mistakes are found before the gateway is asked."""
@@ -50,7 +52,6 @@ class GatewayOpener(SubscriptionOpener[GatewayRequest]):
         request: GatewayRequest,
         sub_id: str | None,
         *,
-        is_shared: bool = False,  # noqa: ARG002 - Each feed has a WebSocket of its own.
         delivers_meanwhile: bool = False,  # noqa: ARG002 - There is no kept view.
     ) -> GatewayFeed:
         """Open a WebSocket, and ask for a subscription on it."""

@@ -100,6 +100,8 @@ class KafkaOpener(SubscriptionOpener[SubscriptionSpec]):
         call: SubscribeCall,
         filter: str | None,  # noqa: A002 - AMPS' name
         options: str | None,
+        *,
+        is_shared: bool = False,
         **arguments: Any,
     ) -> SubscriptionSpec:
         """Parse and check the arguments of a call."""
@@ -109,20 +111,17 @@ class KafkaOpener(SubscriptionOpener[SubscriptionSpec]):
             form = {**form, "delta": False}
         request = SubscriptionSpec(topic, filter, parsed, **form)
         check_literal(topic, request)
+        if is_shared and request.options.bookmark is not None:
+            raise ConfigurationError("option 'bookmark': a replay needs a stream of its own; use Client.subscribe")
         return request
 
     def feed(
-        self,
-        request: SubscriptionSpec,
-        sub_id: str | None,
-        *,
-        is_shared: bool = False,
-        delivers_meanwhile: bool = False,
+        self, request: SubscriptionSpec, sub_id: str | None, *, delivers_meanwhile: bool = False
     ) -> TopicFeed[SubscriptionSpec]:
         """Open the feed of a request, by the table above."""
         topic, where = request.topic, request.options.bookmark
         if where is not None:
-            _check_replay(where, request, is_shared=is_shared)
+            _check_replay(where, request)
         if request.delta and not request.snapshot and _is_plain(request) and sub_id is None:
             return self._delta_feed(topic, request)
         keeps = request.needs_view or (sub_id is not None and not isinstance(topic, LiteralTopic))
@@ -295,14 +294,12 @@ def _is_plain(request: SubscriptionSpec) -> bool:
     return request.filter is None and used <= _PLAIN
 
 
-def _check_replay(where: str, request: SubscriptionSpec, *, is_shared: bool) -> None:
-    """Reject an invalid bookmark, and one for a connection or for a call with a snapshot.
+def _check_replay(where: str, request: SubscriptionSpec) -> None:
+    """Reject an invalid bookmark, and one for a call with a snapshot.
 
     Raises:
         ConfigurationError: it cannot be used.
     """
-    if is_shared:
-        raise ConfigurationError("option 'bookmark': a replay needs a stream of its own; use Client.subscribe")
     if request.snapshot:
         raise ConfigurationError(
             "option 'bookmark' begins with updates of the past, sow_and_subscribe with the state of now; use subscribe"

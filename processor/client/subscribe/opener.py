@@ -44,24 +44,31 @@ class SubscriptionOpener(ABC, Generic[RequestT]):
         call: SubscribeCall,
         filter: str | None,  # noqa: A002 - AMPS' name
         options: str | None,
+        *,
+        is_shared: bool = False,
         **arguments: Any,
     ) -> RequestT:
         """Parse and check the arguments of a call; nothing is opened.
+
+        Args:
+            name: the topic.
+            call: the call.
+            filter: selects records.
+            options: as `parse_options`, with `arguments`.
+            is_shared: whether its messages share the stream of a connection.
+            arguments: options by name.
 
         Raises:
             ConfigurationError: no such topic, or an invalid filter or option.
         """
 
     @abstractmethod
-    def feed(
-        self, request: RequestT, sub_id: str | None, *, is_shared: bool = False, delivers_meanwhile: bool = False
-    ) -> TopicFeed[RequestT]:
+    def feed(self, request: RequestT, sub_id: str | None, *, delivers_meanwhile: bool = False) -> TopicFeed[RequestT]:
         """Open the feed of a request, and fix the boundary between its snapshot and its updates.
 
         Args:
             request: the first subscription.
             sub_id: its name; None: other subscriptions need not be possible.
-            is_shared: whether it is one of several feeds of a connection.
             delivers_meanwhile: whether a kept view is delivered as it was kept, followed by the updates since then.
 
         Raises:
@@ -255,7 +262,7 @@ class ClientConnection(Stream):
         **arguments: Any,
     ) -> str:
         self.refuse_inherited()
-        request = self._opener.understand(topic, call, filter, options, **arguments)
+        request = self._opener.understand(topic, call, filter, options, is_shared=True, **arguments)
         with self._opening:  # Two at a time would open a topic twice.
             with self._door, self._lock:
                 self._refuse_closed()
@@ -264,7 +271,7 @@ class ClientConnection(Stream):
                     self._feeds.add(topic, request, name)
                     return name
             # Kafka is asked for the ends of the topic; meanwhile the other topics are read.
-            feed = self._opener.feed(request, name, is_shared=True)
+            feed = self._opener.feed(request, name)
             with self._door, self._lock:
                 if not self._is_closed:
                     self._feeds.open(topic, feed, request, name)
