@@ -18,10 +18,10 @@ from spark_integration.read.images import (
     stream_with_pre_images,
     with_pre_images,
 )
-from spark_integration.read.key_choice import Keys, key_texts, only_partitions, partitions_with, with_keys
 from spark_integration.read.metadata_columns import Metadata, described
 from spark_integration.read.misfit import OnMisfit
 from spark_integration.read.read_topics import delta_columns, infer_from_records
+from spark_integration.read.table_part import Keys, key_texts, only_partitions, partitions_with, with_keys
 from spark_integration.read.topic_facts import refuse_moved, topic_facts, until_moved
 from spark_integration.read.topic_reader import Layout, TopicReader
 from spark_integration.settings import Settings, TopicSettings, topic_settings

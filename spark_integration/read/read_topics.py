@@ -17,10 +17,10 @@ from processor.topics.family import Role
 from processor.wire import columns as headers
 from spark_integration.options import Options, source_options, table_options, with_connection
 from spark_integration.pyspark_private import infer_json
-from spark_integration.read.as_of import AsOf, At, resolve_as_of
-from spark_integration.read.key_choice import Keys, key_texts, only_partitions, partitions_with, with_keys
+from spark_integration.read.as_of import AsOf, At
 from spark_integration.read.metadata_columns import Metadata, described, expires_at, header_text, kind_of_update
 from spark_integration.read.misfit import OnMisfit
+from spark_integration.read.table_part import Keys, TablePart, key_texts, latest_records, only_partitions, with_keys
 from spark_integration.read.topic_facts import TopicFacts, refuse_moved, topic_facts, until_moved
 from spark_integration.read.topic_reader import CHANGED, Layout, TopicReader, changed_paths_column
 from spark_integration.settings import Settings, TopicSettings, topic_settings
@@ -130,31 +130,20 @@ def read_sow(
     kafka_topic = settings.kafka_topic("sow")
     texts = None if keys is None else key_texts(keys)
     with topic_facts(settings, "sow", options) as facts:
-        if at is None:
-            facts.refuse_moved()
-        end = None if at is None else resolve_as_of(facts, at, allow_compacted=allow_compacted)
-        partitions = list(facts.partitions)
+        end, partitions = TablePart.of(facts, settings, at, texts, allow_compacted=allow_compacted)
 
         def infer() -> StructType:
             return inferred(spark, facts, kafka_options, None if end is None else end.ends)
 
         reader = TopicReader.of(settings, schema, described(), Layout(metadata, on_misfit), infer)
     if texts is not None:
-        partitions = partitions_with(texts, len(partitions), settings)
         kafka_options = only_partitions(kafka_options, kafka_topic, partitions)
     if end is not None:
         kafka_options["endingOffsets"] = end.ending_offsets(kafka_topic, partitions)
     records = spark.read.format("kafka").options(**kafka_options).load()
-    records = records if texts is None else with_keys(records, texts)
-    # A key lives in one partition, where offsets order its records. Tombstones must take part, as they replace the
-    # records before them. Decoding comes last, so it runs once per key and not once per record.
-    latest = (
-        records.groupBy("partition", "key")
-        .agg(F.max_by(F.struct("value", "headers", "timestamp", "offset"), "offset").alias("latest"))
-        .select("partition", "key", "latest.*")
-        .where(F.col("value").isNotNull() & _is_live(end))
-    )
-    return reader.rows(latest, kafka_topic, matching=filter)
+    latest = latest_records(records if texts is None else with_keys(records, texts))
+    # Decoding comes last, so it runs once per key and not once per record.
+    return reader.rows(latest.where(_is_live(end)), kafka_topic, matching=filter)
 
 
 def _is_live(end: AsOf | None) -> Column:

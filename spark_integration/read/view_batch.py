@@ -11,8 +11,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError
 from spark_integration.arrow_records import HEADERS_DDL
-from spark_integration.options import Options, table_options, with_connection
+from spark_integration.options import Options, with_connection
 from spark_integration.read.metadata_columns import expires_at
+from spark_integration.read.table_part import latest_records, read_latest
 from spark_integration.read.view_rows import LEFT_DDL, PARTS_DDL, RIGHT_DDL, ROWS_DDL, ViewTask
 from spark_integration.settings import TopicSettings, topic_settings
 
@@ -87,14 +88,10 @@ def _latest(
 ) -> DataFrame:
     """Return the last SOW record of each live key."""
     if given is None:
-        kafka = table_options(settings.family, "sow", with_connection(options, settings.kafka), settings.names)
-        given = spark.read.format("kafka").options(**kafka).load()
-    if "headers" not in given.columns:
-        given = given.withColumn("headers", F.lit(None).cast(HEADERS_DDL))
-    latest = (
-        given.groupBy("partition", "key")
-        .agg(F.max_by(F.struct("value", "headers", "timestamp", "offset"), "offset").alias("latest"))
-        .select("partition", "key", "latest.*")
-        .where(F.col("value").isNotNull() & (expires_at().isNull() | (expires_at() > F.current_timestamp())))
-    )
-    return latest.withColumn("timestamp_ms", F.unix_millis("timestamp"))
+        latest = read_latest(spark, settings, with_connection(options, settings.kafka))
+    else:
+        if "headers" not in given.columns:
+            given = given.withColumn("headers", F.lit(None).cast(HEADERS_DDL))
+        latest = latest_records(given)
+    live = latest.where(expires_at().isNull() | (expires_at() > F.current_timestamp()))
+    return live.withColumn("timestamp_ms", F.unix_millis("timestamp"))

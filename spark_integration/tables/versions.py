@@ -21,7 +21,6 @@ from pyspark.sql.types import StructType
 from processor.errors import ConfigurationError
 from processor.wire import columns as names
 from spark_integration.arrow_records import HEADERS_DDL
-from spark_integration.options import table_options
 from spark_integration.publish.commands import header
 from spark_integration.read.mask import FROM_JSON
 from spark_integration.tables.merge_into import create_sql, require_package, target
@@ -208,23 +207,8 @@ def add_deltas(
         deltas.unpersist()
 
 
-def latest_records(session: SparkSession, settings: TopicSettings, kafka: Mapping[str, str]) -> DataFrame:
-    """The present records of the SOW topic, in the columns of Spark's Kafka source.
-
-    Args:
-        session: the session.
-        settings: the settings of the topic.
-        kafka: options of Spark's Kafka source.
-    """
-    options = table_options(settings.family, "sow", kafka, settings.names)
-    records = session.read.format("kafka").options(**options).load()
-    latest = F.max_by(F.struct("value", "headers", "timestamp", "offset"), "offset").alias("latest")
-    rows = records.groupBy("partition", "key").agg(latest).select("partition", "key", "latest.*")
-    return rows.where(F.col("value").isNotNull())
-
-
 def begin_with_records(latest: DataFrame, table: VersionTable, settings: TopicSettings) -> None:
-    """Begin an empty table with the rows of `latest_records`, each as an open version, all at once.
+    """Begin an empty table with the `latest_records` of the SOW topic, each as an open version, all at once.
 
     They are identified by negative numbers, as their deltas are not known.
     """

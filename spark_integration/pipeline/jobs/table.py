@@ -22,6 +22,7 @@ from spark_integration.pipeline.job import Job, JobContext, JobSettings
 from spark_integration.pipeline.places import Target
 from spark_integration.read.read_topics import stream_sow
 from spark_integration.read.schemas.schema import given_schema
+from spark_integration.read.table_part import read_latest
 from spark_integration.settings import topic_settings
 from spark_integration.tables.upsert import upsert_to
 from spark_integration.tables.versions import (
@@ -29,7 +30,6 @@ from spark_integration.tables.versions import (
     VersionTable,
     add_deltas,
     begin_with_records,
-    latest_records,
     version_table,
 )
 
@@ -153,7 +153,7 @@ class Table(Job[TableSettings]):
             partitions = family.partitions("delta")
             content = {"from": _texts(family.bounds("delta", partitions).ends), "overlap": {}}
             files.write(_BEGIN, json.dumps(content))
-            latest = latest_records(session, self._topic, kafka).persist()
+            latest = read_latest(session, self._topic, kafka).persist()
             try:
                 latest.count()
                 content["overlap"] = _texts(family.bounds("delta", partitions).ends)

@@ -14,8 +14,8 @@ from processor.filter import compile_filter
 from spark_integration.kafka_options import PREFIX, SERVERS, KafkaOptions, kafka_property
 from spark_integration.options import TOPIC_PREFIX
 from spark_integration.read.as_of import At
-from spark_integration.read.key_choice import key_texts
 from spark_integration.read.misfit import OnMisfit
+from spark_integration.read.table_part import key_texts
 from spark_integration.settings import TopicSettings, topic_settings
 
 _REPEATED: Final = "option."

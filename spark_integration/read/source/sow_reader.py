@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -12,9 +12,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import IntegralType, StringType, StructType
 
 from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost, Stop
-from spark_integration.read.as_of import AsOf, resolve_as_of
 from spark_integration.read.decode import Decoding
-from spark_integration.read.key_choice import partitions_with
 from spark_integration.read.metadata_columns import SOW
 from spark_integration.read.schemas.schema import pinned
 from spark_integration.read.source.latest_rows import (
@@ -27,6 +25,7 @@ from spark_integration.read.source.latest_rows import (
     refuse_metadata,
 )
 from spark_integration.read.source.source_options import SourceOptions
+from spark_integration.read.table_part import TablePart
 from spark_integration.read.topic_facts import TopicFacts, reader_group
 
 if TYPE_CHECKING:
@@ -80,19 +79,14 @@ class SowSourceReader(DataSourceReader):
             BrokerUnavailable: Kafka did not answer in time.
             TopicMoved: another topic has taken its place.
         """
-        with closing(TopicFacts(self._topic, self._options.kafka, group=self._group)) as facts:
-            if self._options.at is None:
-                facts.refuse_moved()
-            end = self._cut(facts)
+        options = self._options
+        with closing(TopicFacts(self._topic, options.kafka, group=self._group)) as facts:
+            part = self._part(facts)
             begins = facts.begins()
-            wanted = self._wanted(facts)
-        now_ms = int(time.time() * 1000) if self._options.at is None else end.time_ms
+            ends = facts.committed_ends() if part.end is None else part.end.ends
+        now_ms = int(time.time() * 1000) if part.end is None else part.end.time_ms
         # Even an empty task takes time.
-        ranges = [
-            Range(p, begins[p], last, now_ms)
-            for p, last in sorted(end.ends.items())
-            if p in wanted and last > begins[p]
-        ]
+        ranges = [Range(p, begins[p], ends[p], now_ms) for p in part.partitions if ends[p] > begins[p]]
         return ranges or [Range(0, 0, 0, None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -117,12 +111,6 @@ class SowSourceReader(DataSourceReader):
         )
         yield from LatestRows(decoding, self._schema, self._metadata).batches(latest, partition.partition)
 
-    def _wanted(self, facts: TopicFacts) -> Collection[int]:
-        """The partitions that may have the keys."""
-        if self._keys is None:
-            return facts.partitions
-        return partitions_with(self._keys, len(facts.partitions), self._options.settings)
-
     def _chosen(self, wanted: Range) -> Iterator[Any]:
         """The committed records of a range whose keys are read."""
         messages = self._messages(wanted)
@@ -131,12 +119,15 @@ class SowSourceReader(DataSourceReader):
         keys = {key.encode() for key in self._keys}
         return (message for message in messages if message.key() in keys)
 
-    def _cut(self, facts: TopicFacts) -> AsOf:
-        if self._options.at is None:
-            return AsOf(facts.committed_ends(), None)
+    def _part(self, facts: TopicFacts) -> TablePart:
+        options = self._options
         try:
-            return resolve_as_of(facts, self._options.at, allow_compacted=self._options.allow_compacted)
+            return TablePart.of(
+                facts, options.settings, options.at, self._keys, allow_compacted=options.allow_compacted
+            )
         except ConfigurationError as error:
+            if options.at is None:
+                raise
             # The message has the argument of `read_sow`; here it is an option.
             problem = str(error).replace("allow_compacted=True", "allowCompacted 'true'")
             raise ConfigurationError(f"option {problem}") from None

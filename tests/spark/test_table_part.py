@@ -6,7 +6,7 @@ from processor.errors import ConfigurationError
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
-from spark_integration.read.key_choice import key_texts, partitions_with
+from spark_integration.read.table_part import key_texts, partitions_with
 from spark_integration.settings import topic_settings
 
 
