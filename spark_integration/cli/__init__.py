@@ -15,8 +15,7 @@ import typer
 
 from processor.cli.output import OutputClosed, inform
 from processor.errors import ConfigurationError, SowstreamError
-from spark_integration.cli.backfill import backfill, reconcile
-from spark_integration.cli.merge_moves import handback, merge, takeover
+from spark_integration.cli.merge_commands import backfill, handback, merge, reconcile, takeover
 from spark_integration.cli.run import run, status
 
 COMMANDS: Final[tuple[Callable[..., Any], ...]] = (run, merge, takeover, handback, backfill, reconcile, status)

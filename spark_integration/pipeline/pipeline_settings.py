@@ -19,8 +19,7 @@ from processor.config.suggestions import explain, unknown_name
 from processor.config.yaml_values import parse, problem_of
 from processor.errors import ConfigurationError
 from spark_integration.options import with_connection
-from spark_integration.pipeline.job import Job, JobSettings, find_job
-from spark_integration.pipeline.places import located
+from spark_integration.pipeline.job import Job, JobSettings, find_job, located
 
 
 class Flow(NamedTuple):

@@ -11,8 +11,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from spark_integration.options import Options
 from spark_integration.publish.columns import Nulls, boolean, delta_body, record_body, text_array
-from spark_integration.publish.commands import headers_of, text_of_body, with_mask
-from spark_integration.publish.row_codec import RowMessage
+from spark_integration.publish.commands import RowMessage, headers_of, text_of_body, with_mask
 from spark_integration.publish.sending import Sending, ToRecords
 from spark_integration.settings import Settings
 

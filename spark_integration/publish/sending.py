@@ -16,8 +16,7 @@ from processor.topics.family import MESSAGE_MAX_BYTES
 from spark_integration.options import Options, sink_options, with_connection
 from spark_integration.publish.batch_sender import check_client, recipe, sender
 from spark_integration.publish.columns import key_places, listed, order_of
-from spark_integration.publish.commands import key_of
-from spark_integration.publish.row_codec import RowMessage, messages
+from spark_integration.publish.commands import RowMessage, key_of, messages
 from spark_integration.publish.sequence import numbered, refuse_clock_behind
 from spark_integration.pyspark_private import is_remote
 from spark_integration.read.mask import ColumnPath, row_errors

@@ -13,7 +13,6 @@ from pyspark.sql.types import DataType, DecimalType, DoubleType, FloatType, Time
 from processor.config.section import Properties, Section
 from processor.errors import ConfigurationError
 from spark_integration.pipeline.ingesting.csv_rows import MISFIT, ROWS_DDL, CsvRows
-from spark_integration.pipeline.ingesting.json_decimals import CHECKED_DDL, PROBLEM, JsonDecimals, decimals_of
 from spark_integration.pipeline.ingesting.kafka_source import OFFSETS_PER_TRIGGER
 from spark_integration.pipeline.ingesting.reader_options import (
     check_options,
@@ -22,7 +21,8 @@ from spark_integration.pipeline.ingesting.reader_options import (
     option,
     spark_options,
 )
-from spark_integration.pipeline.places import DataPath
+from spark_integration.pipeline.ingesting.row_check import DECIMALS_DDL, PROBLEM, JsonDecimals, decimals_of
+from spark_integration.pipeline.job import DataPath
 from spark_integration.read.mask import TO_JSON, text_of
 from spark_integration.read.schemas.schema import given_schema
 
@@ -200,7 +200,7 @@ class SourceRows:
         changed = nothing
         decimals = decimals_of(given_schema(source.columns))
         if decimals is not None and option(source.options, "locale") is None:
-            rows = rows.select("value", *keep).mapInArrow(JsonDecimals(decimals), CHECKED_DDL)
+            rows = rows.select("value", *keep).mapInArrow(JsonDecimals(decimals), DECIMALS_DDL)
             changed = F.col(PROBLEM)
         # What is no UTF-8 would be read with other characters in its place.
         is_text = F.is_valid_utf8(F.col("value"))

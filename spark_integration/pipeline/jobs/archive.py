@@ -18,8 +18,7 @@ from spark_integration.pipeline.ingesting.kafka_source import (
     partition_counts,
     starting_offsets,
 )
-from spark_integration.pipeline.job import Job, JobSettings
-from spark_integration.pipeline.places import Target
+from spark_integration.pipeline.job import Job, JobSettings, Target
 from spark_integration.tables.archive_writer import archive_writer
 from spark_integration.tables.merge_into import require_package
 

@@ -14,8 +14,7 @@ from processor.record import Command
 from processor.wire import columns as names
 from spark_integration.pipeline.ingesting.row_check import CHECKED_DDL, NullPolicy, RowCheck
 from spark_integration.pipeline.ingesting.sources import IngestSource, SourceRows
-from spark_integration.pipeline.job import Job, JobContext, JobSettings
-from spark_integration.pipeline.places import DataPath
+from spark_integration.pipeline.job import DataPath, Job, JobContext, JobSettings
 from spark_integration.publish.batch_sender import recipe, sender
 from spark_integration.publish.commands import header
 from spark_integration.publish.publish import WRITERS

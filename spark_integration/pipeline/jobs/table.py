@@ -18,8 +18,7 @@ from spark_integration.pipeline.ingesting.kafka_source import (
     kafka_records,
     partition_counts,
 )
-from spark_integration.pipeline.job import Job, JobContext, JobSettings
-from spark_integration.pipeline.places import Target
+from spark_integration.pipeline.job import Job, JobContext, JobSettings, Target
 from spark_integration.read.read_topics import stream_sow
 from spark_integration.read.schemas.schema import given_schema
 from spark_integration.read.table_part import read_latest

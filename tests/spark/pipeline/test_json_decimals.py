@@ -11,7 +11,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, DecimalType, LongType, MapType, StringType, StructType
 
-from spark_integration.pipeline.ingesting.json_decimals import PROBLEM, JsonDecimals, decimals_of
+from spark_integration.pipeline.ingesting.row_check import PROBLEM, JsonDecimals, decimals_of
 
 PRICE = DecimalType(9, 2)
 SCHEMA = (
