@@ -6,7 +6,8 @@ import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from processor.codec import Codec, codec_options, load_codec
 from processor.config.kafka_names import KafkaNames
@@ -43,84 +44,32 @@ class SchemaValues:
         return None if self.base64 is None else base64.b64decode(self.base64)
 
 
-@dataclass(frozen=True, slots=True)
-class StepValues:
-    """The attributes of `StepConfig`."""
-
-    use: str
-    settings: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class SequenceGroupValues:
-    """The attributes of `SequenceGroupConfig`."""
-
-    by: str
-    fields: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TopicValues:
-    """The attributes of `TopicConfig`, where their meaning is described."""
-
-    preset: str | None
-    message_type: str
-    message_schema: SchemaValues | None
-    separator: str
-    parts: tuple[str, ...]
-    key: tuple[str, ...]
-    key_fields: tuple[str, ...]
-    has_fields: bool
-    key_format: Literal["text", "json", "int"]
-    key_names: Mapping[str, str]
-    key_in_body: Literal["required", "optional"]
-    foreign_partition: Literal["move", "reject", "accept"]
-    partitions: int
-    moved_from: None
-    """Always none: on Spark, publishers of a topic that has moved find their acks with the new topic's."""
-    default_command: Literal["publish", "delta_publish"]
-    null_policy: Literal["ignore", "set", "remove"]
-    merge_depth: int | None
-    merge_rules: Mapping[str, str]
-    sequence_groups: tuple[SequenceGroupValues, ...]
-    preprocess: tuple[StepValues, ...]
-    enrich: tuple[StepValues, ...]
-    expiration: float | None
-    sow: bool
-    sequence_jump_max: int
-    source_header: bool
-    max_depth: int
-    max_record_bytes: int
-    dlq_max_ratio: float
-    dlq_window_records: int
-    allow_lossy_compaction: bool
-    allow_one_replica: bool
-    allows: frozenset[Literal["lossy_compaction", "one_replica"]]
-    config: Mapping[str, str]
-    kafka_topics: Mapping[Any, str]
+class TopicValues(SimpleNamespace):
+    """The fields and properties of a `TopicConfig` as plain values: executors do not import pydantic."""
 
     @classmethod
     def of(cls, topic: TopicConfig | TopicValues) -> TopicValues:
         """Copy the attributes of a topic's settings."""
         if isinstance(topic, TopicValues):
             return topic
-        values = {field.name: getattr(topic, field.name) for field in fields(cls)}
-        values["moved_from"] = None
-        values["message_schema"] = _schema(topic.message_schema)
-        values["preprocess"] = tuple(StepValues(step.use, step.settings) for step in topic.preprocess)
-        values["enrich"] = tuple(StepValues(step.use, step.settings) for step in topic.enrich)
-        values["sequence_groups"] = tuple(
-            SequenceGroupValues(group.by, group.fields) for group in topic.sequence_groups
-        )
-        return cls(**values)
+        properties = [name for name, member in vars(type(topic)).items() if isinstance(member, property)]
+        values = {name: _plain(getattr(topic, name)) for name in (*type(topic).model_fields, *properties)}
+        # On Spark, publishers of a topic that has moved find their acks with the new topic's.
+        return cls(**{**values, "moved_from": None, "message_schema": _schema(topic.message_schema)})
+
+
+def _plain(value: Any) -> Any:
+    """A value of a setting, with plain objects in place of models."""
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
+    names = getattr(type(value), "model_fields", None)
+    return value if names is None else SimpleNamespace(**{name: _plain(getattr(value, name)) for name in names})
 
 
 def _schema(schema: SchemaConfig | None) -> SchemaValues | None:
-    return (
-        None
-        if schema is None
-        else SchemaValues(**{field.name: getattr(schema, field.name) for field in fields(SchemaValues)})
-    )
+    if schema is None:
+        return None
+    return SchemaValues(**{field.name: getattr(schema, field.name) for field in fields(SchemaValues)})
 
 
 Settings: TypeAlias = "str | Path | Config | Mapping[str, Any] | None"
@@ -185,7 +134,7 @@ class TopicSettings:
         if self.schema_text is None or schema is None or schema.file is None or schema.file.exists():
             return self._codec(topic, reads_only=reads_only)
         here = replace(schema, file=None, text=self.schema_text)
-        return self._codec(replace(topic, message_schema=here), reads_only=reads_only)
+        return self._codec(TopicValues(**{**vars(topic), "message_schema": here}), reads_only=reads_only)
 
     def _codec(self, topic: TopicValues, *, reads_only: bool) -> Codec:
         options = codec_options(
