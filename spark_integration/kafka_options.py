@@ -21,6 +21,7 @@ from spark_integration.kafka_security import (
     Untranslatable,
     java_security,
     librdkafka_security,
+    refuse_for_librdkafka,
     security,
 )
 
@@ -206,7 +207,4 @@ def _refuse_references(options: Mapping[str, str]) -> None:
     """Refuse values that only Java's configuration providers can resolve."""
     for name, text in security(options).items():
         if _REFERENCE.fullmatch(text):
-            raise Untranslatable(
-                f"the Kafka setting {name!r} cannot be translated for librdkafka: its value is a reference of Java's "
-                "config.providers; write librdkafka's setting into a section `kafka` of the settings"
-            )
+            refuse_for_librdkafka(name, "its value is a reference of Java's config.providers")

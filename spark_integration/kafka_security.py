@@ -98,7 +98,13 @@ _OAUTH: Final = {"clientId": "sasl.oauthbearer.client.id", "clientSecret": "sasl
 
 _JAVA: Final = "Spark's Kafka client, which is Java's"
 _LIBRDKAFKA: Final = "librdkafka, with which Sowstream itself reads and asks"
-_IN_SECTION: Final = "write librdkafka's setting of the same purpose into a section `kafka` of the settings"
+_INSTEAD: Final = {
+    "ssl.truststore.": "ssl.ca.location (a PEM file)",
+    "ssl.keystore.": "ssl.certificate.location and ssl.key.location (PEM files)",
+    "sasl.": "sasl.username and sasl.password, or sasl.oauthbearer.method, or sasl.callback (tokens from a plug-in)",
+    "": "librdkafka's setting of the same purpose",
+}
+"""librdkafka's settings for the purpose of Java's, by the beginning of the name."""
 _IN_OPTIONS: Final = "give Java's setting of the same purpose in options={'kafka.…': …}"
 
 
@@ -136,6 +142,16 @@ def java_security(properties: Mapping[str, str]) -> dict[str, str]:
 
 def _refuse(name: str, dialect: str, do: str) -> NoReturn:
     raise Untranslatable(f"the Kafka setting {name!r} cannot be translated for {dialect}: {do}")
+
+
+def refuse_for_librdkafka(name: str, *problem: str) -> NoReturn:
+    """Refuse a setting of Java, with the settings to write instead.
+
+    Raises:
+        Untranslatable: always.
+    """
+    instead = next(names for begin, names in _INSTEAD.items() if name.startswith(begin))
+    _refuse(name, _LIBRDKAFKA, "; ".join((*problem, f"write {instead} into a section `kafka` of the settings")))
 
 
 def _trust_of_java(rest: dict[str, str]) -> dict[str, str]:
@@ -239,7 +255,7 @@ def librdkafka_security(properties: Mapping[str, str]) -> dict[str, str]:
         _refuse("ssl.cipher.suites", _LIBRDKAFKA, "Java's names of ciphers are not OpenSSL's; leave it out")
     known = (*_LIBRDKAFKAS_TOO, "ssl.cipher.suites")
     if untranslated := sorted(name for name in rest if name not in known and not _LIBRDKAFKAS_OWN.fullmatch(name)):
-        _refuse(untranslated[0], _LIBRDKAFKA, _IN_SECTION)
+        refuse_for_librdkafka(untranslated[0])
     return found | rest
 
 
@@ -251,10 +267,9 @@ def _trust_of_librdkafka(rest: dict[str, str]) -> dict[str, str]:
     if location is None:
         return {}
     if (kind or _store_type(location)).upper() != "PEM":
-        _refuse(
-            "ssl.truststore.location", _LIBRDKAFKA,
-            f"it is no PEM file; `keytool -list -rfc -keystore {location}` prints one; or {_IN_SECTION}",
-        )  # fmt: skip
+        refuse_for_librdkafka(
+            "ssl.truststore.location", f"it is no PEM file; `keytool -list -rfc -keystore {location}` prints one"
+        )
     return {"ssl.ca.location": location}
 
 
@@ -287,28 +302,24 @@ def _login_of_librdkafka(rest: dict[str, str]) -> dict[str, str]:
     text = rest.pop("sasl.jaas.config", None)
     handler = rest.pop("sasl.login.callback.handler.class", None)
     if handler is not None and handler.removeprefix(SHADED) not in _TOKEN_LOGINS:
-        _refuse("sasl.login.callback.handler.class", _LIBRDKAFKA, _IN_SECTION)
+        refuse_for_librdkafka("sasl.login.callback.handler.class")
     if text is None:
         return {}
     module, mechanism = LoginModule.parse(text), rest.get("sasl.mechanism", "").upper()
     if module is None or module.name.removeprefix(SHADED) != _MODULES.get(mechanism):
-        _refuse(
-            "sasl.jaas.config",
-            _LIBRDKAFKA,
-            f"it is not the login module of sasl.mechanism {mechanism!r}; {_IN_SECTION}",
-        )
+        refuse_for_librdkafka("sasl.jaas.config", f"it is not the login module of sasl.mechanism {mechanism!r}")
     options = dict(module.options)
     if mechanism == "OAUTHBEARER":
         return _token_login_of_librdkafka(options, handler)
     found = {f"sasl.{name}": options.pop(name, "") for name in ("username", "password")}
     if options:
-        _refuse("sasl.jaas.config", _LIBRDKAFKA, f"its option {min(options)!r} has no counterpart; {_IN_SECTION}")
+        refuse_for_librdkafka("sasl.jaas.config", f"its option {min(options)!r} has no counterpart")
     return found
 
 
 def _token_login_of_librdkafka(options: dict[str, str], handler: str | None) -> dict[str, str]:
     if handler is None:
-        _refuse("sasl.jaas.config", _LIBRDKAFKA, f"unsecured tokens are for trials in Java; {_IN_SECTION}")
+        refuse_for_librdkafka("sasl.jaas.config", "unsecured tokens are for trials in Java")
     found = {"sasl.oauthbearer.method": "oidc"}
     found |= {name: options.pop(option) for option, name in _OAUTH.items() if option in options}
     if "scope" in options:
@@ -318,7 +329,7 @@ def _token_login_of_librdkafka(options: dict[str, str], handler: str | None) -> 
         pairs = (f"{name.removeprefix('extension_')}={text}" for name, text in extensions.items())
         found["sasl.oauthbearer.extensions"] = ",".join(pairs)
     if options:
-        _refuse("sasl.jaas.config", _LIBRDKAFKA, f"its option {min(options)!r} has no counterpart; {_IN_SECTION}")
+        refuse_for_librdkafka("sasl.jaas.config", f"its option {min(options)!r} has no counterpart")
     return found
 
 

@@ -159,6 +159,22 @@ def test_what_librdkafka_cannot_have_is_named(options, name) -> None:
 
 
 @pytest.mark.parametrize(
+    ("option", "instead"),
+    [
+        ("ssl.truststore.location", r"write ssl\.ca\.location \(a PEM file\)"),
+        ("ssl.truststore.provider", r"write ssl\.ca\.location \(a PEM file\)"),
+        ("ssl.keystore.alias", r"write ssl\.certificate\.location and ssl\.key\.location"),
+        ("sasl.client.callback.handler.class", r"write sasl\.username and sasl\.password, .*or sasl\.callback"),
+        ("ssl.engine.factory.class", "write librdkafka's setting of the same purpose"),
+    ],
+)
+def test_the_setting_to_use_instead_is_named(option, instead) -> None:
+    """The error for a setting of Java alone ends with librdkafka's settings for that purpose, and their place."""
+    with pytest.raises(Untranslatable, match=f"{instead}.* into a section `kafka` of the settings$"):
+        KafkaOptions.of(SERVERS | {option: "/t.jks"}).librdkafka()
+
+
+@pytest.mark.parametrize(
     ("options", "name"),
     [
         ({"enable.ssl.certificate.verification": "false"}, "enable.ssl.certificate.verification"),
