@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import ArrayType, StructType
+from pyspark.sql.types import StructType
 
 from processor.codec import load_codec
 from processor.codec.contract import CodecOptions
@@ -21,6 +21,7 @@ from processor.record import Command, Headers
 from processor.wire import columns as names
 from spark_integration.publish.columns import Body, key_text
 from spark_integration.read.mask import ColumnPath, failing, masked_text, pointers, text_of
+from spark_integration.read.metadata_columns import HEADERS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,10 +86,6 @@ def header(name: str, value: Column) -> Column:
     return F.struct(F.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
 
 
-_HEADERS: Final = ArrayType(StructType().add("key", "string").add("value", "binary"))
-"""The type of headers for Spark's Kafka sink."""
-
-
 class RowMessage(NamedTuple):
     """The message columns of rows."""
 
@@ -119,7 +116,7 @@ def messages(
         return df.select(keyed, message.text.cast("binary").alias("value"), message.headers.alias("headers"), place)
     texts = df.select(keyed, message.text.alias("text"), message.headers.alias("headers"), place)
     types = StructType([field for field in texts.schema.fields if field.name != "text"])
-    types = types.add("value", "binary").add("added", _HEADERS).add("problem", "string")
+    types = types.add("value", "binary").add("added", HEADERS).add("problem", "string")
     encoded = texts.mapInArrow(_encode(settings, is_delta=message.is_delta), types)
     value = F.when(F.col("problem").isNotNull(), failing(F.col("problem"))).otherwise(F.col("value"))
     return encoded.select("key", value.alias("value"), F.concat("headers", "added").alias("headers"), "place")

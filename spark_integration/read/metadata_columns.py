@@ -7,7 +7,16 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as all of PySpark's own documentation has it
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from processor.errors import ConfigurationError
 from processor.wire import columns as headers
@@ -17,6 +26,23 @@ Metadata: TypeAlias = Literal["struct", "flat"]
 
 SOW: Final = "_sow"
 """The struct column with the metadata of a record."""
+
+HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+"""The type of the headers of a record in Spark's Kafka source and sink."""
+
+METADATA: Final = StructType(
+    [
+        StructField("sow_key", StringType()),
+        StructField("version", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("expires_at", TimestampType()),
+        StructField("source", StringType()),
+        StructField("headers", HEADERS),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+    ]
+)
+"""The types of `described`."""
 
 _ABOUT: Final[dict[str, Any]] = {"sowstream": "about"}
 _YEAR_9999_MS: Final = 253_402_300_799_999

@@ -21,6 +21,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError
+from spark_integration.read.metadata_columns import quoted
 from spark_integration.small_files import small_files
 from spark_integration.tables.snapshots import Snapshot, Snapshots
 
@@ -144,5 +145,4 @@ def _with_removed(rows: DataFrame, values: list[str]) -> DataFrame:
 
 
 def _named(name: str) -> Column:
-    # Quoted: a dot in a plain name would mean a field inside a struct.
-    return F.col(f"`{name.replace('`', '``')}`")
+    return F.col(quoted([name]))

@@ -58,6 +58,18 @@ class Snapshots:
         # Only the latest is read: an older one may be removed meanwhile.
         return self._read(numbers[-1]) if numbers else None
 
+    def present(self) -> Snapshot:
+        """The latest snapshot, of a table that exists.
+
+        Raises:
+            ConfigurationError: it does not exist yet.
+        """
+        if (latest := self.latest()) is None:
+            raise ConfigurationError(
+                f"there is no table at {self.path}: no batch has been written to it yet; check the path"
+            )
+        return latest
+
     def rows(self, snapshot: Snapshot) -> DataFrame:
         """The rows of a snapshot."""
         return self._spark.read.parquet(f"{self.path}/{_DATA}/{snapshot.directory}")

@@ -83,10 +83,7 @@ def read_snapshot(spark: SparkSession, path: str) -> DataFrame:
         ConfigurationError: the table does not exist yet.
     """
     snapshots = Snapshots(spark, path)
-    latest = snapshots.latest()
-    if latest is None:
-        raise ConfigurationError(f"there is no table at {path}: no batch has been written to it yet; check the path")
-    return snapshots.rows(latest)
+    return snapshots.rows(snapshots.present())
 
 
 @dataclass(frozen=True, slots=True)

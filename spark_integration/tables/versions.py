@@ -239,9 +239,7 @@ def read_versions(spark: SparkSession, path: str) -> DataFrame:
         ConfigurationError: the table does not exist yet.
     """
     snapshots = Snapshots(spark, path)
-    latest = snapshots.latest()
-    if latest is None:
-        raise ConfigurationError(f"there is no table at {path}: no batch has been written to it yet; check the path")
+    latest = snapshots.present()
     # The others are states of keys whose record is gone, and are among the ended versions too.
     parts = [snapshots.rows(latest).where(F.col(_RECORD).isNotNull()), *snapshots.closed_rows(latest)]
     rows = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)

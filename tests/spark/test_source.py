@@ -17,8 +17,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructType
 
 from spark_integration import read_sow
+from spark_integration.read.metadata_columns import METADATA
 from spark_integration.read.source.data_source import SowSource, register_source
-from spark_integration.read.source.latest_rows import METADATA, metadata_columns
+from spark_integration.read.source.latest_rows import metadata_columns
 from spark_integration.read.source.source_options import parse_source_options
 from spark_integration.read.source.sow_reader import SowSourceReader
 

@@ -10,7 +10,8 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 
 from pyspark.sql.types import StructType
 
-from spark_integration.read.source.latest_rows import METADATA, refuse_metadata
+from spark_integration.read.metadata_columns import METADATA
+from spark_integration.read.source.latest_rows import refuse_metadata
 from spark_integration.read.source.source_options import parse_source_options
 
 RIGHT = {"topic": "orders", "kafka.bootstrap.servers": "localhost:9092"}

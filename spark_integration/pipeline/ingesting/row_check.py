@@ -6,7 +6,7 @@ import json
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType
@@ -18,6 +18,7 @@ from processor.errors import RecordRejected
 from processor.merge import KeyFields
 from processor.record import Command, Headers
 from processor.values.pointer import child
+from processor.wire.columns import REMOVE
 from processor.wire.record_headers import command_header
 from spark_integration.arrow_records import HEADERS_DDL, headers_column
 from spark_integration.pipeline.ingesting.csv_rows import decimal_problem
@@ -157,7 +158,7 @@ class RowCheck:
     def _converter(self) -> Callable[[bytes | None], tuple[bytes, bytes, Headers]]:
         """The function that makes a command of a text: its key, its message, and its headers."""
         topic, codec = self.settings.topic, self.settings.codec()
-        json = load_codec("json", CodecOptions(max_depth=topic.max_depth))
+        json_codec = load_codec("json", CodecOptions(max_depth=topic.max_depth))
         compiled = compile_settings(self.settings.name, topic, codec)
         key_of, is_json = KeyFields(self.key).text, topic.message_type == "json"
         is_delta = self.command == "delta_publish" and codec.can_delta
@@ -167,12 +168,12 @@ class RowCheck:
         def convert(text: bytes | None) -> tuple[bytes, bytes, Headers]:
             if text is None:
                 raise RecordRejected("undecodable", "the row has no message")
-            body = json.decode(text)
+            body = json_codec.decode(text)
             if type(body) is not dict:
                 raise RecordRejected("not_an_object", f"the row is {type(body).__name__}, not an object of fields")
             keyed = body
             if compiled.preprocess is not None:
-                keyed = compiled.preprocess(json.decode(text), self.command).body
+                keyed = compiled.preprocess(json_codec.decode(text), self.command).body
             key = key_of(keyed)
             if key is None:
                 raise RecordRejected("missing_key", f"no {', '.join(self.key)} in the row")
@@ -180,9 +181,9 @@ class RowCheck:
             removed: list[str] = []
             if takes_nulls and self.nulls != "set" and b"null" in text:
                 _without_nulls(body, "", removed)
-                value = json.encode(body)
+                value = json_codec.encode(body)
                 if self.nulls == "remove" and removed and is_delta:
-                    headers = [*only_command, _removal(removed)]
+                    headers = [*only_command, (REMOVE, json.dumps(removed).encode())]
             if not is_json:
                 try:
                     value, added = codec.encode_command(body, is_delta=is_delta)
@@ -218,11 +219,3 @@ def _without_nulls(value: Value, pointer: str, removed: list[str]) -> None:
     for name, item in value.items():
         if type(item) is dict:
             _without_nulls(item, child(pointer, name), removed)
-
-
-def _removal(pointers: list[str]) -> Any:
-    import json  # noqa: PLC0415 - rarely needed
-
-    from processor.wire import columns as names  # noqa: PLC0415
-
-    return cast("Any", (names.REMOVE, json.dumps(pointers).encode()))

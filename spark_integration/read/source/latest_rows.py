@@ -6,15 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
     DataType,
-    IntegerType,
-    LongType,
-    StringType,
     StructField,
     StructType,
-    TimestampType,
 )
 
 from processor.errors import ConfigurationError
@@ -22,28 +16,12 @@ from processor.record import Headers
 from processor.wire.headers import read_text
 from processor.wire.record_headers import expires_at_ms_of, input_place, version_of
 from spark_integration.read.decode import BatchDecoder, Decoding
-from spark_integration.read.metadata_columns import SOW
+from spark_integration.read.metadata_columns import METADATA, SOW
 from spark_integration.read.misfit import MISFIT, MISFIT_TYPE, OnMisfit
 from spark_integration.read.source.source_options import SourceMetadata
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
-
-METADATA: Final = StructType(
-    [
-        StructField("sow_key", StringType()),
-        StructField("version", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("expires_at", TimestampType()),
-        StructField("source", StringType()),
-        StructField("headers", HEADERS),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-    ]
-)
-"""The metadata of each record, the same as of `read_sow`."""
 
 _MISFIT: Final = StructField(MISFIT, MISFIT_TYPE)
 

@@ -40,7 +40,8 @@ from processor.codec.contract import CodecOptions
 from processor.errors import ConfigurationError, RecordRejected
 from processor.merge import KeyFields
 from processor.record import Headers, Value
-from processor.values.pointer import names
+from processor.values.pointer import child, names
+from processor.wire.columns import REMOVE
 from processor.wire.publisher_headers import sequence_headers
 from processor.wire.record_headers import command_header
 from spark_integration.read.source.write_options import WriteOptions
@@ -248,7 +249,7 @@ class _Commands:
         if options.mask is not None:
             body = self._masked(body, row[options.mask])
         if options.removed is not None and row[options.removed]:
-            headers.append(("remove", self._json.encode([_pointer(name) for name in row[options.removed]])))
+            headers.append((REMOVE, self._json.encode([_pointer(name) for name in row[options.removed]])))
         value, added = self._encoded(body)
         return Message(key, order, value, [*headers, *added])
 
@@ -302,7 +303,7 @@ def _copy(source: Value, target: Value, path: Sequence[str], pointer: str) -> No
 
 
 def _pointer(name: str) -> str:
-    return name if name.startswith("/") else "/" + name.replace("~", "~0").replace("/", "~1")
+    return name if name.startswith("/") else child("", name)
 
 
 def _refuse_unordered(messages: Sequence[Message]) -> None:
