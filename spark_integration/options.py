@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
@@ -43,6 +44,11 @@ _OURS_TO_WRITE: Final = {
 def prefix_of(options: Options | None) -> str | None:
     """The option `topic_prefix`; None without it."""
     return next((text for name, text in (options or {}).items() if name.lower() == TOPIC_PREFIX), None)
+
+
+def offsets_option(topic: str, offsets: Mapping[int, int]) -> str:
+    """The value of Spark's options `startingOffsets` and `endingOffsets` for the partitions of a Kafka topic."""
+    return json.dumps({topic: {str(partition): offset for partition, offset in offsets.items()}})
 
 
 def with_connection(options: Options | None, kafka: Mapping[str, str]) -> Options:

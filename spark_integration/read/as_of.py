@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from processor.errors import ConfigurationError
+from spark_integration.options import offsets_option
 
 if TYPE_CHECKING:
     from spark_integration.read.topic_facts import TopicFacts
@@ -37,7 +37,7 @@ class AsOf:
 
     def ending_offsets(self, topic: str, partitions: Iterable[int]) -> str:
         """The value of Spark's option `endingOffsets` for these partitions."""
-        return json.dumps({topic: {str(partition): self.ends[partition] for partition in partitions}})
+        return offsets_option(topic, {partition: self.ends[partition] for partition in partitions})
 
 
 def resolve_as_of(facts: TopicFacts, at: At, *, allow_compacted: bool) -> AsOf:
@@ -224,9 +224,9 @@ class Span:
             partitions: their numbers.
             from_oldest: read the records before the span too.
         """
-        ends = {"endingOffsets": _span_offsets(topic, {number: self.ends[number] for number in partitions})}
+        ends = {"endingOffsets": offsets_option(topic, {number: self.ends[number] for number in partitions})}
         begins = {number: self.begins[number] for number in partitions}
-        return ends | {"startingOffsets": "earliest" if from_oldest else _span_offsets(topic, begins)}
+        return ends | {"startingOffsets": "earliest" if from_oldest else offsets_option(topic, begins)}
 
 
 def resolve_span(facts: TopicFacts, since: At | None, until: At | None, *, allow_gaps: bool) -> Span:
@@ -308,7 +308,3 @@ def _named(name: str) -> Iterator[None]:
         text = str(error).replace("`at`", f"`{name}`").replace("at={", f"{name}={{")
         text = text.replace("allow_compacted", "allow_gaps")
         raise ConfigurationError(name + text[2:] if text.startswith("at") else text) from None
-
-
-def _span_offsets(topic: str, offsets: Mapping[int, int]) -> str:
-    return json.dumps({topic: {str(partition): offset for partition, offset in offsets.items()}})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Final
 
@@ -15,7 +14,7 @@ from pyspark.sql.types import StructType
 from processor.errors import ConfigurationError
 from processor.topics.family import Role
 from processor.wire import columns as headers
-from spark_integration.options import Options, source_options, table_options, with_connection
+from spark_integration.options import Options, offsets_option, source_options, table_options, with_connection
 from spark_integration.pyspark_private import infer_json
 from spark_integration.read.as_of import AsOf, At
 from spark_integration.read.metadata_columns import Metadata, described, expires_at, header_text, kind_of_update
@@ -50,7 +49,10 @@ def inferred(
     ends = facts.committed_ends() if ends is None else ends
     late = {partition: max(begins[partition], end - SAMPLE_OFFSETS) for partition, end in ends.items()}
     for starts in (late, begins) if late != begins else (begins,):
-        ranges = {"startingOffsets": _offsets(facts.topic, starts), "endingOffsets": _offsets(facts.topic, ends)}
+        ranges = {
+            "startingOffsets": offsets_option(facts.topic, starts),
+            "endingOffsets": offsets_option(facts.topic, ends),
+        }
         try:
             struct = _struct(spark, {**options, **ranges})
         except (Py4JJavaError, PySparkException) as error:
@@ -71,10 +73,6 @@ def inferred(
 def _struct(spark: SparkSession, options: Mapping[str, str]) -> StructType:
     values = spark.read.format("kafka").options(**options).load().where("value IS NOT NULL")
     return infer_json(spark, values.select(F.col("value").cast("string")))
-
-
-def _offsets(topic: str, offsets: Mapping[int, int]) -> str:
-    return json.dumps({topic: {str(partition): offset for partition, offset in offsets.items()}})
 
 
 def read_sow(

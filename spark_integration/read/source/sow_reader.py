@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import IntegralType, StringType, StructType
 
-from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost, Stop
+from processor.errors import ConfigurationError, PositionLost, Stop
 from spark_integration.read.decode import Decoding
 from spark_integration.read.metadata_columns import SOW
 from spark_integration.read.schemas.schema import pinned
@@ -32,10 +32,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_READ_RECORDS: Final = 10_000
-_READ_S: Final = 1.0
-_SILENCE_S: Final = 60.0
-"""Timeout for the next record of Kafka."""
+_STALL_TIMEOUT_S: Final = 60.0
+"""Longest time without a record of Kafka."""
 _RECORD_BYTES: Final = 300
 """Memory for the Python objects of a record, besides its bytes."""
 
@@ -134,28 +132,13 @@ class SowSourceReader(DataSourceReader):
 
     def _messages(self, wanted: Range) -> Iterator[Any]:
         """The committed records of a range, in order."""
-        from processor.kafka.clients.log_reader import LogReader, Position  # noqa: PLC0415 - needed here, on an executor
+        from processor.kafka.clients.log_reader import LogReader, read_range  # noqa: PLC0415 - needed on an executor
 
         log = LogReader(self._options.kafka, group=self._group)
+        begins, ends = {wanted.partition: wanted.begin}, {wanted.partition: wanted.end}
         try:
-            log.add([Position(self._topic, wanted.partition, wanted.begin)])
-            last_message_s = time.monotonic()
-            while True:
-                messages, ends = log.read(_READ_RECORDS, _READ_S)
-                for message in messages:
-                    if (message.offset() or 0) >= wanted.end:
-                        return
-                    yield message
-                # After a gap of compacted records or transaction markers, only the end of the partition is reported.
-                if any(position.offset >= wanted.end for position in ends):
-                    return
-                if messages:
-                    last_message_s = time.monotonic()
-                elif time.monotonic() - last_message_s > _SILENCE_S:
-                    raise BrokerUnavailable(
-                        f"reading {self._topic} partition {wanted.partition}: Kafka sent nothing for {_SILENCE_S:g} s "
-                        f"before offset {wanted.end}; check that the executors reach the brokers, and try again"
-                    )
+            for _, messages in read_range(log, self._topic, begins, ends, stall_timeout_s=_STALL_TIMEOUT_S):
+                yield from messages
         except PositionLost as error:
             raise Stop(f"{error}; the topic was shortened while it was read: read it again") from None
         finally:
