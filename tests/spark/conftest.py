@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,6 +19,25 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PARTITIONS = 4
+
+
+_HERE = Path(__file__).parent
+_START_TIMEOUT_S = 600
+"""Longest time of a test with Spark, unless it says another: its first start fetches the connector."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each test with Spark more time, and let it pass with open sockets.
+
+    PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
+    """
+    for item in items:
+        has_spark = item.get_closest_marker("spark") is not None or "spark" in getattr(item, "fixturenames", ())
+        if not has_spark or not item.path.is_relative_to(_HERE):
+            continue
+        item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_START_TIMEOUT_S))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -14,13 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from spark_integration.read.decode import changed, changed_paths
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
-    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 NAMES = ["id", "a/b", "~", "~1", "", 'q"q', "\\", "ø", "\n", "{"]
 LEAVES = [None, 0, "", "{", '{"a":1}', [], [{"x": 1}], {}, True, 1.5]

@@ -23,15 +23,7 @@ from tests.spark.conftest import PARTITIONS
 from tests.spark.history import History
 from tests.spark.merged_family import Merged
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.broker,
-    pytest.mark.slow,
-    # The first start fetches the connector.
-    pytest.mark.timeout(600),
-    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
 NOW = dt.datetime.now(dt.UTC).replace(microsecond=0)
 HOUR = dt.timedelta(hours=1)

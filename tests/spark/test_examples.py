@@ -16,15 +16,7 @@ from spark_integration.examples import change_rate, dashboard, late_joiner, late
 from spark_integration.tables.upsert import read_snapshot
 from tests.spark.merged_family import Merged
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.broker,
-    pytest.mark.slow,
-    # The first start fetches the connector.
-    pytest.mark.timeout(600),
-    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
 EXAMPLES = sorted(Path(mirror.__file__).parent.glob("[a-z]*.py"))
 

@@ -20,14 +20,7 @@ from spark_integration.filter import filter_column, split_filter
 from spark_integration.filter.pattern import searching
 from tests.spark.filter_cases import SCHEMA, SHARP, filter_text, record
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.long,
-    pytest.mark.timeout(600),
-    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 
 FAILFAST = {"mode": "FAILFAST"}
 

@@ -14,12 +14,7 @@ from tests.golden.golden_files import VERSIONS, golden_topic, packed
 from tests.golden.states import unpack
 from tests.spark.golden_archive import make_archive
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.timeout(600),
-    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = pytest.mark.spark
 
 ARCHIVED = [version for version in VERSIONS if packed(version, "archive").exists()]
 """The versions with an archive: a new one is made where its form has changed, or for a release."""

@@ -19,10 +19,6 @@ from tests.wire.test_readers_read_writers import DAMAGED, KINDS
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
-pytestmark = [
-    # Spark's own; its session lives as long as the tests.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
 
 NUMBERS = (*DAMAGED, b"0", b"1", b"4096", b"007", b"9223372036854775807", b"999999999999999999")
 KIND_TEXTS = (*(kind.encode() for kind in KINDS), b"", b"Insert", b"delete ", b"delete\n", None)

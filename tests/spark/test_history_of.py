@@ -12,13 +12,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 from spark_integration.merge.batch.files import history_of
 from spark_integration.merge.batch.merge_batch import merge_batch
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
-    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def _merged(spark, history, **given) -> dict[str, dict]:

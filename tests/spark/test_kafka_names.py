@@ -20,11 +20,7 @@ from spark_integration.options import sink_options, source_options
 from spark_integration.read.source.source_options import parse_source_options
 from spark_integration.settings import topic_settings
 
-pytestmark = [
-    pytest.mark.spark,
-    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = pytest.mark.spark
 
 SERVERS = {"kafka.bootstrap.servers": "h:1"}
 
@@ -60,7 +56,6 @@ def test_a_copy_is_read_from_its_own_topic():
 @pytest.mark.long
 @pytest.mark.broker
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_records_are_published_merged_handed_over_and_read(spark, bootstrap: str, unique: str):
     """Rows are published to the mapped input, merged in a batch, handed over to the workers' topics, and read."""
     section = {"partitions": 2, "kafka_topics": {"publish": f"legacy.{unique}"}, "source_header": True}

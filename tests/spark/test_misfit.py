@@ -12,15 +12,7 @@ from spark_integration import read_sow, stream_deltas
 from tests.codec.avro_world import file_codec, record
 from tests.spark.history import History
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.broker,
-    pytest.mark.slow,
-    # The first start fetches the connector.
-    pytest.mark.timeout(600),
-    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
 SCHEMA = "id LONG, qty LONG, at DATE, to STRUCT<zip: STRING>"
 FITS = '{"id":1,"qty":null,"more":[1]}'

@@ -11,13 +11,7 @@ from processor.wire.forwarding import MOVED_RETENTION_MS, moved_record
 from spark_integration import read_changes, read_deltas, read_sow, stream_changes, stream_deltas, stream_sow
 from tests.spark.history import History
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.broker,
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
 READERS = {
     "read_sow": read_sow,

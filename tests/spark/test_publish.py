@@ -16,15 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from spark_integration.publish.publish import delete_records, publish_deltas, publish_records
 from tests.spark.published import bodies, planned_ms, sent
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.broker,
-    pytest.mark.slow,
-    # The first start fetches the connector.
-    pytest.mark.timeout(600),
-    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
 NULLS = "id STRING, a INT, b STRUCT<c: INT, d: INT>, changed ARRAY<STRING>"
 

@@ -14,14 +14,7 @@ pytest.importorskip("fastavro", reason="fastavro is not installed: pip install '
 from spark_integration.settings import topic_settings
 from tests.spark.published import sent
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.long,
-    pytest.mark.timeout(600),
-    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 
 FIELDS = [
     {"name": "id", "type": "long"},

@@ -14,14 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from spark_integration.read.decode import changed
 from tests.spark.published import bodies, sent
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.long,
-    pytest.mark.timeout(600),
-    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 
 SCHEMA = """
     id BIGINT, `na.me` STRING, `s/l~a"sh` DOUBLE, tags ARRAY<STRUCT<t: INT>>, open BOOLEAN, big DECIMAL(30,4),

@@ -30,9 +30,6 @@ from tests.spark.published import NOWHERE, sent
 spark_test = [
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.timeout(600),
-    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
 ]
 
 

@@ -76,7 +76,6 @@ def test_the_marker_of_a_remote_batch_exists() -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_session_has_its_names(spark, tmp_path: Path) -> None:
     """Sessions, contexts and frames have the attributes, and Java the methods, that are used here."""
     assert isinstance(spark, SparkSession)
@@ -92,7 +91,6 @@ def test_a_session_has_its_names(spark, tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_kafkas_classes_are_found_where_they_are(spark, monkeypatch) -> None:
     """Kafka's package is the plain one here, and the moved one where its admin client exists there."""
     jvm = private.running_jvm()

@@ -15,15 +15,7 @@ from spark_integration.read import read_topics, topic_facts
 from spark_integration.read.schemas.schema import schema_file
 from tests.spark.history import History
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.broker,
-    pytest.mark.slow,
-    # The first start fetches the connector.
-    pytest.mark.timeout(600),
-    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
 NOW = dt.datetime.now(dt.UTC).replace(microsecond=0)
 HOUR = dt.timedelta(hours=1)

@@ -17,14 +17,7 @@ from spark_integration import hand_over, merge_batch, merge_stream, publish_delt
 from spark_integration.kafka_security import LoginModule
 from tests.spark.secured_broker import PASSWORD, STORE_PASSWORD, USER, SecuredBroker, secured_broker
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.broker,
-    pytest.mark.long,
-    pytest.mark.timeout(1800),
-    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(1800)]
 
 SCHEMA = "id LONG, qty LONG"
 

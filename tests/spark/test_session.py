@@ -165,7 +165,6 @@ def _result(done: subprocess.CompletedProcess[str], word: str = "RESULT") -> lis
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_the_master_of_spark_submit_is_the_master(spark, tmp_path: Path) -> None:
     """A program under `spark-submit --master local[1]` runs on `local[1]`, and listens on 127.0.0.1."""
     done = _submitted(tmp_path, "--master", "local[1]")
@@ -174,7 +173,6 @@ def test_the_master_of_spark_submit_is_the_master(spark, tmp_path: Path) -> None
 
 @pytest.mark.spark
 @pytest.mark.long
-@pytest.mark.timeout(600)
 def test_executors_are_those_of_the_master_of_spark_submit(spark, tmp_path: Path) -> None:
     """Under `--master local-cluster[2,1,1024]`, two executors run the tasks, and the driver's address is Spark's."""
     master = "local-cluster[2,1,1024]"
@@ -185,7 +183,6 @@ def test_executors_are_those_of_the_master_of_spark_submit(spark, tmp_path: Path
 
 @pytest.mark.spark
 @pytest.mark.long
-@pytest.mark.timeout(600)
 def test_an_explicit_argument_wins_over_spark_submit(spark, tmp_path: Path) -> None:
     """A master among the arguments of `spark_session` is used, and not that of `spark-submit`."""
     more = ', **{"spark.master": "local[2]", "spark.driver.bindAddress": "127.0.0.2"}'
@@ -195,7 +192,6 @@ def test_an_explicit_argument_wins_over_spark_submit(spark, tmp_path: Path) -> N
 
 @pytest.mark.spark
 @pytest.mark.long
-@pytest.mark.timeout(600)
 def test_spark_submit_without_the_connector_is_an_error(tmp_path: Path) -> None:
     """Where `spark-submit` has started Spark without the connector, the error names the argument to add."""
     # `spark-submit` passes the program's output on, and may end before it has read the last of it.
@@ -211,7 +207,6 @@ def test_spark_submit_without_the_connector_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.long
-@pytest.mark.timeout(600)
 def test_spark_defaults_name_the_master(spark, tmp_path: Path) -> None:
     """The master of `spark-defaults.conf` is used by a program that Python itself runs, and its jars are found."""
     (tmp_path / "spark-defaults.conf").write_text(

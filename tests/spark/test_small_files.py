@@ -11,10 +11,7 @@ from py4j.protocol import Py4JJavaError
 from spark_integration.pyspark_private import hadoop_files, replace_file
 from spark_integration.small_files import HadoopFiles, LocalFiles
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(params=["local", "hadoop"])

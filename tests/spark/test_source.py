@@ -28,10 +28,6 @@ pytestmark = pytest.mark.broker
 with_spark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    # The first start fetches the connector.
-    pytest.mark.timeout(600),
-    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
 ]
 
 

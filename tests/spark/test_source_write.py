@@ -35,10 +35,6 @@ ROW = {"id": 7, "a": None, "b": {"c": None, "d": 1}, "names": ["a", "/b/c"], "de
 with_spark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    # The first start fetches the connector.
-    pytest.mark.timeout(600),
-    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
 ]
 
 

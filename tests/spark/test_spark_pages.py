@@ -18,14 +18,7 @@ from tests.docs.pages import blocks
 SOURCE = "how-to/spark-kafka-source.md"
 DECLARATIVE = "how-to/spark-declarative.md"
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.broker,
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
-    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
 
 def programs(page: str, family) -> dict[str, str]:

@@ -13,15 +13,7 @@ from tests.codec.avro_world import file_codec, record
 from tests.endtoend.world import World
 from tests.spark.history import History
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.broker,
-    pytest.mark.slow,
-    # The first start fetches the connector.
-    pytest.mark.timeout(600),
-    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
 # Of yesterday: what is older than a topic's retention is deleted while the test looks.
 NOON = (dt.datetime.now(dt.UTC) - dt.timedelta(days=1)).replace(hour=12, minute=0, second=0, microsecond=0)

@@ -25,9 +25,6 @@ from tests.spark.upserting_job import COLUMNS, batches
 needs_spark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.timeout(600),
-    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
 ]
 
 

@@ -18,13 +18,7 @@ from tests.builtin.view.histories import VIEW, History
 from tests.builtin.view.join_chain import SAME_KEY_VIEW, BroadcastHistory, JoinChain, JoinHistory, SameKeyHistory
 from tests.builtin.view.join_chain import VIEW as JOIN
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
-    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 COLUMNS = f"key binary, value binary, headers {HEADERS_DDL}, partition int, offset bigint, timestamp timestamp"
 

@@ -13,14 +13,7 @@ from spark_integration import read_sow, register_source, view_batch
 from tests.endtoend.views_world import ViewsWorld
 from tests.endtoend.world import PATIENCE_S
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.broker,
-    pytest.mark.long,
-    pytest.mark.timeout(600),
-    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.long]
 
 ORDER = {"customer": "ann", "qty": 2, "px": 5, "state": "new"}
 

@@ -22,13 +22,7 @@ from spark_integration.tables.versions import read_versions
 from tests.spark.pipeline.conftest import Pipeline
 from tests.spark.pipeline.test_table import folded, versions_of
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.broker,
-    pytest.mark.long,
-    pytest.mark.timeout(1800),
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(1800)]
 
 MASTER = "local-cluster[2,1,1024]"
 ROOT = Path(__file__).parents[3]

@@ -9,14 +9,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 
 from spark_integration.tables.published_state import PublishedState
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.broker,
-    pytest.mark.slow,
-    pytest.mark.long,
-    pytest.mark.timeout(1200),
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1200)]
 
 
 def _sow(pipeline, *records):

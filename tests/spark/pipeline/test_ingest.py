@@ -10,14 +10,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 from processor.errors import Stop
 from spark_integration.pipeline.monitor import MicroBatches
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.broker,
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
-    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
 
 def _ingest(pipeline, **more):

@@ -22,13 +22,7 @@ from spark_integration.tables.versions import read_versions
 from tests.endtoend.world import random_commands
 from tests.spark.pipeline.test_table import folded, versions_of
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.broker,
-    pytest.mark.long,
-    pytest.mark.timeout(3000),
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(3000)]
 
 KILLS = 3
 PATIENCE_S = 400

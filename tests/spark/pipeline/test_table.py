@@ -13,14 +13,7 @@ from spark_integration.tables.upsert import read_snapshot
 from spark_integration.tables.versions import read_versions
 from tests.endtoend.world import random_commands
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.broker,
-    pytest.mark.slow,
-    pytest.mark.long,
-    pytest.mark.timeout(1200),
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1200)]
 
 
 def folded(world):
