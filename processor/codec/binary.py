@@ -12,6 +12,8 @@ class BinaryCodec(Codec):
     """The message type `binary`: the value is the bytes. Such a topic has `key: explicit`."""
 
     can_delta: ClassVar[bool] = False
+    noun: ClassVar[str] = "a binary message"
+    """What the error of a value that is not bytes calls it."""
 
     def __init__(self, options: CodecOptions | None = None) -> None:
         """Make one; no option says anything to it."""
@@ -28,4 +30,4 @@ class BinaryCodec(Codec):
         """
         if isinstance(value, bytes):
             return value
-        raise TypeError(f"a binary message is bytes; this is {type(value).__name__}")
+        raise TypeError(f"{self.noun} is bytes; this is {type(value).__name__}")

@@ -8,6 +8,7 @@ then each of them. A client that puts the frame into a header instead uses the s
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Final
 
 from processor.errors import RecordRejected
@@ -63,21 +64,55 @@ def protobuf_frame_size(data: bytes) -> int:
         RecordRejected: `undecodable`: the message ends within its frame, a number in the path is no 32-bit varint, or
             the path is too long.
     """
-    at = frame_size(data)
-    if not at:
-        return 0
+    return _path_and_size(data)[1] if frame_size(data) else 0
+
+
+def path_in_frame(frame: bytes) -> tuple[int, ...]:
+    """The path to the message type in the frame of a protobuf message; errors as `protobuf_frame_size`.
+
+    A path without steps stands for the first message type, as in Confluent's serializers.
+    """
+    return _path_and_size(frame)[0] or (0,)
+
+
+def protobuf_frame(schema_id: int, path: Sequence[int]) -> bytes:
+    """The frame of the protobuf messages of one type.
+
+    Args:
+        schema_id: the id of the file's schema.
+        path: the positions of the message type in the file, and of the types inside it.
+    """
+    numbers = [0] if list(path) == [0] else [len(path), *path]
+    return id_frame(schema_id) + b"".join(map(_written, numbers))
+
+
+def _path_and_size(data: bytes) -> tuple[tuple[int, ...], int]:
+    """The path behind a frame, and the bytes of both."""
+    at = begin = frame_size(data)
+    path = []
     try:
-        begin = at
         count, at = _varint(data, at)
-        if count > _PATH_MAX:
+        if not 0 <= count <= _PATH_MAX:
             raise RecordRejected(
                 "undecodable", f"a Confluent frame with a path of {count} steps at byte {begin}; {_PATH_MAX} at most"
             )
         for _ in range(count):
-            _, at = _varint(data, at)
+            step, at = _varint(data, at)
+            path.append(step)
     except IndexError:
         raise _ends_within(data) from None
-    return at
+    return tuple(path), at
+
+
+def _written(number: int) -> bytes:
+    """A number that is not negative as a zigzag varint."""
+    rest = number << 1
+    written = bytearray()
+    while rest > 0x7F:
+        written.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    written.append(rest)
+    return bytes(written)
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -6,10 +6,19 @@ import time
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.schema_registry.serde import SchemaId
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
-from processor.codec.frame import frame_size, id_frame, without_frame, without_protobuf_frame
+from processor.codec.frame import (
+    frame_size,
+    id_frame,
+    path_in_frame,
+    protobuf_frame,
+    protobuf_frame_size,
+    without_frame,
+    without_protobuf_frame,
+)
 from processor.codec.json import JsonCodec
 from processor.config import TopicConfig
 from processor.errors import RecordRejected
@@ -122,3 +131,18 @@ def test_a_path_of_more_steps_than_any_message_type_has_is_refused():
     assert without_protobuf_frame(ID + b"\xc8\x01" + b"\x02" * 100 + b"\x08\x07") == b"\x08\x07"
     with pytest.raises(RecordRejected, match="a path of 101 steps at byte 5; 100 at most"):
         without_protobuf_frame(ID + b"\xca\x01" + b"\x02" * 101 + b"\x08\x07")
+
+
+@pytest.mark.parametrize("path", [[0], [1], [0, 0], [3, 64, 8192, 2**30], [5] * 100], ids=str)
+def test_a_frame_with_a_path_is_that_of_confluents_serializers(path):
+    """The frame that is written for a protobuf message is Confluent's, and its path is read back."""
+    frame = protobuf_frame(100_000, path)
+    assert frame == SchemaId("PROTOBUF", 100_000, None, path).id_to_bytes()
+    assert path_in_frame(frame) == tuple(path)
+    assert protobuf_frame_size(frame + b"\x08\x07") == len(frame)
+
+
+def test_a_path_of_less_than_no_steps_is_undecodable():
+    """A frame whose path has a negative number of steps is rejected, as Confluent's client has no such frame."""
+    with pytest.raises(RecordRejected, match=r"^undecodable: .*a path of -1 steps at byte 5"):
+        without_protobuf_frame(ID + b"\x01\x08\x07")

@@ -79,6 +79,7 @@ def test_a_newer_publishers_fields_are_kept_and_an_older_record_is_read():
         (lambda world: world.framed(id=7)[7:], {}, "undecodable", "no schema"),
         (lambda world: b"\0\0\x7f\0\0\0", {}, "schema_not_found", "no schema 8323072"),
         (lambda world: b"\0\0", {}, "undecodable", "ends at byte 2"),
+        (lambda world: world.framed(id=7)[:5] + b"\x01\x08\x07", {}, "undecodable", "a path of -1 steps"),
         (lambda world: world.framed("shop.Header", x=1), {}, "schema_mismatch", "has shop.Header at [0]"),
         (lambda world: world.framed("shop.Order.Line", sku="x"), {}, "schema_mismatch", "shop.Order.Line at [1, 0]"),
         (lambda world: world.framed(id=7)[:5] + b"\x02\x0c", {}, "schema_mismatch", "no message type at [6]"),

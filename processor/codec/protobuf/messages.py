@@ -13,6 +13,7 @@ from typing import ClassVar, Final, NamedTuple
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, EncodeError
 
+from processor.codec.binary import BinaryCodec
 from processor.codec.contract import Codec
 from processor.codec.frame import SCHEMA_ID_HEADER, without_protobuf_frame
 from processor.codec.protobuf.values import (
@@ -195,27 +196,13 @@ _MANY_BYTES: Final = 4096
 """A message of so many bytes may hold so many others that it is worth a look whether any has unknown fields."""
 
 
-class BytesCodec(Codec):
+class BytesCodec(BinaryCodec):
     """Protobuf messages without a schema: any bytes."""
 
-    can_delta: ClassVar[bool] = False
-
-    def decode(self, data: bytes) -> Value:
-        """The message itself."""
-        return data
-
-    def encode(self, value: Value) -> bytes:
-        """The message itself.
-
-        Raises:
-            TypeError: it is not `bytes`.
-        """
-        if isinstance(value, bytes):
-            return value
-        raise TypeError(f"a protobuf message without a schema is bytes; this is {type(value).__name__}")
+    noun: ClassVar[str] = "a protobuf message without a schema"
 
 
-class _Messages(Codec):
+class MessageCodec(Codec):
     """Protobuf messages of one type."""
 
     def __init__(self, make: Value, max_depth: int) -> None:
@@ -244,7 +231,7 @@ class _Messages(Codec):
         return message
 
 
-class WholeCodec(_Messages):
+class WholeCodec(MessageCodec):
     """Messages of which an absent field cannot be distinguished from a default: full messages only.
 
     Merging has no part in them: the publisher's bytes are stored and forwarded.
@@ -279,7 +266,7 @@ class WholeCodec(_Messages):
         return data
 
 
-class DeltaCodec(_Messages):
+class DeltaCodec(MessageCodec):
     """Messages that distinguish an absent field from a default: a delta is a message with some of the fields.
 
     Records are written without a frame, with the fields that this schema does not know.

@@ -25,9 +25,8 @@ from google.protobuf.descriptor import Descriptor, FileDescriptor
 from google.protobuf.message import DecodeError
 
 from processor.codec.contract import Codec, CodecOptions, empty_message
-from processor.codec.frame import SCHEMA_ID_HEADER, protobuf_frame_size
-from processor.codec.protobuf.messages import DeltaCodec, WholeCodec, implicit_fields
-from processor.codec.schema_registry.protobuf_frame import path_in_frame, write_frame
+from processor.codec.frame import SCHEMA_ID_HEADER, path_in_frame, protobuf_frame, protobuf_frame_size
+from processor.codec.protobuf.messages import DeltaCodec, MessageCodec, WholeCodec, implicit_fields
 from processor.codec.schema_registry.schemas import Found, Registry, is_base64
 from processor.codec.schema_registry.topic_schema import UnusableSchema, framed_schema, topic_schema
 from processor.codec.value_checks import depth_limit
@@ -209,7 +208,7 @@ class _Frames:
     """The frames of the messages of one topic: its own, and those of its publishers."""
 
     def __init__(self, registry: Registry, message: Descriptor, schema_id: int) -> None:
-        self.own = write_frame(schema_id, path_of(message))
+        self.own = protobuf_frame(schema_id, path_of(message))
         self._registry = registry
         self._name = message.full_name
         self._problems: dict[bytes, str] = {self.own: ""}
@@ -268,8 +267,8 @@ class _Frames:
         return ""
 
 
-class RegisteredDeltaCodec(DeltaCodec):
-    """Framed messages that distinguish an absent field from a default; a delta is a message with some of the fields."""
+class _RegisteredCodec(MessageCodec):
+    """Framed messages: what a codec of one type of messages does, behind a frame that is checked and written."""
 
     uses_headers: ClassVar[bool] = True
 
@@ -279,61 +278,40 @@ class RegisteredDeltaCodec(DeltaCodec):
         self._frames = frames
 
     def decode(self, data: bytes) -> Value:
-        """Parse a framed record.
+        """Parse a framed message.
 
         Raises:
             RecordRejected: `undecodable`, `too_deep`, `schema_not_found` or `schema_mismatch`.
             PartitionHeld, Stop: the registry does not answer, with the option `registry_wait_s` or without.
         """
         self._frames.check_message(data)
-        return super().decode(data)
+        return self.decode_own(data)
 
     def decode_own(self, data: bytes) -> Value:
-        """Parse a stored record, of this version of the schema or of an earlier one."""
-        return super().decode(data)
+        """Parse a stored message, of any version of the schema.
+
+        One that is published whole has no frame where its publisher put that into a header.
+        """
+        return super().decode(data)  # type: ignore[safe-super] # of the class that is mixed in
 
     def decode_command(self, data: bytes, headers: Headers, *, is_delta: bool) -> Value:  # noqa: ARG002
         """Parse a message by its frame or header `__value_schema_id`; errors as `decode`, and `bad_header`."""
-        _check(self._frames, data, headers)
-        return super().decode(data)
+        for name, value in headers:
+            if name == SCHEMA_ID_HEADER:
+                self._frames.check_header(value)
+                break
+        else:
+            self._frames.check_message(data)
+        return self.decode_own(data)
 
     def encode(self, value: Value) -> bytes:
-        """Write a record or a delta, framed; a delta may lack required fields; errors as without a registry."""
-        return self._frames.own + super().encode(value)
+        """Write a message, framed; a delta may lack required fields; errors as without a registry."""
+        return self._frames.own + super().encode(value)  # type: ignore[safe-super] # as well
 
 
-class RegisteredWholeCodec(WholeCodec):
+class RegisteredDeltaCodec(_RegisteredCodec, DeltaCodec):
+    """Framed messages that distinguish an absent field from a default; a delta is a message with some of the fields."""
+
+
+class RegisteredWholeCodec(_RegisteredCodec, WholeCodec):
     """Messages that are published whole, framed: the publisher's bytes are stored and forwarded."""
-
-    uses_headers: ClassVar[bool] = True
-
-    def __init__(self, make: Any, max_depth: int, frames: _Frames) -> None:
-        """Take the class of the messages, how deep they may be nested, and their frames."""
-        super().__init__(make, max_depth)
-        self._frames = frames
-
-    def decode(self, data: bytes) -> Value:
-        """Parse a framed message; errors as `RegisteredDeltaCodec.decode`."""
-        self._frames.check_message(data)
-        return super().decode(data)
-
-    def decode_own(self, data: bytes) -> Value:
-        """Parse a stored message; it has no frame where its publisher put that into a header."""
-        return super().decode(data)
-
-    def decode_command(self, data: bytes, headers: Headers, *, is_delta: bool) -> Value:  # noqa: ARG002
-        """Parse a message by its frame or header `__value_schema_id`; errors as `decode`, and `bad_header`."""
-        _check(self._frames, data, headers)
-        return super().decode(data)
-
-    def encode(self, value: Value) -> bytes:
-        """Write a message, framed; errors as without a registry."""
-        return self._frames.own + super().encode(value)
-
-
-def _check(frames: _Frames, data: bytes, headers: Headers) -> None:
-    for name, value in headers:
-        if name == SCHEMA_ID_HEADER:
-            frames.check_header(value)
-            return
-    frames.check_message(data)
