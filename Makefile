@@ -36,6 +36,8 @@ endif
 export PYTHON
 
 BIN := .venv/bin
+# Images often forbid Python to write bytecode: then each process of the tests would compile all sources.
+BYTECODE := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX="$(CURDIR)/.venv/.bytecode"
 # A stamp's name has the checksum of what was installed, so a changed lock is installed and an unchanged one is not.
 BUILT := pyproject.toml $(sort $(wildcard processor/builtin/delta_merge/*.p[xy][dx] spark_integration/merge/batch/runs/*.p[xy][dx]))
 RUNTIME := .venv/.runtime-$(shell cat .locks/build.txt .locks/runtime.txt $(BUILT) | cksum | tr ' ' '-')
@@ -52,11 +54,11 @@ demo: $(if $(SPARK),$(DEV),$(RUNTIME)) ## see it work: a real Kafka, workers, a 
 # they are gone before what the thorough one costs has paid. make test ARGS="-n 0 --pdb tests/merge" is one process.
 test: $(DEV) ## run the tests, on a real Kafka; ARGS="tests/merge -x"
 	$(BIN)/python -m processor.trial.broker
-	JAVA_TOOL_OPTIONS="$${JAVA_TOOL_OPTIONS--XX:TieredStopAtLevel=1}" $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BYTECODE) JAVA_TOOL_OPTIONS="$${JAVA_TOOL_OPTIONS--XX:TieredStopAtLevel=1}" $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-long: $(DEV) ## run the tests that wait long; ARGS=--full: random ones at their full length
 	$(BIN)/python -m processor.trial.broker
-	$(BIN)/pytest -m long $(ARGS)
+	$(BYTECODE) $(BIN)/pytest -m long $(ARGS)
 
 # The cluster has the images already; deploy/KUBERNETES-TESTS.md has the commands that build them.
 test-kubernetes: $(DEV) ## run the chart in the Kubernetes of K8S_DIR (bin, kubeconfig) or KUBECONFIG; KEYS=200000 RATE=2000 OUTAGE_S=120 ARGS="-k drain"
