@@ -18,7 +18,7 @@ import contextlib
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -95,15 +95,12 @@ class _Batch(NamedTuple):
 
 
 class StagedProducer:
-    """A producer with the interface of `TransactionalProducer`, for a thread that uses either.
+    """A producer without transactions.
 
     There is no fencing: Kafka accepts the records of a worker that has lost its partitions and has not noticed it yet.
     So nothing is sent after the process stood still for half the session timeout, and waiting records are dropped
     before the session timeout is over.
     """
-
-    is_transactional: Final = False
-    """False: a record that was sent stays sent, also if the commit fails."""
 
     def __init__(
         self,
@@ -142,8 +139,6 @@ class StagedProducer:
         self._failed_at: tuple[str, int | None] | None = None
         self._pause_detector: PauseDetector | None = None
         self._pauses = 0
-        self.commit_offsets: Callable[[Mapping[int, int]], None]
-        """Commits the next input offset of each partition as a member of the group; set by the consumer's owner."""
         self.is_open = False
         """True if anything uncommitted was sent or is held."""
         self._commit_seconds = 0.0
@@ -211,25 +206,14 @@ class StagedProducer:
         """
         self._send_now(_Batch(topic, partition, [record], None))
 
-    def begin_commit(
-        self,
-        topic: str,  # noqa: ARG002
-        offsets: Mapping[int, int],
-        group_metadata: Any,  # noqa: ARG002
-        *,
-        notes: Mapping[int, str] | None = None,  # noqa: ARG002
-        limit_s: float | None = None,
-    ) -> None:
-        """Send the held records, stage by stage, then commit the next input offset to read of each partition.
+    def begin_commit(self, commit_offsets: Callable[[], None], *, limit_s: float | None = None) -> None:
+        """Send the held records, stage by stage, then commit the input offsets.
 
         Everything is done when this returns: `commit_offsets` reads the positions of the outputs, which must not change
         meanwhile.
 
         Args:
-            topic: the input.
-            offsets: by partition.
-            group_metadata: not needed: the consumer itself commits.
-            notes: not needed: the offset metadata follows from the records that are sent first.
+            commit_offsets: called when all stages are acknowledged; commits the offsets as a member of the group.
             limit_s: the longest that all stages may take, if that is less than records may wait.
 
         Raises:
@@ -245,7 +229,7 @@ class StagedProducer:
                 held.clear()
                 self._send_stage(batches, deadline_s)
         self._check_awake()
-        self.commit_offsets(offsets)
+        commit_offsets()
         self._deliver("input positions", deadline_s)
         self.is_open = False
         self._commit_seconds = time.monotonic() - began_s
@@ -254,8 +238,11 @@ class StagedProducer:
         """The duration of the commit, in seconds."""
         return self._commit_seconds
 
-    def abort(self) -> None:
-        """Drop the held records; those that were sent stay sent, and none of them arrives later than this."""
+    def abort(self) -> bool:
+        """Drop the held records; none that was sent arrives later than this.
+
+        Returns False: records that were sent stay sent.
+        """
         self.is_open = False
         for held in self._held:
             held.clear()
@@ -263,6 +250,7 @@ class StagedProducer:
             self.start()
         elif self._pause_detector is not None:
             self._pauses = self._pause_detector.pauses
+        return False
 
     def close(self) -> None:
         """Close the producer; records that wait to be sent are dropped."""

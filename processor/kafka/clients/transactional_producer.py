@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
 
@@ -41,9 +41,6 @@ class TransactionalProducer:
     transaction during which a connection broke, and after a slow or repeated commit or abort: the epoch of its
     successor fences the copy.
     """
-
-    is_transactional: Final = True
-    """True: no reader sees records of a transaction that is not committed."""
 
     def __init__(
         self,
@@ -273,24 +270,28 @@ class TransactionalProducer:
         self._ended(producer)
         return self._commit_seconds
 
-    def abort(self) -> None:
-        """Roll the open transaction back, with a new producer if this one cannot, or may have sent the abort twice."""
+    def abort(self) -> bool:
+        """Roll the open transaction back, with a new producer if this one cannot, or may have sent the abort twice.
+
+        Returns True: no reader sees records of a transaction that is not committed.
+        """
         producer = self._producer
         if producer is None:
             self.start()
-            return
+            return True
         if self._commits.is_busy:
             # Ctrl-C interrupted the wait for a commit: the commit ends first, and may leave nothing to roll back.
             with contextlib.suppress(TransactionAborted):
                 self.finish_commit()
         if not self.is_open:
-            return
+            return True
         try:
             self._call("abort", producer.abort_transaction, time.monotonic() + self._timeout_s)
         except TransactionAborted:
             self.start()
         else:
             self._ended(producer)
+        return True
 
     def close(self) -> None:
         """Close the producer; an open transaction is rolled back, by the broker if that takes long."""

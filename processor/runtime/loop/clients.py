@@ -10,13 +10,11 @@ if TYPE_CHECKING:
     from processor.api import Codec
     from processor.hosting.output_limits import OutputLimits
     from processor.kafka.clients.group_consumer import AssignmentListener, GroupConsumer
-    from processor.kafka.clients.staged_producer import StagedProducer
-    from processor.kafka.clients.transactional_producer import TransactionalProducer
     from processor.runtime.loop.backlog import WaitingRecords
+    from processor.runtime.loop.committer import Committer
     from processor.runtime.loop.held_tasks import Notices
     from processor.runtime.loop.task_reports import PipelineReport
     from processor.runtime.loop.topic_watch import RetentionHeadroom
-    from processor.runtime.recovery.input_position import InputPositions
     from processor.runtime.recovery.restorer import Restorer
     from processor.runtime.recovery.standbys import Standbys
 
@@ -26,8 +24,8 @@ class Clients(NamedTuple):
 
     consumer: Callable[[AssignmentListener], GroupConsumer]
     """Joins the group and calls the listener with its partitions."""
-    producer: TransactionalProducer | StagedProducer
-    """Sends the outputs."""
+    committer: Committer
+    """Sends the outputs, and commits them with the input offsets."""
     restorer: Restorer
     """Restores the states of partitions."""
     standbys: Standbys
@@ -36,8 +34,6 @@ class Clients(NamedTuple):
     """Shows the watchdog that the thread is not stuck."""
     notices: Notices | None = None
     """Publishes held partitions, and receives operators' orders."""
-    positions: InputPositions | None = None
-    """Builds the records of input positions."""
     fenced: Callable[[], None] = lambda: None
     """Called when another process has taken the transactional id."""
     limits: OutputLimits | None = None

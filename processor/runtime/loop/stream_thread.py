@@ -38,7 +38,7 @@ from processor.runtime.task_state import TaskState
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from processor.api import Codec
     from processor.config import RuntimeConfig
@@ -63,7 +63,8 @@ class StreamThread:
     def __init__(self, pipeline: Pipeline, clients: Clients, runtime: RuntimeConfig, codec: Codec) -> None:
         self._pipeline = pipeline
         self._runtime = runtime
-        self._producer = clients.producer
+        self._committer = clients.committer
+        self._producer = clients.committer.producer
         self._restorer = clients.restorer
         self._standbys = clients.standbys
         self._open_consumer = clients.consumer
@@ -81,9 +82,7 @@ class StreamThread:
         self._to_hold: dict[Task, PartitionHeld] = {}  # After the rollback of the open transaction.
         self._rejections = RejectionLog(pipeline.source)
         bytes_max = _BATCHES_MAX * runtime.batch_bytes_max
-        self._transactions = Transactions(
-            pipeline, clients.producer, self._metrics, clients.positions, bytes_max=bytes_max
-        )
+        self._transactions = Transactions(pipeline, clients.committer, self._metrics, bytes_max=bytes_max)
         self._gauged_s = time.monotonic()
         self._writes = WriteBack(runtime.write_back_bytes, runtime.internal.write_back_interval_s, self._gauged_s)
         self._repair = partial(StateGuard, self._heal)  # Surrounds each use of a task's state.
@@ -217,7 +216,7 @@ class StreamThread:
         is_drained = len(messages) < self._runtime.batch_records_max and not has_left
         if self._policy.due(now_s, drained=is_drained) or self._transactions.is_large:
             # If no input waits, records that arrive during the commit go into one transaction after it.
-            self._commit(is_awaited=is_drained or not self._producer.is_transactional)
+            self._commit(is_awaited=is_drained)
         self._apply(now_s, taken)
         if now_s - self._gauged_s >= _GAUGES_S:
             self._gauged_s = now_s
@@ -232,9 +231,7 @@ class StreamThread:
             return
         with self._repair(task):
             task.start(offset)
-        if task.redelivered is None and not self._producer.is_transactional:
-            # Before anything is sent: the commit notes the SOW topic's end, behind which a crash may leave records.
-            self.commit_offsets({task.partition: offset})
+        self._committer.begin_task(task, offset, self._consumer)
         self._consumer.begin(task.partition, task.next_offset)
         self._held.task_started(task)
 
@@ -288,7 +285,7 @@ class StreamThread:
         if not self._producer.is_open and not any(task.has_uncommitted for task in self._running()):
             self._policy.emptied()
             return
-        self._transactions.begin_commit(self._running(), self._consumer.group_metadata(), limit_s)
+        self._transactions.begin_commit(self._running(), self._consumer, limit_s)
         if is_awaited:
             self._finish_commit()
 
@@ -297,16 +294,6 @@ class StreamThread:
         if self._transactions.finish():
             self._policy.committed(time.monotonic())
             self._held.release_recovered(self._tasks.values())
-
-    def commit_offsets(self, offsets: Mapping[int, int]) -> None:
-        """Commit input offsets without a transaction, each with the ends of the output topics as its metadata.
-
-        Raises:
-            TransactionAborted: this worker is no longer a member, or the outcome of the commit is unknown.
-        """
-        metadata = {partition: str(self._tasks[partition].commit_metadata_with_ends) for partition in offsets}
-        self._transactions.send_positions(self._tasks, offsets, metadata)
-        self._consumer.commit(offsets, metadata)
 
     def _apply(self, now_s: float, taken: int) -> None:
         """Write committed records to the stores, a piece in each turn."""
@@ -335,9 +322,7 @@ class StreamThread:
             error = earlier
         if isinstance(error, ProducerLost) and kafka_errors.is_fenced(error):
             self._on_fenced()
-        self._transactions.roll_back(error, self._running(), self._limits)
-        # If no commit had begun, states and offsets are known; else both are read back from Kafka.
-        is_known = isinstance(error, ProcessorFailed) and self._producer.is_transactional
+        is_known = self._transactions.roll_back(error, self._running(), self._limits)
         for task in self._running():
             self._rewind(task, task.committed_offset if is_known else None)
         self._policy.emptied()

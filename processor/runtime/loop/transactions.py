@@ -10,26 +10,24 @@ from __future__ import annotations
 import math
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from processor.errors import OutputTooLarge, ProcessorFailed, ProducerLost
-from processor.kafka.clients.staged_producer import StagedProducer
 from processor.kafka.partitioner import partition_for
-from processor.store.marks import POSITION_NAME
 from processor.wire.publisher_mark import mark_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from processor.errors import TransactionAborted
     from processor.hosting.output_limits import OutputLimits
     from processor.hosting.pipeline import Pipeline
-    from processor.kafka.clients.transactional_producer import TransactionalProducer
+    from processor.kafka.clients.group_consumer import GroupConsumer
     from processor.record import Outgoing
+    from processor.runtime.loop.committer import Committer
     from processor.runtime.metrics import ThreadMetrics
-    from processor.runtime.recovery.input_position import InputPositions
     from processor.runtime.task import Prepared, Task
 
 
@@ -156,9 +154,8 @@ class Transactions:
     def __init__(
         self,
         pipeline: Pipeline,
-        producer: TransactionalProducer | StagedProducer,
+        committer: Committer,
         metrics: ThreadMetrics,
-        positions: InputPositions | None = None,
         *,
         bytes_max: int = sys.maxsize,
     ) -> None:
@@ -166,14 +163,13 @@ class Transactions:
 
         Args:
             pipeline: names the topics of the outputs.
-            producer: sends them.
+            committer: sends and commits them.
             metrics: counts them.
-            positions: writes the input positions that are sent with them; None: none are sent.
             bytes_max: a transaction of this size is large.
         """
-        self._positions = positions if pipeline.keeps_position else None
         self._pipeline = pipeline
-        self._producer = producer
+        self._committer = committer
+        self._producer = committer.producer
         self._metrics = metrics
         self._clock = ClockCheck(pipeline.source)
         self._prepared: dict[Task, Prepared] | None = None  # The transaction that is being committed.
@@ -227,29 +223,21 @@ class Transactions:
         """True if a commit is under way."""
         return self._prepared is not None
 
-    def begin_commit(self, tasks: Sequence[Task], group_metadata: Any, limit_s: float | None) -> None:
+    def begin_commit(self, tasks: Sequence[Task], consumer: GroupConsumer, limit_s: float | None) -> None:
         """Begin to commit the records sent, with input offsets and marks; `finish` must follow before the next `send`.
 
         Args:
             tasks: all running tasks.
-            group_metadata: the proof that this worker is a member of the group.
+            consumer: the member of the group.
             limit_s: the longest time that the commit may take; None: as long as a transaction.
         """
         assert self._prepared is None
         self._sent_bytes = 0
         for task in tasks:
-            if self._positions is not None and self._producer.is_transactional:
-                self._positions.stage(task)
+            self._committer.stage_position(task)
             self._send_marks(task)
-        # All positions, also unchanged ones: they carry the proof of membership.
         prepared = {task: task.prepare() for task in tasks}
-        self._producer.begin_commit(
-            self._pipeline.source,
-            {task.partition: one.offset for task, one in prepared.items()},
-            group_metadata,
-            notes={task.partition: str(one.metadata) for task, one in prepared.items()},
-            limit_s=limit_s,
-        )
+        self._committer.begin_commit(prepared, consumer, limit_s)
         self._prepared = prepared
 
     def finish(self) -> bool:
@@ -271,8 +259,10 @@ class Transactions:
         self._failures = 0
         return True
 
-    def roll_back(self, error: TransactionAborted, tasks: Sequence[Task], limits: OutputLimits) -> None:
+    def roll_back(self, error: TransactionAborted, tasks: Sequence[Task], limits: OutputLimits) -> bool:
         """Abort the open transaction, after a pause if others failed before it; the tasks are to be rewound.
+
+        Returns whether states and input offsets are those of the last commit; if not, both are read back from Kafka.
 
         Args:
             error: the reason.
@@ -288,26 +278,9 @@ class Transactions:
             self._producer.limit_batches(limits.smallest)
         if isinstance(error, ProducerLost) or is_learnt:
             self._producer.start()
-        else:
-            self._producer.abort()
-
-    def send_positions(
-        self, tasks: Mapping[int, Task], offsets: Mapping[int, int], metadata: Mapping[int, str]
-    ) -> None:
-        """Send the input positions for offsets that are committed without a transaction.
-
-        Args:
-            tasks: the tasks by partition.
-            offsets: the committed input offsets by partition, of which Kafka has acknowledged the SOW records.
-            metadata: the offset metadata by partition.
-        """
-        if self._positions is None:
-            return
-        assert isinstance(self._producer, StagedProducer)
-        topic = self._pipeline.output("mark")
-        for partition, value in self._positions.changed(tasks, offsets, metadata).items():
-            self._producer.send_at_once(topic, partition, (POSITION_NAME, value, []))
-            self._metrics.emitted("mark", 1, len(value))
+            return False
+        # A processor fails before a commit begins; after any other error the outcome of one may be unknown.
+        return self._producer.abort() and isinstance(error, ProcessorFailed)
 
     def _send_marks(self, task: Task) -> None:
         """Send the changed marks, the last value of each."""

@@ -24,7 +24,7 @@ from processor.store.marks import POSITION_NAME
 from processor.wire.partition_marks import InputPosition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from processor.runtime.task import Task
 
@@ -95,18 +95,13 @@ class InputPositions:
         if value != marks.get(POSITION_NAME):
             marks.put(POSITION_NAME, value)
 
-    def changed(
-        self, tasks: Mapping[int, Task], offsets: Mapping[int, int], metadata: Mapping[int, str]
-    ) -> dict[int, bytes]:
-        """Collect the changed positions, by partition, for offsets that are committed without a transaction."""
-        values = {number: self.value(offset, metadata[number]) for number, offset in offsets.items()}
-        sent = {}
-        for number, value in values.items():
-            marks = tasks[number].marks
-            if marks is not None and value != marks.get(POSITION_NAME):
-                marks.note(POSITION_NAME, value)
-                sent[number] = value
-        return sent
+    def changed(self, task: Task, offset: int, metadata: str) -> bytes | None:
+        """Return a task's position for an offset that is committed without a transaction; None if it has not moved."""
+        value = self.value(offset, metadata)
+        if task.marks is None or value == task.marks.get(POSITION_NAME):
+            return None
+        task.marks.note(POSITION_NAME, value)
+        return value
 
     def begin(self, partition: int, group: GroupOffset, position: InputPosition | None) -> Beginning:
         """Decide where a partition's input begins, once its outputs are restored.

@@ -18,6 +18,7 @@ from processor.kafka.clients.staged_producer import StagedProducer
 from processor.kafka.clients.transactional_producer import TransactionalProducer
 from processor.queues.share_groups import queue_writer_properties
 from processor.runtime.loop.clients import Clients
+from processor.runtime.loop.committer import StagedCommitter, TransactionCommitter
 from processor.runtime.loop.stream_thread import StreamThread
 from processor.runtime.metrics import BLOCKED
 from processor.runtime.recovery.assignment_forecast import GroupWatcher
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from processor.installation.control_thread import ControlThread
     from processor.record import Record
     from processor.runtime.loop.backlog import WaitingRecords
+    from processor.runtime.loop.committer import Committer
     from processor.runtime.loop.task_reports import TaskReports
     from processor.runtime.loop.topic_watch import RetentionHeadroom
     from processor.runtime.task import Task
@@ -129,7 +131,6 @@ class Assembly:
         """
         config, runtime = self._config, self._config.runtime
         group = f"{config.group_prefix}.{pipeline.name}"
-        producer = self._producer(pipeline, group, is_stopping)
         admin = Admin(config.kafka, awaits_names=True)
         pipeline = _without_missing_mark(pipeline, admin)
         positions = InputPositions(
@@ -159,12 +160,11 @@ class Assembly:
         limits = OutputLimits(pipeline, batch_bytes_max=runtime.batch_bytes_max, ask=admin.topic_config)
         clients = Clients(
             consumer=partial(self._consumer, pipeline, group, standbys),
-            producer=producer,
+            committer=self._committer(pipeline, group, is_stopping, positions),
             restorer=restorer,
             standbys=standbys,
             beat=self._beat,
             notices=self._control,
-            positions=positions,
             limits=limits,
             headroom=self._headroom,
             backlog=self._backlogs.get(pipeline.name),
@@ -174,22 +174,19 @@ class Assembly:
         )
         spans = spans_of(config.telemetry)
         if spans is None:
-            thread = StreamThread(pipeline, clients, runtime, codec)
-        else:
-            thread = TracedStreamThread(pipeline, clients, runtime, codec, spans=spans)
-        if isinstance(producer, StagedProducer):
-            producer.commit_offsets = thread.commit_offsets
-        return thread
+            return StreamThread(pipeline, clients, runtime, codec)
+        return TracedStreamThread(pipeline, clients, runtime, codec, spans=spans)
 
-    def _producer(
-        self, pipeline: Pipeline, group: str, is_stopping: Callable[[], bool]
-    ) -> TransactionalProducer | StagedProducer:
-        """Create the producer that the guarantee asks for, as far as the processor supports it."""
+    def _committer(
+        self, pipeline: Pipeline, group: str, is_stopping: Callable[[], bool], positions: InputPositions
+    ) -> Committer:
+        """Create the committer that the guarantee asks for, as far as the processor supports it."""
         runtime = self._config.runtime
+        written = positions if pipeline.keeps_position else None
         kafka = queue_writer_properties(self._config.kafka) if pipeline.queues else self._config.kafka
         if self._config.guarantee == "at_least_once":
             if pipeline.processor_type.is_repeatable:
-                return StagedProducer(
+                staged = StagedProducer(
                     kafka,
                     later=[[pipeline.output("sow")], [pipeline.output("mark"), pipeline.output("ack")]],
                     session_timeout_s=runtime.session_timeout_s,
@@ -197,8 +194,9 @@ class Assembly:
                     blocked=partial(self._blocked, pipeline.name),
                     queue_bytes=runtime.batch_bytes_max,
                 )
+                return StagedCommitter(staged, pipeline, written)
             log.info("exactly once all the same: the processor is not made for less", processor=pipeline.name)
-        return TransactionalProducer(
+        producer = TransactionalProducer(
             kafka,
             transactional_id=f"{group}.{self._slot.name}",
             transaction_timeout_s=runtime.transaction_timeout_s,
@@ -206,6 +204,7 @@ class Assembly:
             blocked=partial(self._blocked, pipeline.name),
             queue_bytes=runtime.batch_bytes_max,
         )
+        return TransactionCommitter(producer, written)
 
     def _open_state(self, pipeline: Pipeline, admin: Admin) -> Callable[[int], LayeredState]:
         """Choose how states are opened: from disk, or always empty if the plug-in keeps no records."""

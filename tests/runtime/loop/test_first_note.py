@@ -18,6 +18,7 @@ from processor.kafka.clients.group_consumer import GroupConsumer
 from processor.kafka.clients.log_reader import LogReader
 from processor.kafka.clients.staged_producer import StagedProducer
 from processor.runtime.loop.clients import Clients
+from processor.runtime.loop.committer import StagedCommitter
 from processor.runtime.loop.stream_thread import StreamThread
 from processor.runtime.recovery.input_position import InputPositions
 from processor.runtime.recovery.restorer import Restorer
@@ -95,9 +96,8 @@ def test_older_sow_records_are_not_taken_for_redelivered_ones(kafka: dict[str, s
     assert (first.offset, first.redelivered, first.metadata, first.is_new) == (0, None, None, True)
 
     producer = StagedProducer(kafka, later=[["orders.sow"], ["orders.mark", "orders.ack"]], session_timeout_s=5)
-    clients = Clients(cast("Any", None), producer, restorer, cast("Any", None))
+    clients = Clients(cast("Any", None), StagedCommitter(producer, pipeline), restorer, cast("Any", None))
     thread = StreamThread(pipeline, clients, RuntimeConfig(), load_codec("json"))
-    producer.commit_offsets = thread.commit_offsets
     assigned = Assigned()
     thread._consumer = GroupConsumer(
         kafka, group="g", topic="orders.publish", session_timeout_s=_SESSION_S, listener=assigned

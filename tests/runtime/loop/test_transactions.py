@@ -16,6 +16,7 @@ from processor.hosting.commit_metadata import CommitMetadata
 from processor.hosting.pipeline import Pipeline
 from processor.kafka.partitioner import partition_for
 from processor.record import Outgoing
+from processor.runtime.loop.committer import TransactionCommitter
 from processor.runtime.loop.transactions import (
     BEHIND_MAX_S,
     SPACING_S,
@@ -39,6 +40,16 @@ class KeepingProducer:
     def finish_commit(self) -> float:
         """Finish at once."""
         return 0.0
+
+
+class Member:
+    """A member of the group."""
+
+    topic = "orders.publish"
+
+    def group_metadata(self) -> str:
+        """The proof of the membership."""
+        return "member"
 
 
 class KeepingMetrics:
@@ -77,9 +88,9 @@ def test_a_commit_is_counted_even_if_a_state_is_read_back():
     """The events of all tasks are counted, as their records are not repeated."""
     producer, metrics = KeepingProducer(), KeepingMetrics()
     pipeline = Pipeline.of(DeltaMerge, TopicConfig(), name="orders", topic=TopicConfig())
-    transactions = Transactions(pipeline, cast("Any", producer), cast("Any", metrics))
+    transactions = Transactions(pipeline, TransactionCommitter(cast("Any", producer)), cast("Any", metrics))
     tasks = [OneTask(0), OneTask(1, TransactionAborted("committed without a delivery report")), OneTask(2)]
-    transactions.begin_commit(cast("Any", tasks), None, None)
+    transactions.begin_commit(cast("Any", tasks), cast("Any", Member()), None)
     with pytest.raises(TransactionAborted, match="delivery report"):
         transactions.finish()
     assert producer.offsets == {0: 10, 1: 11, 2: 12}
@@ -118,7 +129,7 @@ def test_a_repartitioned_record_goes_to_the_home_of_its_key_by_the_settings():
     topic = TopicConfig(partitions=3)
     pipeline = Pipeline.of(DeltaMerge, topic, name="orders", topic=topic)
     metrics = type("Metrics", (), {"emitted": lambda *_: None})()
-    Transactions(pipeline, cast("Any", producer), metrics).send(cast("Any", Task()))
+    Transactions(pipeline, TransactionCommitter(cast("Any", producer)), metrics).send(cast("Any", Task()))
     assert ("orders.ack", 1, [b"a"]) in producer.sent
     homes = {key: partition for topic, partition, each in producer.sent for key in each if topic == "orders.publish"}
     assert homes == {key: partition_for(key, 3) for key in keys}

@@ -17,6 +17,7 @@ from processor.kafka.clients.group_consumer import GroupConsumer
 from processor.kafka.clients.log_reader import LogReader
 from processor.kafka.clients.transactional_producer import TransactionalProducer
 from processor.runtime.loop.clients import Clients
+from processor.runtime.loop.committer import TransactionCommitter
 from processor.runtime.loop.stream_thread import StreamThread
 from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.recovery.standbys import Standbys
@@ -84,7 +85,7 @@ class TurnedThread:
             processor=name, sow=f"{name}.sow", group_watcher=None, admin=Admin(kafka),
             open_reader=lambda: self._reader, open_state=cast("Any", None),
         )  # fmt: skip
-        clients = Clients(cast("Any", None), producer, restorer, standbys)
+        clients = Clients(cast("Any", None), TransactionCommitter(producer), restorer, standbys)
         self.thread = StreamThread(pipeline, clients, runtime or RuntimeConfig(), load_codec("json"))
         assigned = Assigned()
         self.thread._consumer = GroupConsumer(
