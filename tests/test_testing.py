@@ -184,9 +184,9 @@ def counter() -> ProcessorTestDriver:
 @pytest.mark.parametrize("calamity", ["abort", "crash"])
 def test_the_next_processor_has_the_note_of_the_last_commit(counter, calamity):
     """The note of a transaction that was rolled back is discarded; otherwise 4 would have been added twice."""
-    assert (counter._task.host.processor.sum, counter.noted) == (7, "3")
+    assert (counter._task.processor.sum, counter.noted) == (7, "3")
     getattr(counter, calamity)(feed=False)
-    assert (counter._task.host.processor.sum, counter.noted) == (3, "3")
+    assert (counter._task.processor.sum, counter.noted) == (3, "3")
     getattr(counter, calamity)()
     counter.commit()
     assert counter.noted == "7"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import structlog
 
@@ -31,8 +31,12 @@ _ALONE_RECORDS: Final = 10_000
 """Records behind a stuck one that are processed one at a time, so that the next death names the record."""
 
 
+_TURNS_LEFT_MAX: Final = 4
+"""A task whose waiting records need more turns than this reads no more input meanwhile."""
+
+
 class HostedProcessor:
-    """The processor of one partition, a new instance after each rewind. One thread only.
+    """The processor of one partition, a new instance after each rewind: the part of a task that knows no state.
 
     A record on which the processor raises, or whose output Kafka refuses, is found by processing its batch one record
     at a time, and rejected. The knowledge of suspected records survives rewinds.
@@ -57,8 +61,12 @@ class HostedProcessor:
         """Input offset after the last record that the processor has taken."""
         self.processor: Processor
         """The processor's current instance."""
-        self._pipeline = pipeline
-        self._partition = partition
+        self.pipeline = pipeline
+        self.partition = partition
+        self.committed_offset = -1
+        """The input offset that the group has committed."""
+        self.is_backlogged = False
+        """True if reading is paused until the waiting records are processed."""
         self._limits = limits
         self._rejections = rejections
         self._context: TaskContext
@@ -67,7 +75,6 @@ class HostedProcessor:
         self._began_s = 0.0
         self._skip_until = -1  # The last input offset that an operator has ordered to skip.
         self._skips_unread = False  # Whether the records to skip cannot be read.
-        self._committed = 0
         self._may_move = bool(pipeline.derived_from) and pipeline.processor_type.input.role in ("sow", "delta")
         self._moved_to = ""  # The topic that has taken the place of the one that is read.
 
@@ -75,9 +82,9 @@ class HostedProcessor:
         """Create a new instance, which begins at an input offset."""
         self._context = context
         self._limit.rewound()
-        self.next_offset = self._committed = offset
+        self.next_offset = self.committed_offset = offset
         self._moved_to = ""
-        self.processor = self._pipeline.begin(context)
+        self.processor = self.pipeline.begin(context)
         self._began_s = time.monotonic()
         if self._skips_unread and self._skip_until >= offset:
             self._pass_unread()
@@ -163,6 +170,26 @@ class HostedProcessor:
         """True if the processor has paused its input; after the pause the next record is read again."""
         return self._context.paused_offset is not None
 
+    def flow(self, taken: int, *, is_alone: bool) -> Literal["pause", "begin"] | None:
+        """Decide whether to pause reading, or to begin again at `next_offset`; None: as before.
+
+        Args:
+            taken: the number of records that the processor has just taken.
+            is_alone: whether this is the only task of the thread.
+        """
+        left = len(self.left)
+        if self.is_paused:
+            self.is_backlogged = False
+            return "pause"
+        if left and not self.is_backlogged:
+            # Further records would delay other tasks; they are read again once these are processed.
+            self.is_backlogged = not is_alone and left > _TURNS_LEFT_MAX * taken
+            return "pause" if self.is_backlogged else None
+        if self.is_backlogged and not left:
+            self.is_backlogged = False
+            return "begin"
+        return None
+
     def is_careful(self, offset: int) -> bool:
         """Return whether a record belongs to a failed batch, and is processed alone now."""
         return self._suspects.is_given_alone(offset)
@@ -182,31 +209,31 @@ class HostedProcessor:
         if role not in {"mark", "dlq"}:
             self._suspects.refused(self.next_offset, f"an output of this record: {error}")
         elif not is_learnt:
-            topic = self._pipeline.output(role)
+            topic = self.pipeline.output(role)
             self._suspects.hold(PartitionHeld("plugin_failed", f"{topic} does not take a record of ours: {error}"))
 
-    def punctuate(self, now_ms: int) -> bool:
+    def punctuate(self) -> bool:
         """Call the processor's `punctuate`; returns whether it has more work to do at once.
 
         Raises:
             PartitionHeld: it raised, forwarded a record that its topic does not take, or reads a topic that has moved.
         """
         self._suspects.check()
-        if self._moved_to and self.is_paused and self._committed >= self.next_offset:
+        if self._moved_to and self.is_paused and self.committed_offset >= self.next_offset:
             raise PartitionHeld(
                 "fenced",
-                f"{self._pipeline.source} partition {self._partition} has moved, and gets no more records: "
-                f"{self._moved_to!r} has taken its place. Make another {self._pipeline.name} of that one",
+                f"{self.pipeline.source} partition {self.partition} has moved, and gets no more records: "
+                f"{self._moved_to!r} has taken its place. Make another {self.pipeline.name} of that one",
             )
         counts = self._context.output_counts() if self._suspects.is_measured else None
         try:
-            has_more = bool(self.processor.punctuate(now_ms))
+            has_more = bool(self.processor.punctuate(self._context.now_ms))
         except SowstreamError:
             raise
         except Exception as error:
             # No record is at fault, so none can be rejected: a repetition would fail again.
-            log.warning("processor failed by the clock", partition=self._partition, exc_info=True)
-            where = f"{self._pipeline.name} partition {self._partition}"
+            log.warning("processor failed by the clock", partition=self.partition, exc_info=True)
+            where = f"{self.pipeline.name} partition {self.partition}"
             raise PartitionHeld("plugin_failed", f"{where}: punctuate raised {error!r}") from error
         if counts is not None and (large := self._limits.largest(self._context.outputs_after(counts))) is not None:
             raise self._held_by(large)
@@ -223,27 +250,27 @@ class HostedProcessor:
         except SowstreamError:
             raise
         except Exception as error:
-            log.warning("processor failed before a commit", partition=self._partition, exc_info=True)
-            where = f"{self._pipeline.name} partition {self._partition}"
+            log.warning("processor failed before a commit", partition=self.partition, exc_info=True)
+            where = f"{self.pipeline.name} partition {self.partition}"
             raise PartitionHeld("plugin_failed", f"{where}: flush raised {error!r}") from error
 
     def rejected(self, record: Record, reason: str, detail: str) -> None:
         """Count and log a record that the processor rejected."""
         self._limit.rejected(record, reason, detail)
         if self._rejections is not None:
-            self._rejections.add(self._partition, record.offset, reason, detail)
+            self._rejections.add(self.partition, record.offset, reason, detail)
 
-    def committed(self, offset: int) -> None:
-        """The input before this offset is committed."""
-        self._committed = offset
+    def commit_input(self, offset: int) -> None:
+        """Note that the input before this offset is committed."""
+        self.committed_offset = offset
         self._limit.committed(offset)
         self._suspects.committed(offset)
 
     def rewind(self) -> None:
         """Close the instance and drop its waiting output."""
-        self.left = ()
+        self.left, self.is_backlogged = (), False
         self.waiting.rewound()
-        self.close()
+        self.close_processor()
 
     def _pass_unread(self) -> None:
         """Send one dead letter for all unreadable records, and continue behind them."""
@@ -269,7 +296,7 @@ class HostedProcessor:
             raise
         except Exception:
             # The record has a dead letter; raising would repeat it for ever.
-            log.warning("processor failed to hear of a rejection", partition=self._partition, exc_info=True)
+            log.warning("processor failed to hear of a rejection", partition=self.partition, exc_info=True)
 
     def _call(self, records: Sequence[Record]) -> None:
         """Call the processor; after an error process the batch one record at a time."""
@@ -285,11 +312,11 @@ class HostedProcessor:
             first, last = records[0].offset, records[-1].offset
             self._suspects.give_alone(last)
             if first == last:
-                name = self._pipeline.processor_type.__name__
+                name = self.pipeline.processor_type.__name__
                 detail = f"{name} raised {type(error).__name__}: {error}"
                 self._suspects.reject(first, RecordRejected("plugin_failed", detail))
-            log.warning("processor failed", partition=self._partition, first=first, last=last, exc_info=True)
-            where = f"{self._pipeline.name} partition {self._partition}, offsets {first} to {last}"
+            log.warning("processor failed", partition=self.partition, first=first, last=last, exc_info=True)
+            where = f"{self.pipeline.name} partition {self.partition}, offsets {first} to {last}"
             raise ProcessorFailed(f"{where}: the processor raised {error!r}") from error
         if self.is_paused or context.stopped_offset is not None:
             taken = self._taken(records)
@@ -311,21 +338,21 @@ class HostedProcessor:
             return
         if held_offset is not None:
             raise self._held_by(large)
-        detail = f"an output of {large.size_bytes} bytes for {self._pipeline.output(large.role)}"
+        detail = f"an output of {large.size_bytes} bytes for {self.pipeline.output(large.role)}"
         if large.size_bytes > PRODUCED_BYTES_MAX:
             why = f"{detail}; a producer takes {PRODUCED_BYTES_MAX}"
             self._suspects.reject(offset, RecordRejected("too_large", why))
         else:
             self._suspects.isolate(offset)
-        raise ProcessorFailed(f"{self._pipeline.source} partition {self._partition}, offset {offset}: {detail}")
+        raise ProcessorFailed(f"{self.pipeline.source} partition {self.partition}, offset {offset}: {detail}")
 
     def _held_by(self, large: TooLarge) -> PartitionHeld:
         """Create the reason to hold the partition for an output that stems from no single record."""
         self._limits.forget(large.role)  # By the next retry its topic may take more.
-        topic = self._pipeline.output(large.role)
+        topic = self.pipeline.output(large.role)
         return PartitionHeld(
             "plugin_failed",
-            f"{topic} partition {self._partition}: {self._pipeline.name} made a record of {large.size_bytes} bytes, "
+            f"{topic} partition {self.partition}: {self.pipeline.name} made a record of {large.size_bytes} bytes, "
             f"and the topic takes {large.limit_bytes}; raise its max.message.bytes (`sowstream topics check` tells)",
         )
 
@@ -334,7 +361,7 @@ class HostedProcessor:
         ends = [offset for offset in (self._context.paused_offset, self._context.stopped_offset) if offset is not None]
         return records if not ends else [record for record in records if record.offset < min(ends)]
 
-    def close(self) -> None:
+    def close_processor(self) -> None:
         """Close the instance."""
         try:
             self.processor.close()
@@ -342,4 +369,4 @@ class HostedProcessor:
             raise
         except Exception:
             # An error in a plug-in's clean-up must not keep the partition from its next owner.
-            log.warning("processor failed to close", partition=self._partition, exc_info=True)
+            log.warning("processor failed to close", partition=self.partition, exc_info=True)

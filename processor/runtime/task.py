@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 log = structlog.stdlib.get_logger("sowstream.task")
 
-_TURNS_LEFT_MAX: Final = 4
-"""A task whose waiting records need more turns than this reads no more input meanwhile."""
-
 
 class Counts(NamedTuple):
     """The events that a processor counted between two commits."""
@@ -61,8 +58,11 @@ class Prepared(NamedTuple):
     """The events counted up to there."""
 
 
-class Task:
-    """One partition of a pipeline. One thread only."""
+class Task(HostedProcessor):
+    """One partition of a pipeline: its processor, with the state and the changes that wait for the next commit.
+
+    One thread only.
+    """
 
     def __init__(
         self,
@@ -88,8 +88,7 @@ class Task:
             limits: the size limits of outputs, and of the bytes that may wait; None: unknown.
             input_codec: the message type of the input, if it is another one.
         """
-        self.pipeline = pipeline
-        self.partition = partition
+        super().__init__(pipeline, partition, limits or OutputLimits(pipeline), rejections)
         self.task_state = TaskState.CREATED
         self.state: LayeredState
         self.table: LayeredState | None = None
@@ -97,8 +96,6 @@ class Task:
         self._clock_ms = clock_ms or _wall_clock_ms
         self.marks = TransactionalMarks(clock_ms=self._clock_ms) if pipeline.keeps_position else None
         """The marks, the input position among them; None without a mark topic."""
-        self.committed_offset = -1
-        """The input offset that the group has committed."""
         self.lacks_offset = False
         """True if the group has no offset although the mark topic has a position: it is committed soon."""
         self.input_id = ""
@@ -107,18 +104,12 @@ class Task:
         """The redelivered records that the restore found in SOW; None after a transaction."""
         self.committed_note = ""
         """The processor's note of the last commit."""
-        self.is_backlogged = False
-        """True if reading is paused until the waiting records are processed."""
-        self._limits = limits or OutputLimits(pipeline)
-        self.host = HostedProcessor(pipeline, partition, self._limits, rejections)
-        """Calls the processor."""
         self._again_until = -1
         self._prepared: Prepared | None = None
         self._delivered: dict[str, int | None] = {}  # In the open transaction; None: no report yet.
-        self._taken: list[tuple[int, int]] = []  # As in `Counts`.
+        self._complete_batches: list[tuple[int, int]] = []  # As in `Counts.taken`.
         self._is_at_end = False  # Whether the processor has all records of the partition.
         self._codec, self._input_codec = codec, input_codec
-        self._context: TaskContext
         self._partitions = pipeline.topic.partitions if partitions is None else partitions
 
     def open(self, state: LayeredState, table: LayeredState | None = None) -> None:
@@ -134,33 +125,32 @@ class Task:
     def start(self, offset: int) -> None:
         """Begin processing at an input offset, once the state is complete."""
         self._move("start")
-        self.committed_offset = offset
         self._is_at_end = False
         self._again_until = -1 if self.redelivered is None else self.redelivered.until
-        self._context = TaskContext(
+        context = TaskContext(
             self.pipeline,
             self.partition,
             self._codec,
             self.state,
             self.marks if self.pipeline.has_marks else None,
-            self.host.rejected,
+            self.rejected,
             None if self.redelivered is None else self.redelivered.applied,
             self.committed_note,
             self._partitions,
-            self.host.waiting,
+            self.waiting,
             self._limits,
             self.table,
             0 if self.table is None else self.table.position,
             self._input_codec,
             Lives(self.marks, self.input_id),
         )
-        self._context.lives.next_offset = offset
-        self._context.now_ms = self._clock_ms()
-        with self._over_budget_counted():
-            self.host.begin(self._context, offset)
+        context.lives.next_offset = offset
+        context.now_ms = self._clock_ms()
+        with _over_budget_counted(context):
+            self.begin(context, offset)
 
     def process(self, records: Sequence[Record]) -> None:
-        """Call the processor with its next records until enough output waits: `host.left` has the other records.
+        """Call the processor with its next records until enough output waits: `left` has the other records.
 
         Raises:
             ProcessorFailed: the processor raised; the task is to be rewound.
@@ -169,41 +159,11 @@ class Task:
         self._context.now_ms = self._clock_ms()
         self._is_at_end = False
         self._context.lives.next_offset = records[0].offset
-        with self._over_budget_counted():
-            self.host.process(records)
+        with _over_budget_counted(self._context):
+            super().process(records)
         self._context.lives.settle(self.next_offset)
         if self._context.held_offset is None and (timestamp_ms := records[0].timestamp_ms) > 0:
-            self._taken.append((timestamp_ms, len(records) - len(self.host.left)))
-
-    @property
-    def next_offset(self) -> int:
-        """Input offset after the last record that the processor has taken."""
-        return self.host.next_offset
-
-    @property
-    def is_paused(self) -> bool:
-        """True if the processor has paused its input; after the pause the next record is read again."""
-        return self.host.is_paused
-
-    def flow(self, taken: int, *, is_alone: bool) -> Literal["pause", "begin"] | None:
-        """Decide whether to pause reading, or to begin again at `next_offset`; None: as before.
-
-        Args:
-            taken: the number of records that the processor has just taken.
-            is_alone: whether this is the only task of the thread.
-        """
-        left = len(self.host.left)
-        if self.is_paused:
-            self.is_backlogged = False
-            return "pause"
-        if left and not self.is_backlogged:
-            # Further records would delay other tasks; they are read again once these are processed.
-            self.is_backlogged = not is_alone and left > _TURNS_LEFT_MAX * taken
-            return "pause" if self.is_backlogged else None
-        if self.is_backlogged and not left:
-            self.is_backlogged = False
-            return "begin"
-        return None
+            self._complete_batches.append((timestamp_ms, len(records) - len(self.left)))
 
     def punctuate(self) -> bool:
         """Call the processor's `punctuate`; returns whether it has more work to do at once.
@@ -217,8 +177,8 @@ class Task:
         else:
             # A record with a future timestamp must not look like the end of the input.
             self._context.stream_time_ms = min(self._context.stream_time_ms, now_ms - 1)
-        with self._over_budget_counted():
-            has_more = self.host.punctuate(now_ms)
+        with _over_budget_counted(self._context):
+            has_more = super().punctuate()
         self._context.lives.settle(self.next_offset)
         return has_more
 
@@ -228,8 +188,8 @@ class Task:
         Raises:
             PartitionHeld: it raised.
         """
-        with self._over_budget_counted():
-            self.host.flush()
+        with _over_budget_counted(self._context):
+            super().flush()
         self._context.lives.settle(self.next_offset)
 
     def reached_end(self) -> None:
@@ -329,10 +289,10 @@ class Task:
             for event, count in self.marks.forgotten.items():
                 self._context.count(event, count)
             self.marks.forgotten.clear()
-        self.committed_offset, self.committed_note = prepared.offset, prepared.metadata.note
+        self.committed_note = prepared.metadata.note
         self.lacks_offset = False
         self._delivered = {}
-        self.host.committed(prepared.offset)
+        self.commit_input(prepared.offset)
 
     @property
     def stream_time_ms(self) -> int:
@@ -351,8 +311,8 @@ class Task:
             store.rollback()
         if self.marks is not None:
             self.marks.rollback()
-        self._delivered, self._prepared, self.is_backlogged, self._taken = {}, None, False, []
-        self.host.rewind()
+        self._delivered, self._prepared, self._complete_batches = {}, None, []
+        super().rewind()
 
     def close(self) -> None:
         """End the task: committed changes are written to the store, others are dropped."""
@@ -360,7 +320,7 @@ class Task:
         self._move("close")
         try:
             if was is TaskState.RUNNING:
-                self.host.close()
+                self.close_processor()
         finally:
             if was is not TaskState.CREATED:
                 # A state that is still being restored is not complete as of now.
@@ -374,20 +334,10 @@ class Task:
         except (StateDamaged, DiskUnusable) as error:
             log.error("closing a state failed", partition=self.partition, why=str(error))
 
-    @contextmanager
-    def _over_budget_counted(self) -> Iterator[None]:
-        """Count what the processor evaluates over its budget; other tasks and readers of the thread do so too."""
-        before = exceeded()
-        try:
-            yield
-        finally:
-            if more := exceeded() - before:
-                self._context.count("filter_over_budget", more)
-
     def _take_counts(self) -> Counts:
         context = self._context
-        counts = Counts(dict(context.events), dict(context.rejected), dict(context.observed), self._taken)
-        self._taken = []
+        counts = Counts(dict(context.events), dict(context.rejected), dict(context.observed), self._complete_batches)
+        self._complete_batches = []
         context.events.clear()
         context.rejected.clear()
         context.observed.clear()
@@ -397,6 +347,17 @@ class Task:
         legal, to = MOVES[move]
         assert self.task_state in legal, f"{move} is no move of a task that is {self.task_state.value}"
         self.task_state = to
+
+
+@contextmanager
+def _over_budget_counted(context: TaskContext) -> Iterator[None]:
+    """Count what the processor evaluates over its budget; other tasks and readers of the thread do so too."""
+    before = exceeded()
+    try:
+        yield
+    finally:
+        if more := exceeded() - before:
+            context.count("filter_over_budget", more)
 
 
 def _wall_clock_ms() -> int:

@@ -366,7 +366,7 @@ class ProcessorTestDriver:
             topic = self._pipeline.output(large.role)
             detail = f"{topic}: {large.size_bytes} bytes; a producer takes {large.limit_bytes}"
             error = OutputTooLarge(detail, topic, self._partition)
-            self._task.host.refused(large.role, error, is_learnt=False)
+            self._task.refused(large.role, error, is_learnt=False)
             raise error
         for role, outgoing in outputs.items():
             if role not in places:

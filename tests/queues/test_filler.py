@@ -176,7 +176,7 @@ def test_a_record_that_a_filter_fails_on_is_a_dead_letter_of_the_queue(monkeypat
     def fail(*_: object) -> bool:
         raise ZeroDivisionError("of a plug-in")
 
-    [failing] = [queue for queue in driver._task.host.processor._queues._queues if queue.selected is not None]
+    [failing] = [queue for queue in driver._task.processor._queues._queues if queue.selected is not None]
     monkeypatch.setattr(type(failing.selected), "matches", fail)
     driver.pipe_input("7", {"id": 7, "state": "paid"})
     driver.commit()
@@ -193,7 +193,7 @@ def test_a_topic_without_queues_has_no_filler():
     """Without queues nothing is added to the merge of a batch."""
     topic = TopicConfig()
     driver = ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
-    assert driver._task.host.processor._queues is None
+    assert driver._task.processor._queues is None
 
 
 @pytest.mark.parametrize(

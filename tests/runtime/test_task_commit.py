@@ -149,7 +149,7 @@ class TestNote:
         task.process([a_record(4), a_record(5)])
         task._context.hold(None, "new")
         assert str(task.commit_metadata_with_ends) == "sow 0 mark 0 sowstream noted new"
-        task.host.next_offset = 5
+        task.next_offset = 5
         assert str(task.commit_metadata_with_ends) == "sow 50 mark 7 sowstream noted old"
 
 

@@ -187,7 +187,7 @@ class HeldTasks:
             return False
         error = PartitionHeld("stuck", place[1])
         if place[0] > offset:
-            task.host.hold_at(place[0], error)
+            task.hold_at(place[0], error)
             return False
         task.committed_offset = offset
         self.hold(task, error)
@@ -226,7 +226,7 @@ class HeldTasks:
         due = [tasks[partition] for partition in self._holds.take_due() if partition in tasks]
         for task in due:
             if (until := self._skips.pop(task.partition, None)) is not None:
-                task.host.skip(until, is_readable=held[task.partition].reason != "unreadable_batch")
+                task.skip(until, is_readable=held[task.partition].reason != "unreadable_batch")
         if due:
             self._show()
         return due
@@ -237,7 +237,7 @@ class HeldTasks:
             if task.partition not in self._holds.asked or task.task_state is not TaskState.RUNNING:
                 continue
             hold = self._holds.last(task.partition)
-            if hold is None or (task.committed_offset <= hold.offset and task.host.running_s < _PROVEN_S):
+            if hold is None or (task.committed_offset <= hold.offset and task.running_s < _PROVEN_S):
                 continue
             self._holds.released(task.partition)
             self._waiting.pop(task.partition, None)
@@ -258,13 +258,13 @@ class HeldTasks:
         if order.skip_until is None:
             if order.at_ms < hold.since_ms:
                 return False  # The order is older than this hold.
-            task.host.let_pass()
+            task.let_pass()
         elif 0 <= hold.offset <= order.skip_until:
             self._skips[task.partition] = order.skip_until
         else:
             return False
         if hold.reason == "stuck":
-            task.host.process_alone(hold.offset)
+            task.process_alone(hold.offset)
         log.info("partition resumed by order", pipeline=self._pipeline, partition=task.partition, skip=order.skip_until)
         self._holds.ask_now(task.partition, order.at_ms)
         return True

@@ -172,10 +172,10 @@ class StreamThread:
     def _poll(self) -> list[Message]:
         """Read the records that wait, else those that arrive within the idle time."""
         # Less the records left from earlier turns; at least one, as the poll also serves the group membership.
-        left = sum(len(task.host.left) for task in self._running() if not task.is_backlogged)
+        left = sum(len(task.left) for task in self._running() if not task.is_backlogged)
         most = max(1, self._read_max - left)
         messages = self._consumer.poll(most, 0.0)
-        if not messages and not any(task.host.left for task in self._running()):
+        if not messages and not any(task.left for task in self._running()):
             with self._transaction():
                 self._finish_commit()
             is_awaited = self._restorer.is_busy or self._has_more or is_writing(self._running())
@@ -190,12 +190,12 @@ class StreamThread:
         """Process the messages, punctuate, emit, commit if it is time, and apply a piece to the stores."""
         arrived, taken = by_partition(messages), 0
         for running in self._running():
-            if not running.is_paused and (running.host.left or running.partition in arrived):
+            if not running.is_paused and (running.left or running.partition in arrived):
                 taken += self._process(running, arrived.get(running.partition, []))
-        has_left = any(task.host.left for task in self._running())
+        has_left = any(task.left for task in self._running())
         for partition in self._consumer.ended:
             task = self._tasks.get(partition)
-            if task is not None and task.task_state is TaskState.RUNNING and not task.is_paused and not task.host.left:
+            if task is not None and task.task_state is TaskState.RUNNING and not task.is_paused and not task.left:
                 task.reached_end()
         began_s += self._emit()
         emitted, self._has_more = 0, False
@@ -237,18 +237,18 @@ class StreamThread:
 
     def _process(self, task: Task, messages: list[Message]) -> int:
         """Process the records of one partition, as far as its outputs may wait; returns the number of them."""
-        batch = [*task.host.left, *self._consumer.records(task.partition, messages)]
+        batch = [*task.left, *self._consumer.records(task.partition, messages)]
         if not (count := len(batch)):
             return 0
-        if task.host.is_careful(batch[0].offset):
+        if task.is_careful(batch[0].offset):
             # One of these may fail, and the work before it is then repeated: a short transaction repeats little.
-            share = task.host.careful_share(batch, _CAREFUL_RECORDS)
+            share = task.careful_share(batch, _CAREFUL_RECORDS)
             self._process_batch(task, batch[:share])
-            task.host.left = () if task.is_paused else [*task.host.left, *batch[share:]]
+            task.left = () if task.is_paused else [*task.left, *batch[share:]]
             self._commit()
         else:
             self._process_batch(task, batch)
-        taken = count - len(task.host.left)
+        taken = count - len(task.left)
         flow = task.flow(taken, is_alone=len(self._tasks) == 1)
         if flow == "pause":
             self._consumer.pause(task.partition)
@@ -260,9 +260,9 @@ class StreamThread:
         """Call a task's processor with a batch of records and send its outputs, unless a commit is under way."""
         with self._in_call(task, batch[0].offset, batch[-1].offset):
             task.process(batch)
-        self._metrics.consumed(len(batch) - len(task.host.left))
+        self._metrics.consumed(len(batch) - len(task.left))
         if self._transactions.is_committing:
-            if sum(running.host.waiting.size_bytes for running in self._running()) < self._runtime.batch_bytes_max:
+            if sum(running.waiting.size_bytes for running in self._running()) < self._runtime.batch_bytes_max:
                 return  # The output waits until the commit has ended.
             self._finish_commit()
         self._transactions.send(task)  # At once, while it is in the CPU's cache.

@@ -320,5 +320,5 @@ def _suspect_tasks(error: OutputTooLarge, tasks: Iterable[Task], limits: OutputL
     is_anywhere = error.partition is None or role in pipeline.repartitioned or role in pipeline.outlets
     for task in tasks:
         if is_anywhere or task.partition == error.partition:
-            task.host.refused(role, error, is_learnt=is_learnt)
+            task.refused(role, error, is_learnt=is_learnt)
     return is_learnt

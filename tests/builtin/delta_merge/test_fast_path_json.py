@@ -255,7 +255,7 @@ from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.testing import ProcessorTestDriver
 driver = ProcessorTestDriver(DeltaMerge, TopicConfig(), name="orders")
 driver.pipe_batch([(b"7", b'{"id":7,"a":1}', []), (b"7", b'{"a":2}', [])])
-print(type(driver._task.host.processor._fold_plain).__name__, driver.pending_output("sow")[-1].value.decode())
+print(type(driver._task.processor._fold_plain).__name__, driver.pending_output("sow")[-1].value.decode())
 """
 
 

@@ -175,4 +175,4 @@ def test_where_nothing_comes_again_nothing_is_looked_at():
     driver.commit()
     driver.crash()
     assert driver._task._context.applied == {}
-    assert driver._task.host.processor._redelivery.until == -1
+    assert driver._task.processor._redelivery.until == -1

@@ -69,7 +69,7 @@ def process(harm: Callable[[list[Record]], list[Record]]) -> None:
     def harmed(original: Any, self: Task, records: Sequence[Record]) -> None:
         end = records[-1].offset + 1
         original(self, harm(list(records)))
-        self.host.next_offset = end
+        self.next_offset = end
 
     once(Task, "process", harmed, lambda records: len(records) > _ENOUGH)
 

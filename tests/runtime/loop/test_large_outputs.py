@@ -77,9 +77,9 @@ def test_a_large_output_of_a_punctuation_holds_the_partition() -> None:
 def test_a_mark_that_is_refused_holds_the_partition() -> None:
     """The partition is held once the limit is known: before, several marks in one batch may be too large together."""
     driver = ProcessorTestDriver(DeltaMerge, TopicConfig(), name="orders")
-    driver._task.host.refused("mark", OutputTooLarge("no", "orders.mark", 0), is_learnt=True)
+    driver._task.refused("mark", OutputTooLarge("no", "orders.mark", 0), is_learnt=True)
     driver.pipe_input("1", {"id": 1})
-    driver._task.host.refused("mark", OutputTooLarge("no", "orders.mark", 0), is_learnt=False)
+    driver._task.refused("mark", OutputTooLarge("no", "orders.mark", 0), is_learnt=False)
     with pytest.raises(PartitionHeld, match=r"orders\.mark does not take"):
         driver.pipe_input("1", {"id": 1})
 

@@ -130,7 +130,7 @@ def test_time_stands_still_at_the_last_record_that_was_taken(driver: ProcessorTe
     driver.now_ms += 1_000
     driver.pipe_batch([("7", WAIT, None), ("7", b"b", None)])
     driver.advance_time(5_000, punctuations_max=1)
-    processor = driver._task.host.processor
+    processor = driver._task.processor
     assert isinstance(processor, Pausing)
     assert processor.looks[-1] == (first_ms + 6_000, first_ms)
 

@@ -83,7 +83,7 @@ def test_a_processor_with_more_to_do_is_not_kept_waiting_for_input(
 
     monkeypatch.setattr(turned.thread._consumer, "poll", noted)
     seconds = turned.turn(_PIECES)
-    assert turned.task.host.processor._left == 0  # type: ignore[attr-defined]
+    assert turned.task.processor._left == 0  # type: ignore[attr-defined]
     assert len(waits_s) >= _PIECES
     assert sum(waits_s) < _PIECES * _IDLE_S / 2
     assert turned.commits <= seconds / SPACING_S + 1
@@ -99,12 +99,12 @@ def test_while_there_is_more_to_do_little_is_read_between_two_pieces(kafka: dict
         owner.produce("orders.publish", b"{}", b"%d" % number, 0)
     assert owner.flush(60) == 0
     turned.thread._consumer.begin(0, 0)
-    came = turned.task.host.processor.came  # type: ignore[attr-defined]
+    came = turned.task.processor.came  # type: ignore[attr-defined]
     deadline_s = time.monotonic() + 60
     while sum(came) < _INPUT:
         assert time.monotonic() < deadline_s, "the input did not come"
         turned.turn(1)
-    assert turned.task.host.processor._left > 0  # type: ignore[attr-defined]
+    assert turned.task.processor._left > 0  # type: ignore[attr-defined]
     assert max(came) == 200
     turned.close()
 
