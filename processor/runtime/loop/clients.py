@@ -10,11 +10,10 @@ if TYPE_CHECKING:
     from processor.api import Codec
     from processor.hosting.output_limits import OutputLimits
     from processor.kafka.clients.group_consumer import AssignmentListener, GroupConsumer
-    from processor.runtime.loop.backlog import WaitingRecords
     from processor.runtime.loop.committer import Committer
     from processor.runtime.loop.held_tasks import Notices
+    from processor.runtime.loop.task_metrics import RetentionHeadroom, WaitingRecords
     from processor.runtime.loop.task_reports import PipelineReport
-    from processor.runtime.loop.topic_watch import RetentionHeadroom
     from processor.runtime.recovery.restorer import Restorer
     from processor.runtime.recovery.standbys import Standbys
 

@@ -100,14 +100,13 @@ class _Former(NamedTuple):
 
 
 class StateCleaner:
-    """Removes former states on a thread of its own, one per process. All methods are thread-safe."""
+    """Removes former states, one per process. All methods are thread-safe."""
 
     def __init__(
         self,
         state_dir: Path,
         delay_s: float,
         *,
-        is_stopping: Callable[[], bool] = lambda: False,
         clock_s: Callable[[], float] = time.monotonic,
         now_s: Callable[[], float] = time.time,
     ) -> None:
@@ -116,30 +115,26 @@ class StateCleaner:
         Args:
             state_dir: a directory on the disk whose free space counts.
             delay_s: how long a directory must be unused before it is removed.
-            is_stopping: whether the process is ending.
             clock_s: a clock that does not jump, in seconds.
             now_s: the wall clock, seconds since the epoch.
         """
         self._state_dir = state_dir
         self._delay_s = delay_s
-        self._is_stopping = is_stopping
         self._clock_s = clock_s
         self._now_s = now_s
         self._lock = threading.Lock()
         self._places: dict[Path, Place] = {}
         self._needed_s: dict[Path, float] = {}  # When each directory was last needed, or first seen.
-        self._thread: threading.Thread | None = None
 
     def add(self, place: Place) -> None:
         """Add a pipeline's directory, or replace its entry."""
         with self._lock:
             self._places[place.directory] = place
 
-    def start(self) -> None:
-        """Start the thread, unless it runs already."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="state-cleaner", daemon=True)
-            self._thread.start()
+    def run(self) -> float:
+        """`look`; returns the seconds until the next one."""
+        self.look()
+        return min(_LOOK_MAX_S, self._delay_s / _LOOKS_IN_A_DELAY)
 
     def look(self) -> None:
         """Remove the directories whose delay is over, and more if space is short."""
@@ -155,15 +150,6 @@ class StateCleaner:
         Kafka is not asked: owned partitions are known, and a directory removed too early costs only a restore.
         """
         return any(self._discard(one, "room") for one in self._former())
-
-    def _run(self) -> None:
-        pause_s = min(_LOOK_MAX_S, self._delay_s / _LOOKS_IN_A_DELAY)
-        while not self._is_stopping():
-            try:
-                self.look()
-            except Exception:
-                log.exception("looking for former states failed", state_dir=str(self._state_dir))
-            time.sleep(pause_s)
 
     def _former(self) -> list[_Former]:
         """List the directories that this process does not need now, the longest unused first."""

@@ -11,7 +11,6 @@ from processor.codec import codec_of
 from processor.errors import Stop
 from processor.hosting.output_limits import OutputLimits
 from processor.kafka.admin.admin import Admin
-from processor.kafka.admin.groups import GroupInspector
 from processor.kafka.clients.group_consumer import AssignmentListener, GroupConsumer
 from processor.kafka.clients.log_reader import LogReader
 from processor.kafka.clients.staged_producer import StagedProducer
@@ -44,10 +43,9 @@ if TYPE_CHECKING:
     from processor.hosting.pipeline import Pipeline
     from processor.installation.control_thread import ControlThread
     from processor.record import Record
-    from processor.runtime.loop.backlog import WaitingRecords
     from processor.runtime.loop.committer import Committer
+    from processor.runtime.loop.task_metrics import RetentionHeadroom, WaitingRecords
     from processor.runtime.loop.task_reports import TaskReports
-    from processor.runtime.loop.topic_watch import RetentionHeadroom
     from processor.runtime.task import Task
     from processor.runtime.worker.worker_identity import ProcessSlot
     from processor.telemetry.tracing import Spans
@@ -83,7 +81,7 @@ class Assembly:
         config: Config,
         slot: ProcessSlot,
         *,
-        is_stopping: Callable[[], bool] = lambda: False,
+        admin: Admin | None = None,
         control: ControlThread | None = None,
         beat: Callable[[], None] = lambda: None,
         headroom: RetentionHeadroom | None = None,
@@ -97,7 +95,7 @@ class Assembly:
         Args:
             config: the settings.
             slot: the identity of the process on its machine.
-            is_stopping: whether the process is ending.
+            admin: asked for the owners of former states; None: these stay.
             control: receives operators' orders, and publishes held partitions; None: neither.
             beat: called by a thread in each turn of its loop.
             headroom: the retention time of each input topic, for a gauge; None: it is unknown.
@@ -117,10 +115,9 @@ class Assembly:
         self._prefetch_bytes = config.runtime.prefetch_bytes // consumers
         self._memory = RocksMemory(config.runtime.block_cache_bytes, beat)
         self._bar = RestoreBar()
-        self._groups = GroupInspector(config.kafka)
-        self._cleaner = StateCleaner(
-            config.state_dir, config.runtime.internal.state_cleanup_delay_s, is_stopping=is_stopping
-        )
+        self._admin = admin
+        self.cleaner = StateCleaner(config.state_dir, config.runtime.internal.state_cleanup_delay_s)
+        """Removes former states; run by the worker's watcher."""
 
     def thread(self, pipeline: Pipeline, is_stopping: Callable[[], bool]) -> StreamThread:
         """Build the thread of a pipeline; nothing is started.
@@ -212,13 +209,13 @@ class Assembly:
         if not pipeline.has_state:
             return lambda _partition: LayeredState(MemoryStore(), cache_bytes=0)
         directory = self._directory(pipeline)
-        return StateDirectory(directory, pipeline, config.runtime, self._memory, admin, self._cleaner.make_room).open
+        return StateDirectory(directory, pipeline, config.runtime, self._memory, admin, self.cleaner.make_room).open
 
     def _open_table(self, pipeline: Pipeline, admin: Admin) -> Callable[[int], LayeredState] | None:
         """Choose how the tables of a plug-in's input are opened; None if it keeps none."""
         if not pipeline.has_table:
             return None
-        directory, topic, make_room = self._table_directory(pipeline), pipeline.source, self._cleaner.make_room
+        directory, topic, make_room = self._table_directory(pipeline), pipeline.source, self.cleaner.make_room
         return StateDirectory(
             directory, pipeline, self._config.runtime, self._memory, admin, make_room, topic=topic
         ).open
@@ -276,20 +273,21 @@ class Assembly:
 
         owned = partial(self._owned, group, pipeline.source)
         if pipeline.has_state:
-            self._cleaner.add(Place(pipeline.name, self._directory(pipeline), kept, owned))
+            self.cleaner.add(Place(pipeline.name, self._directory(pipeline), kept, owned))
         if pipeline.has_table:
-            self._cleaner.add(Place(pipeline.name, self._table_directory(pipeline), kept, owned))
-        self._cleaner.start()
+            self.cleaner.add(Place(pipeline.name, self._table_directory(pipeline), kept, owned))
         return claims
 
     def _owned(self, group: str, source: str) -> set[int] | None:
         """List the partitions that members of a group own; None during a rebalance, and if Kafka does not answer."""
+        if self._admin is None:
+            return None
         try:
-            state = self._groups.groups([group], _ASK_TIMEOUT_S)[group]
+            state = self._admin.ask_group(group, source, _ASK_TIMEOUT_S).wait()
         except Stop as error:
             log.info("former states stay: the group cannot be looked at", group=group, why=str(error))
             return None
-        return {partition for topic, partition in state.owners if topic == source} if state.state == "stable" else None
+        return {partition for _, partition in state.owners} if state.state == "stable" else None
 
     def _blocked(self, processor: str, call: str, seconds: float) -> None:
         """Count the time of a transaction call, which has returned or is being repeated."""

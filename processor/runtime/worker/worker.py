@@ -24,9 +24,8 @@ from processor.installation.hold import Hold
 from processor.installation.topic_check import check_topics
 from processor.kafka.admin.admin import Admin
 from processor.kafka.admin.groups import GroupInspector
-from processor.runtime.loop.backlog import BacklogWatch, WaitingRecords, WatchedPipeline
+from processor.runtime.loop.task_metrics import RetentionHeadroom, WaitingRecords
 from processor.runtime.loop.task_reports import TaskReports
-from processor.runtime.loop.topic_watch import RetentionHeadroom, TopicMonitor
 from processor.runtime.loop.watchdog import Stuck, Watchdog
 from processor.runtime.metrics import show_process
 from processor.runtime.worker import allocator
@@ -36,11 +35,12 @@ from processor.runtime.worker.logging_setup import set_up_logging
 from processor.runtime.worker.places import Places
 from processor.runtime.worker.signals import stop_on_signal
 from processor.runtime.worker.supervision import Supervised
+from processor.runtime.worker.watcher import INTERVAL_S, BacklogWatch, Job, TopicMonitor, WatchedPipeline, Watcher
 from processor.runtime.worker.worker_identity import ProcessSlot, RivalWatch
 from processor.telemetry.metrics import metrics_export
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from processor.config import Config
 
@@ -108,13 +108,14 @@ class _Worker:
         self._control = ControlThread(config.kafka, config.application_id, config.topic_prefix, process=self._slot.name)
         self._places = Places(config, self._control)
         self._running: dict[str, Pipeline] = {}
+        admin = Admin(config.kafka, awaits_names=True)
         headroom = RetentionHeadroom()
         self._reports = TaskReports()
         backlogs = {pipeline.name: WaitingRecords() for pipeline in chosen}
         self._assembly = Assembly(
             config,
             self._slot,
-            is_stopping=stop.is_set,
+            admin=admin,
             control=self._control,
             beat=self._watchdog.beat,
             headroom=headroom,
@@ -133,15 +134,14 @@ class _Worker:
             for pipeline in chosen
         ]
         self._health = Health(self._slot.name, self._pipelines, self._reports)
-        self._topic_watch = TopicMonitor(
-            Admin(config.kafka, awaits_names=True),
-            needed(chosen),
-            stop=stop,
-            on_change=self._topics_changed,
-            headroom=headroom,
-        )
+        self._watcher = Watcher(self._jobs(admin, headroom, backlogs), stop)
+
+    def _jobs(self, admin: Admin, headroom: RetentionHeadroom, backlogs: Mapping[str, WaitingRecords]) -> list[Job]:
+        """Make the periodic jobs of the process."""
+        config, chosen = self._config, [one.pipeline for one in self._pipelines]
         groups = {pipeline.name: f"{config.group_prefix}.{pipeline.name}" for pipeline in chosen}
-        self._backlog_watch = BacklogWatch(
+        topics = TopicMonitor(admin, needed(chosen), on_change=self._topics_changed, headroom=headroom)
+        backlog = BacklogWatch(
             GroupInspector(config.kafka),
             [
                 WatchedPipeline(
@@ -154,14 +154,18 @@ class _Worker:
                 )
                 for one in chosen
             ],
-            stop=stop,
         )
-        self._rival_watch = RivalWatch(
-            Admin(config.kafka, awaits_names=True),
+        rivals = RivalWatch(
+            admin,
             [(groups[pipeline.name], pipeline.source) for pipeline in chosen],
-            stop=self._stop,
             session_timeout_s=config.runtime.session_timeout_s,
         )
+        return [
+            Job("topics", topics.run),
+            Job("former states", self._assembly.cleaner.run),
+            Job("backlog", backlog.run, first_s=INTERVAL_S),
+            Job("rivals", rivals.run, first_s=rivals.pause_s),
+        ]
 
     def run(self) -> int:
         """Run the threads until a signal arrives, the parent process dies or every pipeline has failed."""
@@ -177,9 +181,7 @@ class _Worker:
         self._control.start()
         for pipeline in self._pipelines:
             pipeline.thread.start()
-        self._topic_watch.start()
-        self._rival_watch.start()
-        self._backlog_watch.start()
+        threading.Thread(target=self._watcher.run, name="watcher", daemon=True).start()
         collected_s = time.monotonic()
         while not self._stop.wait(_WATCH_S) and not all(pipeline.has_failed for pipeline in self._pipelines):
             self._watchdog.check(self._hold_stuck)

@@ -138,45 +138,32 @@ def ask_members(admin: Admin, group: str, topic: str, timeout_s: float = _ASK_TI
 
 
 class RivalWatch:
-    """Checks periodically the members of a process' groups, on a thread and a connection of its own."""
+    """Checks the members of a process' groups."""
 
-    def __init__(
-        self,
-        admin: Admin,
-        groups: Sequence[tuple[str, str]],
-        *,
-        stop: threading.Event,
-        session_timeout_s: float,
-        interval_s: float = INTERVAL_S,
-    ) -> None:
-        """Create a watch; it sends no request before `start`.
+    def __init__(self, admin: Admin, groups: Sequence[tuple[str, str]], *, session_timeout_s: float) -> None:
+        """Create a watch; it sends no request before `run`.
 
         Args:
-            admin: a connection of its own.
+            admin: the connection.
             groups: each consumer group with its input topic.
-            stop: ends it.
             session_timeout_s: how long a group waits for a dead member.
-            interval_s: least time between two looks.
         """
         self._admin = admin
         self._groups = groups
-        self._stop = stop
-        # Within this time a dead member leaves the group.
-        self._pause_s = max(interval_s, 1.5 * session_timeout_s)
+        self.pause_s = max(INTERVAL_S, 1.5 * session_timeout_s)
+        """Seconds between two looks: within this time a dead member leaves the group."""
         self._suspects: dict[tuple[str, str], list[WorkerMember]] = {}
         self._reported: set[tuple[str, str]] = set()
 
-    def start(self) -> None:
-        """Start the thread."""
-        threading.Thread(target=self._run, name="group watch", daemon=True).start()
-
-    def _run(self) -> None:
-        while not self._stop.wait(self._pause_s):
-            for group, topic in self._groups:
-                try:
-                    self.look(group, ask_members(self._admin, group, topic))
-                except Stop as error:
-                    log.debug("group not looked at", group=group, why=str(error))
+    def run(self) -> float:
+        """Look at the members of all groups; returns the seconds until the next look."""
+        asked = {group: self._admin.ask_group(group, topic, _ASK_TIMEOUT_S) for group, topic in self._groups}
+        for group, question in asked.items():
+            try:
+                self.look(group, members_of(question.wait()))
+            except Stop as error:
+                log.debug("group not looked at", group=group, why=str(error))
+        return self.pause_s
 
     def look(self, group: str, group_members: Iterable[WorkerMember]) -> None:
         """Compare the members with those of the look before; a pair that was in both is logged, once."""

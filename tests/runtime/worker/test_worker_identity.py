@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -138,7 +137,7 @@ def member(place: str, identity: str, host: str = "/10.0.0.1") -> WorkerMember:
 @pytest.fixture
 def watch() -> RivalWatch:
     """Create a watch without connection."""
-    return RivalWatch(cast("Any", None), [], stop=threading.Event(), session_timeout_s=45)
+    return RivalWatch(cast("Any", None), [], session_timeout_s=45)
 
 
 def warnings(watch: RivalWatch, *looks: Sequence[WorkerMember]) -> list[list[str]]:
@@ -175,4 +174,4 @@ def test_a_successor_whose_directory_was_lost_is_no_rival(watch):
     """The dead member leaves the group before the next look."""
     dead, successor = member("desk-worker-0-92fcefee-0", A), member("desk-worker-0-92fcefee-0", B)
     assert warnings(watch, [dead, successor], [successor], [successor]) == []
-    assert watch._pause_s > 45
+    assert watch.pause_s > 45

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from processor.kafka.admin.groups import GroupInspector
-from processor.runtime.loop.backlog import BacklogWatch, WaitingRecords, WatchedPipeline
+from processor.runtime.loop.task_metrics import WaitingRecords
 from processor.runtime.loop.task_reports import PipelineReport
 from processor.runtime.task_state import TaskState
+from processor.runtime.worker.watcher import BacklogWatch, WatchedPipeline
 from tests.runtime.loop.turned_thread import mock_kafka
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def watched(kafka: dict[str, str]) -> tuple[BacklogWatch, WatchedPipeline, Pipel
     """A watch that was not started, its pipeline, and the report of the pipeline's tasks."""
     report = PipelineReport()
     one = WatchedPipeline(GROUP, "orders.publish", "orders.dlq", f"{GROUP}.dlq", report, WaitingRecords())
-    return BacklogWatch(GroupInspector(kafka), [one], stop=threading.Event()), one, report
+    return BacklogWatch(GroupInspector(kafka), [one]), one, report
 
 
 def test_input_of_a_partition_that_does_not_run_is_counted(kafka: dict[str, str]) -> None:

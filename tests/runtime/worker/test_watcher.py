@@ -1,11 +1,15 @@
-"""Tests of when a changed topic ends a pipeline, and of how long Kafka keeps unprocessed input."""
+"""Tests of the periodic jobs: when they run, when a changed topic ends a pipeline, how long Kafka keeps the input."""
 
 from __future__ import annotations
 
 import math
+from typing import Any, cast
+
+from structlog.testing import capture_logs
 
 from processor.config.kafka_names import KafkaNames
-from processor.runtime.loop.topic_watch import _LOOKS, RetentionHeadroom, UnconfirmedChanges
+from processor.runtime.loop.task_metrics import RetentionHeadroom
+from processor.runtime.worker.watcher import _LOOKS, Job, UnconfirmedChanges, Watcher
 from processor.topics import Problem, recreated
 
 GONE = Problem("refuse", "orders.publish", "was deleted", "")
@@ -63,3 +67,52 @@ def test_unknown_headroom_is_left_out():
     assert RetentionHeadroom().of_partitions("orders.publish", {0: 0}, {0: 0}, NOW_MS) == {}
     assert headroom_s(HOUR_MS, 5, 0) == {}
     assert headroom_s(HOUR_MS, 0, 0) == {0: 3600.0}
+
+
+class Clock:
+    """A clock that is also the event that ends a watcher, once an hour has passed: waiting moves it on."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return self.now_s
+
+    def wait(self, pause_s: float) -> bool:
+        """Wait; returns whether the watcher is to end."""
+        self.now_s += pause_s
+        return self.now_s >= 3600.0
+
+
+def test_each_job_runs_when_it_is_due():
+    """A job chooses its next time itself, and the first time is its own, too."""
+    clock = Clock()
+    runs: list[tuple[str, float]] = []
+
+    def job(name: str, pause_s: float, first_s: float = 0.0) -> Job:
+        def run() -> float:
+            runs.append((name, clock.now_s))
+            return pause_s
+
+        return Job(name, run, first_s)
+
+    Watcher([job("often", 1000.0), job("late", 2000.0, first_s=1500.0)], cast("Any", clock), clock_s=clock).run()
+    assert runs == [
+        ("often", 0.0), ("often", 1000.0), ("late", 1500.0), ("often", 2000.0), ("often", 3000.0), ("late", 3500.0)
+    ]  # fmt: skip
+
+
+def test_a_job_that_raises_ends_no_other_and_is_tried_again():
+    """The error is logged."""
+    clock = Clock()
+    tries: list[float] = []
+
+    def failing() -> float:
+        tries.append(clock.now_s)
+        raise OSError("no space left")
+
+    with capture_logs() as logs:
+        Watcher([Job("failing", failing)], cast("Any", clock), clock_s=clock).run()
+    assert tries[:3] == [0.0, 10.0, 20.0]
+    assert logs[0]["job"] == "failing"
