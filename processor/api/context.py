@@ -8,10 +8,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from processor.codec.contract import Codec
-    from processor.config import QueueConfig, TopicConfig
-    from processor.errors import RecordRejected
+    from processor.config import TopicConfig
     from processor.record import Headers, Outgoing, Record, Stored, Value
-    from processor.wire.partition_marks import Lives
 
 
 class State(Protocol):
@@ -84,12 +82,6 @@ class Context(Protocol):
     """Settings of the topic's records: key fields, policies, limits. A copy has those of its underlying topic."""
     codec: Codec
     """The message type of the topic."""
-    input_codec: Codec
-    """The message type of the input records: that of the topic, or the underlying's where its records have another."""
-    lives: Lives
-    """The versions with which new records begin, for a processor of ours that does not write them with `put`."""
-    queues: tuple[tuple[str, QueueConfig], ...]
-    """The queues over the processor's records, by name; only the built-in merge has any."""
     state: State
     """The last record of every key; for processors that declare an output of role `sow`."""
     table: State
@@ -146,22 +138,6 @@ class Context(Protocol):
 
         Raises:
             TypeError, ValueError, UndeclaredOutput: as `put`.
-        """
-
-    def put_changed(
-        self, records: Mapping[bytes, Value], headers: Headers | None = None
-    ) -> dict[bytes, RecordRejected]:
-        """Write those of many records that differ from what is there, as `put` and `delete` do, but faster.
-
-        Args:
-            records: the full record of each key; None deletes the record, if there is one.
-            headers: more headers for both outputs of each.
-
-        Returns:
-            The reason for each record that cannot be written, which stays as it was.
-
-        Raises:
-            TypeError, ValueError, UndeclaredOutput: as `put`; then no record is written.
         """
 
     def forward(self, output: str, key: bytes, value: bytes | None, headers: Headers) -> None:

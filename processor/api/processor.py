@@ -7,7 +7,6 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias, cast
 
-from processor.errors import ConfigurationError
 from processor.record import Command, Value
 
 if TYPE_CHECKING:
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
     from processor.api.context import Context
     from processor.codec.contract import Codec
-    from processor.config import QueueConfig
     from processor.errors import RecordRejected
     from processor.record import Record
     from processor.topics.family import Role
@@ -144,20 +142,6 @@ class Processor(ABC):
         Raises:
             ConfigurationError: the problem, and its remedy.
         """
-
-    @classmethod
-    def check_queue(cls, name: str, settings: QueueConfig, codec: Codec | None) -> None:  # noqa: ARG003
-        """Refuse a queue over the processor's records that it cannot fill; called after `check`, for each queue.
-
-        Args:
-            name: the queue.
-            settings: its settings.
-            codec: as for `check`.
-
-        Raises:
-            ConfigurationError: by default always: only the built-in merge fills queues.
-        """
-        raise ConfigurationError(f"queues.{name}: {cls.__name__} fills no queues")
 
     @abstractmethod
     def init(self, context: Context, settings: BaseModel) -> None:

@@ -1,1 +1,4 @@
-"""The built-in processors, registered and hosted like anybody's, without Kafka and without a store."""
+"""The built-in processors, without Kafka and without a store.
+
+They are registered and hosted like anybody's; `processor.api.builtin` lists what they have beyond third parties'.
+"""

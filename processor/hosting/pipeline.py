@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.config.kafka_names import KafkaNames
+from processor.queues.filler import check_queue
 from processor.topics.family import TopicSpec, family_specs, queue_outputs
 
 if TYPE_CHECKING:
@@ -230,7 +231,7 @@ def check_settings(chosen: Iterable[Pipeline], codec_for: Callable[[str], Codec]
         codec = None if codec_for is None else codec_for(pipeline.underlying or pipeline.name)
         pipeline.processor_type.check(pipeline.name, pipeline.settings, codec)
         for queue, settings in pipeline.queues:
-            pipeline.processor_type.check_queue(queue, settings, codec)
+            check_queue(queue, settings, codec)
 
 
 def source_spec(pipeline: Pipeline) -> TopicSpec:

@@ -25,7 +25,8 @@ from processor.wire.record_headers import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from processor.api import Codec, Context
+    from processor.api import Codec
+    from processor.api.builtin import BuiltinContext
     from processor.hosting.pipeline import Pipeline
     from processor.record import Headers, Outgoing, Stored, Value
 
@@ -45,7 +46,7 @@ class RecordWriter:
     All that can fail is done before the first write, so that a rejected record leaves nothing half written.
     """
 
-    def __init__(self, context: Context, pipeline: Pipeline) -> None:
+    def __init__(self, context: BuiltinContext, pipeline: Pipeline) -> None:
         """Create it for the context of a partition of this pipeline."""
         self._context = context
         self._codec: Codec = context.codec

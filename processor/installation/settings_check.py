@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from processor.codec import codec_of
 from processor.errors import ConfigurationError, Stop
 from processor.installation.configured_pipelines import pipelines
+from processor.queues.filler import check_queue
 from processor.wire.topic_description import registry_subject
 
 if TYPE_CHECKING:
@@ -83,6 +84,6 @@ def _check(config: Config, pipeline: Pipeline, report: SettingsReport) -> None:
         report.problems.append((name, str(error).removeprefix(f"{name}: ")))
     for queue, settings in pipeline.queues:
         try:
-            pipeline.processor_type.check_queue(queue, settings, codec)
+            check_queue(queue, settings, codec)
         except Stop as error:
             report.problems.append((queue, str(error)))

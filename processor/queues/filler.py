@@ -18,7 +18,8 @@ from processor.wire.record_headers import message_headers, source_header
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from processor.api import Codec, Context, Headers, Outgoing, Record, Value
+    from processor.api import Codec, Headers, Outgoing, Record, Value
+    from processor.api.builtin import BuiltinContext
     from processor.config import QueueConfig, TopicConfig
     from processor.filter import Filter
 
@@ -59,7 +60,7 @@ class _Queue(NamedTuple):
 class QueueFiller:
     """The queues over one partition of a SOW topic."""
 
-    def __init__(self, context: Context, source: bytes, settings: TopicConfig) -> None:
+    def __init__(self, context: BuiltinContext, source: bytes, settings: TopicConfig) -> None:
         """Compile the filters.
 
         Args:

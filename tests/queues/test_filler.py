@@ -11,6 +11,7 @@ from processor.builtin.delta_merge import plain
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import QueueConfig, TopicConfig
 from processor.errors import ConfigurationError
+from processor.queues.filler import check_queue
 from processor.testing import ProcessorTestDriver
 from tests.builtin.merging import told
 
@@ -202,4 +203,4 @@ def test_a_topic_without_queues_has_no_filler():
 def test_a_filter_that_cannot_be_used_is_refused_before_the_start(text, problem):
     """A filter that cannot be read, or that changes by itself, is an error of the settings."""
     with pytest.raises(ConfigurationError, match=problem):
-        DeltaMerge.check_queue("q", QueueConfig(underlying="orders", filter=text), None)
+        check_queue("q", QueueConfig(underlying="orders", filter=text), None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from processor.api import Headers, Incomplete, Kind, Outgoing, RecordRejected, Stored, Value
+from processor.api.builtin import builtin_context
 from processor.builtin.delta_merge.filter_delete import ByFilter, refuse_other_means
 from processor.builtin.delta_merge.placement import other_sow_key
 from processor.builtin.delta_merge.record_change import Lifetime, RecordChange, StoredUnreadable, key_alone
@@ -66,7 +67,7 @@ class CommandMerge:
         self._requests, self._numbers, self._acks = requests, numbers, acks
         self._placement, self._messages = placement, messages
         self._key, self._changes = compiled.key, RecordChange(context, settings, compiled)
-        self._lifetime, self._lives = Lifetime(settings.expiration), context.lives
+        self._lifetime, self._lives = Lifetime(settings.expiration), builtin_context(context).lives
         self._bytes_max, self._has_source = settings.max_record_bytes, settings.source_header
         self._nulls_missing = settings.null_policy == "ignore"
         self._can_delta, self._uses_headers = codec.can_delta, codec.uses_headers

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from processor.api import Context, Input, Output, Processor, Record, RecordRejected, Stored
+from processor.api.builtin import builtin_context
 from processor.api.processor import lazy_model
 from processor.builtin.delta_merge.acks import Acks
 from processor.builtin.delta_merge.command_merge import CommandMerge
@@ -21,7 +22,7 @@ from processor.builtin.delta_merge.placement import Placement
 from processor.builtin.delta_merge.plain import compiled_fold, has_compiled
 from processor.builtin.delta_merge.record_change import EXPIRED_MAX
 from processor.builtin.delta_merge.redelivery import Redelivery
-from processor.queues.filler import QueueFiller, check_queue
+from processor.queues.filler import QueueFiller
 from processor.wire.command import CommandReader
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from processor.api import Codec, State
-    from processor.config import QueueConfig, TopicConfig
+    from processor.config import TopicConfig
     from processor.wire.command import CommandHeaders
 
 READ_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -76,11 +77,6 @@ class DeltaMerge(Processor):
         """Refuse settings that cannot be compiled."""
         compile_settings(name, cast("TopicConfig", settings), codec)
 
-    @classmethod
-    def check_queue(cls, name: str, settings: QueueConfig, codec: Codec | None) -> None:
-        """Refuse a queue whose filter cannot be used."""
-        check_queue(name, settings, codec)
-
     def init(self, context: Context, settings: BaseModel) -> None:
         """Compile the settings once."""
         topic = cast("TopicConfig", settings)  # Or an object with the same attributes, as on Spark.
@@ -108,12 +104,13 @@ class DeltaMerge(Processor):
             messages=messages,
         )
         self._by_filter = FilterDelete(context, self._numbers, self._acks, self._redelivery, self._delete_many)
-        context.lives.is_used = True
-        self._queues = QueueFiller(context, source, topic) if context.queues else None
+        more = builtin_context(context)
+        more.lives.is_used = True
+        self._queues = QueueFiller(more, source, topic) if more.queues else None
         self._fold_plain = None
         if self._clock is None and topic.default_command == "delta_publish":  # The fold has one time for a batch.
             self._fold_plain = compiled_fold(
-                topic, codec, context.lives, partition=context.partition, partitions=self._placement.partitions
+                topic, codec, more.lives, partition=context.partition, partitions=self._placement.partitions
             )
 
     def process(self, records: Sequence[Record]) -> None:

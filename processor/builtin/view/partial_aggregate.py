@@ -8,6 +8,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from processor.api import Context, Input, Output, Processor, Record, Stored
+from processor.api.builtin import builtin_context
 from processor.builtin.view.definitions import (
     aggregates_of,
     check_fingerprint,
@@ -86,7 +87,7 @@ class ViewPartialAggregate(Processor):
         self._member = b"%d" % context.partition
         self._groups: dict[bytes, Group] = {}
         self._states = self._definition.new_group().states
-        self._plain = _plain_records(self._definition, settings, context.input_codec)
+        self._plain = _plain_records(self._definition, settings, builtin_context(context).input_codec)
         self._changed: dict[bytes, None] = {}
         self._partitions: dict[bytes, int] = {}  # Of the parts of each group.
         self._sent: set[bytes] = set()

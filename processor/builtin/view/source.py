@@ -7,6 +7,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final, cast
 
 from processor.api import RecordRejected
+from processor.api.builtin import builtin_context
 from processor.errors import PartitionHeld, Stop, rejection
 from processor.filter.selection import compile_selection, metadata_of
 
@@ -46,7 +47,7 @@ class Source:
             topic: their family.
             selected: the records that count; None: all.
         """
-        self._context = context
+        self._context = builtin_context(context)
         self._topic = topic
         self._selected = selected
 

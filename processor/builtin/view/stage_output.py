@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
+from processor.api.builtin import builtin_context
 from processor.codec import load_codec
 from processor.filter.aggregate import Contribution, plain
 from processor.filter.evaluation import UNCOUNTED, compile_path
@@ -104,7 +105,7 @@ class RowWriter:
 
     def __init__(self, context: Context) -> None:
         """Create it for one partition."""
-        self._context = context
+        self._context = builtin_context(context)
 
     def write(self, rows: Mapping[bytes, Value | None], headers: Headers | None = None) -> int:
         """Write the rows that differ from the SOW records; None deletes.
