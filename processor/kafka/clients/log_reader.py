@@ -103,13 +103,13 @@ class LogReader:
         Raises:
             Stop: a partition cannot be read on, and the reader does not bear it.
         """
-        came = self._consumer.consume(records_max, timeout_s)
-        with_readable_headers(came)
-        if not any(map(Message.error, came)):  # The usual case, without a step in Python for each message.
-            return ReadResult(came, [])
+        consumed = self._consumer.consume(records_max, timeout_s)
+        with_readable_headers(consumed)
+        if not any(map(Message.error, consumed)):  # The usual case, without a step in Python for each message.
+            return ReadResult(consumed, [])
         messages: list[Message] = []
         ends: list[Position] = []
-        for message in came:
+        for message in consumed:
             error = message.error()
             if error is None:
                 messages.append(message)

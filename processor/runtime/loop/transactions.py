@@ -1,9 +1,4 @@
-"""Warns when the clock of this machine is behind the records that it reads.
-
-Outputs carry the time of this machine (merge.md, "Headers"), and Kafka deletes deltas and dead letters by that time:
-a clock that is days behind has them deleted early. A clock that is more than an hour ahead needs no check of its own,
-as Kafka refuses the outputs (`message.timestamp.after.max.ms`).
-"""
+"""Sends and commits the outputs of a thread: when to commit, the steps of a commit, and those after a failure."""
 
 from __future__ import annotations
 
@@ -31,7 +26,7 @@ if TYPE_CHECKING:
     from processor.runtime.task import Prepared, Task
 
 
-_clock_log = structlog.stdlib.get_logger("sowstream.clock")
+log = structlog.stdlib.get_logger("sowstream.thread")
 
 BEHIND_MAX_S: Final = 3_660.0
 """How far input may be ahead of the clock without a warning: an hour, which brokers allow publishers, and a minute."""
@@ -39,7 +34,12 @@ _PERIOD_S: Final = 60.0
 
 
 class ClockCheck:
-    """Compares the clock with the records of one input topic; a warning at most once a minute. One thread only."""
+    """Warns, at most once a minute, when the clock of this machine is behind the records of one input topic.
+
+    Outputs carry the time of this machine (merge.md, "Headers"), and Kafka deletes deltas and dead letters by it:
+    a clock that is days behind has them deleted early. A clock that is more than an hour ahead needs no check of its
+    own, as Kafka refuses the outputs (`message.timestamp.after.max.ms`). One thread only.
+    """
 
     def __init__(self, topic: str, clock_s: Callable[[], float] = time.monotonic) -> None:
         """Start without a warning.
@@ -58,7 +58,7 @@ class ClockCheck:
         if behind_s <= BEHIND_MAX_S or self._clock_s() < self._next_s:
             return
         self._next_s = self._clock_s() + _PERIOD_S
-        _clock_log.warning(
+        log.warning(
             "records are from the future",
             topic=self._topic,
             seconds_ahead=round(behind_s),
@@ -132,8 +132,6 @@ class CommitPolicy:
         """Begin the next transaction without a commit: the work had no outcome, or was rolled back."""
         self._records, self._first_s, self._worked_s, self._is_urgent = 0, None, 0.0, False
 
-
-log = structlog.stdlib.get_logger("sowstream.thread")
 
 _BACK_OFF_S: Final = (0.0, 0.1, 0.5, 2.0)  # By the number of transactions that failed in a row before.
 

@@ -14,7 +14,7 @@ import structlog
 from processor.errors import PartitionHeld, Stop
 from processor.hosting.commit_metadata import Redelivered
 from processor.kafka import outage
-from processor.runtime.recovery.target import place_question
+from processor.runtime.recovery.restore_range import place_question
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from processor.kafka.clients.log_reader import LogReader
     from processor.runtime.recovery.input_position import Beginning
     from processor.runtime.recovery.log_replay import LogReplay
-    from processor.runtime.recovery.target import Start
+    from processor.runtime.recovery.restore_range import Start
     from processor.runtime.task import Task
     from processor.store.layered_state import LayeredState
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from processor.hosting.commit_metadata import Redelivered
     from processor.kafka.message import Message
     from processor.record import Header, Record, Stored
-    from processor.runtime.recovery.target import Aim
+    from processor.runtime.recovery.restore_range import RestoreRange
     from processor.runtime.task import Task
     from processor.store.layered_state import LayeredState
     from processor.store.marks import TransactionalMarks
@@ -152,24 +152,24 @@ class SowReplay(LogReplay):
 
     def take_messages(self, messages: Sequence[Message]) -> None:
         """Apply a batch without creating an object for each record, where possible."""
-        state, heads, came = self._state, self._heads, columns(messages)
-        is_redelivered = self._redelivered is not None and came.next_offset > self._redelivered.position
+        state, heads, batch = self._state, self._heads, columns(messages)
+        is_redelivered = self._redelivered is not None and batch.next_offset > self._redelivered.position
         try:
-            before = list(map(heads.__getitem__, came.headers))
+            before = list(map(heads.__getitem__, batch.headers))
         except ValueError:
             is_redelivered = True  # The record may be a tombstone, which needs none; else `take` names it.
-        if is_redelivered or heads.expires or None in came.keys or not state.can_load:
+        if is_redelivered or heads.expires or None in batch.keys or not state.can_load:
             self.take(records(messages))
             return
-        values = cast("list[bytes]", came.values)
-        if None in came.values:
-            rows = [None if value is None else head + value for head, value in zip(before, came.values, strict=True)]
+        values = cast("list[bytes]", batch.values)
+        if None in batch.values:
+            rows = [None if value is None else head + value for head, value in zip(before, batch.values, strict=True)]
         else:
             rows = list(map(add, before, values))
-        changes = cast("dict[bytes, bytes | None]", dict(zip(came.keys, rows, strict=True)))
-        is_many = self.target - came.next_offset > _MANY
+        changes = cast("dict[bytes, bytes | None]", dict(zip(batch.keys, rows, strict=True)))
+        is_many = self.target - batch.next_offset > _MANY
         self._begin = None
-        state.load(changes, came.next_offset, past_ms(came.timestamp_ms), is_many=is_many)
+        state.load(changes, batch.next_offset, past_ms(batch.timestamp_ms), is_many=is_many)
 
     def finish(self, end: int) -> None:
         """Complete the state, as of now."""
@@ -232,7 +232,7 @@ class MarkReplay(LogReplay):
 
 def replays(
     task: Task,
-    aim: Aim,
+    restore_range: RestoreRange,
     redelivered: Redelivered | None,
     topics: tuple[str | None, str | None, str],
     *,
@@ -242,7 +242,7 @@ def replays(
 
     Args:
         task: the task, with its state, its marks and its table as far as it has these.
-        aim: the offsets.
+        restore_range: the offsets.
         redelivered: the records that may be redelivered; None: none.
         topics: the SOW topic, the mark topic, and the input topic, of which the table is a copy.
         is_whole: whether the SOW topic is read from its beginning.
@@ -256,5 +256,5 @@ def replays(
     if task.table is not None:
         logs.append(SowReplay(source, task.partition, task.table))
     for part in logs:
-        part.target = aim.ends[part.topic]
+        part.target = restore_range.ends[part.topic]
     return logs

@@ -25,7 +25,7 @@ from processor.kafka.message import by_log
 from processor.runtime.recovery.input_position import Beginning, GroupOffset, InputPositions
 from processor.runtime.recovery.job import RestoreJob, Stalls, log_restoring, moved_start, open_stores, stop_for_hold
 from processor.runtime.recovery.log_replay import LogReplay, replays
-from processor.runtime.recovery.target import Aim, Aims
+from processor.runtime.recovery.restore_range import RestoreRange, RestoreRanges
 from processor.runtime.task import Task
 from processor.runtime.task_state import TaskState
 from processor.store.marks import FENCE_NAME, POSITION_NAME
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from processor.kafka.admin.admin import Admin
     from processor.kafka.message import Message
     from processor.runtime.recovery.progress import RestoreProgress
-    from processor.runtime.recovery.target import Start
+    from processor.runtime.recovery.restore_range import Start
     from processor.store.layered_state import LayeredState
 
     Open = Callable[[int], LayeredState]
@@ -108,7 +108,9 @@ class Restorer:
         self.on_held = on_held
         """Called with a partition that cannot be restored, and the reason."""
         table = bool(open_table)
-        self._aims = Aims(admin, self._positions, group=reader.group, source=source, sow=sow, mark=mark, table=table)
+        self._ranges = RestoreRanges(
+            admin, self._positions, group=reader.group, source=source, sow=sow, mark=mark, table=table
+        )
         self._stalls = Stalls(admin, reader, self._shown, stall_timeout_s)
         self._jobs: dict[int, RestoreJob] = {}
 
@@ -118,12 +120,12 @@ class Restorer:
         self._jobs[task.partition] = RestoreJob(task, now_s, logged_s=now_s)
         self._stalls.moved(task.partition)
         if task.task_state is not TaskState.CREATED:
-            self._aims.add(task.partition)
+            self._ranges.add(task.partition)
 
     def remove(self, partition: int) -> None:
         """Stop restoring a partition, if it was being restored."""
         job = self._jobs.pop(partition, None)
-        self._aims.remove(partition)
+        self._ranges.remove(partition)
         self._stalls.forget(partition)
         for part in job.logs.values() if job is not None else ():
             if not part.is_complete:
@@ -159,8 +161,8 @@ class Restorer:
         """
         ready: list[tuple[Task, int]] = []
         self._open()
-        for number, aim in self._aims.turn().items():
-            self._begin(self._jobs[number], aim, ready)
+        for number, outcome in self._ranges.turn().items():
+            self._begin(self._jobs[number], outcome, ready)
         until_s = time.monotonic() + _TURN_S
         while any(job.logs for job in self._jobs.values()):
             read = self._reader.read(_BATCH_RECORDS_MAX, timeout_s)
@@ -178,7 +180,7 @@ class Restorer:
     def close(self) -> None:
         """Close the connection; partial restores stay on disk."""
         for partition in list(self._jobs):
-            self._aims.remove(partition)
+            self._ranges.remove(partition)
         self._jobs.clear()
         self._show()
         self._reader.close()
@@ -213,40 +215,44 @@ class Restorer:
             job.why_closed = str(error)  # The topics existed at the start: a broker has just started.
         else:
             self._stalls.moved(partition)
-            self._aims.add(partition)
+            self._ranges.add(partition)
 
-    def _begin(self, job: RestoreJob, aim: Aim | PartitionHeld, ready: list[tuple[Task, int]]) -> None:
+    def _begin(self, job: RestoreJob, outcome: RestoreRange | PartitionHeld, ready: list[tuple[Task, int]]) -> None:
         """Start reading a partition's logs, if there are any; it is ready otherwise."""
-        if isinstance(aim, PartitionHeld):
-            self._hold(job, aim)
+        if isinstance(outcome, PartitionHeld):
+            self._hold(job, outcome)
             return
-        job.start = aim.start if job.beginning is None else moved_start(aim.start, job.beginning)
+        job.start = outcome.start if job.beginning is None else moved_start(outcome.start, job.beginning)
         self._stalls.moved(job.task.partition)
-        logs = self._logs_of(job, aim)
+        logs = self._logs_of(job, outcome)
         with self._repair(job):
-            self._follow(job, logs, aim) if logs else self._complete(job, ready)
+            self._follow(job, logs, outcome) if logs else self._complete(job, ready)
 
-    def _follow(self, job: RestoreJob, logs: list[LogReplay], aim: Aim) -> None:
+    def _follow(self, job: RestoreJob, logs: list[LogReplay], restore_range: RestoreRange) -> None:
         """Start reading a partition's logs behind the positions of its state and marks."""
-        assert self._aims.horizon_ms is not None
+        assert self._ranges.horizon_ms is not None
         for part in logs:
-            if (why := part.wipe_if_stale(self._aims.horizon_ms)) is not None:
+            if (why := part.wipe_if_stale(self._ranges.horizon_ms)) is not None:
                 log.warning("local state wiped", topic=part.topic, partition=part.partition, why=why)
             if part.position < part.target:
                 log_restoring(part)
         # The reader reports the end of a partition also if there is nothing to read.
-        positions = [Position(part.topic, part.partition, max(part.position, aim.oldest[part.topic])) for part in logs]
+        positions = [
+            Position(part.topic, part.partition, max(part.position, restore_range.oldest[part.topic])) for part in logs
+        ]
         job.logs = {part.topic: part for part in logs}
         self._reader.add(positions)
 
-    def _logs_of(self, job: RestoreJob, aim: Aim) -> list[LogReplay]:
+    def _logs_of(self, job: RestoreJob, restore_range: RestoreRange) -> list[LogReplay]:
         """Create the logs from which a partition is restored, each with its end."""
         assert job.start is not None
         if self._sow is not None:
             job.opened_at = job.task.state.position
         # The end of a topic does not show whether it has records: all of them may have been rolled back.
         is_whole = self._is_copy and job.start.is_new
-        return replays(job.task, aim, job.start.redelivered, (self._sow, self._mark, self._source), is_whole=is_whole)
+        return replays(
+            job.task, restore_range, job.start.redelivered, (self._sow, self._mark, self._source), is_whole=is_whole
+        )
 
     def _apply(self, read: ReadResult, ready: list[tuple[Task, int]]) -> None:
         """Apply the messages, and complete the logs that have ended."""
@@ -382,7 +388,7 @@ class Restorer:
         for partition, job in list(self._jobs.items()):
             part = next((part for part in job.logs.values() if not part.is_complete), None)
             error = self._stalls.check(
-                partition, self._awaited(job), part, is_in_balance=self._aims.is_in_balance(partition)
+                partition, self._awaited(job), part, is_in_balance=self._ranges.is_in_balance(partition)
             )
             if error is not None:
                 self._hold(job, error)
@@ -395,4 +401,4 @@ class Restorer:
         part = next((part for part in job.logs.values() if not part.is_complete), None)
         if part is not None:
             return f"records of {part.topic} partition {part.partition} at offset {part.position} of {part.target}"
-        return self._aims.unanswered(job.task.partition) or "its turn"
+        return self._ranges.unanswered(job.task.partition) or "its turn"

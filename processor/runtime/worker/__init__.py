@@ -1,7 +1,7 @@
 """Runs the worker process.
 
-`worker` starts and ends its threads, which `assembly` builds; `supervision` restarts failed pipelines, and `places`
-says which of them may merge. `health` judges and serves the health of the process; `worker_identity` names it on its
-machine, and finds rivals with the same name; `watcher` runs the periodic jobs. `signals`, `allocator`, `logging_setup`
-and `exit_report` do as they are called.
+`worker` starts and ends its threads, which `assembly` builds; `supervision` restarts failed pipelines, and
+`fenced_pipelines` says which of them may merge. `health` judges and serves the health of the process; `worker_identity`
+names it on its machine, and finds rivals with the same name; `watcher` runs the periodic jobs. `signals`, `allocator`,
+`logging_setup` and `exit_report` do as they are called.
 """

@@ -59,7 +59,7 @@ class Supervised:
         run_once: Callable[[Pipeline, threading.Event, Callable[[], None]], None],
         *,
         orders: SimpleQueue[Resume] | None = None,
-        tell_failed: Callable[[str, str | None], None] = lambda _pipeline, _message: None,
+        report_failure: Callable[[str, str | None], None] = lambda _pipeline, _message: None,
         first_pause_s: float = FIRST_PAUSE_S,
     ) -> None:
         """Create the thread without starting it.
@@ -69,7 +69,7 @@ class Supervised:
             run_once: checks its topics, calls the third argument, and runs it until the event is set; raises if it
                 fails.
             orders: the queue of operators' orders, any of which restarts a failed pipeline at once; None: no orders.
-            tell_failed: called with the pipeline's error, and with None when it runs again.
+            report_failure: called with the pipeline's error, and with None when it runs again.
             first_pause_s: time until the first restart.
         """
         self.pipeline = pipeline
@@ -78,7 +78,7 @@ class Supervised:
         self.state = PipelineState.STARTING
         self._run_once = run_once
         self._orders = orders
-        self._tell_failed = tell_failed
+        self._report_failure = report_failure
         self._first_pause_s = first_pause_s
         self._stop = threading.Event()  # The process ends.
         self._end_run = threading.Event()  # This run ends.
@@ -165,7 +165,7 @@ class Supervised:
         self._kafka_logged_s, self._fence_logged = None, ""
         if self.error is not None:
             log.info("pipeline runs again", pipeline=self.pipeline.name)
-            self._tell_failed(self.pipeline.name, None)
+            self._report_failure(self.pipeline.name, None)
         self.error = None
         self._show(PipelineState.RUNNING)
 
@@ -192,7 +192,7 @@ class Supervised:
             error=str(error),
             exc_info=not isinstance(error, SowstreamError),
         )
-        self._tell_failed(self.pipeline.name, str(error))
+        self._report_failure(self.pipeline.name, str(error))
 
     def _waits(self, error: TopicFenced) -> None:
         """Wait for the end of a fence, which is no failure."""

@@ -30,9 +30,9 @@ from processor.runtime.loop.watchdog import Stuck, Watchdog
 from processor.runtime.metrics import show_process
 from processor.runtime.worker import allocator
 from processor.runtime.worker.assembly import Assembly
+from processor.runtime.worker.fenced_pipelines import FencedPipelines
 from processor.runtime.worker.health import Health, serve
 from processor.runtime.worker.logging_setup import set_up_logging
-from processor.runtime.worker.places import Places
 from processor.runtime.worker.signals import stop_on_signal
 from processor.runtime.worker.supervision import Supervised
 from processor.runtime.worker.watcher import INTERVAL_S, BacklogWatch, Job, TopicMonitor, WatchedPipeline, Watcher
@@ -106,7 +106,7 @@ class _Worker:
         self._slot = ProcessSlot(config.state_dir)
         self._watchdog = Watchdog(config.runtime.stuck_after_s, call_limit_s=config.runtime.call_stuck_after_s)
         self._control = ControlThread(config.kafka, config.application_id, config.topic_prefix, process=self._slot.name)
-        self._places = Places(config, self._control)
+        self._fenced_pipelines = FencedPipelines(config, self._control)
         self._running: dict[str, Pipeline] = {}
         admin = Admin(config.kafka, awaits_names=True)
         headroom = RetentionHeadroom()
@@ -122,14 +122,14 @@ class _Worker:
             reports=self._reports,
             backlogs=backlogs,
             consumers=len(chosen),
-            fenced=self._places.refusal,
+            fenced=self._fenced_pipelines.refusal,
         )
         self._pipelines = [
             Supervised(
                 pipeline,
                 self._run_once,
                 orders=self._control.orders(pipeline.name),
-                tell_failed=self._control.report_failure,
+                report_failure=self._control.report_failure,
             )
             for pipeline in chosen
         ]
@@ -186,7 +186,7 @@ class _Worker:
         while not self._stop.wait(_WATCH_S) and not all(pipeline.has_failed for pipeline in self._pipelines):
             self._watchdog.check(self._hold_stuck)
             self._health.turned()
-            self._heed_fences()
+            self._apply_fences()
             if multiprocessing.parent_process() is not None and os.getppid() != parent:
                 log.warning("the parent process is gone; stopping")
                 break
@@ -236,11 +236,11 @@ class _Worker:
                 f"port {port} ({getattr(error, 'strerror', error)}); choose another one"
             ) from error
 
-    def _heed_fences(self) -> None:
+    def _apply_fences(self) -> None:
         """End the pipelines that are to wait or to run otherwise, after a commit of the records processed before."""
         for pipeline in self._pipelines:
             try:
-                place = self._places.of(pipeline.pipeline)
+                place = self._fenced_pipelines.of(pipeline.pipeline)
             except Stop as error:
                 pipeline.fail(error)
                 continue
@@ -273,11 +273,11 @@ class _Worker:
     def _run_once(self, pipeline: Pipeline, stop: threading.Event, is_running: Callable[[], None]) -> None:
         """Check a pipeline and its topics, then run it until its event is set."""
         # First without a wait: while it must not run, this is tried again each second.
-        place = self._places.of(pipeline) if self._control.has_looked else pipeline
+        place = self._fenced_pipelines.of(pipeline) if self._control.has_looked else pipeline
         check_settings([place], partial(codec_of, self._config))
         check_topics(self._config, [place])
         self._control.await_fences()
-        pipeline = self._running[pipeline.name] = self._places.of(pipeline)
+        pipeline = self._running[pipeline.name] = self._fenced_pipelines.of(pipeline)
         self._watchdog.watch()
         self._reports.of(pipeline.name).clear()
         try:

@@ -21,8 +21,8 @@ from processor.runtime.loop.clients import Clients
 from processor.runtime.loop.committer import StagedCommitter
 from processor.runtime.loop.stream_thread import StreamThread
 from processor.runtime.recovery.input_position import InputPositions
+from processor.runtime.recovery.restore_range import RestoreRange, RestoreRanges, Start
 from processor.runtime.recovery.restorer import Restorer
-from processor.runtime.recovery.target import Aim, Aims, Start
 from processor.runtime.task import Task
 from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
@@ -65,7 +65,7 @@ def _found(kafka: dict[str, str]) -> Start:
     """Ask for the start of the partition as a restore does."""
     positions = InputPositions("a", "orders", "orders.publish")
     positions.topic_id = "of the mock, which does not tell"
-    aims = Aims(
+    ranges = RestoreRanges(
         Admin(kafka),
         positions,
         group="g",
@@ -73,14 +73,14 @@ def _found(kafka: dict[str, str]) -> Start:
         sow=None,
         mark=None,
     )
-    aims.add(0)
+    ranges.add(0)
     deadline_s = time.monotonic() + 60
-    while not (outcomes := aims.turn()):
+    while not (outcomes := ranges.turn()):
         assert time.monotonic() < deadline_s, "no answer"
         time.sleep(0.01)
-    aim = outcomes[0]
-    assert isinstance(aim, Aim)
-    return aim.start
+    outcome = outcomes[0]
+    assert isinstance(outcome, RestoreRange)
+    return outcome.start
 
 
 def test_older_sow_records_are_not_taken_for_redelivered_ones(kafka: dict[str, str]) -> None:

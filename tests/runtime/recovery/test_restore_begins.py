@@ -66,7 +66,7 @@ def begin() -> Iterator[Callable[[Callable[[int], LayeredState], int], Restorer]
             open_state=open_state,
             stall_timeout_s=20.0,
         )
-        restorer._aims.horizon_ms = 86_400_000.0  # That cluster tells no settings of topics.
+        restorer._ranges.horizon_ms = 86_400_000.0  # That cluster tells no settings of topics.
         pipeline = Pipeline.of(Scripted, Script(), name="orders", topic=TopicConfig())
         for partition in range(partitions):
             restorer.add(Task(pipeline, partition, load_codec("json")))

@@ -40,7 +40,10 @@ class Runs:
         self.begun = 0
         self.reported: list[str | None] = []
         self.supervised = Supervised(
-            PIPELINE, self._run, tell_failed=lambda _name, message: self.reported.append(message), first_pause_s=0.001
+            PIPELINE,
+            self._run,
+            report_failure=lambda _name, message: self.reported.append(message),
+            first_pause_s=0.001,
         )
 
     def _run(self, _pipeline: Pipeline, stop: threading.Event, is_running: Callable[[], None]) -> None:

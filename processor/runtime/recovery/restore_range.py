@@ -2,7 +2,7 @@
 
 ::
 
-    committed offset, oldest input kept ──▶ oldest record and true end of each log, settings of the SOW topic ──▶ aim
+    committed offset, oldest input kept ──▶ oldest record and true end of each log, settings of the SOW topic ──▶ range
 
 Each partition proceeds independently: a missing answer delays only its own partition.
 """
@@ -43,7 +43,7 @@ class Start(NamedTuple):
     """The oldest input offset that Kafka keeps."""
 
 
-class Aim(NamedTuple):
+class RestoreRange(NamedTuple):
     """The offsets between which a partition is restored."""
 
     start: Start
@@ -54,7 +54,7 @@ class Aim(NamedTuple):
     """The true end, by topic: asked for when the input offset was known."""
 
 
-class Aims:
+class RestoreRanges:
     """The partitions of one pipeline whose restore cannot begin yet. One thread only."""
 
     def __init__(
@@ -148,7 +148,7 @@ class Aims:
         error = self._ask_committed.error(partition)
         return error is not None and kafka_errors.is_unstable(error)
 
-    def turn(self) -> dict[int, Aim | PartitionHeld]:
+    def turn(self) -> dict[int, RestoreRange | PartitionHeld]:
         """Take the answers that have arrived; returns the partitions that can be restored now, or never.
 
         Raises:
@@ -158,7 +158,7 @@ class Aims:
         self._oldest_input |= self._ask_oldest_input.turn()
         for topic_id, _ in self._ask_topic.turn().values():
             self._positions.topic_id = topic_id
-        outcomes: dict[int, Aim | PartitionHeld] = {}
+        outcomes: dict[int, RestoreRange | PartitionHeld] = {}
         for partition in self._committed_of.keys() & self._oldest_input.keys():
             committed, oldest = self._committed_of.pop(partition), self._oldest_input.pop(partition)
             try:
@@ -192,11 +192,11 @@ class Aims:
         redelivered = Redelivered.from_metadata(committed.offset, committed.text)
         return Start(committed.offset, redelivered, metadata=committed.text, oldest=oldest)
 
-    def _complete(self) -> dict[int, Aim]:
+    def _complete(self) -> dict[int, RestoreRange]:
         if self.horizon_ms is None:
             return {}
         return {
-            partition: Aim(
+            partition: RestoreRange(
                 start,
                 {topic: self._oldest[topic, partition] for topic in self._topics},
                 {topic: self._ends[topic, partition] for topic in self._topics},

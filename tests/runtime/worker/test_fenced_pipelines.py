@@ -13,7 +13,7 @@ from processor.errors import ConfigurationError, TopicFenced
 from processor.hosting.pipeline import Pipeline
 from processor.installation.configured_pipelines import pipelines
 from processor.installation.control_thread import ControlThread
-from processor.runtime.worker.places import Places
+from processor.runtime.worker.fenced_pipelines import FencedPipelines
 from processor.wire.control import Fence
 
 CONFIG = Config.model_validate({"topics": {"orders": {}, "orders_12": {"partitions": 12, "moved_from": "orders"}}})
@@ -42,7 +42,7 @@ class _Fences:
 def place(name: str, config: Config = CONFIG, **fences: Fence) -> Pipeline:
     """The pipeline of a topic as it is to run."""
     (pipeline,) = pipelines(CONFIG, [name])
-    return Places(config, cast("ControlThread", _Fences(**fences))).of(pipeline)
+    return FencedPipelines(config, cast("ControlThread", _Fences(**fences))).of(pipeline)
 
 
 def fence(phase: str, **more: object) -> Fence:
@@ -82,29 +82,29 @@ def test_after_a_move_the_topic_forwards_and_the_other_merges() -> None:
 def test_a_fence_in_the_marks_holds_a_pipeline_that_merges() -> None:
     """A fence that is up or of a newer version holds a partition, although the control topic has not shown it."""
     fences = _Fences()
-    places = Places(CONFIG, cast("ControlThread", fences))
+    fenced = FencedPipelines(CONFIG, cast("ControlThread", fences))
     (merging,) = pipelines(CONFIG, ["orders"])
     for phase in ("resharding", "spark", "to_spark", "backfill", "replacing", "a phase of a newer version"):
-        why = places.refusal(merging, fence(phase, by="anna@desk").encode())
+        why = fenced.refusal(merging, fence(phase, by="anna@desk").encode())
         assert why is not None
         assert "by its marks" in why
-        assert places.of(merging) is merging, "only a move that is over makes another pipeline of it"
-    assert "newer version" in str(places.refusal(merging, b'{"format": 99}'))
-    assert places.refusal(merging, fence("workers").encode()) is None
+        assert fenced.of(merging) is merging, "only a move that is over makes another pipeline of it"
+    assert "newer version" in str(fenced.refusal(merging, b'{"format": 99}'))
+    assert fenced.refusal(merging, fence("workers").encode()) is None
 
 
 def test_a_topic_that_has_moved_forwards_by_its_marks_alone() -> None:
     """The fence in the marks has all that forwarding needs, unless partitions wait for others."""
     for waiting in ([], [4]):
         fences = _Fences()
-        places = Places(CONFIG, cast("ControlThread", fences))
+        fenced = FencedPipelines(CONFIG, cast("ControlThread", fences))
         (merging,) = pipelines(CONFIG, ["orders"])
         moved = fence("moved", offsets=dict.fromkeys(range(6), 0), waiting=waiting)
-        assert "orders_12 has taken its place" in str(places.refusal(merging, moved.encode()))
-        running = places.of(merging)
+        assert "orders_12 has taken its place" in str(fenced.refusal(merging, moved.encode()))
+        running = fenced.of(merging)
         assert running.processor_type is (DeltaMerge if waiting else Forward)
         if not waiting:
-            assert places.refusal(running, moved.encode()) is None
+            assert fenced.refusal(running, moved.encode()) is None
 
 
 def test_a_move_to_a_topic_that_the_settings_lack_is_an_error() -> None:

@@ -1,4 +1,4 @@
-"""The place of a pipeline under the fences of the control topic: it merges, forwards to another topic, or waits.
+"""Decides what a pipeline does under the fences of the control topic: it merges, forwards, or waits.
 
 =============================  =====================================================================================
 a topic                        its pipeline
@@ -33,8 +33,8 @@ _FORWARD: Final = "forward"
 """The plug-in that forwards the input of a moved topic."""
 
 
-class Places:
-    """The places of the pipelines of one process."""
+class FencedPipelines:
+    """The pipelines of one process, as the fences of their topics let them run."""
 
     def __init__(self, config: Config, control: ControlThread) -> None:
         """Create it.
