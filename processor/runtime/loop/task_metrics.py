@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import time
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from processor.runtime.loop.clients import RetentionHeadroom, WaitingRecords
 from processor.runtime.task_state import TaskState
 
 if TYPE_CHECKING:
@@ -29,50 +29,6 @@ _EVERY_S: Final = 5.0
 
 _UNKNOWN_S: Final = 10.0
 """Time after which a backlog is known: Kafka says where a partition ends with its first records."""
-
-
-class RetentionHeadroom:
-    """The time that Kafka keeps the next unprocessed record of each partition. Written by one thread."""
-
-    def __init__(self) -> None:
-        """Begin without topics."""
-        self._retention_ms: dict[str, float] = {}
-
-    def set_retention(self, topic: str, retention_ms: int | None) -> None:
-        """Set how long a topic keeps each record, in milliseconds; None: for ever."""
-        self._retention_ms[topic] = math.inf if retention_ms is None else float(retention_ms)
-
-    def of_partitions(
-        self, topic: str, lags: Mapping[int, int], times_ms: Mapping[int, int], now_ms: int
-    ) -> dict[int, float]:
-        """Seconds until Kafka may delete or compact the next record of each partition, as far as they are known.
-
-        A lower bound: the next record is as old as the last one, or younger. Negative if records may be lost already.
-
-        Args:
-            topic: the input topic.
-            lags: the number of waiting records, by partition.
-            times_ms: the timestamp of the last processed record, by partition; 0 before the first.
-            now_ms: the wall clock.
-        """
-        retention_ms = self._retention_ms.get(topic)
-        if retention_ms is None:
-            return {}
-        return {
-            partition: (retention_ms - max(0, now_ms - times_ms[partition] if lag else 0)) / 1000
-            for partition, lag in lags.items()
-            if not lag or times_ms[partition]
-        }
-
-
-class WaitingRecords:
-    """The records that waited for one pipeline at the last look. The watch writes; mappings are replaced as a whole."""
-
-    def __init__(self) -> None:
-        self.input: Mapping[int, int] = {}
-        """The input offsets still to be processed, of partitions that do not run."""
-        self.letters: Mapping[int, int] = {}
-        """The dead letters that were not sent back, of all partitions."""
 
 
 class CatchUp:

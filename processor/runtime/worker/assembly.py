@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from processor.hosting.pipeline import Pipeline
     from processor.installation.control_thread import ControlThread
     from processor.record import Record
+    from processor.runtime.loop.clients import RetentionHeadroom, WaitingRecords
     from processor.runtime.loop.committer import Committer
-    from processor.runtime.loop.task_metrics import RetentionHeadroom, WaitingRecords
     from processor.runtime.loop.task_reports import TaskReports
     from processor.runtime.task import Task
     from processor.runtime.worker.worker_identity import ProcessSlot

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from processor.kafka.admin.admin import Admin
     from processor.kafka.admin.groups import GroupInspector
-    from processor.runtime.loop.task_metrics import RetentionHeadroom, WaitingRecords
+    from processor.runtime.loop.clients import RetentionHeadroom, WaitingRecords
     from processor.runtime.loop.task_reports import PipelineReport
     from processor.topics import ActualTopic, Problem
     from processor.topics.family import TopicSpec

@@ -24,7 +24,7 @@ from processor.installation.hold import Hold
 from processor.installation.topic_check import check_topics
 from processor.kafka.admin.admin import Admin
 from processor.kafka.admin.groups import GroupInspector
-from processor.runtime.loop.task_metrics import RetentionHeadroom, WaitingRecords
+from processor.runtime.loop.clients import RetentionHeadroom, WaitingRecords
 from processor.runtime.loop.task_reports import TaskReports
 from processor.runtime.loop.watchdog import Stuck, Watchdog
 from processor.runtime.metrics import show_process

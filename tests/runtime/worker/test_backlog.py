@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from processor.kafka.admin.groups import GroupInspector
-from processor.runtime.loop.task_metrics import WaitingRecords
+from processor.runtime.loop.clients import WaitingRecords
 from processor.runtime.loop.task_reports import PipelineReport
 from processor.runtime.task_state import TaskState
 from processor.runtime.worker.watcher import BacklogWatch, WatchedPipeline

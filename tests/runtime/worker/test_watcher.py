@@ -8,7 +8,7 @@ from typing import Any, cast
 from structlog.testing import capture_logs
 
 from processor.config.kafka_names import KafkaNames
-from processor.runtime.loop.task_metrics import RetentionHeadroom
+from processor.runtime.loop.clients import RetentionHeadroom
 from processor.runtime.worker.watcher import _LOOKS, Job, UnconfirmedChanges, Watcher
 from processor.topics import Problem, recreated
 
