@@ -283,7 +283,7 @@ class Assembly:
         if self._admin is None:
             return None
         try:
-            state = self._admin.ask_group(group, source, _ASK_TIMEOUT_S).wait()
+            state = self._admin.ask_group(group, source, _ASK_TIMEOUT_S).answer()
         except Stop as error:
             log.info("former states stay: the group cannot be looked at", group=group, why=str(error))
             return None

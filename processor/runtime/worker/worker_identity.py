@@ -160,7 +160,7 @@ class RivalWatch:
         asked = {group: self._admin.ask_group(group, topic, _ASK_TIMEOUT_S) for group, topic in self._groups}
         for group, question in asked.items():
             try:
-                self.look(group, members_of(question.wait()))
+                self.look(group, members_of(question.answer()))
             except Stop as error:
                 log.debug("group not looked at", group=group, why=str(error))
         return self.pause_s

@@ -6,7 +6,8 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from processor.kafka.admin.answers import Answers, Committed
+from processor.kafka.admin.groups import Committed
+from processor.kafka.admin.questions import Question
 from processor.runtime.recovery.input_position import InputPositions
 from processor.runtime.recovery.restore_range import RestoreRange, RestoreRanges
 
@@ -26,25 +27,25 @@ class Asked:
         """Answer a question."""
         self.futures[question, topic].set_result(value)
 
-    def ask_committed(self, _group: str, topic: str, partitions: Iterable[int]) -> Answers[Committed]:
+    def ask_committed(self, _group: str, topic: str, partitions: Iterable[int]) -> dict[int, Question[Committed]]:
         """Ask for the committed offset."""
         return self._ask("committed", topic, partitions)
 
-    def ask_offsets(self, topic: str, partitions: Iterable[int], place: str) -> Answers[int]:
+    def ask_offsets(self, topic: str, partitions: Iterable[int], kind: str) -> dict[int, Question[int]]:
         """Ask for an offset of a log."""
-        return self._ask(place, topic, partitions)
+        return self._ask(kind, topic, partitions)
 
-    def ask_config(self, topic: str) -> Answers[dict[str, str]]:
+    def ask_config(self, topic: str) -> Question[dict[str, str]]:
         """Ask for settings."""
-        return self._ask("settings", topic, [0])
+        return self._ask("settings", topic, [0])[0]
 
-    def ask_topic_id(self, topic: str) -> Answers[str]:
+    def ask_topic(self, topic: str) -> Question[tuple[str, int]]:
         """Ask for an id."""
-        return self._ask("id", topic, [0])
+        return self._ask("id", topic, [0])[0]
 
-    def _ask(self, question: str, topic: str, partitions: Iterable[int]) -> Answers[Any]:
+    def _ask(self, question: str, topic: str, partitions: Iterable[int]) -> dict[int, Question[Any]]:
         future = self.futures[question, topic] = Future()
-        return Answers(dict.fromkeys(partitions, future), lambda _, value: value)
+        return {partition: Question(question, future, 60.0) for partition in partitions}
 
 
 def test_the_ends_of_the_logs_are_asked_for_once_the_committed_offset_is_known():
@@ -58,7 +59,7 @@ def test_the_ends_of_the_logs_are_asked_for_once_the_committed_offset_is_known()
     ranges.turn()
     admin.answer("oldest", "orders.publish", 0)
     admin.answer("settings", "orders.sow", {})
-    admin.answer("id", "orders.publish", "first")
+    admin.answer("id", "orders.publish", ("first", 1))
     ranges.turn()
     logs = ("orders.sow", "orders.mark")
     assert not any(("end", log) in admin.futures for log in logs)
