@@ -142,11 +142,6 @@ class HeldTasks:
         self._skips: dict[int, int] = {}  # The last offset to skip, by partition, of pending orders.
         self._waiting: dict[int, Resume] = {}  # Orders that came during a retry, by partition.
 
-    @property
-    def is_any(self) -> bool:
-        """True if a task is held, or was until a moment ago."""
-        return bool(self._holds.held or self._holds.asked)
-
     def is_held(self, partition: int) -> bool:
         """Return whether a partition is held now."""
         return partition in self._holds.held
