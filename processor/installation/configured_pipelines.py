@@ -109,18 +109,18 @@ def pipelines(config: Config, names: Iterable[str]) -> list[Pipeline]:
     Raises:
         ConfigurationError: a name or a plug-in is unknown, or its settings do not fit.
     """
-    known = [*config.names]
-    chosen = list(names) or known
+    configured = [*config.names]
+    chosen = list(names) or configured
     plugins = installed()
-    _check_own_outputs(config, known, plugins)
+    _check_own_outputs(config, configured, plugins)
     result = []
     for name in chosen:
         if name in config.stages:
             view = name.partition(".")[0]
             result += [stage for stage in view_pipelines(config, view, plugins) if stage.name == name]
             continue
-        if name not in known:
-            raise ConfigurationError(unknown_name("topic", name, known))
+        if name not in configured:
+            raise ConfigurationError(unknown_name("topic", name, configured))
         if name in config.views:
             result += view_pipelines(config, name, plugins)
         else:

@@ -129,8 +129,8 @@ class ControlThread:
     def learn_fence(self, pipeline: str, fence: Fence) -> None:
         """Apply a fence that a worker has found in its marks, unless a later one is known."""
         with self._lock:
-            known = self._fences.get(pipeline)
-            if known is None or known.at_ms < fence.at_ms:
+            present = self._fences.get(pipeline)
+            if present is None or present.at_ms < fence.at_ms:
                 self._fences = {**self._fences, pipeline: fence}
 
     @property

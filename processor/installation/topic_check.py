@@ -33,8 +33,8 @@ def problems_of(admin: Admin, wanted: Sequence[TopicSpec], cluster: Cluster | No
     """
     cluster = cluster or admin.cluster()
     # Asked by name: the list of all topics lacks those that this user has no right to see.
-    found = admin.describe_topics([spec.name for spec in wanted], shows_hidden=True)
-    return problems(wanted, found, brokers=len(cluster.brokers))
+    topics = admin.describe_topics([spec.name for spec in wanted], shows_hidden=True)
+    return problems(wanted, topics, brokers=len(cluster.brokers))
 
 
 def check_topics(config: Config, chosen: Sequence[Pipeline]) -> None:

@@ -12,10 +12,11 @@ import http.client
 import logging
 import socket
 import ssl
-import threading
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from processor.kafka.background_calls import call_in_background
 from processor.kafka.connection_faults import Fault, Kind, fault_in
 
 if TYPE_CHECKING:
@@ -64,8 +65,8 @@ def steps(address: str, kafka: Mapping[str, Any], *, timeout_s: float = STEP_S) 
     with connection:
         if not _has_tls(kafka):
             return done
-        fault, found = _shake_hands(connection, address, kafka)
-        return [*done, Step("TLS", address, found, fault)]
+        fault, result = _shake_hands(connection, address, kafka)
+        return [*done, Step("TLS", address, result, fault)]
 
 
 def explain(fault: Fault, kafka: Mapping[str, Any], *, timeout_s: float = STEP_S) -> Fault:
@@ -102,20 +103,14 @@ def _split(address: str) -> tuple[str, int]:
 
 def _resolve(host: str, port: int, timeout_s: float) -> list[str] | str:
     """The IP addresses of a name, or the reason why there are none; a slow resolver is not waited for."""
-    result: list[list[str] | str] = []
-
-    def resolve() -> None:
-        try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:
-            result.append(str(getattr(error, "strerror", None) or error))
-        else:
-            result.append(list(dict.fromkeys(str(entry[4][0]) for entry in found)))
-
-    thread = threading.Thread(target=resolve, name="resolving a name", daemon=True)
-    thread.start()
-    thread.join(timeout_s)
-    return result[0] if result else f"the name server does not answer within {timeout_s:g} s"
+    resolve = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    try:
+        entries = call_in_background("resolving a name", resolve).result(timeout_s)
+    except TimeoutError:
+        return f"the name server does not answer within {timeout_s:g} s"
+    except (OSError, UnicodeError) as error:
+        return str(getattr(error, "strerror", None) or error)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
 def _of_connect(address: str, error: OSError) -> Fault:

@@ -8,14 +8,17 @@ there, closing them does nothing, and they are never freed.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import sys
 from concurrent.futures import Future
 from typing import Final, NoReturn, TypeVar
 from weakref import WeakSet
 
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
 from processor.errors import SowstreamError
-from processor.kafka.inherited import keep_for_ever
 
 _ResultT = TypeVar("_ResultT")
 
@@ -84,8 +87,14 @@ _objects: Final[WeakSet[OfOneProcess]] = WeakSet()
 
 
 def _outlive_parents_objects() -> None:
-    """Make a forked process independent of the threads of its parent."""
-    keep_for_ever(list(_objects))
+    """Make a forked process independent of the threads of its parent: its objects and clients are never freed.
+
+    A client of librdkafka would wait for threads that do not exist; so would one that is garbage already.
+    """
+    kinds = (Producer, Consumer, AdminClient)
+    clients = [each for each in gc.get_objects() if issubclass(type(each), kinds)]
+    for each in (*_objects, *clients):  # With all that they refer to, such as RocksDB's databases.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))  # A reference that is never given back.
     if "rocksdict" in sys.modules:
         # At the end of a process RocksDB joins its threads. `_exit`, called first with the exit status, prevents that.
         libc = ctypes.CDLL(None)

@@ -134,8 +134,8 @@ def _is_superseded(case: Case, newest: Copy, own: Copy | None) -> bool:
 
 def _publish(case: Case, copy: Copy, own: Copy | None, codec_headers: Collection[str]) -> HealCommand:
     """A full publish at home, with the publisher's own headers and the record's own time to live."""
-    kept = published_again(copy.headers, frozenset(codec_headers))
-    return HealCommand(case.home, case.own_key, copy.value, [command_header("publish"), _expected(own), *kept])
+    headers = published_again(copy.headers, frozenset(codec_headers))
+    return HealCommand(case.home, case.own_key, copy.value, [command_header("publish"), _expected(own), *headers])
 
 
 def _expected(copy: Copy | None) -> Header:

@@ -79,20 +79,22 @@ def history_to(
     Raises:
         ConfigurationError: records between the archive and the topic are gone.
     """
-    kept = family.bounds(role, len(ends)).begins
+    oldest_offsets = family.bounds(role, len(ends)).begins
     first: dict[int, int] = {}
     reached: dict[int, int] = {}
     if archive is not None:
         extents = archive.groupBy("partition").agg(F.min("offset").alias("first"), F.max("offset").alias("last"))
         for row in extents.collect():
             first[row["partition"]], reached[row["partition"]] = row["first"], row["last"] + 1
-        for partition, oldest in kept.items():
+        for partition, oldest in oldest_offsets.items():
             if oldest > (end := reached.get(partition, 0)) and oldest < ends[partition]:
                 raise ConfigurationError(
                     f"{settings.kafka_topic(role)} partition {partition}: the archive ends before offset {end}, and "
                     f"the topic begins at {oldest}: the records between are gone"
                 )
-    begins = {number: min(max(reached.get(number, 0), oldest), ends[number]) for number, oldest in kept.items()}
+    begins = {
+        number: min(max(reached.get(number, 0), oldest), ends[number]) for number, oldest in oldest_offsets.items()
+    }
     rest = read_topic(spark, settings, role, Bounds(begins, dict(ends)), options).select(*_COLUMNS)
     rows = rest if archive is None else before(archive, ends).unionByName(rest)
     return History(rows, {partition: first.get(partition, begin) for partition, begin in begins.items()})
