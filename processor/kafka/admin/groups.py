@@ -166,7 +166,9 @@ def ask_offsets(
     futures = client.list_offsets(positions, isolation_level=level, request_timeout=timeout_s) if positions else {}
     limit_s = timeout_s + OVERDUE_S
     return {
-        (at.topic, at.partition): Question(f"asking for the {kind} of {at.topic}", future, limit_s, offset_in)
+        (at.topic, at.partition): Question(
+            f"asking for the {kind} of {at.topic} partition {at.partition}", future, limit_s, offset_in
+        )
         for at, future in futures.items()
     }
 

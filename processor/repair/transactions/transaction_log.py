@@ -12,20 +12,22 @@ import struct
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from processor.errors import BrokerUnavailable, Stop
 from processor.installation.acls import TRANSACTION_STATE
 from processor.kafka import errors as kafka_errors
 from processor.kafka import properties
+from processor.kafka.admin.groups import ask_offsets
 from processor.kafka.message import with_readable_headers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from confluent_kafka import Message
+
+    from processor.kafka.admin.groups import OffsetKind
 
 
 _ASK_TIMEOUT_S: Final = 15.0
@@ -65,13 +67,13 @@ def open_ranges(kafka: Mapping[str, str], places: Iterable[tuple[str, int]], *, 
         BrokerUnavailable: no answer in time.
         Stop: Kafka refuses.
     """
-    wanted = [TopicPartition(*place) for place in places]
+    wanted = list(places)
     if not wanted:
         return []
     client = AdminClient(properties.common(kafka))
     # In this order: if a transaction ends in between, the stable offset is not before that end any more.
-    ends = _offsets(client, wanted, IsolationLevel.READ_UNCOMMITTED)
-    stable = _offsets(client, wanted, IsolationLevel.READ_COMMITTED)
+    ends = _offsets(client, wanted, "end")
+    stable = _offsets(client, wanted, "stable_end")
     behind = {place: (stable[place], end) for place, end in ends.items() if stable[place] < end}
     if not behind:
         return []
@@ -134,20 +136,9 @@ def _is_end(error: KafkaError) -> bool:
     return error.code() == KafkaError._PARTITION_EOF
 
 
-def _offsets(
-    client: AdminClient, places: Iterable[TopicPartition], level: IsolationLevel
-) -> dict[tuple[str, int], int]:
-    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    asked = client.list_offsets(dict.fromkeys(places, latest), isolation_level=level, request_timeout=_ASK_TIMEOUT_S)
-    offsets = {}
-    for place, future in asked.items():
-        try:
-            offsets[place.topic, place.partition] = future.result().offset
-        except KafkaException as error:
-            raise kafka_errors.stop(
-                error, f"asking for the end of {place.topic} partition {place.partition}"
-            ) from error
-    return offsets
+def _offsets(client: AdminClient, places: Iterable[tuple[str, int]], kind: OffsetKind) -> dict[tuple[str, int], int]:
+    questions = ask_offsets(client, places, kind, _ASK_TIMEOUT_S)
+    return {place: question.answer() for place, question in questions.items()}
 
 
 _ONGOING, _PREPARE_COMMIT, _PREPARE_ABORT = 1, 2, 3  # Kafka's TransactionState.
