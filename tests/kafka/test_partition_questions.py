@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from processor.errors import ConfigurationError
+from processor.errors import BrokerUnavailable, ConfigurationError
 from processor.kafka.admin import questions
 from processor.kafka.admin.groups import offset_in
 from processor.kafka.admin.questions import PartitionQuestion, Question
@@ -121,3 +121,13 @@ def test_what_is_refused_is_not_asked_again(kafka: Kafka) -> None:
     kafka.fail(0, KafkaError.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(ConfigurationError, match=r"the end of orders.sow partition 0: Kafka refuses.*ACLs"):
         asked.turn()
+
+
+def test_an_overdue_answer_is_an_error_that_names_the_request() -> None:
+    """A request without an answer ends at its own limit: the error names it, and the client learns of the silence."""
+    overdue: list[str] = []
+    asked = Question[int]("looking at the group desk", Future(), 0.0, on_overdue=lambda: overdue.append("desk"))
+    with pytest.raises(BrokerUnavailable, match="looking at the group desk: Kafka does not answer"):
+        asked.answer()
+    assert asked.is_answered
+    assert overdue == ["desk"]
