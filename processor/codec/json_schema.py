@@ -19,10 +19,10 @@ from typing import ClassVar, Final
 from processor.codec.contract import Codec, CodecOptions
 from processor.codec.frame import SCHEMA_ID_HEADER, id_frame, without_frame
 from processor.codec.json import JsonCodec
-from processor.codec.schema_registry.schemas import Found, Registry
+from processor.codec.schema_registry.schemas import Registry, SchemaText
 from processor.codec.schema_registry.topic_schema import (
+    FramedSchemas,
     UnusableSchema,
-    framed_schema,
     header_frame,
     message_frame,
     topic_schema,
@@ -144,24 +144,21 @@ except ImportError as error:
         "pip install 'sowstream[json-schema]'"
     ) from None
 
-READERS_MAX: Final = 1000
-"""Most schemas whose checks are kept."""
-
 
 class _Checks:
     """The checks of the messages of one schema."""
 
     __slots__ = ("delta_text", "partial", "record")
 
-    def __init__(self, found: Found) -> None:
+    def __init__(self, schema: SchemaText) -> None:
         """Prepare them.
 
         Raises:
             UnusableSchema: it is no JSON Schema.
         """
-        references = dict(zip(found.reference_names, found.references, strict=True))
-        self.record = SchemaCheck(found.text, references)
-        self.delta_text = partial_schema_text(found.text, references)
+        references = dict(zip(schema.reference_names, schema.references, strict=True))
+        self.record = SchemaCheck(schema.text, references)
+        self.delta_text = partial_schema_text(schema.text, references)
         self.partial = SchemaCheck(self.delta_text, {})
 
     def check(self, value: Value, *, is_delta: bool) -> str | None:
@@ -192,20 +189,22 @@ class JsonSchemaCodec(Codec):
         options = options or CodecOptions()
         self._json = JsonCodec(options)
         self._registry = Registry(options.registry, options.registry_wait_s, "JSON") if options.registry else None
-        found, where = topic_schema(options, self._registry, "json-schema", "a JSON Schema")
+        schema, where = topic_schema(options, self._registry, "json-schema", "a JSON Schema")
         try:
-            self._own = _Checks(found)
+            self._own = _Checks(schema)
         except UnusableSchema as error:
             raise ConfigurationError(f"the schema of topic {options.topic!r}, {where}: {error}") from None
         self._record_frame = self._delta_frame = b""
         if self._registry is not None and not options.reads_only:
-            schema_id = found.schema_id
+            schema_id = schema.schema_id
             if schema_id is None:
-                schema_id = self._registry.register(options.subject("sow"), found.text)
+                schema_id = self._registry.register(options.subject("sow"), schema.text)
             self._record_frame = id_frame(schema_id)
             delta_id = self._registry.register(options.subject("delta"), self._own.delta_text)
             self._delta_frame = id_frame(delta_id)
-        self._by_frame: dict[bytes, _Checks] = dict.fromkeys((self._record_frame, self._delta_frame), self._own)
+        if self._registry is not None:
+            own = dict.fromkeys((self._record_frame, self._delta_frame), self._own)
+            self._framed = FramedSchemas(self._registry, _Checks, own)
 
     def decode(self, data: bytes) -> Value:
         """Parse and check a full message.
@@ -231,10 +230,10 @@ class JsonSchemaCodec(Codec):
         if self._registry is not None:
             in_header = next((value for name, value in headers if name == SCHEMA_ID_HEADER), None)
             if in_header is not None:
-                checks = self._checks(header_frame(in_header))
+                checks = self._framed.of_frame(header_frame(in_header))
             else:
                 size = message_frame(data)
-                checks, body = self._checks(data[:size]), data[size:]
+                checks, body = self._framed.of_frame(data[:size]), data[size:]
         value = self._json.decode(body)
         if (violation := checks.check(value, is_delta=is_delta)) is not None:
             raise RecordRejected("schema_mismatch", violation)
@@ -277,18 +276,3 @@ class JsonSchemaCodec(Codec):
             raise TypeError(error.detail) from None
         if violation is not None:
             raise TypeError(violation)
-
-    def _checks(self, frame: bytes) -> _Checks:
-        """The checks of the schema that a frame names."""
-        checks = self._by_frame.get(frame)
-        if checks is None:
-            assert self._registry is not None, "frames are for a registry"
-            found, shown = framed_schema(self._registry, frame)
-            try:
-                checks = _Checks(found)
-            except UnusableSchema as error:
-                raise RecordRejected("schema_mismatch", f"schema {shown}: {error}") from None
-            if len(self._by_frame) >= READERS_MAX:
-                self._by_frame.clear()
-            self._by_frame[frame] = checks
-        return checks

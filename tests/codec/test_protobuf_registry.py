@@ -7,7 +7,7 @@ from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.codec import CodecOptions
 from processor.codec.protobuf.codec import protobuf_codec
 from processor.codec.protobuf.registered import file_of, message_at, message_type, path_of
-from processor.codec.schema_registry.schemas import Found, Registry
+from processor.codec.schema_registry.schemas import Registry, SchemaText
 from processor.codec.schema_registry.topic_schema import UnusableSchema
 from processor.config import SchemaConfig, TopicConfig
 from processor.errors import ConfigurationError, RecordRejected
@@ -161,11 +161,11 @@ def test_the_text_of_a_file_is_compiled_with_the_files_that_it_imports():
 @pytest.mark.parametrize(
     ("found", "why"),
     [
-        (Found("message X {", ()), "protoc refuses it"),
-        (Found('syntax = "proto3"; import "a.proto";', ()), "a.proto"),
-        (Found('syntax = "proto3";', ("",), None, ("../x.proto",)), "no relative path"),
-        (Found("////", ()), "no file descriptor"),
-        (Found("EgRzaG9wGgdhLnByb3Rv", ()), "a.proto is imported, and is not among the references"),
+        (SchemaText("message X {", ()), "protoc refuses it"),
+        (SchemaText('syntax = "proto3"; import "a.proto";', ()), "a.proto"),
+        (SchemaText('syntax = "proto3";', ("",), None, ("../x.proto",)), "no relative path"),
+        (SchemaText("////", ()), "no file descriptor"),
+        (SchemaText("EgRzaG9wGgdhLnByb3Rv", ()), "a.proto is imported, and is not among the references"),
     ],
 )
 def test_a_schema_that_cannot_be_compiled_says_why(found, why):
@@ -176,7 +176,9 @@ def test_a_schema_that_cannot_be_compiled_says_why(found, why):
 
 def test_paths_lead_to_message_types_and_back():
     """The path of a type leads to it; a path beside the file's types leads to none."""
-    file = file_of(Found('syntax = "proto3"; message A { message B { message C {} } message D {} } message E {}', ()))
+    file = file_of(
+        SchemaText('syntax = "proto3"; message A { message B { message C {} } message D {} } message E {}', ())
+    )
     for name in ("A", "A.B", "A.B.C", "A.D", "E"):
         kind = message_type(file, name)
         assert message_at(file, path_of(kind)) is kind

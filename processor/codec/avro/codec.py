@@ -25,8 +25,8 @@ from processor.codec.avro.wire import Wire
 from processor.codec.avro.write import Prepare, compile_prepare
 from processor.codec.contract import Codec, CodecOptions
 from processor.codec.frame import SCHEMA_ID_HEADER, id_frame
-from processor.codec.schema_registry.schemas import Registry
-from processor.codec.schema_registry.topic_schema import framed_schema, header_frame, message_frame, topic_schema
+from processor.codec.schema_registry.schemas import Registry, SchemaText
+from processor.codec.schema_registry.topic_schema import FramedSchemas, header_frame, message_frame, topic_schema
 from processor.codec.value_checks import check_writable_depth
 from processor.record import Headers, Value
 from processor.values.kinds import FieldType
@@ -88,24 +88,25 @@ class AvroCodec(Codec):
         options = options or CodecOptions()
         self._max_depth = options.max_depth
         self._registry = Registry(options.registry, options.registry_wait_s) if options.registry else None
-        found, where = topic_schema(options, self._registry, "avro", "an Avro schema (.avsc)")
+        schema, where = topic_schema(options, self._registry, "avro", "an Avro schema (.avsc)")
         try:
-            self._schema = Schema(found.text, found.references)
+            self._schema = Schema(schema.text, schema.references)
             delta = Schema(text := delta_schema_text(self._schema))
             self._complete = compile_complete(self._schema)
         except BadSchema as error:
             raise ConfigurationError(f"the schema of topic {options.topic!r}, {where}: {error}") from None
-        schema_id, delta_id = found.schema_id, None
+        schema_id, delta_id = schema.schema_id, None
         if self._registry is not None and not options.reads_only:
             if schema_id is None:
-                schema_id = self._registry.register(options.subject("sow"), found.text)
+                schema_id = self._registry.register(options.subject("sow"), schema.text)
             delta_id = self._registry.register(options.subject("delta"), text)
         self._own = _Reading(self._schema, self._schema, self._max_depth)
         self._own_delta = _Reading(delta, self._schema, self._max_depth)
         self._records = _Writing(self._schema, self._max_depth, schema_id)
         self._deltas = _Writing(delta, self._max_depth, delta_id)
         self._own_prefix = b"" if schema_id is None else id_frame(schema_id)
-        self._readings: dict[bytes, _Reading] = {}
+        if self._registry is not None:
+            self._framed = FramedSchemas(self._registry, self._reading, {})
 
     def decode(self, data: bytes) -> Value:
         """Parse a whole message: fields that its writer's schema lacks have their defaults.
@@ -114,7 +115,7 @@ class AvroCodec(Codec):
             RecordRejected: `undecodable`, `too_deep`, `schema_not_found` or `schema_mismatch`.
             PartitionHeld, Stop: the registry does not answer, with the option `registry_wait_s` or without.
         """
-        reading, start = self._framed(data)
+        reading, start = self._of_message(data)
         return reading.whole(reading.wire.read(data, start))
 
     def decode_own(self, data: bytes) -> Value:
@@ -153,20 +154,20 @@ class AvroCodec(Codec):
             RecordRejected: as `decode`; `bad_header`.
             PartitionHeld, Stop: as `decode`.
         """
-        given: bytes | None = None
+        schema_frame: bytes | None = None
         fields: bytes | None = None
         has_fields = False
         for name, value in headers:
             if name == SCHEMA_ID_HEADER:
-                given = value
+                schema_frame = value
             elif name == FIELDS_NAME:
                 fields, has_fields = value, True
-        if given is not None and self._registry is not None:
-            reading, start = self._reading(header_frame(given)), 0
+        if schema_frame is not None and self._registry is not None:
+            reading, start = self._framed.of_frame(header_frame(schema_frame)), 0
         elif is_delta and has_fields and self._registry is None:
             reading, start = self._own_delta, 0
         else:
-            reading, start = self._framed(data)
+            reading, start = self._of_message(data)
         raw = reading.wire.read(data, start)
         if not is_delta:
             return reading.whole(raw)
@@ -188,23 +189,13 @@ class AvroCodec(Codec):
         """
         return self._deltas.write(delta), [(FIELDS_NAME, fields_header(delta))]
 
-    def _framed(self, data: bytes) -> tuple[_Reading, int]:
+    def _of_message(self, data: bytes) -> tuple[_Reading, int]:
         """The reader of a message, and the end of its frame."""
         if self._registry is None:
             return self._own, 0
         size = message_frame(data)
-        return self._reading(data[:size]), size
+        return self._framed.of_frame(data[:size]), size
 
-    def _reading(self, frame: bytes) -> _Reading:
-        """The reader of messages of the schema that a frame names."""
-        reading = self._readings.get(frame)
-        if reading is not None:
-            return reading
-        assert self._registry is not None, "frames are for a registry"
-        found, shown = framed_schema(self._registry, frame)
-        try:
-            reading = _Reading(Schema(found.text, found.references), self._schema, self._max_depth)
-        except BadSchema as error:
-            raise RecordRejected("schema_mismatch", f"schema {shown}: {error}") from None
-        self._readings[frame] = reading
-        return reading
+    def _reading(self, schema: SchemaText) -> _Reading:
+        """The reader of messages of a publisher's schema."""
+        return _Reading(Schema(schema.text, schema.references), self._schema, self._max_depth)

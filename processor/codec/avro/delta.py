@@ -70,7 +70,7 @@ class _Emitter:
         name = self._delta_name(body["name"]) if partial else self._full(body["name"])
         if not self._first(name):
             return name
-        fields = [self._optional(field) if partial else self._kept(field) for field in body["fields"]]
+        fields = [self._optional(field) if partial else self._full_field(field) for field in body["fields"]]
         return {"type": "record", "name": name, "fields": fields}
 
     def _optional(self, field: Any) -> Any:
@@ -83,7 +83,7 @@ class _Emitter:
             "default": None,
         }
 
-    def _kept(self, field: Any) -> Any:
+    def _full_field(self, field: Any) -> Any:
         return {**field, "type": self.node(field["type"], partial=False)}
 
     def _full(self, name: str) -> str:

@@ -78,12 +78,12 @@ class Resolver:
         key = (writer["name"], reader["name"], partial)
         if key in self._records:
             return self._records[key]
-        known = set(self._records)
+        before = dict(self._records)
         try:
             return self._new_record(key, writer, reader, partial=partial)
         except Mismatch:
             # What was made on the way is not whole, and may be asked for again by another branch of a union.
-            self._records = {known_key: self._records[known_key] for known_key in known}
+            self._records = before
             raise
 
     def _new_record(self, key: tuple[str, str, bool], writer: Any, reader: Any, *, partial: bool) -> Convert:
@@ -99,21 +99,21 @@ class Resolver:
         defaults: dict[str, Callable[[], Value]] = {}
         convert = _partial(steps) if partial else _whole(steps, defaults)
         self._records[key] = convert
-        found: set[str] = set()
+        resolved: set[str] = set()
         for field in writer["fields"]:
             name = field["name"]
             target = fields.get(name) or aliases.get(name)
-            if target is None or target["name"] in found:
+            if target is None or target["name"] in resolved:
                 steps.append((name, "", None))
                 continue
-            found.add(target["name"])
+            resolved.add(target["name"])
             self._path.append(name)
             inner = self._node(field["type"], target["type"], partial=partial)
             self._path.pop()
             if inner is not None or name != target["name"]:
                 steps.append((name, target["name"], inner))
         for name, field in fields.items():
-            if name not in found and not partial:
+            if name not in resolved and not partial:
                 default = default_of(self._reader, field)
                 if default is None:
                     raise Mismatch(f"{self._here}/{name}: the writer's schema lacks it and the reader's has no default")
@@ -226,8 +226,8 @@ def _partial(steps: list[tuple[str, str, Convert | None]]) -> Convert:
 
 def _enum(writer: Any, reader: Any, where: str) -> Convert:
     """The reader's symbol of each number; it has a default for those it does not know, or has not."""
-    known = set(reader["symbols"])
-    symbols = [symbol if symbol in known else reader.get("default") for symbol in writer["symbols"]]
+    readable = set(reader["symbols"])
+    symbols = [symbol if symbol in readable else reader.get("default") for symbol in writer["symbols"]]
 
     def convert(raw: int) -> str:
         if not 0 <= raw < len(symbols):

@@ -186,7 +186,7 @@ def scalar(w_word: str, w_body: Any, r_word: str, r_body: Any, where: str) -> Co
         Mismatch: the reader's type takes none of the writer's.
     """
     w_logical, r_logical = logical_of(w_word, w_body), logical_of(r_word, r_body)
-    if w_logical is not None and r_logical is not None and _told(w_word, w_body) != _told(r_word, r_body):
+    if w_logical is not None and r_logical is not None and _attributes(w_word, w_body) != _attributes(r_word, r_body):
         # Other units or another scale, of one kind: the value is the same if it fits.
         if w_logical.kind is not r_logical.kind:
             raise Mismatch(f"{where}: {w_body['logicalType']} is no {r_body['logicalType']}")
@@ -206,7 +206,7 @@ def scalar(w_word: str, w_body: Any, r_word: str, r_body: Any, where: str) -> Co
     return _checked(promote, read, where)
 
 
-def _told(word: str, body: Any) -> tuple[Any, ...]:
+def _attributes(word: str, body: Any) -> tuple[Any, ...]:
     """The attributes that distinguish logical types."""
     return (word, body["logicalType"], body.get("scale", 0), body.get("precision"), body.get("size"))
 

@@ -19,6 +19,7 @@ from uuid import UUID
 import fastavro
 
 from processor.codec.avro.scalar import logical_of
+from processor.codec.schema_registry.topic_schema import UnusableSchema
 from processor.values.kinds import FieldType, ValueKind
 
 Node: TypeAlias = Any
@@ -33,7 +34,7 @@ _SIZES_MIN: Final = {"null": 0, "float": 4, "double": 8}
 """Bytes of the shortest value, where that is not one."""
 
 
-class BadSchema(ValueError):
+class BadSchema(UnusableSchema):
     """A text that is no Avro schema of a record, or one that cannot be read by safely."""
 
 
@@ -185,13 +186,13 @@ def marked(kind: type, index: int) -> type:
         return f"{plain_repr(self)} of branch {index}"
 
     def reduced(self: Any) -> tuple[Any, ...]:
-        return _made, (kind, index, kind(self))
+        return _value_of, (kind, index, kind(self))
 
     members = {"__slots__": (), "BRANCH": index, "__repr__": shown, "__reduce__": reduced}
     return type(f"{kind.__name__.capitalize()}OfBranch{index}", (kind,), members)
 
 
-def _made(kind: type, index: int, value: Any) -> Any:
+def _value_of(kind: type, index: int, value: Any) -> Any:
     return marked(kind, index)(value)
 
 

@@ -161,8 +161,8 @@ def _choosing(
         first = exact.get(kind)
         order = range(len(kinds)) if first is None else (first, *range(len(kinds)))
         for index in order:
-            known = fields[index]
-            if known is not None and (not isinstance(value, dict) or not value.keys() <= known):
+            names = fields[index]
+            if names is not None and (not isinstance(value, dict) or not value.keys() <= names):
                 continue
             if (value is None) is not (kinds[index] is type(None)):
                 continue

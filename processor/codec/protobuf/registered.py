@@ -27,7 +27,7 @@ from google.protobuf.message import DecodeError
 from processor.codec.contract import Codec, CodecOptions, empty_message
 from processor.codec.frame import SCHEMA_ID_HEADER, path_in_frame, protobuf_frame, protobuf_frame_size
 from processor.codec.protobuf.messages import DeltaCodec, MessageCodec, WholeCodec, implicit_fields
-from processor.codec.schema_registry.schemas import Found, Registry, is_base64
+from processor.codec.schema_registry.schemas import Registry, SchemaText, is_base64
 from processor.codec.schema_registry.topic_schema import UnusableSchema, framed_schema, topic_schema
 from processor.codec.value_checks import depth_limit
 from processor.config.suggestions import unknown_name
@@ -41,13 +41,13 @@ _SHIPPED: Final = re.compile(r"(google/(?:protobuf|type)|confluent(?:/types?)?)/
 """The files that come with the libraries, which no registry has."""
 
 
-def file_of(found: Found) -> FileDescriptor:
+def file_of(schema: SchemaText) -> FileDescriptor:
     """The file that a schema describes, in a pool of its own with the files that it imports.
 
     Raises:
         UnusableSchema: it is no such schema, or it cannot be compiled.
     """
-    texts = {_MAIN: found.text, **dict(zip(found.reference_names, found.references, strict=True))}
+    texts = {_MAIN: schema.text, **dict(zip(schema.reference_names, schema.references, strict=True))}
     if all(map(is_base64, texts.values())):
         files = [_parsed(name, text) for name, text in texts.items()]
     else:
@@ -72,21 +72,21 @@ def message_type(file: FileDescriptor, name: str | None) -> Descriptor:
         if not types:
             raise UnusableSchema("it has no message type")
         return types[0]
-    known = {kind.full_name: kind for outer in types for kind in _with_inner(outer)}
-    if name not in known:
-        raise UnusableSchema(unknown_name("message", name, list(known)))
-    return known[name]
+    by_name = {kind.full_name: kind for outer in types for kind in _with_inner(outer)}
+    if name not in by_name:
+        raise UnusableSchema(unknown_name("message", name, list(by_name)))
+    return by_name[name]
 
 
 def message_at(file: FileDescriptor, path: Sequence[int]) -> Descriptor | None:
     """The message type at a path of positions; None if there is none."""
-    types, found = list(file.message_types_by_name.values()), None
+    types, message = list(file.message_types_by_name.values()), None
     for index in path:
         if not 0 <= index < len(types):
             return None
-        found = types[index]
-        types = list(found.nested_types)
-    return found
+        message = types[index]
+        types = list(message.nested_types)
+    return message
 
 
 def path_of(message: Descriptor) -> tuple[int, ...]:
@@ -191,15 +191,15 @@ def registered_codec(options: CodecOptions) -> Codec:
     """
     max_depth = depth_limit(options.max_depth, "protobuf")
     registry = Registry(options.registry, options.registry_wait_s, "PROTOBUF") if options.registry else None
-    found, where = topic_schema(options, registry, "protobuf", "a descriptor set")
+    schema, where = topic_schema(options, registry, "protobuf", "a descriptor set")
     assert registry is not None
-    assert found.schema_id is not None, "only a subject leads here"
+    assert schema.schema_id is not None, "only a subject leads here"
     assert options.schema is not None
     try:
-        descriptor = message_type(file_of(found), options.schema.message)
+        descriptor = message_type(file_of(schema), options.schema.message)
     except UnusableSchema as error:
         raise ConfigurationError(f"the schema of topic {options.topic!r}, {where}: {error}") from None
-    frames = _Frames(registry, descriptor, found.schema_id)
+    frames = _Frames(registry, descriptor, schema.schema_id)
     make = message_factory.GetMessageClass(descriptor)
     return (RegisteredWholeCodec if implicit_fields(descriptor) else RegisteredDeltaCodec)(make, max_depth, frames)
 
@@ -254,10 +254,10 @@ class _Frames:
             raise RecordRejected("schema_mismatch", problem)
 
     def _problem(self, frame: bytes) -> str:
-        found, shown = framed_schema(self._registry, frame)
+        schema, shown = framed_schema(self._registry, frame)
         path = path_in_frame(frame)
         try:
-            message = message_at(file_of(found), path)
+            message = message_at(file_of(schema), path)
         except UnusableSchema as error:
             return f"schema {shown}: {error}"
         if message is None:

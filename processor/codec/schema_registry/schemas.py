@@ -43,8 +43,8 @@ def _names(text: str) -> list[str]:
     except ValueError:
         return []
     fields = schema.get("fields") if isinstance(schema, dict) else None
-    found = [field for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
-    return [str(name) for field in found for name in (field.get("name"), *(field.get("aliases") or ())) if name]
+    named = [field for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
+    return [str(name) for field in named for name in (field.get("name"), *(field.get("aliases") or ())) if name]
 
 
 ANSWER_TIMEOUT_S: Final = 30.0
@@ -71,7 +71,7 @@ _NOUNS: Final[Mapping[SchemaType, str]] = {
 }
 
 
-class Found(NamedTuple):
+class SchemaText(NamedTuple):
     """A schema of the registry."""
 
     text: str
@@ -109,13 +109,13 @@ class Registry:
         self._type: SchemaType = schema_type
         # Another client, as each keeps its answers whatever their format.
         self._serialized = new_client(settings, self._shown) if schema_type == "PROTOBUF" else None
-        self._found: dict[int | str, Found] = {}
+        self._schemas: dict[int | str, SchemaText] = {}
         self._missing: dict[int | str, float] = {}
         self._refused: dict[int | str, RecordRejected] = {}
         self._wait_s = wait_s
         self._asking = Asking(self._look_up, "schema registry")
 
-    def schema(self, schema_id: int | str) -> Found:
+    def schema(self, schema_id: int | str) -> SchemaText:
         """The schema of an id, or of a GUID.
 
         Raises:
@@ -123,16 +123,16 @@ class Registry:
             PartitionHeld: the registry has not answered within `wait_s`, or has refused; it is asked on.
             Stop: without `wait_s`: the registry does not answer.
         """
-        if (found := self._known(schema_id)) is not None:
-            return found
+        if (schema := self._answer(schema_id)) is not None:
+            return schema
         if self._wait_s is None:
             self._look_up(schema_id)
         else:
             before = self._asking.problem(schema_id)
             is_over = self._asking.wait(schema_id, self._wait_s)
             problem = self._asking.problem(schema_id) if is_over else before
-        if (found := self._known(schema_id)) is not None:
-            return found
+        if (schema := self._answer(schema_id)) is not None:
+            return schema
         raise PartitionHeld(
             "registry",
             problem
@@ -140,27 +140,27 @@ class Registry:
             "it, or correct schema_registry.url: nothing is lost",
         )
 
-    def _known(self, schema_id: int | str) -> Found | None:
+    def _answer(self, schema_id: int | str) -> SchemaText | None:
         """The registry's answers; None if it is to be asked."""
-        found = self._found.get(schema_id)
-        if found is None:
+        schema = self._schemas.get(schema_id)
+        if schema is None:
             if (refused := self._refused.get(schema_id)) is not None:
                 raise RecordRejected(refused.reason, refused.detail)
             if self._missing.get(schema_id, 0.0) > time.monotonic():
                 raise RecordRejected("schema_not_found", f"the registry has no schema {schema_id}")
-        return found
+        return schema
 
     def _look_up(self, schema_id: int | str) -> None:
         """Ask for a schema, and keep the answer."""
         try:
             schema = self._ask_readable(f"asking for schema {schema_id}", partial(_by_id, schema_id))
-            self._found[schema_id] = self._whole(schema)
+            self._schemas[schema_id] = self._whole(schema)
         except NotFound:
             _remember(self._missing, schema_id, time.monotonic() + MISSING_TTL_S)
         except RecordRejected as error:
             _remember(self._refused, schema_id, error)
 
-    def of_subject(self, subject: str, version: int | None = None) -> Found:
+    def of_subject(self, subject: str, version: int | None = None) -> SchemaText:
         """A version of a subject; None: the latest.
 
         Raises:
@@ -257,13 +257,13 @@ class Registry:
                 subject, latest.version, ", ".join(lost), version,
             )  # fmt: skip
 
-    def _whole(self, schema: Any) -> Found:
+    def _whole(self, schema: Any) -> SchemaText:
         """A schema with those it refers to."""
         if schema.schema_type != self._type:
             raise RecordRejected("schema_mismatch", f"the schema is of the type {schema.schema_type}, not {self._type}")
         texts: dict[tuple[str, str, int], str] = {}
         self._follow(schema, texts)
-        return Found(schema.schema_str, tuple(texts.values()), None, tuple(name for name, _, _ in texts))
+        return SchemaText(schema.schema_str, tuple(texts.values()), None, tuple(name for name, _, _ in texts))
 
     def _follow(self, schema: Any, texts: dict[tuple[str, str, int], str]) -> None:
         for reference in schema.references or ():

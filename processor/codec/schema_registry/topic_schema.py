@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import struct
 import uuid
+from collections.abc import Callable, Mapping
+from typing import Final, Generic, TypeVar
 
 from processor.codec.contract import CodecOptions, empty_message
 from processor.codec.frame import SCHEMA_ID_HEADER, frame_size
-from processor.codec.schema_registry.schemas import Found, Registry
+from processor.codec.schema_registry.schemas import Registry, SchemaText
 from processor.errors import ConfigurationError, RecordRejected
 
 
@@ -15,7 +17,15 @@ class UnusableSchema(Exception):
     """A schema that is none of its type, or that cannot be compiled; the message says why."""
 
 
-def topic_schema(options: CodecOptions, registry: Registry | None, message_type: str, noun: str) -> tuple[Found, str]:
+Compiled = TypeVar("Compiled")
+
+SCHEMAS_MAX: Final = 1000
+"""Most schemas of which a topic's codec keeps what it compiled."""
+
+
+def topic_schema(
+    options: CodecOptions, registry: Registry | None, message_type: str, noun: str
+) -> tuple[SchemaText, str]:
     """Find the schema of a topic's records: that of the settings, or else a version of a subject.
 
     Args:
@@ -36,7 +46,7 @@ def topic_schema(options: CodecOptions, registry: Registry | None, message_type:
         try:
             content = settings.content()
             if content is not None:
-                return Found(content.decode(), ()), settings.place
+                return SchemaText(content.decode(), ()), settings.place
         except (OSError, UnicodeDecodeError) as error:
             problem = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
             raise ConfigurationError(
@@ -90,7 +100,7 @@ def header_frame(value: bytes | None) -> bytes:
     return value
 
 
-def framed_schema(registry: Registry, frame: bytes) -> tuple[Found, int | str]:
+def framed_schema(registry: Registry, frame: bytes) -> tuple[SchemaText, int | str]:
     """The schema that a frame names, and its id or GUID.
 
     Raises:
@@ -103,3 +113,43 @@ def framed_schema(registry: Registry, frame: bytes) -> tuple[Found, int | str]:
     else:
         schema_id = str(uuid.UUID(bytes=frame[1:17]))
     return registry.schema(schema_id), schema_id
+
+
+class FramedSchemas(Generic[Compiled]):
+    """What a codec compiles of the schemas that frames name, once each."""
+
+    __slots__ = ("_by_frame", "_compile", "_own", "_registry")
+
+    def __init__(
+        self, registry: Registry, compile_schema: Callable[[SchemaText], Compiled], own: Mapping[bytes, Compiled]
+    ) -> None:
+        """Take what is needed to compile.
+
+        Args:
+            registry: the schema registry.
+            compile_schema: it raises `UnusableSchema` for a schema that is none of the topic's type.
+            own: what is compiled already, by frame, and always kept.
+        """
+        self._registry = registry
+        self._compile = compile_schema
+        self._own = own
+        self._by_frame = dict(own)
+
+    def of_frame(self, frame: bytes) -> Compiled:
+        """What is compiled of the schema that a frame names.
+
+        Raises:
+            RecordRejected: `schema_mismatch`: it cannot be used; and as `framed_schema`.
+            PartitionHeld, Stop: as `framed_schema`.
+        """
+        compiled = self._by_frame.get(frame)
+        if compiled is None:
+            schema, shown = framed_schema(self._registry, frame)
+            try:
+                compiled = self._compile(schema)
+            except UnusableSchema as error:
+                raise RecordRejected("schema_mismatch", f"schema {shown}: {error}") from None
+            if len(self._by_frame) >= SCHEMAS_MAX:
+                self._by_frame = dict(self._own)
+            self._by_frame[frame] = compiled
+        return compiled
