@@ -12,7 +12,6 @@ from processor.filter.evaluation import NO_METADATA
 from processor.subscriptions.focus import RememberedFocus
 from processor.subscriptions.request.subscribed_topic import PAUSE
 from processor.subscriptions.request.subscriber_message import PAUSE_MESSAGE
-from processor.wire.subscriber_headers import NO_HEADERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -150,4 +149,4 @@ def withdrawn(subscription: EngineSubscription, had: FocusNow, dropped: list[Mes
     for message in dropped:
         if message.command == "oof":
             data = topic.key.only(message.data) if type(message.data) is dict else None
-            yield message._replace(data=data, reason="entitlement", headers=NO_HEADERS, correlation_id=None)
+            yield message.without_record(data)

@@ -73,6 +73,14 @@ class Message(NamedTuple):
     expires_at: str | None = None
     """Time of the record's expiry, ISO 8601 in UTC; None: never."""
 
+    def without_record(self, data: Value) -> Message:
+        """The `oof` of a record that the subscriber may not see any more: nothing that its publisher gave is left.
+
+        Args:
+            data: the key fields.
+        """
+        return self._replace(data=data, reason="entitlement", headers=NO_HEADERS, correlation_id=None)
+
     def addressed(self, sub_ids: tuple[str, ...]) -> Message:
         """The same, for these subscriptions."""
         # `_replace` takes twice as long, and every message of a connection with several comes through here.
