@@ -11,6 +11,7 @@ from processor.filter.aggregate.columns import plain
 from processor.filter.aggregate.definition import (
     AggregateDefinition,
     FieldsDefinition,
+    combines,
     compile_aggregates,
     compile_fields,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "FieldsDefinition",
     "Group",
     "GroupIncomplete",
+    "combines",
     "compile_aggregates",
     "compile_fields",
     "plain",
