@@ -14,6 +14,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 import spark_integration
+from processor.config import Config
 from spark_integration import spark_session
 from spark_integration.publish.batch_sender import recipe
 from spark_integration.publish.sequence import PLANNED_FROM_MS, PLANNED_ROWS_BITS
@@ -57,8 +58,8 @@ class Job:
         "session", "publish_deltas", "merge_batch", "load_merged", "hand_over", "read_sow", "read_sow_filtered",
         "read_sow_as_of", "read_sow_inferred", "read_deltas", "read_changes", "stream_sow", "stream_deltas",
         "stream_changes", "stream_changes_before", "publish_stream_unnamed", "publish_stream", "publish_stream_behind",
-        "publish_in_foreach_batch", "publish_in_foreach_batch_unnamed", "sow_format", "backfill", "reconcile",
-        "publish_records", "delete_records", "merge_stream", "history_of", "upsert_to",
+        "publish_in_foreach_batch", "publish_in_foreach_batch_unnamed", "sow_format", "view_batch", "backfill",
+        "reconcile", "publish_records", "delete_records", "merge_stream", "history_of", "upsert_to",
         "read_snapshot", "read_versions", "takeover", "run_merge", "handback", "lag_listener", "schemas",
     )  # fmt: skip
 
@@ -207,6 +208,13 @@ class Job:
     def sow_format(self) -> list[list[Any]]:
         """The records, by the data source."""
         return self._rows(self.spark.read.format("sow").options(**self.options, topic=self.name, schema=SCHEMA).load())
+
+    def view_batch(self) -> list[int]:
+        """The values of a view over the topic."""
+        view = {"underlying": self.name, "fields": {"/id": "/id", "/twice": "/qty * 2"}}
+        config = Config(topics={self.name: {"partitions": 2, "key": ["/id"]}}, views={"doubled": view})
+        rows = self._call("view_batch", self.spark, "doubled", config=config).collect()
+        return sorted(json.loads(row["value"])["twice"] for row in rows)
 
     def backfill(self) -> dict[str, int]:
         """What a backfill from an archive would change."""

@@ -42,6 +42,7 @@ EXPECTED: dict[str, Any] = {
     "publish_stream": None,
     "publish_in_foreach_batch": None,
     "sow_format": [[1, 5], [2, 6]],
+    "view_batch": [10, 12],
     "backfill": {"same": 2},
     "reconcile": True,
     "publish_records": None,
