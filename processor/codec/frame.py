@@ -64,15 +64,33 @@ def protobuf_frame_size(data: bytes) -> int:
         RecordRejected: `undecodable`: the message ends within its frame, a number in the path is no 32-bit varint, or
             the path is too long.
     """
-    return _path_and_size(data)[1] if frame_size(data) else 0
+    at = begin = frame_size(data)
+    if not at:
+        return 0
+    try:
+        count, at = _varint(data, at)
+        if not 0 <= count <= _PATH_MAX:
+            raise RecordRejected(
+                "undecodable", f"a Confluent frame with a path of {count} steps at byte {begin}; {_PATH_MAX} at most"
+            )
+        for _ in range(count):
+            _, at = _varint(data, at)
+    except IndexError:
+        raise _ends_within(data) from None
+    return at
 
 
 def path_in_frame(frame: bytes) -> tuple[int, ...]:
-    """The path to the message type in the frame of a protobuf message; errors as `protobuf_frame_size`.
+    """The path to the message type in a complete frame of a protobuf message.
 
     A path without steps stands for the first message type, as in Confluent's serializers.
     """
-    return _path_and_size(frame)[0] or (0,)
+    count, at = _varint(frame, frame_size(frame))
+    path = []
+    for _ in range(count):
+        step, at = _varint(frame, at)
+        path.append(step)
+    return tuple(path) or (0,)
 
 
 def protobuf_frame(schema_id: int, path: Sequence[int]) -> bytes:
@@ -84,24 +102,6 @@ def protobuf_frame(schema_id: int, path: Sequence[int]) -> bytes:
     """
     numbers = [0] if list(path) == [0] else [len(path), *path]
     return id_frame(schema_id) + b"".join(map(_written, numbers))
-
-
-def _path_and_size(data: bytes) -> tuple[tuple[int, ...], int]:
-    """The path behind a frame, and the bytes of both."""
-    at = begin = frame_size(data)
-    path = []
-    try:
-        count, at = _varint(data, at)
-        if not 0 <= count <= _PATH_MAX:
-            raise RecordRejected(
-                "undecodable", f"a Confluent frame with a path of {count} steps at byte {begin}; {_PATH_MAX} at most"
-            )
-        for _ in range(count):
-            step, at = _varint(data, at)
-            path.append(step)
-    except IndexError:
-        raise _ends_within(data) from None
-    return tuple(path), at
 
 
 def _written(number: int) -> bytes:

@@ -302,7 +302,7 @@ class _RegisteredCodec(MessageCodec):
                 break
         else:
             self._frames.check_message(data)
-        return self.decode_own(data)
+        return super().decode(data)  # type: ignore[safe-super] # as well
 
     def encode(self, value: Value) -> bytes:
         """Write a message, framed; a delta may lack required fields; errors as without a registry."""
