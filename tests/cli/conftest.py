@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.forked import COMMAND, run
+
 
 class Cli:
     """The command `sowstream` in a directory with a settings file."""
@@ -21,15 +23,7 @@ class Cli:
 
     def __call__(self, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
-        return subprocess.run(
-            self.command(*arguments),
-            input=given,
-            capture_output=True,
-            text=True,
-            timeout=150,
-            cwd=self.directory,
-            check=False,
-        )
+        return run(*arguments, given=given, directory=self.directory)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start a command and leave it running."""
@@ -45,7 +39,7 @@ class Cli:
     @staticmethod
     def command(*arguments: str) -> list[str]:
         """The command line that runs it with this Python."""
-        return [sys.executable, "-m", "processor.cli.main", *arguments]
+        return [sys.executable, "-m", COMMAND, *arguments]
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-import subprocess
-import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
@@ -14,6 +12,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tests.endtoend.raw_batch import produce_unreadable
+from tests.forked import run
 from tests.hosting.packages import install
 
 if TYPE_CHECKING:
@@ -89,8 +88,7 @@ class Ruin:
     def _skip(self, world: World, partition: int, until: int) -> None:
         """Run `sowstream resume`."""
         words = ["resume", self.name, "--partition", str(partition), "--skip", str(until), "--yes"]
-        command = [sys.executable, "-m", "processor.cli.main", *words, "-c", str(world.file)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        done = run(*words, "-c", str(world.file))
         assert done.returncode == 0, f"{' '.join(words)}: exit code {done.returncode}\n{done.stderr}"
 
 

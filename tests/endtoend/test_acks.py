@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import pytest
 from processor.client import Ack, Client
 from processor.errors import AcksMissing, PublishRejected
 from processor.kafka.partitioner import partition_for
+from tests.forked import run
 
 if TYPE_CHECKING:
     from tests.endtoend.world import World
@@ -25,8 +25,7 @@ PATIENCE_S = 120.0
 
 def publish_by_command(world: World, *arguments: str, given: str) -> subprocess.CompletedProcess[str]:
     """Run `sowstream publish` to its end."""
-    command = [sys.executable, "-m", "processor.cli.main", "publish", world.name, *arguments, "-c", str(world.file)]
-    return subprocess.run(command, input=given, capture_output=True, text=True, timeout=150, check=False)
+    return run("publish", world.name, *arguments, "-c", str(world.file), given=given)
 
 
 def test_every_command_is_acknowledged_or_fails(world: World):

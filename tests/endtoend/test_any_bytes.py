@@ -12,9 +12,9 @@ from processor.client import Client
 from processor.kafka.admin.admin import Admin
 from processor.queues.share_groups import set_share_groups
 from processor.topics.family import control_spec
-from tests.cli.conftest import Cli
 from tests.endtoend.raw_batch import RawWriter, raw_batch, raw_record, varint
 from tests.endtoend.world import World
+from tests.forked import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,8 +56,7 @@ def send(world: World, role: str, records: list[tuple[bytes | None, bytes | None
 
 def sowstream(world: World, *words: str) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
-    command = Cli.command(*words, "-c", str(world.file))
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return run(*words, "-c", str(world.file))
 
 
 def test_a_command_with_an_unreadable_header_name_is_a_dead_letter_and_those_around_it_are_merged(world: World) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +12,7 @@ from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from tests.endtoend.oracle import last_per_key
 from tests.endtoend.test_topics_changed import _OFTEN, _ONCE, Watched, grow, published, recreate, watched
+from tests.forked import run
 
 if TYPE_CHECKING:
     from tests.endtoend.world import World
@@ -45,7 +44,7 @@ def stop(worker: Watched) -> None:
 def set_to_earliest(world: World) -> None:
     """Carry out step 4 of the advice."""
     command = ["offsets", "adopt", world.conflated, "--from", "earliest", "--yes", "-c", str(world.file)]
-    subprocess.run([sys.executable, "-m", "processor.cli.main", *command], check=True, timeout=60)
+    run(*command).check_returncode()
 
 
 def held(world: World) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 from tests.endtoend.world import World
+from tests.forked import run
 
 pytestmark = pytest.mark.broker
 
@@ -45,8 +45,7 @@ def orders(numbers: range, state: str) -> list[tuple[bytes | None, object, dict[
 
 def by_command(world: World, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run `sowstream delete` to its end."""
-    command = [sys.executable, "-m", "processor.cli.main", "delete", world.name, *arguments, "-c", str(world.file)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+    return run("delete", world.name, *arguments, "-c", str(world.file))
 
 
 def test_each_way_to_delete_reports_the_number_of_records(world: World) -> None:

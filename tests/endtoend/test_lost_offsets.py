@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +16,7 @@ from processor.kafka.admin.admin import Admin
 from processor.store.marks import POSITION_NAME
 from processor.trial.broker import EmbeddedBroker
 from tests.endtoend.world import Worker, World
+from tests.forked import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -102,8 +102,7 @@ class Account(World):
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run `sowstream offsets`."""
-        command = [sys.executable, "-m", "processor.cli.main", "offsets", *arguments, "-c", str(self.file)]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        return run("offsets", *arguments, "-c", str(self.file))
 
     def adopt(self, origin: str, *more: str) -> str:
         """Adopt offsets; returns the command's output."""

@@ -80,7 +80,9 @@ def test_deltas_on_a_large_record_fit_into_half_a_gigabyte(lone_world: Callable[
     deltas = int(os.environ.get("SOWSTREAM_TEST_DELTAS", "20000"))
     first = {"id": 1, "n": -1, "text": "0123456789abcdef" * 56_000}
     world.publish([(b"1", first, {}), *((b"1", {"id": 1, "n": n}, {}) for n in range(deltas))])
-    worker = world.start(name=world.name, program=["tests.endtoend.limited_worker", unique, str(512 * MIB)])
+    worker = world.start(
+        name=world.name, program=["tests.endtoend.limited_worker", unique, str(512 * MIB)], is_forked=False
+    )
     try:
         with Scrapes(world.config.runtime.metrics_port or 0) as scrapes:
             deadline_s = time.monotonic() + 900

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +11,7 @@ from processor.client import Client
 from processor.errors import ConfigurationError, PublishRejected, VersionConflict
 from tests.endtoend.oracle import last_per_key
 from tests.endtoend.world import World
+from tests.forked import run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,10 +74,9 @@ def test_one_command_does_not_silence_a_publisher_who_can_ask_for_its_mark(world
     assert letter.headers["dlq_reason"] == "bad_header"
     assert re.search(r"the highest number of this client that was taken here is [1-8]:", letter.headers["dlq_detail"])
     assert last_per_key(world.read("sow"))["k1"] == {"id": "k1", "b": 1}
-    command = [sys.executable, "-m", "processor.cli.main", "mark", "-c", str(world.file), world.name]
-    shown = subprocess.run([*command, "ledger"], check=True, capture_output=True, text=True)
-    assert shown.stdout == "9\n"
-    other = subprocess.run([*command, "desk"], check=False, capture_output=True, text=True)
+    command = ["mark", "-c", str(world.file), world.name]
+    assert run(*command, "ledger").stdout == "9\n"
+    other = run(*command, "desk")
     assert (other.returncode, other.stdout) == (1, "")
     assert worker.stop() == 0, worker.log()
 

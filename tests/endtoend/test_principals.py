@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -28,6 +27,7 @@ from processor.trial.broker import EmbeddedBroker, embedded
 from processor.trial.broker.jars import class_path
 from processor.trial.broker.java import find_java
 from processor.trial.broker.server import HOST, Server, free_port
+from tests import forked
 from tests.endtoend.oracle import last_per_key
 from tests.endtoend.world import World
 
@@ -97,8 +97,7 @@ def become(world: World, name: str) -> Path:
 
 def run(file: Path, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
     """Run a command with these settings to its end."""
-    command = [sys.executable, "-m", "processor.cli.main", *words, "-c", str(file)]
-    return subprocess.run(command, input=given, capture_output=True, text=True, timeout=150, check=False)
+    return forked.run(*words, "-c", str(file), given=given)
 
 
 def grant(command: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +16,7 @@ from processor.errors import ConfigurationError
 from processor.installation.topic_directory import TopicDirectory
 from processor.kafka.admin.admin import Admin
 from processor.topics.family import directory_spec
+from tests import forked
 from tests.endtoend.world import PATIENCE_S, World
 
 if TYPE_CHECKING:
@@ -98,15 +98,7 @@ def test_commands_need_an_address_alone(world: World, elsewhere: Path, capfd: py
     world.start(name=world.name)
 
     def command(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
-        words = (*words, "--bootstrap", world.bootstrap)
-        return subprocess.run(
-            [sys.executable, "-m", "processor.cli.main", *words],
-            input=given,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        return forked.run(*words, "--bootstrap", world.bootstrap, given=given)
 
     sent = command("publish", world.name, "--ack", "persisted", given='{"id":1,"n":1}\n')
     assert sent.returncode == 0, sent.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +12,7 @@ from processor.client import Client, Message, Subscription
 from processor.errors import ConfigurationError
 from processor.kafka.admin.admin import Admin
 from tests.endtoend.world import World
+from tests.forked import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,8 +46,7 @@ def taken(subscription: Subscription, count: int) -> list[Message]:
 
 def by_command(world: World, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
-    command = [sys.executable, "-m", "processor.cli.main", *arguments, "-c", str(world.file)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+    return run(*arguments, "-c", str(world.file))
 
 
 def test_messages_are_delivered_as_they_were_published_and_nothing_is_kept(world: World) -> None:

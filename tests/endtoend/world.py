@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import json
-import multiprocessing
 import os
 import random
 import shutil
@@ -22,6 +20,7 @@ from processor.config import Config, load
 from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from tests.endtoend.oracle import Seen
+from tests.forked import COMMAND, Forked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -112,6 +111,7 @@ class World:
         state_dir: Path | None = None,
         installed: Path | None = None,
         env: Mapping[str, str] | None = None,
+        is_forked: bool = True,
     ) -> Worker:
         """Start a worker process.
 
@@ -123,12 +123,13 @@ class World:
             state_dir: a directory of its own, as on another machine; None: the shared one.
             installed: the directory in which another version of Sowstream is installed; None: this checkout.
             env: more variables of its environment.
+            is_forked: False for a process of its own from the beginning, whose memory or time is measured.
         """
         if crash is not None:
             program = ["tests.endtoend.crashing_worker", crash[0], str(crash[1])]
         own = {} if state_dir is None else {"SOWSTREAM_STATE_DIR": str(state_dir)}
         names = self.names if name is None else [name] if isinstance(name, str) else [*name]
-        worker = Worker(self, command, names, program, own | dict(env or {}), installed)
+        worker = Worker(self, command, names, program, own | dict(env or {}), installed, is_forked)
         worker.is_expected_to_end = crash is not None
         self.workers.append(worker)
         return worker
@@ -222,72 +223,6 @@ def _is_bare(reader: Consumer, place: TopicPartition, end: int) -> bool:
     return message is not None and message.error() is not None and message.offset() >= end
 
 
-class Forked:
-    """A command of Sowstream, forked from a process that has imported it: most of a worker's start are its imports.
-
-    It has the methods of `subprocess.Popen` that tests of workers use.
-    """
-
-    _fork = multiprocessing.get_context("forkserver")
-    _fork.set_forkserver_preload(["processor.cli.worker", "processor.runtime.worker.worker"])
-
-    def __init__(self, words: list[str], log: Path) -> None:
-        """Start `sowstream WORDS`, with its output in a file."""
-        self.args = ["sowstream", *words]
-        environment = {**os.environ, "NO_COLOR": "1"}
-        log.touch()
-        self._process = self._fork.Process(target=_sowstream, args=(words, environment, Path.cwd(), log))
-        self._process.start()
-        assert self._process.pid is not None
-        self.pid = self._process.pid
-
-    @property
-    def returncode(self) -> int | None:
-        """The exit code, negative for a signal; None: it runs."""
-        return self._process.exitcode
-
-    def poll(self) -> int | None:
-        """Return the exit code; None: it runs."""
-        return self._process.exitcode
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end, at most so many seconds; returns the exit code."""
-        self._process.join(timeout)
-        if (code := self._process.exitcode) is None:
-            raise subprocess.TimeoutExpired(self.args, timeout or 0)
-        return code
-
-    def send_signal(self, number: int) -> None:
-        """Send a signal, unless it has ended."""
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def terminate(self) -> None:
-        """Send SIGTERM."""
-        self.send_signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """Send SIGKILL."""
-        self.send_signal(signal.SIGKILL)
-
-
-def _sowstream(words: list[str], environment: dict[str, str], directory: Path, log: Path) -> None:
-    """The command, in the process that was forked for it."""
-    with log.open("wb") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(directory)
-    sys.argv = ["sowstream", *words]
-    from processor.cli.main import main
-
-    try:
-        main()
-    finally:
-        atexit._run_exitfuncs()  # A process of multiprocessing ends without.
-
-
 class Worker:
     """A worker in a process of its own."""
 
@@ -299,18 +234,21 @@ class Worker:
         program: Sequence[str] | None,
         env: Mapping[str, str],
         installed: Path | None = None,
+        is_forked: bool = True,
     ) -> None:
         self.file = world.directory / f"{command}-{len(world.workers)}.log"
         self.is_expected_to_end = False
-        words = [command, *names, "-c", str(world.file)]
-        is_plain = program is None and installed is None and os.environ.get("PYTHONPATH") == _PYTHONPATH
-        if is_plain and not env and "--processes" not in names:
-            self.process: subprocess.Popen[bytes] | Forked = Forked(words, self.file)
+        module, *words = [*(program or [COMMAND]), command, *names, "-c", str(world.file)]
+        is_plain = installed is None and os.environ.get("PYTHONPATH") == _PYTHONPATH and "--processes" not in names
+        if is_forked and is_plain and all(variable.startswith("SOWSTREAM_") for variable in env):
+            environment = {"NO_COLOR": "1", **env}
+            self.process: subprocess.Popen[bytes] | Forked = Forked(
+                words, self.file, module=module, environment=environment
+            )
             return
-        program = program or ["processor.cli.main"]
         with self.file.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", *program, *words],
+                [sys.executable, "-m", module, *words],
                 stdout=log,
                 stderr=log,
                 env={**os.environ, "NO_COLOR": "1", **env},

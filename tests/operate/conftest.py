@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from processor.operate.letter_replay import DeadLetterReplay
 from processor.operate.waiting_letters import LetterSelection, WaitingLetters, survey
 from tests.endtoend.oracle import Seen
 from tests.endtoend.world import World
+from tests.forked import COMMAND, run
 
 
 class Office:
@@ -50,20 +49,10 @@ class Office:
 
     def run(self, *arguments: str, crash: tuple[str, int] | None = None) -> subprocess.CompletedProcess[str]:
         """Run `sowstream dlq` to its end; `crash` as in `World.start`."""
-        program = (
-            ["processor.cli.main"] if crash is None else ["tests.operate.crashing_replay", crash[0], str(crash[1])]
-        )
-        words = ["dlq", arguments[0], self.name, *arguments[1:], "-c", str(self.world.file)]
+        module, *before = [COMMAND] if crash is None else ["tests.operate.crashing_replay", crash[0], str(crash[1])]
+        words = [*before, "dlq", arguments[0], self.name, *arguments[1:], "-c", str(self.world.file)]
         # The broker must not remove old segments before a test looks.
-        environment = os.environ | {"SOWSTREAM_RUNTIME__TRANSACTION_TIMEOUT_S": "300"}
-        return subprocess.run(
-            [sys.executable, "-m", *program, *words],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=150,
-            check=False,
-        )
+        return run(*words, module=module, environment={"SOWSTREAM_RUNTIME__TRANSACTION_TIMEOUT_S": "300"})
 
     def sent(self) -> list[Seen]:
         """The letters sent back, in order of the numbers in the messages."""

@@ -169,7 +169,7 @@ class Benchmark:
                 (f"o{number}", {"id": f"o{number}", "number": 0, "customer": "big"}) for number in range(references)
             )
             self._write(f"{name}.sow", bodies)
-            viewer = world.start("view", view, program=["tests.programs.views.timed_view", str(file)])
+            viewer = world.start("view", view, program=["tests.programs.views.timed_view", str(file)], is_forked=False)
             watch = Watch(self._bootstrap, f"{view}.delta", "id")
             world.wait(lambda: watch.count() >= references, "the view having all rows")
             feed = Feed(self._bootstrap, f"{name}.sow", 1_000, 1_000, is_sow=True)
