@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.programs.array.pairs import Factors, Forbidden
+from tests.programs.oracle.rules import RULES
 
 TYPES = ("json", "avro", "msgpack", "bson", "nvfix", "fix", "xml", "composite-local")
 FLAT = ("nvfix", "fix")
@@ -13,7 +14,7 @@ VALUES = {
     "type": TYPES,
     "key": ("field", "number", "nested", "deep", "several", "explicit", "keyless", "spelled"),
     "kind": ("integer", "double", "decimal", "nan"),
-    "rule": ("none", "sum", "min", "max", "append", "union", "first"),
+    "rule": ("none", *RULES),
     "call": ("sow", "subscribe", "delta_subscribe", "sow_and_subscribe", "sow_and_delta_subscribe"),
     "filter": ("none", "equality", "range", "is_null", "like"),
     "group": ("none", "number", "iso_time", "native_time"),

@@ -12,6 +12,9 @@ from tests.programs.oracle.values import MISSING, Path, same, value_at, with_val
 
 Object = dict[str, Any]
 
+RULES = ("sum", "min", "max", "append", "union", "first")
+"""The rules that `_value` computes; the covering array tries each with every other feature."""
+
 
 class Taken(NamedTuple):
     """An update of a record's present life."""
