@@ -77,6 +77,9 @@ class ViewConfig(Section):
     """Partitions of every topic of the view; none: as many as the underlying has."""
     as_of: bool = False
     """Add the header `as_of`, with the offsets of the input that a row reflects, to SOW and delta records."""
+    partial_aggregation: bool = False
+    """Aggregate each partition of the input by itself first, and send the partial aggregates alone: for many records in
+    few groups, with `COUNT`, `SUM`, `AVG` and standard deviations."""
     max_record_bytes: int = Field(default=1_048_576, ge=1, le=10_485_760)
     """Largest row."""
     config: Properties = Field(default_factory=dict)
@@ -115,6 +118,13 @@ class ViewConfig(Section):
             raise ValueError("a projection has the partitions of its underlying; remove `partitions`")
         if self.having is not None and self.group_by is None:
             raise ValueError("having is for views with `group_by`; use `filter`")
+        if self.partial_aggregation and self.group_by is None:
+            raise ValueError("partial_aggregation is for views with `group_by`; remove it")
+        if self.partial_aggregation and self.as_of:
+            raise ValueError(
+                "as_of: with partial_aggregation the records of a transaction count together, and no row has a prefix "
+                "of its own; remove one of the two"
+            )
         if len({each.topic for each in self.join}) < len(self.join):
             raise ValueError("a topic is joined twice; make a view with one join, and another one over it")
         if any(each.topic == self.underlying for each in self.join):

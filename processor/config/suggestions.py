@@ -26,7 +26,6 @@ _REMOVED = {
     "write_back_interval_s": "remove the line; it is 10 s",
     "restore_stall_timeout_s": "remove the line; it is 2 minutes",
     "state_cleanup_delay_s": "remove the line; it is 10 minutes",
-    "partial_aggregation": "remove the line; sums are always combined",
 }
 """Settings of earlier versions, and what to do."""
 

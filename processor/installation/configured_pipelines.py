@@ -27,7 +27,7 @@ def view_pipelines(config: Config, name: str, plugins: Mapping[str, type[Process
     ::
 
         projection      underlying.sow ─▶ name
-        aggregate       underlying.sow ─▶ name.split ─▶ name.parts ─▶ name
+        aggregate       underlying.sow ─▶ name.split ─▶ name.parts ─▶ name      (also with partial aggregation)
         join            underlying.sow ─▶ name.split ──▶ name.join.parts ─▶ name.join ─▶ name.parts ─▶ name
                         joined.sow ─────▶ name.split1 ─┘
         same_key,       underlying.sow ─▶ name.split ──▶ name.parts ─▶ name
@@ -39,9 +39,7 @@ def view_pipelines(config: Config, name: str, plugins: Mapping[str, type[Process
     if view.kind == "projection":
         stages[name] = ("view_projection", view.underlying, {})
     elif view.kind == "aggregate":
-        from processor.filter.aggregate import combines  # noqa: PLC0415 - the parser, which other views do not need
-
-        first = "view_partial_aggregate" if combines(view) else "view_split"
+        first = "view_partial_aggregate" if view.partial_aggregation else "view_split"
         stages[f"{name}.{SPLIT}"] = (first, view.underlying, {"parts": rows})
         stages[name] = ("view_aggregate", None, {})
     else:

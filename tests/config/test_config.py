@@ -122,10 +122,6 @@ class TestErrors:
                 {"gateway": {"tick_s": 0.1}},
                 "gateway.tick_s: no setting any more; it is always 20 ms; remove the line",
             ),
-            (
-                {"views": {"v": {"underlying": "o", "fields": {"/n": "/n"}, "partial_aggregation": True}}},
-                "views.v.partial_aggregation: no setting any more; remove the line; sums are always combined",
-            ),
             ({"topcs": {}}, "topcs: there is no setting 'topcs'; did you mean 'topics'?"),
             (
                 {"topics": {"orders": {"partition": 3}}},

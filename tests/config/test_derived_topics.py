@@ -135,6 +135,19 @@ def test_join_by_repartition_refuses_as_of() -> None:
     assert config({"v": view | {"join_method": "broadcast"}}).views["v"].as_of
 
 
+@pytest.mark.parametrize(
+    ("view", "message"),
+    [
+        ({"fields": {"/id": "/id"}}, "partial_aggregation is for views with `group_by`"),
+        ({"group_by": ["/c"], "fields": {"/n": "COUNT(*)"}, "as_of": True}, "remove one of the two"),
+    ],
+)
+def test_partial_aggregation_is_refused_where_it_cannot_be(view: dict[str, Any], message: str) -> None:
+    """It needs groups, and its rows have no prefix of the input of their own."""
+    with pytest.raises(ValidationError, match=message):
+        config({"v": {"underlying": "orders", "partial_aggregation": True} | view})
+
+
 def test_join_reads_on_from_yaml() -> None:
     """YAML 1.1 takes the name `on` for true; the settings file may have it without quotes."""
     view = yaml.safe_load("{underlying: orders, join: [{topic: people, on: {/customer: /id}}], fields: {/id: /id}}")

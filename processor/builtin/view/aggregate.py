@@ -11,7 +11,7 @@ from processor.builtin.view.definitions import aggregates_of, check_fingerprint
 from processor.builtin.view.stage_output import Contributions, RowWriter, show_groups, show_ready
 from processor.builtin.view.start_pass import InputPrefix, StartPass
 from processor.config import ViewConfig
-from processor.filter.aggregate import GroupIncomplete, combines
+from processor.filter.aggregate import GroupIncomplete
 from processor.wire.view_parts import group_of, group_prefix
 
 if TYPE_CHECKING:
@@ -226,7 +226,8 @@ class ViewAggregate(Processor):
         self._contributions = Contributions()
         self._writer = RowWriter(context)
         self._rows_are_all = settings.having is None
-        new_group = self._definition.new_combined_group if combines(settings) else self._definition.new_group
+        is_partial = settings.partial_aggregation
+        new_group = self._definition.new_combined_group if is_partial else self._definition.new_group
         self._groups = Groups(context.table, new_group, self._contributions)
         self._changed: dict[bytes, None] = {}
         self._start = StartPass(context)
@@ -273,9 +274,6 @@ class ViewAggregate(Processor):
             if group is None:
                 waiting[key] = None
                 continue
-            if group.is_awaited:
-                self._rows_are_all = False
-                continue  # Until its next part.
             try:
                 rows[key] = self._definition.row(group)
             except GroupIncomplete:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.builtin.view.source import compiled_filter
 from processor.errors import ConfigurationError, FilterError
-from processor.filter.aggregate import combines, compile_aggregates, compile_fields
-from processor.filter.parse import named_fields, syntax_error
+from processor.filter.aggregate import FUNCTIONS, compile_aggregates, compile_fields
+from processor.filter.functions import BUILT_IN
+from processor.filter.parse import called_functions, named_fields, syntax_error
 from processor.values.key_text import KEY_VERSION
 from processor.values.pointer import names
 
@@ -39,6 +40,29 @@ def aggregates_of(stage: str, settings: ViewConfig) -> AggregateDefinition:
         raise ConfigurationError(f"views.{view_name(stage)}: {error}") from None
     check_having(view_name(stage), settings)
     return definition
+
+
+def check_partial_aggregation(stage: str, settings: ViewConfig) -> None:
+    """Refuse partial aggregation of a view whose records do not add up, or cannot be computed again.
+
+    A record's former value is computed again from its former state, of which the metadata are not kept.
+
+    Raises:
+        ConfigurationError: with the reason, and the remedy.
+    """
+    definition = aggregates_of(stage, settings)
+    selected = compiled_filter(view_name(stage), settings.filter)
+    texts = [*settings.fields.values(), *([] if settings.filter is None else [settings.filter])]
+    called = {name for text in texts for name in called_functions(text)}
+    problem = None
+    if definition.not_combined:
+        problem = f"{', '.join(definition.not_combined)} of parts of a group are not that of the group"
+    elif definition.uses_metadata or (selected is not None and selected.uses_metadata):
+        problem = "the metadata of a record's former state are not kept"
+    elif foreign := called - FUNCTIONS - BUILT_IN.keys():
+        problem = f"{', '.join(sorted(foreign))} may have another value for the same record later"
+    if problem is not None:
+        raise ConfigurationError(f"views.{view_name(stage)}.partial_aggregation: {problem}; remove this setting")
 
 
 def fields_of(stage: str, settings: ViewConfig) -> FieldsDefinition:
@@ -152,52 +176,35 @@ def _in_text(setting: str, text: str, joined: str | None) -> Iterator[_Named]:
 _MARK: Final = b"definition"
 _PARTS: Final = frozenset(("underlying", "filter", "group_by", "join", "join_method", "fields", "having", "partitions"))
 
-_OF_RECORDS: Final = ""
-"""The kind of the parts of a view that sends one for each record, as all views did that had no setting for it."""
-_OF_GROUPS: Final = "partial_aggregation"
-"""The kind of those of a version that had this setting: one for each group, with the key of a record."""
-_COMBINED: Final = "combined"
-"""The kind of the parts of a view that combines: one for each group and input partition, with a key of its own."""
 
-
-def fingerprint(settings: ViewConfig, *, parts: str | None = None, keys_version: int = KEY_VERSION) -> bytes:
+def fingerprint(settings: ViewConfig, *, keys_version: int = KEY_VERSION) -> bytes:
     """Return a short text that two equal definitions share, and no others.
 
     Args:
         settings: the definition.
-        parts: the kind of the parts between its stages; None: that which this version sends.
         keys_version: the version of the law by which grouping values and join keys make keys.
     """
-    members = settings.model_dump(mode="json", include=set(_PARTS))
-    if kind := (_COMBINED if combines(settings) else _OF_RECORDS) if parts is None else parts:
-        members[kind] = True
+    parts = settings.model_dump(mode="json", include=set(_PARTS))
+    if settings.partial_aggregation:  # Other views keep the fingerprint that they had before there was this setting.
+        parts["partial_aggregation"] = True
     # Records that meet by their own keys make no others, and neither does a view whose records are all one group.
     if keys_version > 1 and (settings.group_by or settings.join_method in {"repartition", "broadcast"}):
-        members["keys"] = keys_version
-    return hashlib.sha256(json.dumps(members).encode()).hexdigest()[:32].encode()
+        parts["keys"] = keys_version
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32].encode()
 
 
-def check_fingerprint(context: Context, settings: ViewConfig) -> bool:
+def check_fingerprint(context: Context, settings: ViewConfig) -> None:
     """Note the definition of a new view, and refuse one that is not that of the view's rows.
-
-    A view that combines goes on from parts of each kind: from parts of records with another fingerprint, so that an
-    older version refuses it, and from those of `partial_aggregation` with theirs.
-
-    Returns:
-        Whether parts of groups have the keys of records.
 
     Raises:
         ConfigurationError: with the choice.
     """
     known, current = context.marks.get(_MARK), fingerprint(settings)
-    is_combined = combines(settings)
-    if is_combined and known == fingerprint(settings, parts=_OF_GROUPS):
-        return True
-    if known is None or (is_combined and known == fingerprint(settings, parts=_OF_RECORDS)):
+    if known is None:
         context.marks.put(_MARK, current)
     elif known != current:
         name = view_name(context.name)
-        if known in [fingerprint(settings, parts=kind, keys_version=1) for kind in (_OF_RECORDS, _OF_GROUPS)]:
+        if known == fingerprint(settings, keys_version=1):
             raise ConfigurationError(
                 f"views.{name}: an older version of Sowstream wrote its rows, for which 1 and 1.0 were two values and "
                 f'1 and "1" were one; stop its workers and run `sowstream view rebuild {name}`, which deletes the rows '
@@ -207,4 +214,3 @@ def check_fingerprint(context: Context, settings: ViewConfig) -> bool:
             f"views.{name}: its definition has changed, and its rows are those of the former one; set it back, or stop "
             f"its workers and run `sowstream view rebuild {name}`, which deletes the rows and builds them again"
         )
-    return False

@@ -9,23 +9,19 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from processor.api import Context, Input, Output, Processor, Record, Stored
 from processor.api.builtin import builtin_context
-from processor.builtin.view.definitions import aggregates_of, check_fingerprint, check_source, view_name
+from processor.builtin.view.definitions import (
+    aggregates_of,
+    check_fingerprint,
+    check_partial_aggregation,
+    check_source,
+    view_name,
+)
 from processor.builtin.view.source import FormerSource, Source, compiled_filter
 from processor.builtin.view.stage_output import Contributions, show_groups, show_ready
 from processor.config import ViewConfig
 from processor.filter.aggregate import Contribution
 from processor.values.key_text import group_key, text_of_key_text
-from processor.wire.view_parts import (
-    COMBINED_MARK,
-    ROUTE_HEADERS,
-    former_group,
-    group_of_route,
-    is_sent_value,
-    member_key,
-    partition_key,
-    route_value,
-    sent_value,
-)
+from processor.wire.view_parts import ROUTE_HEADERS, group_of_route, member_key, route_value
 
 try:
     from processor.builtin.view.plain_records import PlainRecords, most_arguments
@@ -48,6 +44,9 @@ _PIECE: Final = 2_000
 _PARTITIONS_MAX: Final = 100_000
 """Groups whose partitions are kept in memory."""
 
+_SENT: Final = Stored(1, b"1")
+"""The state of a group of which a part was sent."""
+
 # Stored(...) goes through a function written in Python; this makes the same tuple in half the time.
 _new = tuple.__new__
 
@@ -59,9 +58,6 @@ class ViewPartialAggregate(Processor):
     record, which leaves its group, is read from the table, which is the partition's SOW topic itself. All groups of the
     partition are in memory; a new instance builds them from the table, and sends the parts of all of them. Its state
     has the groups of which a part was sent, so that those without members are found then.
-
-    Where an older version sent a part for each record, the state has the groups of records, too. Once the parts of all
-    groups were sent, tombstones follow for those of records: until the last one the next stage leaves the row alone.
 
     Most records are plain, as the compiled `plain_records` defines it, which adds up their numbers. `_groups` has the
     others, and all of them where it could not be compiled or the definition is not simple.
@@ -77,7 +73,7 @@ class ViewPartialAggregate(Processor):
         """Refuse a definition that cannot be used."""
         assert isinstance(settings, ViewConfig)
         check_source(name, settings, settings.underlying, codec)
-        aggregates_of(name, settings)
+        check_partial_aggregation(name, settings)
 
     def init(self, context: Context, settings: BaseModel) -> None:
         """Compile the definition; the groups are built by `punctuate`."""
@@ -88,6 +84,7 @@ class ViewPartialAggregate(Processor):
         selected = compiled_filter(view_name(context.name), settings.filter)
         self._source = Source(context, settings.underlying, selected)
         self._former = FormerSource(context, settings.underlying, selected)
+        self._member = b"%d" % context.partition
         self._groups: dict[bytes, Group] = {}
         self._states = self._definition.new_group().states
         self._plain = _plain_records(self._definition, settings, builtin_context(context).input_codec)
@@ -95,11 +92,10 @@ class ViewPartialAggregate(Processor):
         self._partitions: dict[bytes, int] = {}  # Of the parts of each group.
         self._sent: set[bytes] = set()
         self._is_built = self._knows_sent = False
-        self._has_former = False  # Whether there are parts of records, of an older version.
         self._after: bytes | None = None  # The key of the table, then of the state, up to which was read.
         self._unsent: list[bytes] = []  # Groups whose parts are still to be sent since the start.
         self._has_come = context.table_until == 0  # Whether all records that the table was restored from have come.
-        self._has_keys_of_records = check_fingerprint(context, settings)
+        check_fingerprint(context, settings)
 
     def process(self, records: Sequence[Record]) -> None:
         """Put the records into the table and into their groups."""
@@ -122,10 +118,7 @@ class ViewPartialAggregate(Processor):
         self._context.table.put_many(changes)
 
     def punctuate(self, now_ms: int) -> bool:
-        """At the start read the table, and then the state, a piece at a time; then send the parts of all groups.
-
-        At last those of records, which an older version sent, are deleted.
-        """
+        """At the start read the table, and then the state, a piece at a time; then send the parts of all groups."""
         is_at_end = self._context.stream_time_ms == now_ms
         self._has_come = self._has_come or is_at_end  # Compaction may have removed the last of them.
         if not self._is_built:
@@ -136,9 +129,7 @@ class ViewPartialAggregate(Processor):
             self._changed.update(dict.fromkeys(self._unsent[-_PIECE:]))
             del self._unsent[-_PIECE:]
             self.flush()
-        elif self._has_former and self._has_come:
-            self._delete_former()
-        has_more = not self._knows_sent or (self._has_come and (bool(self._unsent) or self._has_former))
+        has_more = not self._knows_sent or (bool(self._unsent) and self._has_come)
         show_ready(self._context, is_ready=is_at_end and not has_more)
         show_groups(self._context, len(self._groups) + (0 if self._plain is None else len(self._plain)))
         return has_more
@@ -152,16 +143,14 @@ class ViewPartialAggregate(Processor):
         computed = {key: self._part_of(key, place) for key in changed}
         present = {key: part for key, part in computed.items() if part is not None}
         left = [key for key in changed if key not in present]
-        # With a further element a version before views combined does not take it for the part of a record, and stops.
-        more = () if self._has_keys_of_records else (COMBINED_MARK,)
-        values = self._contributions.encode_many(present.values(), *more)
+        values = self._contributions.encode_many(present.values())
         parts: defaultdict[int, list[Outgoing]] = defaultdict(list)
         for key, value in [*zip(present, values, strict=True), *((key, None) for key in left if key in self._sent)]:
-            parts[self._partition_of(key)].append((self._part_key(key), value, []))
+            parts[self._partition_of(key)].append((member_key(key, self._member), value, []))
         for partition, outgoing in parts.items():
             self._context.forward_to("parts", partition, outgoing)
-        changes = {key: True for key in present if key not in self._sent}
-        self._note_sent(changes | {key: False for key in left if key in self._sent})
+        self._note_sent({key: _SENT for key in present if key not in self._sent})
+        self._note_sent({key: None for key in left if key in self._sent})
 
     def _apply(self, contributions: Iterable[Contribution | None], times: int) -> None:
         """Add contributions to their groups, or remove them with `times` -1."""
@@ -213,34 +202,13 @@ class ViewPartialAggregate(Processor):
     def _read_sent(self) -> None:
         """Read the next piece of the groups of which a part was sent."""
         rows = self._context.state.scan(self._after, _PIECE)
-        self._sent.update([group_of_route(key) for key, stored in rows if is_sent_value(stored.value)])
-        self._has_former = self._has_former or any(former_group(stored.value) is not None for _, stored in rows)
+        self._sent.update([group_of_route(key) for key, _ in rows])
         self._knows_sent = len(rows) < _PIECE
         self._after = None if self._knows_sent else rows[-1][0]
         if self._knows_sent:
             plain = [] if self._plain is None else self._plain.keys()
             self._unsent = [*dict.fromkeys((*plain, *self._groups, *self._sent))]
             self._changed = {}
-
-    def _delete_former(self) -> None:
-        """Send tombstones for the next piece of the parts of records."""
-        rows = self._context.state.scan(self._after, _PIECE)
-        changes: dict[bytes, bytes | None] = {}
-        parts: defaultdict[int, list[Outgoing]] = defaultdict(list)
-        for key, stored in rows:
-            if (group := former_group(stored.value)) is not None:
-                parts[self._partition_of(group)].append((member_key(group, key), None, []))
-                changes[key] = sent_value(None, is_sent=is_sent_value(stored.value))
-        for partition, outgoing in parts.items():
-            self._context.forward_to("parts", partition, outgoing)
-        self._put_state(changes)
-        self._has_former = len(rows) == _PIECE
-        self._after = rows[-1][0] if self._has_former else None
-
-    def _part_key(self, group: bytes) -> bytes:
-        """Return the key of the part of a group."""
-        partition = self._context.partition
-        return member_key(group, b"%d" % partition) if self._has_keys_of_records else partition_key(group, partition)
 
     def _partition_of(self, key: bytes) -> int:
         """Return the partition of a group's parts."""
@@ -251,20 +219,16 @@ class ViewPartialAggregate(Processor):
             partition = self._partitions[key] = self._context.partition_for(key, "parts")
         return partition
 
-    def _note_sent(self, changes: dict[bytes, bool]) -> None:
+    def _note_sent(self, changes: dict[bytes, Stored | None]) -> None:
         """Remember the groups of which a part was sent, and forget those that were left."""
-        for key, is_sent in changes.items():
-            (self._sent.add if is_sent else self._sent.discard)(key)
-        routes = {route_value(key): is_sent for key, is_sent in changes.items()}
-        former = self._context.state.get_many([*routes]) if self._has_former else {}
-        values = {key: None if stored is None else stored.value for key, stored in former.items()}
-        self._put_state({key: sent_value(values.get(key), is_sent=is_sent) for key, is_sent in routes.items()})
-
-    def _put_state(self, changes: dict[bytes, bytes | None]) -> None:
-        """Change the state, which is also written to its topic."""
-        if changes:
-            self._context.state.put_many({k: None if v is None else Stored(1, v) for k, v in changes.items()})
-            self._context.forward_many("sow", [(key, value, ROUTE_HEADERS) for key, value in changes.items()])
+        if not changes:
+            return
+        for key, state in changes.items():
+            (self._sent.discard if state is None else self._sent.add)(key)
+        routes = {route_value(key): state for key, state in changes.items()}
+        self._context.state.put_many(routes)
+        values = [(key, None if state is None else state.value, ROUTE_HEADERS) for key, state in routes.items()]
+        self._context.forward_many("sow", values)
 
 
 def _fold(

@@ -30,16 +30,11 @@ class Contributions:
         """Load the message type."""
         self._codec = load_codec("json")
 
-    def encode_many(self, contributions: Iterable[Contribution], *more: str) -> list[bytes]:
-        """Write contributions, whose values are finite numbers, texts, truth values and NULL alone.
-
-        Args:
-            contributions: the contributions.
-            more: further elements, which `decode_many` ignores.
-        """
+    def encode_many(self, contributions: Iterable[Contribution]) -> list[bytes]:
+        """Write contributions, whose values are finite numbers, texts, truth values and NULL alone."""
         write = self._codec.encode_decoded
         return [
-            write([timestamp_ms, partition, offset, list(group), list(arguments), *more])
+            write([timestamp_ms, partition, offset, list(group), list(arguments)])
             for (timestamp_ms, partition, offset), group, arguments in contributions
         ]
 
@@ -47,7 +42,7 @@ class Contributions:
         """Read contributions that `encode_many` wrote, parsed together."""
         return [
             _new(Contribution, ((timestamp_ms, partition, offset), tuple(group), tuple(arguments)))
-            for timestamp_ms, partition, offset, group, arguments, *_ in self._codec.decode_own_many(messages)
+            for timestamp_ms, partition, offset, group, arguments in self._codec.decode_own_many(messages)
         ]
 
 

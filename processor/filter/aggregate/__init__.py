@@ -11,7 +11,6 @@ from processor.filter.aggregate.columns import plain
 from processor.filter.aggregate.definition import (
     AggregateDefinition,
     FieldsDefinition,
-    combines,
     compile_aggregates,
     compile_fields,
 )
@@ -25,7 +24,6 @@ __all__ = [
     "FieldsDefinition",
     "Group",
     "GroupIncomplete",
-    "combines",
     "compile_aggregates",
     "compile_fields",
     "plain",

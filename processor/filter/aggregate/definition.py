@@ -7,7 +7,7 @@ from dataclasses import fields as dataclass_fields
 from dataclasses import replace
 from difflib import get_close_matches
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from processor.errors import ConfigurationError, FilterError
 from processor.filter.aggregate.columns import Column, column_of, column_of_path, plain
@@ -17,13 +17,10 @@ from processor.filter.evaluation import NO_METADATA, Evaluate, RecordMetadata
 from processor.filter.filter import Filter, compile_filter
 from processor.filter.function import function_names
 from processor.filter.functions import BUILT_IN
-from processor.filter.parse import called_functions, parse, syntax_error
+from processor.filter.parse import parse, syntax_error
 from processor.filter.syntax_tree import JOINED_MARK, Call, Node, Path, Scalar, children
 from processor.record import Value
 from processor.values.pointer import names
-
-if TYPE_CHECKING:
-    from processor.config import ViewConfig
 
 _RESULT: Final = "\1result"
 """The member of the record over which the rest of a field's expression is computed: aggregates and grouping values."""
@@ -87,22 +84,6 @@ class FieldsDefinition:
         return row
 
 
-def combines(view: ViewConfig) -> bool:
-    """Return whether the records of a group are combined before their row is computed: if all aggregates add up.
-
-    A record's former contribution is computed again, from its former state alone. So a view does not combine that uses
-    metadata, which are not kept, or a third party's function, which may have another value later; nor one with
-    `as_of`, since the records of a transaction count together. A view that cannot be parsed does not combine either.
-    """
-    texts = [*view.fields.values(), *([] if view.filter is None else [view.filter])]
-    try:
-        called = {name for text in texts for name in called_functions(text)}
-    except FilterError:
-        return False
-    of_records = {name for name, function in BUILT_IN.items() if function.takes != "metadata"}
-    return view.group_by is not None and not view.as_of and called <= COMBINED | of_records
-
-
 class AggregateDefinition:
     """The aggregates of the records of each group."""
 
@@ -136,6 +117,11 @@ class AggregateDefinition:
     def new_combined_group(self) -> CombinedGroup:
         """Return a group without partial aggregates."""
         return CombinedGroup(self.aggregates)
+
+    @property
+    def not_combined(self) -> list[str]:
+        """The aggregate functions whose values over parts of a group do not add up, in order."""
+        return sorted({each.function for each in self.aggregates} - COMBINED)
 
     @property
     def simple_members(self) -> list[str] | None:

@@ -106,11 +106,6 @@ class Group:
         self._spellings: dict[_Spelling, tuple[tuple[Scalar, ...], int]] = {}  # Values, and the members with them.
 
     @property
-    def is_awaited(self) -> bool:
-        """True if parts of the group are still to come, so that it has no values yet."""
-        return False
-
-    @property
     def values_kept(self) -> int:
         """Number of values in memory, as a measure of the group's size."""
         return (len(self._spellings) or 1) + sum([state.values_kept for _, state in self._states])
@@ -194,24 +189,9 @@ class Group:
 
 
 class CombinedGroup(Group):
-    """A group whose contributions are the partial aggregates of its parts, as `Group.partial` returns them.
+    """A group whose contributions are the partial aggregates of its parts, as `Group.partial` returns them."""
 
-    Single records contribute, too, where the view did not combine before. Their partial aggregate has come or is still
-    to come, so the group has no values until they have left.
-    """
-
-    __slots__ = ("_arguments", "_records")
-
-    def __init__(self, aggregates: tuple[Aggregate, ...]) -> None:
-        """Begin without members; see `Group`."""
-        super().__init__(aggregates)
-        self._arguments = len({each.argument for each in aggregates} - {-1})
-        self._records = 0
-
-    @property
-    def is_awaited(self) -> bool:
-        """True while there are contributions of single records."""
-        return self._records > 0
+    __slots__ = ()
 
     def replace(self, old: Contribution, new: Contribution) -> None:
         """Take a part's partial aggregate in place of its former one."""
@@ -219,11 +199,6 @@ class CombinedGroup(Group):
         self._change(old, -1)
 
     def _change(self, contribution: Contribution, times: int) -> None:
-        # A partial aggregate has the members, and at least one value for each argument.
-        if len(contribution.arguments) == self._arguments:
-            self._records += times
-            super()._change(contribution, times)
-            return
         members, *partials = contribution.arguments
         self.members += times * members
         self._spell(contribution.group, times)

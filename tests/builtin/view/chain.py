@@ -10,7 +10,6 @@ from processor.builtin.view.partial_aggregate import ViewPartialAggregate
 from processor.builtin.view.projection import ViewProjection
 from processor.builtin.view.split import ViewSplit
 from processor.config import TopicConfig, ViewConfig
-from processor.filter.aggregate import combines
 from processor.record import Record
 from processor.testing import ProcessorTestDriver
 from processor.wire.view_parts import member_key
@@ -35,7 +34,7 @@ class AggregateChain:
         topic = TopicConfig(partitions=inputs)
         rows = self.settings.topic(topic)
         self.now_ms = NOW_MS
-        first = ViewPartialAggregate if combines(self.settings) else ViewSplit
+        first = ViewPartialAggregate if self.settings.partial_aggregation else ViewSplit
         self.splits = [
             ProcessorTestDriver(
                 first, self.settings, name="v.split", topic=topic, underlying="orders", partition=number,

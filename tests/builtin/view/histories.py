@@ -144,7 +144,7 @@ class History:
 
 
 class PartialHistory(History):
-    """The same of views that combine, whose aggregates add up.
+    """The same with partial aggregation, for the aggregates that add up.
 
     In half of the histories the definition is one for plain records, and all records but some count.
     """
@@ -158,7 +158,7 @@ class PartialHistory(History):
         of_numbers = ("COUNT(", "SUM", "AVG") if is_simple else ("COUNT(", "SUM", "AVG", "STDDEV")
         fields = {path: text for path, text in FIELDS.items() if text.startswith(of_numbers)}
         having = self.rng.choice(({}, {"having": "/orders > 1"}))
-        view = VIEW | {"fields": fields, "as_of": False} | having
+        view = VIEW | {"fields": fields, "partial_aggregation": True, "as_of": False} | having
         if is_simple:
             del view["filter"]
         return view

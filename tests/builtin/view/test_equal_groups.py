@@ -44,18 +44,18 @@ def rows_of_view(seed: int, **settings: Any) -> dict[str, str]:
 @pytest.mark.parametrize("seed", range(3))
 def test_equal_values_are_one_group_of_a_view(seed: int) -> None:
     """A view has one row for values that are equal, in any order of arrival, with the simplest of them."""
-    assert rows_of_view(seed, as_of=True) == expected_rows()
+    assert rows_of_view(seed) == expected_rows()
 
 
 @pytest.mark.parametrize("is_compiled", [True, False])
 def test_equal_values_are_one_group_of_partial_aggregates(
     *, is_compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A view that combines, compiled or not, has the same rows."""
+    """With partial aggregation, compiled or not, a view has the same rows."""
     if is_compiled and not partial_aggregate.has_compiled:
         pytest.skip("it was not compiled here")
     monkeypatch.setattr(partial_aggregate, "has_compiled", is_compiled)
-    assert rows_of_view(1) == expected_rows()
+    assert rows_of_view(1, partial_aggregation=True) == expected_rows()
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -136,7 +136,7 @@ def test_groups_of_an_older_version_are_refused_with_the_command_that_builds_the
     join = {"join": [{"topic": "people", "on": {"/a": "/b"}}], "fields": {"/id": "/id"}}
     views: dict[str, Mapping[str, Any]] = {
         "groups": COUNTS,
-        "parts of records": COUNTS | {"fields": {"/n": "MAX(/n)"}},
+        "partial": COUNTS | {"partial_aggregation": True},
         "repartition": join | {"join_method": "repartition"},
         "broadcast": join | {"join_method": "broadcast"},
         "same_key": join | {"join_method": "same_key"},
@@ -149,13 +149,13 @@ def test_groups_of_an_older_version_are_refused_with_the_command_that_builds_the
         for name, each in settings.items()
         if fingerprints.fingerprint(each) != fingerprints.fingerprint(each, keys_version=1)
     }
-    assert changed == {"groups", "parts of records", "repartition", "broadcast"}
+    assert changed == {"groups", "partial", "repartition", "broadcast"}
 
 
 def test_rows_of_an_older_version_stop_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stage that begins with keys of the former law says what to do, and that of the same law begins."""
     chain = AggregateChain(COUNTS, inputs=1, partitions=1)
-    former = fingerprints.fingerprint(chain.settings, parts="", keys_version=1)
+    former = fingerprints.fingerprint(chain.settings, keys_version=1)
     (aggregate,) = chain.aggregates
     with monkeypatch.context() as patched:
         patched.setattr("processor.builtin.view.definitions.fingerprint", lambda *_args, **_more: former)

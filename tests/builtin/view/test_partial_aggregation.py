@@ -1,4 +1,4 @@
-"""Views that combine: equal to SQL, compiled or not, through crashes, and after parts of an older version."""
+"""Views with partial aggregation: equal to SQL, compiled or not, through crashes, and refused where sums do not do."""
 
 from __future__ import annotations
 
@@ -7,25 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from processor.builtin.view import definitions, partial_aggregate
+from processor.builtin.view import partial_aggregate
 from processor.builtin.view.partial_aggregate import ViewPartialAggregate
-from processor.builtin.view.split import ViewSplit
-from processor.builtin.view.start_pass import forget_process
 from processor.config import ViewConfig
 from processor.errors import ConfigurationError
-from processor.filter.aggregate import combines
-from processor.wire.view_parts import member_key
 from tests.builtin.view.chain import AggregateChain
 from tests.builtin.view.histories import PartialHistory
 from tests.builtin.view.oracle import Duck
 
 if TYPE_CHECKING:
     from processor.record import Headers
-    from processor.testing import ProcessorTestDriver
 
 VIEW = {
     "group_by": ["/customer"],
     "fields": {"/n": "COUNT(*)", "/qty": "SUM(/qty)", "/mean": "AVG(/qty)", "/priced": "COUNT(/px)"},
+    "partial_aggregation": True,
 }
 
 
@@ -113,118 +109,19 @@ def test_fault_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("view", "is_combined"),
+    ("view", "message"),
     [
-        ({}, True),
-        ({"fields": {"/sd": "STDDEV_POP(UPPER(/px))"}, "filter": "/px > ABS(/qty)"}, True),
-        ({"fields": {"/n": "COUNT(*)", "/low": "MIN(/px)"}}, False),
-        ({"fields": {"/n": "COUNT_DISTINCT(/px)"}}, False),
-        ({"filter": "LAST_UPDATED() > 5"}, False),
-        ({"fields": {"/n": "SUM(MESSAGE_SIZE())"}}, False),
-        ({"fields": {"/n": "SUM(OF_SOMEBODY(/px))"}}, False),
-        ({"fields": {"/n": "SUM(("}}, False),
-        ({"as_of": True}, False),
-        ({"group_by": None, "fields": {"/n": "/px"}}, False),
+        ({"fields": {"/low": "MIN(/px)", "/first": "FIRST(/px)"}}, "FIRST, MIN of parts of a group"),
+        ({"fields": {"/n": "COUNT(*)"}, "filter": "LAST_UPDATED() > 5"}, "the metadata of a record's former state"),
     ],
 )
-def test_view_combines_if_its_aggregates_add_up(view: dict[str, Any], *, is_combined: bool) -> None:
-    """Extremes and distinct values, metadata, functions of third parties and `as_of` take a part for each record."""
-    assert combines(ViewConfig.model_validate({"underlying": "orders"} | VIEW | view)) == is_combined
-
-
-def _older_version(patch: pytest.MonkeyPatch) -> None:
-    """Send a part for each record, as the version before views combined."""
-    for module in (
-        "tests.builtin.view.chain",
-        "processor.builtin.view.definitions",
-        "processor.builtin.view.aggregate",
-    ):
-        patch.setattr(f"{module}.combines", lambda _view: False)
-
-
-def _upgrade(driver: ProcessorTestDriver) -> None:
-    """Replace a stage of an older version by that of this one."""
-    if driver.pipeline.processor_type is ViewSplit:
-        driver._pipeline = driver.pipeline._replace(processor_type=ViewPartialAggregate)
-    driver.crash(feed=False)
-
-
-@pytest.mark.usefixtures("is_compiled")
-def test_view_goes_on_from_parts_of_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the upgrade of a view that has parts of records its rows follow, at every step and through crashes."""
-    for seed in range(12):
-        with monkeypatch.context() as patch:
-            _older_version(patch)
-            history = PartialHistory(seed)
-            for step in range(3):
-                assert not (wrong := history.step()), f"seed {seed}, step {step}: {wrong}"
-        forget_process()
-        for driver in (*history.chain.splits, *history.chain.aggregates):
-            _upgrade(driver)
-        for step in range(4):
-            assert not (wrong := history.step()), f"seed {seed}, step {step} after the upgrade: {wrong}"
-
-
-def test_no_row_changes_while_a_view_begins_to_combine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Partitions are upgraded one after the other: no part is counted twice, and none is missed, at any commit.
-
-    Keys of records are numbers of partitions, and the keys under which the state has groups.
-    """
-    with monkeypatch.context() as patch:
-        _older_version(patch)
-        chain = AggregateChain(VIEW, inputs=3, partitions=1)
-        for number, key in enumerate(("0", "1", "2", "gann", "gbob", "p0", "p1", "0", "gann")):
-            chain.put(number % 3, key, {"customer": "ann" if number < 5 else "bob", "qty": number})
-        chain.run()
-    (aggregate,) = chain.aggregates
-    before = chain.rows()
-    assert before["ann"]["qty"] == sum(range(5))
-    _upgrade(aggregate)
-    for split in chain.splits:
-        _upgrade(split)
-        for _ in range(5):
-            split.advance_time(1, punctuations_max=1)
-            split.commit()
-        while aggregate.has_input:
-            aggregate.feed(1)
-            aggregate.advance_time(1)
-            aggregate.commit()
-    assert len(aggregate.read_output("sow")) == len(before), "a row was written again"
-    chain.put(0, "new", {"customer": "ann", "qty": 100})
-    chain.run()
-    assert chain.rows()["ann"]["qty"] == before["ann"]["qty"] + 100
-    (tombstones,) = [[record.key for record in aggregate.input if record.value is None]]
-    assert len(tombstones) == 9
-
-
-def test_older_version_refuses_a_view_that_combines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rows of parts of groups have another fingerprint, so a version that knows none of these does not begin."""
-    chain = AggregateChain(VIEW, inputs=1, partitions=1)
-    chain.put(0, "k1", {"customer": "ann", "qty": 1})
-    chain.run()
-    _older_version(monkeypatch)
-    for driver in (*chain.splits, *chain.aggregates):
-        with pytest.raises(ConfigurationError, match="sowstream view rebuild v"):
-            driver.crash(feed=False)
-
-
-def test_view_with_the_setting_of_an_older_version_keeps_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A view that was made with `partial_aggregation` is the same one for the older version, before and after."""
-    with monkeypatch.context() as patch:
-        patch.setattr(definitions, "_COMBINED", "partial_aggregation")
-        patch.setattr(partial_aggregate, "partition_key", lambda group, number: member_key(group, b"%d" % number))
-        chain = AggregateChain(VIEW, inputs=1, partitions=1)
-        chain.put(0, "k1", {"customer": "ann", "qty": 1})
-        chain.run()
-        (split,), (aggregate,) = chain.splits, chain.aggregates
-        marks = split.marks.get(b"definition"), aggregate.marks.get(b"definition")
-    for driver in (split, aggregate):
-        driver.crash(feed=False)
-    chain.put(0, "k2", {"customer": "ann", "qty": 2})
-    chain.run()
-    assert {record.key for record in aggregate.input} == {member_key(b"ann", b"0")}
-    assert (split.marks.get(b"definition"), aggregate.marks.get(b"definition")) == marks
-    assert chain.rows()["ann"]["qty"] == 3
+def test_definitions_that_do_not_add_up_are_refused(view: dict[str, Any], message: str) -> None:
+    """Aggregates that need each record, and metadata, are errors before anything starts."""
+    settings = ViewConfig.model_validate(
+        {"underlying": "orders", "group_by": ["/customer"], "partial_aggregation": True} | view
+    )
+    with pytest.raises(ConfigurationError, match=message):
+        ViewPartialAggregate.check("v.split", settings, None)
 
 
 def _outputs(seed: int) -> dict[tuple[str, bytes | None], list[tuple[bytes | None, Headers | None]]]:

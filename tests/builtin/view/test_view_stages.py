@@ -28,7 +28,7 @@ def test_rows_without_members_are_deleted_although_no_input_comes() -> None:
 
 def test_no_row_is_written_before_the_input_that_the_table_has_has_come() -> None:
     """A table that was restored ahead of the input changes no row until the records up to its end have come."""
-    chain = AggregateChain({**COUNTS, "as_of": True}, inputs=1, partitions=1)
+    chain = AggregateChain(COUNTS, inputs=1, partitions=1)
     chain.put(0, "1", {"customer": "a"})
     chain.run()
     (aggregate,) = chain.aggregates

@@ -53,6 +53,7 @@ class Benchmark:
         keys: int,
         groups: int,
         processes: int = 1,
+        is_partial: bool = False,
     ) -> None:
         """Create it.
 
@@ -63,7 +64,9 @@ class Benchmark:
             keys: the number of records' keys.
             groups: the number of groups.
             processes: those of the view, for the throughput and the build.
+            is_partial: whether that view has partial aggregation.
         """
+        self._settings = {"partial_aggregation": True} if is_partial else {}
         self._bootstrap, self._directory, self._say = bootstrap, directory, say
         self._keys, self._groups, self._processes = keys, groups, processes
         world_module.PATIENCE_S = _LIMIT_S
@@ -200,8 +203,8 @@ class Benchmark:
         name = f"{kind[0]}{secrets.token_hex(3)}"
         view = f"{name}_by_group"
         section = {"underlying": name, "group_by": ["/group"], "fields": dict(fields)}
-        sections = {"views": {view: section}}
-        world = World(self._bootstrap, self._directory, name, sections=sections, runtime=_RUNTIME, partitions=4)
+        views = {view: section | (self._settings if fields == _FIELDS else {})}
+        world = World(self._bootstrap, self._directory, name, sections={"views": views}, runtime=_RUNTIME, partitions=4)
         try:
             yield world, view
         finally:

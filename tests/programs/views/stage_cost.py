@@ -15,7 +15,7 @@ _PARTITIONS = 4
 
 
 def stage_costs(
-    say: Callable[[str], None], *, records: int, keys: int, groups: int, commit_records: int, is_combined: bool
+    say: Callable[[str], None], *, records: int, keys: int, groups: int, commit_records: int, is_partial: bool
 ) -> None:
     """Print the microseconds of processor time that each stage takes for an update, the first of each key apart.
 
@@ -27,12 +27,12 @@ def stage_costs(
         keys: the number of records' keys, each of which has a record before.
         groups: the number of groups.
         commit_records: input records of one transaction.
-        is_combined: whether the view combines; if not, it has `as_of`, for which it sends a part for each record.
+        is_partial: whether the view has partial aggregation.
     """
     settings = {
         "group_by": ["/group"],
         "fields": {"/n": "COUNT(*)", "/qty": "SUM(/qty)"},
-        "as_of": not is_combined,
+        "partial_aggregation": is_partial,
     }
     chain = AggregateChain(settings, inputs=_PARTITIONS, partitions=_PARTITIONS, checks_state=False)
     rng = random.Random(1)
@@ -53,7 +53,7 @@ def stage_costs(
                 spent_s["second stage"] += second_s
                 parts += sum(len(aggregate.input) for aggregate in chain.aggregates) - before
     costs = ", ".join(f"{stage} {seconds / records * 1e6:.1f} us" for stage, seconds in spent_s.items())
-    kind = "combined" if is_combined else "a part for each record"
+    kind = "partial aggregation" if is_partial else "a part for each record"
     say(f"{kind}: {costs} of processor time an update; {parts / records:.2f} parts an update")
 
 
