@@ -127,13 +127,16 @@ def read_sow(
     kafka_options = table_options(topic, "sow", with_connection(options, settings.kafka), settings.names)
     kafka_topic = settings.kafka_topic("sow")
     texts = None if keys is None else key_texts(keys)
-    with topic_facts(settings, "sow", options) as facts:
-        end, partitions = TablePart.of(facts, settings, at, texts, allow_compacted=allow_compacted)
 
-        def infer() -> StructType:
+    def infer() -> StructType:
+        with topic_facts(settings, "sow", options) as facts:
+            end, _ = TablePart.of(facts, settings, at, texts, allow_compacted=allow_compacted)
             return inferred(spark, facts, kafka_options, None if end is None else end.ends)
 
-        reader = TopicReader.of(settings, schema, described(), Layout(metadata, on_misfit), infer)
+    # First, as a schema that cannot be used is refused without a question to Kafka.
+    reader = TopicReader.of(settings, schema, described(), Layout(metadata, on_misfit), infer)
+    with topic_facts(settings, "sow", options) as facts:
+        end, partitions = TablePart.of(facts, settings, at, texts, allow_compacted=allow_compacted)
     if texts is not None:
         kafka_options = only_partitions(kafka_options, kafka_topic, partitions)
     if end is not None:
