@@ -58,7 +58,7 @@ class Program:
         """A WebSocket."""
         scheme = "ws" if self.context is None else "wss"
         return connect(f"{scheme}://{self.address}/v1/ws", subprotocols=["sowstream.v1"], compression=None,
-                       ssl=self.context)  # fmt: skip
+                       open_timeout=PATIENCE_S, ssl=self.context)  # fmt: skip
 
 
 def asked(socket, **request):
