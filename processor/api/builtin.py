@@ -1,4 +1,4 @@
-"""What the built-in processors have beyond those of third parties, all in one place.
+"""The privileges of the built-in processors over those of third parties, all in one place.
 
 They are declared, hosted and tested like anybody's, with these exceptions:
 

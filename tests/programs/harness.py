@@ -1,4 +1,4 @@
-"""What the programs share: options that follow from a plan, a broker and a directory for the run, and the verdict.
+"""The harness of the programs: options that follow from a plan, a broker and a directory for the run, and the verdict.
 
 ```python
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a plain command is: one that the compiled fold may merge instead of the merge in parts (`command_merge`).
+"""The predicate of plain commands, which the compiled fold may merge instead of the merge in parts (`command_merge`).
 
 The compiled fold (`fast_path_json.pyx`) writes the same merge of JSON a second time, on texts. It leaves every command
 that is not plain, and every one that fails, to `command_merge`, which begins with it again. A worker calls it with the

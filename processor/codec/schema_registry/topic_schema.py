@@ -116,7 +116,7 @@ def framed_schema(registry: Registry, frame: bytes) -> tuple[SchemaText, int | s
 
 
 class FramedSchemas(Generic[Compiled]):
-    """What a codec compiles of the schemas that frames name, once each."""
+    """The schemas that frames name, each compiled once for a codec."""
 
     __slots__ = ("_by_frame", "_compile", "_own", "_registry")
 
@@ -136,7 +136,7 @@ class FramedSchemas(Generic[Compiled]):
         self._by_frame = dict(own)
 
     def of_frame(self, frame: bytes) -> Compiled:
-        """What is compiled of the schema that a frame names.
+        """Return the compiled form of the schema that a frame names.
 
         Raises:
             RecordRejected: `schema_mismatch`: it cannot be used; and as `framed_schema`.
