@@ -7,8 +7,7 @@ from functools import lru_cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any
 
-from processor.config.suggestions import unknown_name
-from processor.errors import ConfigurationError
+from processor.errors import ConfigurationError, unknown_name
 
 
 def installed_names(group: str) -> list[str]:

@@ -29,6 +29,7 @@ SowstreamError
 
 from __future__ import annotations
 
+import difflib
 from typing import Literal, TypeAlias
 
 HoldReason: TypeAlias = Literal[
@@ -246,3 +247,10 @@ def rejection(error: Exception) -> RecordRejected:
     if isinstance(error, SowstreamError | MemoryError):
         raise error
     return RecordRejected("plugin_failed", f"{type(error).__name__}: {error}")
+
+
+def unknown_name(noun: str, name: str, names: list[str]) -> str:
+    """The message `there is no topic 'oders'; did you mean 'orders'?`."""
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(names)) or 'none'}"
+    return f"there is no {noun} {name!r}; {hint}"

@@ -113,8 +113,7 @@ def _known(reason: str | None) -> str | None:
     from difflib import get_close_matches  # noqa: PLC0415
     from typing import get_args  # noqa: PLC0415
 
-    from processor.config.suggestions import unknown_name  # noqa: PLC0415
-    from processor.errors import ConfigurationError  # noqa: PLC0415
+    from processor.errors import ConfigurationError, unknown_name  # noqa: PLC0415
     from processor.record import RejectReason, is_reject_reason  # noqa: PLC0415
 
     known_reasons = list(get_args(RejectReason))

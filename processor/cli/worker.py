@@ -70,8 +70,7 @@ def refuse_others(names: list[str] | None, names_here: list[str], elsewhere: dic
     Raises:
         ConfigurationError: a name is not one of `names_here`.
     """
-    from processor.config.suggestions import unknown_name  # noqa: PLC0415
-    from processor.errors import ConfigurationError  # noqa: PLC0415
+    from processor.errors import ConfigurationError, unknown_name  # noqa: PLC0415
 
     for name in names or ():
         if name in elsewhere:

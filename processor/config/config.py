@@ -13,7 +13,7 @@ from processor.config.gateway import GatewayConfig
 from processor.config.runtime import RuntimeConfig, TelemetryConfig, check_kafka
 from processor.config.secrets import hide_secrets
 from processor.config.section import Environment, IntervalS, Properties
-from processor.config.suggestions import unknown_name
+from processor.errors import unknown_name
 
 
 class Config(Families):

@@ -12,9 +12,8 @@ from pydantic_settings import BaseSettings
 from processor.config.derived_topics import QueueConfig, ViewConfig, stage_topic
 from processor.config.kafka_names import KafkaNames
 from processor.config.section import ApplicationId, TopicName
-from processor.config.suggestions import unknown_name
 from processor.config.topic import ConflatedConfig, ProcessorConfig, TopicConfig
-from processor.errors import ConfigurationError
+from processor.errors import ConfigurationError, unknown_name
 
 _SAME_AFTER_A_MOVE: Final = (
     "sow", "message_type", "message_schema", "separator", "parts", "key", "key_format", "key_names",

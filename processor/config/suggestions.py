@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, get_args
+
+from processor.errors import unknown_name
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
@@ -35,13 +36,6 @@ PATTERNS = {
     r"^([a-zA-Z0-9][a-zA-Z0-9._-]{0,98}[._-])?$": "expected letters and digits, and at the end a dot, _ or -",
 }
 """The texts that fit a pattern of the settings, in words."""
-
-
-def unknown_name(noun: str, name: str, names: list[str]) -> str:
-    """The message `there is no topic 'oders'; did you mean 'orders'?`."""
-    close = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(names)) or 'none'}"
-    return f"there is no {noun} {name!r}; {hint}"
 
 
 def explain(error: ValidationError, model: type[BaseModel], section: str = "") -> str:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final
 
-from processor.config.suggestions import unknown_name
-from processor.errors import ConfigurationError
+from processor.errors import ConfigurationError, unknown_name
 from processor.filter import predicate
 from processor.filter.arithmetic import OF_FLOATS, negative, operation
 from processor.filter.compare import MIRRORED

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from pydantic import BaseModel
 
 from processor.api import Input, Output, Processor, RecordProcessor
-from processor.config.suggestions import unknown_name
 from processor.entry_points import load_installed
-from processor.errors import ConfigurationError
+from processor.errors import ConfigurationError, unknown_name
 from processor.topics.family import Role
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from processor.config.derived_topics import JOIN, SPLIT
-from processor.config.suggestions import explain, unknown_name
-from processor.errors import ConfigurationError
+from processor.config.suggestions import explain
+from processor.errors import ConfigurationError, unknown_name
 from processor.hosting.pipeline import Outlet, Pipeline, check_settings, family_of
 from processor.hosting.plugins import installed, plugin_of
 from processor.wire.ack import MOVED_ACKS

@@ -6,8 +6,7 @@ import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
 
-from processor.config.suggestions import unknown_name
-from processor.errors import ConfigurationError
+from processor.errors import ConfigurationError, unknown_name
 from processor.topics.family import KEY_BYTES_MAX
 
 if TYPE_CHECKING:

@@ -14,9 +14,8 @@ from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from processor.config.section import IntervalS, Properties, Section
-from processor.config.suggestions import unknown_name
 from processor.entry_points import find_installed, installed_names, load_installed
-from processor.errors import ConfigurationError
+from processor.errors import ConfigurationError, unknown_name
 from spark_integration.options import client_properties
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from processor.config import Config
 from processor.config import load as load_topics
 from processor.config.kafka_names import Role
 from processor.config.section import Environment, Properties
-from processor.config.suggestions import explain, unknown_name
+from processor.config.suggestions import explain
 from processor.config.yaml_values import parse, problem_of
-from processor.errors import ConfigurationError
+from processor.errors import ConfigurationError, unknown_name
 from spark_integration.options import with_connection
 from spark_integration.pipeline.job import Job, JobSettings, find_job, located
 

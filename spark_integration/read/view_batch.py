@@ -240,7 +240,7 @@ def view_batch(
         ConfigurationError: the settings cannot be used, or have no such view.
     """
     from processor.config import load  # noqa: PLC0415 - on the driver only
-    from processor.config.suggestions import unknown_name  # noqa: PLC0415
+    from processor.errors import unknown_name  # noqa: PLC0415
 
     loaded = load(Path(config)) if isinstance(config, str | Path) else config
     if view not in loaded.views:

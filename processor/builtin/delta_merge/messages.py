@@ -10,9 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from processor.api import Command, Incomplete, Preprocessed, RecordRejected, Value
-from processor.config.suggestions import unknown_name
 from processor.entry_points import find_installed, installed_names, load_installed
-from processor.errors import ConfigurationError, Stop
+from processor.errors import ConfigurationError, Stop, unknown_name
 from processor.wire.command import kind_of
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from processor.codec.contract import Codec, CodecOptions, not_installed
 from processor.codec.value_checks import depth_limit
 from processor.config import SchemaConfig
-from processor.config.suggestions import unknown_name
-from processor.errors import ConfigurationError
+from processor.errors import ConfigurationError, unknown_name
 from processor.record import Value
 
 try:

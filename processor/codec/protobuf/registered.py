@@ -30,8 +30,7 @@ from processor.codec.protobuf.messages import DeltaCodec, MessageCodec, WholeCod
 from processor.codec.schema_registry.schemas import Registry, SchemaText, is_base64
 from processor.codec.schema_registry.topic_schema import UnusableSchema, framed_schema, topic_schema
 from processor.codec.value_checks import depth_limit
-from processor.config.suggestions import unknown_name
-from processor.errors import ConfigurationError, RecordRejected
+from processor.errors import ConfigurationError, RecordRejected, unknown_name
 from processor.record import Headers, Value
 
 PROTOC_TIMEOUT_S: Final = 30.0

@@ -23,9 +23,8 @@ import yaml
 from pydantic import Field, ValidationError, field_validator
 
 from processor.config.section import Section
-from processor.config.suggestions import unknown_name
 from processor.config.yaml_values import parse, problem_of
-from processor.errors import ConfigurationError, FilterError
+from processor.errors import ConfigurationError, FilterError, unknown_name
 from processor.filter import Filter, compile_filter
 from processor.gateway.access.identity import Identity
 from processor.merge import KeyFields

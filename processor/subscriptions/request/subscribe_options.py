@@ -6,8 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, TypedDict
 
 from processor.config.section import interval_s
-from processor.config.suggestions import unknown_name
-from processor.errors import ConfigurationError
+from processor.errors import ConfigurationError, unknown_name
 from processor.filter.value import PATH
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from processor.codec.nvfix import python_encoding
-from processor.config.suggestions import unknown_name
+from processor.errors import unknown_name
 from spark_integration.pipeline.ingesting.csv_rows import CsvDialect
 from spark_integration.read.mask import FROM_JSON
 
