@@ -19,6 +19,7 @@ from typing import Any, Final
 import pytest
 import structlog
 from hypothesis import is_hypothesis_test, settings
+from hypothesis.internal.conjecture import providers
 
 from processor.trial.broker import EmbeddedBroker
 from processor.trial.broker.java import installed_java_major
@@ -38,6 +39,10 @@ os.environ |= {"COLUMNS": "100", "TERM": "xterm-256color"}
 settings.register_profile("repeatable", deadline=None, print_blob=True, derandomize=True, database=None)
 settings.register_profile("random", deadline=None, print_blob=True, derandomize=False, database=None)
 settings.load_profile("repeatable")
+# Hypothesis also draws the constants of the project's modules that are loaded, which are others in each process of a
+# run: the same test would have other examples.
+assert callable(providers._get_local_constants)
+providers._get_local_constants = lambda: providers._local_constants
 
 _NO_CACHE: Final = {"cache_logger_on_first_use": False}
 _ENDING_S: Final = 60.0

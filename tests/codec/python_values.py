@@ -126,7 +126,8 @@ def reads_as(value: Any, back: Any, **rules: bool) -> bool:
     if isinstance(value, float):
         return isinstance(back, float) and repr(float(value)) == repr(float(back))
     if isinstance(value, int) and isinstance(back, float):
-        return bool(rules.get("typed")) and exact(back) == value
+        # By value: 2**63 is a double, and is spelt 9.223372036854776e+18.
+        return bool(rules.get("typed")) and back == value
     if isinstance(value, int | Decimal):
         return is_number(back) and exact(back) == exact(value) and not (isinstance(value, int) and back is True)
     if isinstance(value, str):
