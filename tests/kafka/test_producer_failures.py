@@ -173,6 +173,16 @@ def test_the_end_that_is_told_after_a_commit_undoes_nothing(producer):
     assert (producer.renewals, Client.made, producer.is_open) == (1, 2, False)
 
 
+def test_kafka_has_a_moment_to_end_a_transaction(producer):
+    """It begins with a commit; neither before the first one nor during a transaction is there a reason to wait."""
+    assert producer.settling_s == 0.0
+    producer.send("orders.delta", 0, [(b"key", b"value", [])])
+    producer.commit("orders.publish", {0: 1}, None)
+    assert 0.0 < producer.settling_s <= transactional_producer._SETTLE_S
+    producer.send("orders.delta", 0, [(b"key", b"value", [])])
+    assert producer.settling_s == 0.0
+
+
 @pytest.mark.parametrize("is_before", [False, True])
 def test_the_end_of_a_producer_without_transactions_costs_no_more(monkeypatch, is_before):
     """A fatal error of a producer without transactions commits no offset; the thread starts again."""

@@ -142,6 +142,8 @@ class StagedProducer:
         self.is_open = False
         """True if anything uncommitted was sent or is held."""
         self._commit_seconds = 0.0
+        self.settling_s = 0.0
+        """Without transactions the next records may follow at once."""
 
     def start(self) -> None:
         """Start again, after the last records of the producer before have arrived or can no longer arrive.

@@ -30,6 +30,9 @@ _LOOK_TIMEOUT_S = 1.0
 _TRIES_MAX = 3  # Of a start on one client while other brokers answer: its coordinator may be dead.
 _LINE_INTERVAL_S = 60.0
 _ABORT_LIMIT_S = 2.0  # Closing must not take long; the broker rolls an open transaction back.
+_SETTLE_S = 0.008
+"""Time in which most brokers have written the end of a transaction to its partitions. They refuse the next one until
+then, and librdkafka asks again after 20 ms only."""
 _LATE_S = 1.0  # A commit's last try has ended this long after its deadline, unless librdkafka forgot its limit.
 
 
@@ -87,6 +90,12 @@ class TransactionalProducer:
         self._commits = BackgroundCalls(f"commits of {transactional_id}")
         self._commit_limit_s = 0.0
         self._commit_seconds = 0.0
+        self._settled_s = 0.0
+
+    @property
+    def settling_s(self) -> float:
+        """Seconds until the brokers have most likely written the end of the last transaction to all its partitions."""
+        return 0.0 if self.is_open else max(0.0, self._settled_s - time.monotonic())
 
     def start(self) -> None:
         """Fence the producer that had this transactional id before, and roll its open transaction back.
@@ -268,6 +277,7 @@ class TransactionalProducer:
         except TimeoutError as error:
             raise ProducerLost(f"commit ({self.transactional_id}): {error}") from error
         self._ended(producer)
+        self._settled_s = time.monotonic() + _SETTLE_S
         return self._commit_seconds
 
     def abort(self) -> bool:

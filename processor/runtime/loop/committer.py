@@ -37,6 +37,10 @@ class OutputProducer(Protocol):
     is_open: bool
     """True if anything was sent that is neither committed nor given up."""
 
+    @property
+    def settling_s(self) -> float:
+        """Seconds for which a thread that is not busy had better send nothing, as Kafka is ending the last commit."""
+
     def start(self) -> None:
         """Start, or start again: nothing that was sent before arrives later than this."""
 

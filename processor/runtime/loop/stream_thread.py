@@ -173,14 +173,16 @@ class StreamThread:
 
     def _poll(self) -> list[Message]:
         """Read the records that wait, else those that arrive within the idle time."""
+        running = self._running()
         # Less the records left from earlier turns; at least one, as the poll also serves the group membership.
-        left = sum(len(task.left) for task in self._running() if not task.is_backlogged)
+        left = sum(len(task.left) for task in running if not task.is_backlogged)
         most = max(1, self._read_max - left)
-        messages = self._consumer.poll(most, 0.0)
-        if not messages and not any(task.left for task in self._running()):
+        has_left = any(task.left for task in running)
+        is_awaited = has_left or self._restorer.is_busy or self._has_more or is_writing(running)
+        messages = self._consumer.poll(most, 0.0 if is_awaited else self._producer.settling_s)
+        if not messages and not has_left:
             with self._transaction():
                 self._finish_commit()
-            is_awaited = self._restorer.is_busy or self._has_more or is_writing(self._running())
             # The client sleeps whole milliseconds, rounded down; without one more the rest would be a busy loop.
             rest_s = min(_IDLE_POLL_S, self._policy.rest_s(time.monotonic()) + 0.001)
             messages = self._consumer.poll(1, 0.0 if is_awaited else rest_s)

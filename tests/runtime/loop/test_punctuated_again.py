@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 from prometheus_client import REGISTRY
 
 from processor.api import Context, Input, Output, Processor, Settings
+from processor.kafka.clients.transactional_producer import TransactionalProducer
 from processor.runtime.loop.transactions import SPACING_S
 from tests.runtime.loop.turned_thread import TurnedThread, mock_kafka
 
@@ -118,6 +119,21 @@ def test_a_processor_without_more_work_waits_for_input(kafka: dict[str, str], pi
     """An idle worker sleeps: punctuation without more work is called once a turn, twice between commits."""
     turned = TurnedThread(kafka, Piecemeal, pieces)
     assert turned.turn(20) >= 20 * turn_s * 0.9
+    turned.close()
+
+
+def test_records_that_come_while_kafka_ends_a_transaction_are_one_batch(
+    kafka: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction that began meanwhile would be put off for longer; other work does not wait for that."""
+    turned = TurnedThread(kafka, Piecemeal, Pieces(pieces=0))
+    waits_s: list[float] = []
+    monkeypatch.setattr(TransactionalProducer, "settling_s", 0.125)
+    monkeypatch.setattr(turned.thread._consumer, "poll", lambda _most, wait_s: waits_s.append(wait_s) or [object()])
+    turned.thread._poll()
+    turned.thread._has_more = True
+    turned.thread._poll()
+    assert waits_s == [0.125, 0.0]
     turned.close()
 
 
