@@ -206,12 +206,14 @@ class RocksStore:
         """A batch with these changes and those of the index."""
         batch = WriteBatch(raw_mode=True)
         self._index(batch, changes)
-        prefix, encode = layout.RECORD_PREFIX, layout.encode_record
-        for key, stored in changes.items():
+        prefix, encode, put = layout.RECORD_PREFIX, layout.encode_record, batch.put
+        # In key order: RocksDB's write buffer is a sorted list, in which it looks for a place from the last one on.
+        for key in sorted(changes):
+            stored = changes[key]
             if stored is None:
                 batch.delete(prefix + key)
             else:
-                batch[prefix + key] = encode(stored)
+                put(prefix + key, encode(stored))
         return batch
 
     def _write(self, batch: WriteBatch) -> None:

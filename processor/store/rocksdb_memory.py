@@ -6,6 +6,7 @@ The limits, with `runtime.block_cache_bytes` as the capacity:
                      are read in parts, so a cold key costs the parts it needs.
     write buffers    half the capacity, charged to the cache at the expense of blocks. A write that finds them
                      over it waits for a flush (`relieve`), so they stand above it by one part of a batch at most.
+                     Each has a filter of its keys, a 2048th of the capacity.
     table readers    a few KB for each open table; their number is bounded by `max_open_files`.
     compactions      a few MB for each of RocksDB's two threads while they run.
 """
@@ -32,7 +33,11 @@ if TYPE_CHECKING:
 _BLOOM_BITS_PER_KEY: Final = 10  # One miss in a hundred reads the disk; RocksDB's own advice.
 _BLOCK_BYTES: Final = 4 * 1024
 """The unit that is read and unpacked for one cold key: 16 KB took twice the time, and saved 2 % of the disk."""
-_ARENA_BYTES: Final = 64 * 1024  # The share of an idle partition in the write buffers; RocksDB's default is 1 MB.
+_ARENA_BYTES: Final = 16 * 1024  # The least share of a partition in the write buffers; RocksDB's default is 1 MB.
+_WRITE_BUFFER_BYTES: Final = 64 * 1024 * 1024  # RocksDB's default; a flush comes much earlier, by the shared budget.
+_BUFFER_FILTERS: Final = 2048
+"""The filter of a write buffer takes this part of the capacity, 32 KB of 64 MB, also in an idle partition. With four
+partitions a buffer has 30,000 to 60,000 keys, so 4 to 9 bits a key; twice as many saved 0.04 µs a key."""
 
 
 class RocksMemory:
@@ -90,6 +95,10 @@ class RocksMemory:
         options.set_block_based_table_factory(table)
         options.set_write_buffer_manager(self._write_buffers)
         options.set_arena_block_size(_ARENA_BYTES)
+        options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
+        # A key that a buffer lacks, as a new one, is not searched in its sorted list, which took half of such a read.
+        options.set_memtable_whole_key_filtering(True)
+        options.set_memtable_prefix_bloom_ratio(self.capacity_bytes / _BUFFER_FILTERS / _WRITE_BUFFER_BYTES)
         options.set_compression_type(DBCompressionType.lz4())
         options.set_level_compaction_dynamic_level_bytes(True)
         options.set_keep_log_file_num(2)

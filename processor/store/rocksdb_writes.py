@@ -99,6 +99,7 @@ LOAD_TABLES_MAX: Final = 3 * _COMPACTED_FROM
 def prepare_load(options: Options) -> None:
     """Change the options of a database for a load."""
     options.set_memtable_factory(MemtableFactory.vector())
+    options.set_memtable_whole_key_filtering(False)  # Nothing is read.
     options.set_allow_concurrent_memtable_write(False)  # RocksDB demands it.
     options.set_level_zero_file_num_compaction_trigger(_COMPACTED_FROM)
 

@@ -54,7 +54,7 @@ def test_what_was_applied_is_there_after_closing(open_rocks):
 
 @pytest.mark.parametrize("opened", [1, 2, 3])
 def test_a_database_opened_again_keeps_its_table_options(open_rocks, tmp_path, opened):
-    """A reopened database keeps its table options: bloom filter, block size and shared cache, by RocksDB's log."""
+    """A reopened database keeps its options: bloom filters, block size and shared cache, by RocksDB's log."""
     for _ in range(opened):
         open_rocks().close()
     log = (tmp_path / "0" / layout.ROCKSDB_DIRECTORY / "LOG").read_text()
@@ -63,6 +63,8 @@ def test_a_database_opened_again_keeps_its_table_options(open_rocks, tmp_path, o
     assert said["block_size"].strip() == "4096"
     assert said["cache_index_and_filter_blocks"].strip() == "1"
     assert said["partition_filters"].strip() == "1"
+    assert "Options.memtable_whole_key_filtering: 1" in log
+    assert log.split("Options.memtable_prefix_bloom_size_ratio: ")[1].startswith("0.000061")  # 4 KB of 64 MB.
     [capacity] = [line for line in log.splitlines() if line.strip().startswith("capacity :")]
     assert capacity.split(":")[1].strip() == str(8 * MB)
 
