@@ -1,6 +1,6 @@
 """The settings: one frozen tree, read from a YAML file, then the environment, then flags; the later has priority.
 
-Environment variables are `SOWSTREAM_<SECTION>__<KEY>`, for example `SOWSTREAM_KAFKA__BOOTSTRAP.SERVERS` or
+Environment variables are `SOWSTREAM_<SECTION>__<KEY>`, for example `SOWSTREAM_KAFKA__BOOTSTRAP_SERVERS` or
 `SOWSTREAM_STATE_DIR`. An unknown key is an error that suggests the closest one.
 """
 

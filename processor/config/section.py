@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -117,8 +117,25 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
+_OF_KAFKA = frozenset(("kafka", "schema_registry"))
+"""The sections whose keys are Kafka's: words and dots, and no `_`."""
+
+
 class Environment(EnvSettingsSource):
-    """The variables of the environment. A number or a truth value stays the text that it is, such as a password."""
+    """The variables of the environment. A number or a truth value stays the text that it is, such as a password.
+
+    Kafka's names may have `_` in place of `.`, which a shell cannot export: `SOWSTREAM_KAFKA__BOOTSTRAP_SERVERS`. A
+    variable with the dots beats one without.
+    """
+
+    def explode_env_vars(self, field_name: str, field: FieldInfo, env_vars: Mapping[str, str | None]) -> dict[str, Any]:
+        """Read the variables below one setting."""
+        exploded = super().explode_env_vars(field_name, field, env_vars)
+        if field_name not in _OF_KAFKA:
+            return exploded
+        return {name.replace("_", "."): value for name, value in exploded.items()} | {
+            name: value for name, value in exploded.items() if "_" not in name
+        }
 
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
         """Read the JSON text of a section or a list.

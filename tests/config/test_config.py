@@ -53,12 +53,13 @@ class TestSources:
         """An empty file is allowed, and changes nothing."""
         assert loaded(tmp_path, "# nothing yet\n") == load()
 
-    def test_the_environment_beats_the_file_setting_by_setting(self, tmp_path, monkeypatch):
+    @pytest.mark.parametrize("address", ["SOWSTREAM_KAFKA__BOOTSTRAP.SERVERS", "SOWSTREAM_KAFKA__BOOTSTRAP_SERVERS"])
+    def test_the_environment_beats_the_file_setting_by_setting(self, tmp_path, monkeypatch, address):
         """The environment replaces single settings, also within a section; the others stay as in the file."""
         monkeypatch.setenv("SOWSTREAM_APPLICATION_ID", "environment")
         monkeypatch.setenv("SOWSTREAM_RUNTIME__COMMIT_INTERVAL_S", "500ms")
         monkeypatch.setenv("SOWSTREAM_TOPICS__orders__PARTITIONS", "9")
-        monkeypatch.setenv("SOWSTREAM_KAFKA__BOOTSTRAP.SERVERS", "environment:1")
+        monkeypatch.setenv(address, "environment:1")
         config = loaded(
             tmp_path,
             {
@@ -87,6 +88,15 @@ class TestSources:
         monkeypatch.setenv("SOWSTREAM_TOPICS__orders__KEY", "[/a")
         with pytest.raises(ConfigurationError, match=r"topics\.orders\.key: "):
             load()
+
+    def test_a_variable_with_dots_beats_one_without(self, monkeypatch):
+        """Both spellings of one of Kafka's properties: the exact one counts, in any order."""
+        monkeypatch.setenv("SOWSTREAM_KAFKA__CLIENT.ID", "exact")
+        monkeypatch.setenv("SOWSTREAM_KAFKA__CLIENT_ID", "for shells")
+        monkeypatch.setenv("SOWSTREAM_SCHEMA_REGISTRY__BASIC_AUTH_USER_INFO", "me:secret")
+        config = load()
+        assert config.kafka["client.id"] == "exact"
+        assert config.schema_registry == {"basic.auth.user.info": "me:secret"}
 
     def test_flags_beat_the_environment(self, tmp_path, monkeypatch):
         """Flags have priority over the environment, and leave the other properties alone."""
