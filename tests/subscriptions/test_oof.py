@@ -3,6 +3,7 @@
 import pytest
 
 from processor.errors import ConfigurationError
+from processor.subscriptions import Message
 from tests.subscriptions.desk import Desk
 
 
@@ -172,3 +173,24 @@ def test_a_worker_passes_an_order_on():
     desk.put(7, state="new", inventory=1, credit=2)
     assert desk.take_messages(fulfilment) == ["publish {credit:2,id:7,inventory:1,state:new}"]
     assert desk.take_messages(inventory) == desk.take_messages(credit) == []
+
+
+def test_each_field_of_a_message_is_kept_or_hidden_when_a_right_ends():
+    """An `oof` for a right that ended has some fields of the message before; each other field is hidden."""
+    kept = {"topic", "sow_key", "version", "timestamp", "sub_ids", "bookmark"}
+    replaced = {"command": "oof", "data": {"id": 1}, "reason": "entitlement"}
+    hidden = {
+        "delta",
+        "correlation_id",
+        "removed",
+        "headers",
+        "conflated",
+        "first_timestamp",
+        "delta_base",
+        "expires_at",
+    }
+    assert sorted(Message._fields) == sorted([*kept, *replaced, *hidden]), "decide whether the new field may be seen"
+    full = Message(*(f"the {name}" for name in Message._fields))
+    left = full.without_record({"id": 1})._asdict()
+    defaults = Message._field_defaults
+    assert left == {name: f"the {name}" for name in kept} | replaced | {name: defaults[name] for name in hidden}

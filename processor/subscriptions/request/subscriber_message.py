@@ -74,12 +74,23 @@ class Message(NamedTuple):
     """Time of the record's expiry, ISO 8601 in UTC; None: never."""
 
     def without_record(self, data: Value) -> Message:
-        """The `oof` of a record that the subscriber may not see any more: nothing that its publisher gave is left.
+        """The `oof` of a record that the subscriber may not see any more: it has the fields listed here, no others.
 
         Args:
             data: the key fields.
         """
-        return self._replace(data=data, reason="entitlement", headers=NO_HEADERS, correlation_id=None)
+        # The fields that are kept are listed, so that a new field of messages is hidden until it is added here.
+        return Message(
+            "oof",
+            self.topic,
+            self.sow_key,
+            data,
+            version=self.version,
+            timestamp=self.timestamp,
+            reason="entitlement",
+            sub_ids=self.sub_ids,
+            bookmark=self.bookmark,
+        )
 
     def addressed(self, sub_ids: tuple[str, ...]) -> Message:
         """The same, for these subscriptions."""
