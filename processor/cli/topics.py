@@ -157,9 +157,12 @@ def _print_objects(config: Config, cluster: str) -> None:
     """Print the objects of Strimzi's operators, without a request to Kafka."""
     import yaml  # noqa: PLC0415
 
-    from processor.installation.acls import grants  # noqa: PLC0415
+    from processor.installation.acls import (  # noqa: PLC0415
+        grants,
+        topic_objects,
+        user_objects,
+    )
     from processor.installation.configured_pipelines import pipelines  # noqa: PLC0415
-    from processor.installation.strimzi import topic_objects, user_objects  # noqa: PLC0415
 
     topics = topic_objects([*_specs(config), *_own_specs(config)], cluster)
     users = user_objects(grants(config, pipelines(config, [])), cluster, config.application_id)
@@ -206,7 +209,7 @@ def _share_group_problems(config: Config) -> list[Problem]:
 
 
 def _directory_problems(config: Config, admin: Admin, cluster: Cluster) -> list[Problem]:
-    from processor.installation.directory_comparison import report  # noqa: PLC0415
+    from processor.installation.topic_check import report  # noqa: PLC0415
 
     return report(config, admin, cluster)
 
@@ -261,7 +264,7 @@ def _describe(config: Config, admin: Admin, *, refused: set[str], prune: bool) -
         refused: the topics of the settings that workers refuse.
         prune: as `revise`.
     """
-    from processor.installation.directory_comparison import revise  # noqa: PLC0415
+    from processor.installation.topic_check import revise  # noqa: PLC0415
     from processor.installation.topic_directory import TopicDirectory  # noqa: PLC0415
     from processor.wire.topic_description import describe  # noqa: PLC0415
 

@@ -8,7 +8,7 @@ import typer
 
 from processor.cli.output import inform
 from processor.cli.shared_options import Bootstrap, ConfigFile, StateDir, settings
-from processor.runtime.worker.signals import stop_on_signal
+from processor.runtime.worker.os_process import stop_on_signal
 
 if TYPE_CHECKING:
     import threading
@@ -82,7 +82,7 @@ def refuse_others(names: list[str] | None, names_here: list[str], elsewhere: dic
 def run_pipelines(config: Config, names: list[str], processes: int, stop: threading.Event, *, section: str) -> None:
     """Run pipelines until they are stopped, and end with the exit code of the worker."""
     from processor.errors import ConfigurationError, SowstreamError  # noqa: PLC0415
-    from processor.runtime.worker.exit_report import report_end  # noqa: PLC0415
+    from processor.runtime.worker.os_process import report_end  # noqa: PLC0415
     from processor.runtime.worker.worker import run_worker  # noqa: PLC0415
 
     if not config.names_topics:

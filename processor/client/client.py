@@ -16,7 +16,7 @@ from processor.client.publish.publish_calls import PublishCalls
 from processor.client.subscribe.kafka_opener import KafkaOpener
 from processor.config import Config, settings_of
 from processor.errors import ConfigurationError, SowstreamError, Stop
-from processor.installation.directory_comparison import contradictions
+from processor.installation.topic_check import contradictions
 from processor.installation.topic_directory import TopicDirectory, with_described_topics
 from processor.kafka.admin.admin import Admin
 from processor.kafka.admin.first_contact import Cluster

@@ -219,7 +219,7 @@ class _Children:
 
 def _child(config: Config, number: int, parent: int) -> None:
     """One of several processes; it ends with the first one, also when that is killed."""
-    from processor.runtime.worker.signals import stop_on_signal  # noqa: PLC0415
+    from processor.runtime.worker.os_process import stop_on_signal  # noqa: PLC0415
 
     stop = stop_on_signal()
     _run(config, bound_socket(config, is_shared=True), stop, number=number, look=lambda: os.getppid() != parent)

@@ -1,21 +1,29 @@
-"""The ACLs that each role needs on a secured cluster, as commands of Kafka's own tool: `sowstream topics apply --acls`.
+"""The rights of each role on a secured cluster, as commands of Kafka's own tool or as objects of Strimzi's operators.
 
 Kafka denies everything else as long as the brokers have `allow.everyone.if.no.acl.found` off: so only the worker of a
 conflated topic or of a view may write to it. The table in deploy/README.md has the same rights.
+
+`sowstream topics apply --strimzi` prints a KafkaTopic for each topic, and a KafkaUser for each role. Kubernetes keeps
+them, and the operators bring Kafka in line: who may write them needs no right in Kafka. The fields are those of
+Strimzi's API `v1`, which are the same in `v1beta2`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+import hashlib
+import re
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from processor.hosting.pipeline import family_of
-from processor.topics.family import control_topic
+from processor.topics.family import control_topic, copies, durable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from processor.config import Config
     from processor.hosting.pipeline import Pipeline
+    from processor.topics.family import TopicSpec
+
 
 Who = Literal[
     "DEPLOYER", "WORKER", "CONFLATER", "VIEWER", "GATEWAY", "PUBLISHER", "SUBSCRIBER", "CONSUMER", "DLQ", "SETTLER"
@@ -31,6 +39,14 @@ TRANSACTION_STATE: Final = "__transaction_state"
 
 GROUP_OFFSETS: Final = "__consumer_offsets"
 """Kafka's own topic with the offsets of consumer groups; transactions write to it."""
+
+API: Final = "kafka.strimzi.io/v1"
+BROKERS: Final = 3
+"""The brokers that the cluster is expected to have, as none is asked: topics get three copies."""
+_KINDS: Final = {"transactional-id": "transactionalId"}
+"""Strimzi's word for a kind of resource, where it is not Kafka's."""
+_NAME_MAX: Final = 253
+"""The characters of a name in Kubernetes."""
 
 _WORKERS: Final[dict[str, tuple[str, ...]]] = {
     "publish": ("Read", "Write"),  # Records without a key are sent again with one.
@@ -233,3 +249,77 @@ def commands(all_grants: Iterable[Grant], bootstrap: str) -> list[str]:
         + " ".join(names)
         for (who, _, operations, pattern), names in sorted(alike.items())
     ]
+
+
+def topic_objects(specs: Iterable[TopicSpec], cluster: str) -> list[dict[str, Any]]:
+    """A KafkaTopic for each topic.
+
+    Args:
+        specs: the topics as they should be.
+        cluster: the name of the Kafka object, in the namespace of these.
+    """
+    return [
+        {
+            "apiVersion": API,
+            "kind": "KafkaTopic",
+            "metadata": {"name": object_name(spec.name), "labels": {"strimzi.io/cluster": cluster}},
+            "spec": {
+                "topicName": spec.name,
+                "partitions": spec.partitions,
+                "replicas": copies(BROKERS),
+                "config": dict(spec.config),
+            },
+        }
+        for spec in durable({spec.name: spec for spec in specs}.values(), BROKERS)
+    ]
+
+
+def user_objects(grants: Iterable[Grant], cluster: str, application_id: str) -> list[dict[str, Any]]:
+    """A KafkaUser for each role, whose password the operator makes and keeps in a Secret of its name.
+
+    Args:
+        grants: the rights of all roles.
+        cluster: as `topic_objects`.
+        application_id: the first part of the users' names.
+    """
+    of_role: dict[str, dict[tuple[str, str, bool], list[str]]] = {}
+    for grant in grants:
+        operations = of_role.setdefault(grant.who, {}).setdefault((grant.kind, grant.name, grant.is_prefix), [])
+        operations += [each for each in grant.operations if each not in operations]
+    return [
+        {
+            "apiVersion": API,
+            "kind": "KafkaUser",
+            "metadata": {
+                "name": object_name(f"{application_id}-{role.lower()}"),
+                "labels": {"strimzi.io/cluster": cluster},
+            },
+            "spec": {
+                "authentication": {"type": "scram-sha-512"},
+                "authorization": {
+                    "type": "simple",
+                    "acls": [
+                        {"resource": _resource(*resource), "operations": sorted(operations)}
+                        for resource, operations in sorted(rights.items())
+                    ],
+                },
+            },
+        }
+        for role, rights in sorted(of_role.items())
+    ]
+
+
+def object_name(name: str) -> str:
+    """A name in Kubernetes: as it is if it may be one, else in small letters, with a checksum that tells it apart."""
+    labels = (re.sub(r"[^a-z0-9-]+", "-", label).strip("-") for label in name.lower().split("."))
+    plain = ".".join(filter(None, labels))
+    if plain == name and len(name) <= _NAME_MAX:
+        return name
+    checksum = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{plain[: _NAME_MAX - 9].rstrip('-.')}-{checksum}".lstrip("-")
+
+
+def _resource(kind: str, name: str, is_prefix: bool) -> dict[str, str]:
+    if kind == "cluster":
+        return {"type": "cluster"}
+    return {"type": _KINDS.get(kind, kind), "name": name, "patternType": "prefix" if is_prefix else "literal"}

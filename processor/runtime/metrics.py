@@ -5,22 +5,56 @@ from __future__ import annotations
 import math
 import platform
 import shutil
+import threading
 import time
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
+from prometheus_client.metrics_core import HistogramMetricFamily
+from prometheus_client.registry import Collector
 
-from processor.hosting.context import Timing
-from processor.hosting.timing_metrics import Timings
+from processor.hosting.context import BOUNDS_S, Timing
 from processor.kafka import outage
 from processor.kafka.admin.admin import librdkafka_version
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from processor.runtime.task import Counts
     from processor.runtime.task_state import TaskState
+
+
+class Timings(Collector):
+    """A histogram of the metrics registry, by labels."""
+
+    def __init__(self, name: str, documentation: str, labels: tuple[str, ...]) -> None:
+        self.name = name
+        self.labels = labels
+        self._documentation = documentation
+        self._lock = threading.Lock()  # Metrics are served by a thread of their own.
+        self._timings: dict[tuple[str, ...], Timing] = {}
+
+    def add(self, timing: Timing, *labels: str) -> None:
+        """Add observations to the series of these labels."""
+        with self._lock:
+            self._timings.setdefault(labels, Timing()).include(timing)
+
+    def describe(self) -> Iterable[HistogramMetricFamily]:
+        """Yield the name alone; the registry calls it at the registration."""
+        yield HistogramMetricFamily(self.name, self._documentation, labels=self.labels)
+
+    def collect(self) -> Iterable[HistogramMetricFamily]:
+        """Yield the histogram with its present counts."""
+        family = HistogramMetricFamily(self.name, self._documentation, labels=self.labels)
+        bounds = [*map(str, BOUNDS_S), "+Inf"]
+        with self._lock:
+            for labels, timing in self._timings.items():
+                buckets = list(zip(bounds, map(float, accumulate(timing.counts)), strict=True))
+                family.add_metric(labels, buckets, timing.seconds)
+        yield family
+
 
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 

@@ -13,8 +13,8 @@ import pytest
 import yaml
 from prometheus_client import Counter, Gauge, Histogram
 
-from processor.hosting.timing_metrics import Timings
 from processor.runtime import metrics
+from processor.runtime.metrics import Timings
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

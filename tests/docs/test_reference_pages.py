@@ -6,7 +6,7 @@ from pathlib import Path
 from prometheus_client import REGISTRY
 
 import processor.runtime.metrics
-from processor.hosting.timing_metrics import Timings
+from processor.runtime.metrics import Timings
 from processor.store.marks import MARK_FORGOTTEN, ONE_SHOT_FORGOTTEN
 from processor.wire.headers import Name
 from tests.docs.pages import page

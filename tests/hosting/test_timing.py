@@ -7,7 +7,7 @@ import random
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
 from processor.hosting.context import BOUNDS_S, Timing
-from processor.hosting.timing_metrics import Timings
+from processor.runtime.metrics import Timings
 
 
 def shown(registry: CollectorRegistry) -> list[str]:

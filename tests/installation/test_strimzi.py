@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 
 from processor.config import Config
-from processor.installation.acls import Grant, grants
+from processor.installation.acls import Grant, grants, object_name, topic_objects, user_objects
 from processor.installation.configured_pipelines import pipelines, specs
-from processor.installation.strimzi import object_name, topic_objects, user_objects
 
 CRDS = Path(os.environ.get("SOWSTREAM_TEST_CRDS") or Path(__file__).parents[3] / "shared" / "suites" / "crds")
 """Schemas of custom resources, as datreeio/CRDs-catalog has them."""

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from pydantic import ValidationError
 
 from processor.config.runtime import TelemetryConfig
-from processor.hosting.timing_metrics import Timings
+from processor.runtime.metrics import Timings
 from processor.telemetry.metrics import MetricsExport, metrics_data, metrics_export, otlp_exporter
 from tests.telemetry.receiver import attributes, points, receiving
 

@@ -1,7 +1,7 @@
 """Restores the states of partitions from Kafka, keeps standbys, and manages their directories on disk.
 
 `restorer` conducts a restore: `state_directory` opens the state, `restore_range` asks for the offsets to restore,
-`log_replay` replays them, `job` holds the progress of a partition and detects stalls, and `input_position` decides
-where the input begins. `progress` shows it; `state_cleaner` removes directories that are no longer needed. `standbys`
-are copies of states that other workers own; `assignment_forecast` chooses the partitions.
+`log_replay` replays them, `job` holds the progress of a partition, shows it and detects stalls, and `input_position`
+decides where the input begins. `state_cleaner` removes directories that are no longer needed. `standbys` are copies of
+states that other workers own; `assignment_forecast` chooses the partitions.
 """

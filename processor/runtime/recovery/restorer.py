@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from processor.kafka.admin.admin import Admin
     from processor.kafka.message import Message
-    from processor.runtime.recovery.progress import RestoreProgress
+    from processor.runtime.recovery.job import RestoreProgress
     from processor.runtime.recovery.restore_range import Start
     from processor.store.layered_state import LayeredState
 

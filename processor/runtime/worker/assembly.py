@@ -22,7 +22,7 @@ from processor.runtime.loop.stream_thread import StreamThread
 from processor.runtime.metrics import BLOCKED
 from processor.runtime.recovery.assignment_forecast import GroupWatcher
 from processor.runtime.recovery.input_position import InputPositions
-from processor.runtime.recovery.progress import RestoreBar, RestoreProgress
+from processor.runtime.recovery.job import RestoreBar, RestoreProgress
 from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.recovery.standbys import Standbys
 from processor.runtime.recovery.state_cleaner import Claims, Place, StateCleaner

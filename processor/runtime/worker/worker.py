@@ -28,12 +28,12 @@ from processor.runtime.loop.clients import RetentionHeadroom, WaitingRecords
 from processor.runtime.loop.task_reports import TaskReports
 from processor.runtime.loop.watchdog import Stuck, Watchdog
 from processor.runtime.metrics import show_process
-from processor.runtime.worker import allocator
+from processor.runtime.worker import os_process
 from processor.runtime.worker.assembly import Assembly
 from processor.runtime.worker.fenced_pipelines import FencedPipelines
 from processor.runtime.worker.health import Health, serve
 from processor.runtime.worker.logging_setup import set_up_logging
-from processor.runtime.worker.signals import stop_on_signal
+from processor.runtime.worker.os_process import stop_on_signal
 from processor.runtime.worker.supervision import Supervised
 from processor.runtime.worker.watcher import INTERVAL_S, BacklogWatch, Job, TopicMonitor, WatchedPipeline, Watcher
 from processor.runtime.worker.worker_identity import ProcessSlot, RivalWatch
@@ -78,9 +78,9 @@ def run_worker(config: Config, names: Sequence[str] = (), *, stop: threading.Eve
 
 def _run_here(config: Config, chosen: Sequence[Pipeline], stop: threading.Event) -> int:
     """Run pipelines in this process."""
-    allocator.return_large_blocks()
+    os_process.return_large_blocks()
     worker = _Worker(config, chosen, stop)
-    log.info("processors", runs=_implementations(chosen), memory_from=allocator.in_use())
+    log.info("processors", runs=_implementations(chosen), memory_from=os_process.in_use())
     _log_settings(config)  # Logged last: after this line the worker handles signals.
     return worker.run()
 

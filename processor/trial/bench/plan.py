@@ -9,7 +9,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from processor.kafka.admin.admin import librdkafka_version
-from processor.runtime.worker import allocator
+from processor.runtime.worker import os_process
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -111,5 +111,5 @@ def this_machine() -> Machine:
         python=platform.python_version(),
         librdkafka=librdkafka_version(),
         sowstream=version("sowstream"),
-        allocator=allocator.of_programs(),
+        allocator=os_process.of_programs(),
     )

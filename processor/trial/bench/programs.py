@@ -18,7 +18,7 @@ import psutil
 from processor.errors import Stop
 from processor.kafka.clients.log_reader import LogReader, Position
 from processor.kafka.clients.publisher import Publisher
-from processor.runtime.worker import allocator
+from processor.runtime.worker import os_process
 from processor.trial.bench.result import Figure
 from processor.trial.broker.guarded import GuardedProcess
 
@@ -47,7 +47,7 @@ def run_ceiling(kafka: Mapping[str, str], directory: Path, source: str, outputs:
     order.touch(mode=0o600)
     order.write_text(json.dumps({"kafka": dict(kafka), "source": source, "outputs": outputs, "count": count}))
     command = [sys.executable, "-m", "processor.trial.bench.pass_through", str(order)]
-    with running(GuardedProcess("ceiling", command, directory, env=allocator.environment())) as process:
+    with running(GuardedProcess("ceiling", command, directory, env=os_process.environment())) as process:
         deadline_s = time.monotonic() + _limit_s(count)
         while process.is_running:
             if time.monotonic() > deadline_s:
@@ -105,7 +105,7 @@ def worker_process(setup: BenchSetup, *options: str) -> GuardedProcess:
     """The worker, not started yet; it ignores settings in the environment."""
     command = [sys.executable, "-m", "processor.cli.main", "worker", "-c", str(setup.file), *options]
     ours = dict.fromkeys(name for name in os.environ if name.startswith("SOWSTREAM_"))
-    return GuardedProcess("worker", command, setup.directory, env={**ours, **allocator.environment()})
+    return GuardedProcess("worker", command, setup.directory, env={**ours, **os_process.environment()})
 
 
 @contextlib.contextmanager

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from processor.kafka.admin.admin import Admin
-from processor.runtime.worker.allocator import LIBC
-from processor.runtime.worker.signals import interruptible
+from processor.runtime.worker.os_process import LIBC, interruptible
 from processor.trial.bench.plan import GUARANTEES, about, latency_s, this_machine, whole_s
 from processor.trial.bench.programs import delays_s, run_ceiling, run_worker
 from processor.trial.bench.result import CEILING, WORKER, Result

@@ -18,7 +18,7 @@ from rich.console import Console
 from processor.errors import Stop
 from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
-from processor.runtime.worker.signals import interruptible
+from processor.runtime.worker.os_process import interruptible
 from processor.trial.broker import EmbeddedBroker
 from processor.trial.broker.guarded import GuardedProcess
 from processor.trial.broker.jars import class_path

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from processor.config import load as load_settings
 from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
-from processor.runtime.worker import allocator
+from processor.runtime.worker import os_process
 from processor.topics.family import family_specs
 from processor.trial.broker.java import find_java
 from tests.programs.benchmarks.restore import streams_jars
@@ -84,7 +84,7 @@ def sowstream(family: Underlying) -> Iterator[Running]:
     admin.create(topics)
     order = [sys.executable, "-m", "processor.cli.main", "conflate", name, "-c", str(file)]
     with log.open("wb") as log_file:
-        process = subprocess.Popen(order, stdout=log_file, stderr=log_file, env=allocator.whole_environment())
+        process = subprocess.Popen(order, stdout=log_file, stderr=log_file, env=os_process.whole_environment())
     try:
         yield Running(process, log, name, port)
     finally:
@@ -115,7 +115,7 @@ def suppress(class_path: str, family: Underlying, count: int) -> Iterator[Runnin
              str(round(family.interval_s * 1000)), str(count), str(state)]  # fmt: skip
     with log.open("wb") as log_file:
         process = subprocess.Popen(
-            order, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log_file, env=allocator.whole_environment()
+            order, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log_file, env=os_process.whole_environment()
         )
     assert process.stdin is not None
     assert process.stdout is not None

@@ -21,7 +21,7 @@ from processor.config import load as load_settings
 from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from processor.kafka.clients.log_reader import LogReader
-from processor.runtime.worker import allocator
+from processor.runtime.worker import os_process
 from tests.programs.benchmarks.throughput import (
     PARTITIONS,
     broker,
@@ -67,7 +67,7 @@ def _measure(bootstrap: str, directory: Path, records: int, spread_s: int) -> li
     log = settings.with_name("worker.log")
     with log.open("wb") as log_file:
         order = [sys.executable, "-m", "processor.cli.main", "worker", "-c", str(settings)]
-        process = subprocess.Popen(order, stdout=log_file, stderr=log_file, env=allocator.whole_environment())
+        process = subprocess.Popen(order, stdout=log_file, stderr=log_file, env=os_process.whole_environment())
     try:
         reader = LogReader({"bootstrap.servers": bootstrap}, group=f"{name}.{name}")
         wait_until(process, log, lambda: committed(reader, f"{name}.publish") >= records, 0.1)

@@ -12,7 +12,7 @@ from pathlib import Path
 import confluent_kafka
 import psutil
 
-from processor.runtime.worker import allocator
+from processor.runtime.worker import os_process
 from processor.trial.broker import jars
 from processor.trial.broker.java import find_java
 from tests.programs.benchmarks.peers import QUIX
@@ -34,7 +34,7 @@ def machine() -> dict[str, str | int | float]:
         "librdkafka": confluent_kafka.libversion()[0],
         "Kafka": _kafka(),
         "Java": _java(),
-        "allocator": allocator.of_programs(),
+        "allocator": os_process.of_programs(),
         "Kafka Streams": STREAMS,
         "Quix Streams": QUIX,
         **{package: _installed(package) for package in PACKAGES},

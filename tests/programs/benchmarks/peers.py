@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka.admin import AdminClient
 
 from processor.kafka.admin.admin import Admin
-from processor.runtime.worker import allocator
+from processor.runtime.worker import os_process
 from processor.topics.family import family_specs
 from processor.trial.broker.directories import cache_dir
 from processor.trial.broker.java import find_java
@@ -74,7 +74,7 @@ def _run(
     with log.open("wb") as log_file:
         process = subprocess.Popen(
             [*order, bootstrap, *topics, guarantee, str(count), str(state)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log_file, env=allocator.whole_environment(),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log_file, env=os_process.whole_environment(),
         )  # fmt: skip
     assert process.stdin is not None
     assert process.stdout is not None

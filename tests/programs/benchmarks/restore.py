@@ -21,7 +21,7 @@ from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from processor.kafka.clients.log_reader import LogReader
 from processor.kafka.clients.transactional_producer import TransactionalProducer
-from processor.runtime.worker import allocator
+from processor.runtime.worker import os_process
 from processor.trial.broker.directories import cache_dir
 from processor.trial.broker.java import find_java
 from tests.programs.benchmarks.figures import write
@@ -112,7 +112,7 @@ def restored(name: str, settings: Path, *, is_killed: bool = False) -> dict[str,
             stdout=subprocess.PIPE,
             stderr=log_file,
             text=True,
-            env=allocator.whole_environment(),
+            env=os_process.whole_environment(),
         )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -167,7 +167,7 @@ def streams_restored(jars: str, bootstrap: str, topic: str, threads: int, direct
     order = [find_java(), "-Xmx2G", "-cp", jars, program, bootstrap, topic, str(PARTITIONS), str(threads), state]
     began_s = time.monotonic()
     run = subprocess.run(
-        order, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=allocator.whole_environment()
+        order, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=os_process.whole_environment()
     )
     shutil.rmtree(state, ignore_errors=True)
     lines = [line for line in run.stdout.splitlines() if line.startswith("{")]

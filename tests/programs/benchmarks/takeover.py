@@ -27,7 +27,7 @@ from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from processor.kafka.clients.log_reader import LogReader, Position
 from processor.kafka.partitioner import partition_for
-from processor.runtime.worker import allocator
+from processor.runtime.worker import os_process
 from tests.programs.benchmarks.load import load
 from tests.programs.benchmarks.throughput import broker, free_port, print_progress
 
@@ -56,7 +56,7 @@ class Machine:
     def __init__(self, settings: Path, number: int) -> None:
         self.log = settings.with_name(f"worker-{number}.log")
         self._port = free_port()
-        environment = allocator.whole_environment() | {
+        environment = os_process.whole_environment() | {
             "SOWSTREAM_STATE_DIR": str(settings.with_name(f"disk-{number}")),
             "SOWSTREAM_RUNTIME__METRICS_PORT": str(self._port),
         }

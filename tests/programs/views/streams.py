@@ -12,7 +12,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient
 
 from processor.kafka.admin.admin import Admin
-from processor.runtime.worker import allocator
+from processor.runtime.worker import os_process
 from processor.topics.family import family_specs
 from processor.trial.broker.java import find_java
 from tests.programs.benchmarks import peers
@@ -49,7 +49,7 @@ def aggregate_seconds(
     order += [f"{family}.sow", str(records), *map(str, totals), str(state)]
     with log.open("wb") as log_file:
         process = subprocess.Popen(
-            order, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log_file, env=allocator.whole_environment()
+            order, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log_file, env=os_process.whole_environment()
         )
     assert process.stdin is not None
     assert process.stdout is not None

@@ -5,7 +5,7 @@ import io
 from prometheus_client import REGISTRY
 from rich.console import Console
 
-from processor.runtime.recovery.progress import RestoreBar, RestoreProgress
+from processor.runtime.recovery.job import RestoreBar, RestoreProgress
 
 
 def shown(*, is_terminal, seconds, term="xterm-256color"):
