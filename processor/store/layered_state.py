@@ -25,6 +25,33 @@ _REFRESH_MS = 600_000  # Greatest age of the progress of a quiet partition's sto
 _UNKNOWN: Final = cast("Stored", object())
 
 
+class _Layer(dict[bytes, "Stored | None"]):
+    """The last change of each key in one stage, and about how many bytes of memory all changes take."""
+
+    __slots__ = ("counted", "size_bytes")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counted = 0
+        """The number of changes in the size: more than there are keys, if a key counts for several."""
+        self.size_bytes = 0
+
+    def add(self, changes: Mapping[bytes, Stored | None]) -> None:
+        """Add newer changes."""
+        self.update(changes)
+        if isinstance(changes, _Layer):
+            self.counted += changes.counted
+            self.size_bytes += changes.size_bytes
+        else:
+            self.counted += len(changes)
+            self.size_bytes += _size(changes.values())
+
+    def recount(self) -> None:
+        """Make each key count once."""
+        if self.counted > len(self):
+            self.counted, self.size_bytes = len(self), _size(self.values())
+
+
 class LayeredState:
     """One partition's state: dicts of encoded records in front of the store.
 
@@ -51,24 +78,26 @@ class LayeredState:
         self.store = store
         self._on_wipe = on_wipe
         self._cache_bytes_max = cache_bytes
+        self._expiry: Expiry | None = None  # Only for processors that use expiry.
+        self._begin_at(store.progress())
+
+    def _begin_at(self, progress: Progress) -> None:
+        """Drop everything that is not in the store."""
         self._known: dict[bytes, Stored | None] = {}
-        self._staged: dict[bytes, Stored | None] = {}
-        self._prepared: dict[bytes, Stored | None] = {}
-        self._unwritten: dict[bytes, Stored | None] = {}
-        self._writing: dict[bytes, Stored | None] = {}
+        self._clean_bytes = 0
+        self._staged, self._prepared, self._unwritten, self._writing = _Layer(), _Layer(), _Layer(), _Layer()
         # The part still to be written; None: the write has ended.
         self._pieces: Iterator[tuple[bytes, Stored | None]] | None = None
-        self._clean_bytes = self._staged_bytes = self._prepared_bytes = self._unwritten_bytes = self._writing_bytes = 0
-        self._expiry: Expiry | None = None  # Only for processors that use expiry.
         self._changed_keys: ChangedKeys | None = None  # Of all four dicts, and some that were written; for scans only.
-        self._written = store.progress()
-        self._writes = self._written  # The store's progress after the write.
-        self._position = self._written.position
+        self._position = progress.position
+        self._written = progress
+        self._writes = progress  # The store's progress after the write.
+        self._restart_expiry(same=False)
 
     @property
     def unwritten_bytes(self) -> int:
         """About how many bytes wait to be written or are being written; a key may count once for each change."""
-        return self._unwritten_bytes + self._writing_bytes
+        return self._unwritten.size_bytes + self._writing.size_bytes
 
     def recount(self) -> None:
         """Make each key that waits count once.
@@ -76,8 +105,8 @@ class LayeredState:
         The rarer the writes to the store, the more changes of a key they combine; looking every key up with every
         commit, only to count it once, would be wasted work.
         """
-        self._unwritten_bytes = _size(self._unwritten.values())
-        self._writing_bytes = _size(self._writing.values())
+        self._unwritten.recount()
+        self._writing.recount()
 
     @property
     def is_writing(self) -> bool:
@@ -95,9 +124,7 @@ class LayeredState:
         states = {key: look_up(key, _UNKNOWN) for key in keys}
         missing = [key for key, stored in states.items() if stored is _UNKNOWN]
         if missing:
-            read = dict(zip(missing, self.store.get_many(missing), strict=True))
-            states.update(read)
-            self._remember(read)
+            self._read(missing, states)
         return states
 
     def get_some(self, keys: Sequence[bytes], bytes_max: int) -> tuple[dict[bytes, Stored | None], int]:
@@ -108,19 +135,23 @@ class LayeredState:
         left_bytes, begin = bytes_max, 0
         while begin < len(missing) and left_bytes > 0:
             piece = missing[begin : begin + _PIECE_KEYS]
-            read = dict(zip(piece, self.store.get_many(piece), strict=True))
-            states.update(read)
-            left_bytes -= self._remember(read)
+            left_bytes -= self._read(piece, states)
             begin += _PIECE_KEYS
         if begin >= len(missing):
             return states, len(keys)
         unread = set(missing[begin:])
         return states, next(number for number, key in enumerate(keys) if key in unread)
 
+    def _read(self, keys: Sequence[bytes], states: dict[bytes, Stored | None]) -> int:
+        """Add the store's records of these keys to `states`; returns about how many bytes of memory they take."""
+        read = dict(zip(keys, self.store.get_many(keys), strict=True))
+        states.update(read)
+        # A key that is not there is a new one: its record takes the place soon, and others keep theirs until then.
+        return self._remember({key: stored for key, stored in read.items() if stored is not None})
+
     def put_many(self, changes: Mapping[bytes, Stored | None]) -> None:
         """Stage changes; None deletes."""
-        self._staged.update(changes)
-        self._staged_bytes += _size(changes.values())  # Counted now, while they are in the processor's cache.
+        self._staged.add(changes)  # Counted now, while they are in the processor's cache.
         self._known.update(changes)
         if self._changed_keys is not None:
             self._changed_keys.add(changes)
@@ -186,8 +217,7 @@ class LayeredState:
     def prepare(self) -> None:
         """Close the set of changes that is committed next; later changes are not part of it."""
         assert not self._prepared
-        self._prepared, self._staged = self._staged, {}
-        self._prepared_bytes, self._staged_bytes = self._staged_bytes, 0
+        self._prepared, self._staged = self._staged, _Layer()
 
     def rollback(self) -> None:
         """Drop the uncommitted changes: the staged and the prepared ones."""
@@ -200,8 +230,7 @@ class LayeredState:
             else:
                 del self._known[key]
         if changed:
-            self._prepared, self._staged = {}, {}
-            self._prepared_bytes = self._staged_bytes = 0
+            self._prepared, self._staged = _Layer(), _Layer()
             self._restart_expiry(same=False)
 
     def commit(self, position: int | None) -> None:
@@ -210,9 +239,8 @@ class LayeredState:
         Args:
             position: the SOW offset after the transaction's last record; None if it wrote none.
         """
-        self._unwritten.update(self._prepared)
-        self._unwritten_bytes += self._prepared_bytes
-        self._prepared, self._prepared_bytes = {}, 0
+        self._unwritten.add(self._prepared)
+        self._prepared = _Layer()
         if position is not None:
             self._position = position
 
@@ -229,7 +257,7 @@ class LayeredState:
         for key in changes:
             self._known.pop(key, None)
         if self._unwritten or self.is_writing:
-            self._unwritten.update(changes)
+            self._unwritten.add(changes)
             if self._changed_keys is not None:
                 self._changed_keys.add(changes)
             self._position = position
@@ -269,8 +297,7 @@ class LayeredState:
         is_done = not self._unwritten and self._written.position == self._position and is_fresh
         if is_done or self._pieces is not None:
             return
-        self._writing, self._unwritten = self._unwritten, {}
-        self._writing_bytes, self._unwritten_bytes = self._unwritten_bytes, 0
+        self._writing, self._unwritten = self._unwritten, _Layer()
         self._pieces = iter(self._writing.items())
         self._writes = Progress(self._position, max(now_ms, self._written.applied_at_ms))
 
@@ -284,18 +311,18 @@ class LayeredState:
         except BaseException:
             # All of it waits again. Its position does not move: `close` would write a position whose records were
             # refused.
-            self._unwritten = self._writing | self._unwritten
-            self._unwritten_bytes += self._writing_bytes
-            self._writing, self._writing_bytes, self._pieces = {}, 0, None
+            self._writing.add(self._unwritten)
+            self._unwritten, self._writing, self._pieces = self._writing, _Layer(), None
             raise
         if is_last:
             self._written = self._writes
-            written, self._writing, self._writing_bytes, self._pieces = self._writing, {}, 0, None
+            written, self._writing, self._pieces = self._writing, _Layer(), None
             self._forget_clean()
             if self._changed_keys is not None and len(self._changed_keys) > 2 * len(self._known) + _STALE_KEYS:
                 self._changed_keys = None  # Most of them are written: the next scan collects the others.
             known = self._known
-            self._remember({key: stored for key, stored in written.items() if key not in known} if known else written)
+            clean = {key: stored for key, stored in written.items() if key not in known} if known else written
+            self._remember(clean, written.size_bytes if len(clean) == written.counted else None)
             self._restart_expiry(same=True)
 
     def usage(self) -> dict[str, int]:
@@ -315,15 +342,6 @@ class LayeredState:
             self._begin_at(self.store.progress())
         else:
             self.wipe()
-
-    def _begin_at(self, progress: Progress) -> None:
-        """Drop everything that is not in the store."""
-        self._known, self._staged, self._prepared, self._unwritten, self._writing = {}, {}, {}, {}, {}
-        self._pieces = self._changed_keys = None
-        self._clean_bytes = self._staged_bytes = self._prepared_bytes = self._unwritten_bytes = self._writing_bytes = 0
-        self._position = progress.position
-        self._written = self._writes = progress
-        self._restart_expiry(same=False)
 
     def close(self, now_ms: int) -> None:
         """Drop uncommitted changes, write the rest as `write` does, and close the store."""
@@ -348,9 +366,10 @@ class LayeredState:
         if self._expiry is not None:
             self._expiry.restart([self._writing, self._unwritten, self._prepared, self._staged], same=same)
 
-    def _remember(self, read: Mapping[bytes, Stored | None]) -> int:
+    def _remember(self, read: Mapping[bytes, Stored | None], size: int | None = None) -> int:
         """Cache records of the store, within the limit; returns about how many bytes of memory they take."""
-        size = _size(read.values())
+        if size is None:
+            size = _size(read.values())
         if size > self._cache_bytes_max:
             return size
         if self._clean_bytes + size > self._cache_bytes_max:
