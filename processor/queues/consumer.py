@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from concurrent.futures import Future
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from processor.kafka.background_calls import BackgroundCalls
-from processor.kafka.own_process import OfOneProcess
+from processor.kafka.message_reader import WAIT_S, MessageReader
 from processor.queues.lease_backlog import Backlog
 from processor.queues.queue_message import QueueMessage
 
@@ -22,12 +20,8 @@ if TYPE_CHECKING:
 OnQueueMessage: TypeAlias = Callable[[QueueMessage], object]
 """Callback: called with each message; returning acknowledges it, an exception releases it."""
 
-_ReadMode: TypeAlias = Literal["iterated", "called", "awaited"]
 
-_WAIT_S: Final = 0.1  # Longest wait in one turn, so that Ctrl-C and `close` are noticed.
-
-
-class Queue(OfOneProcess):
+class Queue(MessageReader):
     """Read it in one of three ways, and close it, or leave its `with` or `async with`, to give back what is left.
 
     ========  ============================  =====================================================================
@@ -57,25 +51,12 @@ class Queue(OfOneProcess):
             on_message: called with each message; None: it is iterated over, or awaited.
             on_close: called once, when it has ended.
         """
-        OfOneProcess.__init__(self, "queue")
-        self.timeout_s = timeout_s
-        """It ends when no message came for so long; None: it goes on until `close`."""
+        super().__init__("queue", timeout_s=timeout_s, on_close=on_close)
         self._backlog = backlog
-        self._on_close = on_close
-        self._lock = threading.RLock()
-        self._is_closed = self._is_released = False
-        self._mode: _ReadMode | None = None
         self._current: QueueMessage | None = None  # In the hands of a loop body.
-        self._fetched: QueueMessage | None = None  # For an event loop, which has not taken it.
-        self._fetching: Future[None] | None = None
-        self._reading: BackgroundCalls | None = None
-        self._failure: BaseException | None = None
-        self._thread: threading.Thread | None = None
+        self._next_message: QueueMessage | None = None  # For an event loop, which has not taken it.
         if on_message is not None:
-            self._set_mode("called")
-            # A daemon thread: a queue that was never closed does not keep the program from ending.
-            self._thread = threading.Thread(target=self._call, args=(on_message,), name="sowstream-queue", daemon=True)
-            self._thread.start()
+            self._start(partial(self._call, on_message))
 
     @property
     def name(self) -> str:
@@ -104,27 +85,6 @@ class Queue(OfOneProcess):
         self._leave_current()
         return self._next(timeout_s)
 
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until a queue that calls back has ended by itself.
-
-        Args:
-            timeout_s: the longest wait; None: without end.
-
-        Returns:
-            Whether it has ended.
-
-        Raises:
-            Exception: the exception of the callback or of reading; raised once.
-        """
-        self.refuse_inherited()
-        if self._thread is None:
-            raise RuntimeError("wait() is for queues with on_message; iterate over this one")
-        self._thread.join(timeout_s)
-        if self._thread.is_alive():
-            return False
-        self._raise_failure()
-        return True
-
     def close(self) -> None:
         """End it: messages without an outcome are released at once; a running callback is waited for.
 
@@ -138,15 +98,8 @@ class Queue(OfOneProcess):
             return  # A callback: its thread ends when it returns, and has acknowledged its message then.
         if self._thread is not None:
             self._thread.join()
-        self._end()
+        self._end(delivered=False)
         self._raise_failure()
-
-    async def aclose(self) -> None:
-        """As `close`, but from an event loop, which is not blocked."""
-        await asyncio.get_running_loop().run_in_executor(None, self.close)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -162,16 +115,8 @@ class Queue(OfOneProcess):
         self._is_closed = True
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
-        self._end()
+        self._end(delivered=False)
         self._failure = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await asyncio.get_running_loop().run_in_executor(None, self.__exit__, kind, error, trace)
 
     def __iter__(self) -> Iterator[QueueMessage]:
         self._set_mode("iterated")
@@ -182,7 +127,7 @@ class Queue(OfOneProcess):
             yield message
             message.settle_if_open("ack")
             self._current = None
-        self._end()
+        self._end(delivered=False)
 
     async def __aiter__(self) -> AsyncIterator[QueueMessage]:
         self._set_mode("awaited")
@@ -204,11 +149,11 @@ class Queue(OfOneProcess):
         self.refuse_inherited()
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            left_s = _WAIT_S if until_s is None else until_s - time.monotonic()
+            left_s = WAIT_S if until_s is None else until_s - time.monotonic()
             with self._lock:
                 if self._is_closed:
                     return None
-                message = self._backlog.next(max(0.0, min(_WAIT_S, left_s)))
+                message = self._backlog.next(max(0.0, min(WAIT_S, left_s)))
             if message is not None or left_s <= 0:
                 return message
 
@@ -218,24 +163,19 @@ class Queue(OfOneProcess):
         if self._fetching is None:
             if self._is_closed:
                 return None
-            if self._reading is None:
-                self._reading = BackgroundCalls("sowstream-queue")
-            self._fetching = self._reading.submit(self._fetch)
-        # A caller that is cancelled here leaves the message to the next one: `wait` cancels nothing.
-        await asyncio.wait([asyncio.wrap_future(self._fetching)])
-        self._fetching = None
-        self._raise_failure()
-        message, self._fetched = self._fetched, None
+            self._fetching = self._submit(self._fetch)
+        await self._fetched()
+        message, self._next_message = self._next_message, None
         return message
 
     def _fetch(self) -> None:
         try:
-            self._fetched = self._next(self.timeout_s)
-            if self._fetched is None:
-                self._end()
+            self._next_message = self._next(self.timeout_s)
+            if self._next_message is None:
+                self._end(delivered=False)
         except BaseException as error:  # noqa: BLE001 - It is raised on the event loop.
             self._failure = error
-            self._end()
+            self._end(delivered=False)
 
     def _call(self, on_message: OnQueueMessage) -> None:
         """Call back with each message until the end."""
@@ -250,34 +190,10 @@ class Queue(OfOneProcess):
         except BaseException as error:  # noqa: BLE001 - It is raised by `wait` and `close`.
             self._failure = error
         finally:
-            self._end()
+            self._end(delivered=False)
 
-    def _end(self) -> None:
-        """Release all resources; from any thread, more than once."""
-        if self.is_inherited:
-            return
-        self._is_closed = True  # A waiting turn notices it.
-        with self._lock:
-            if self._is_released:
-                return
-            self._is_released = True
-            try:
-                self._backlog.close()
-            finally:
-                if self._reading is not None:
-                    self._reading.close()
-                self._on_close(self)
-
-    def _set_mode(self, mode: _ReadMode) -> None:
-        """Reject a second way of reading: the two would take each other's messages."""
-        if self._mode not in (None, mode):
-            raise RuntimeError(f"this queue is {self._mode} already; open another one")
-        self._mode = mode
-
-    def _raise_failure(self) -> None:
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
+    def _release(self, *, delivered: bool) -> None:  # noqa: ARG002 - The backlog knows its open messages.
+        self._backlog.close()
 
 
 FATES: Final = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from processor.codec.json_value import to_json_line
 from processor.errors import SowstreamError
@@ -19,6 +19,12 @@ from processor.wire.subscriber_headers import iso, metadata
 Outcome: TypeAlias = Literal["ack", "release", "reject"]
 """Done; to be delivered again, to any consumer; to become a dead letter."""
 
+_SHOWN: Final = (
+    "queue", "topic", "sow_key", "data", "version", "timestamp", "correlation_id", "expires_at", "source", "deliveries",
+    "headers",
+)  # fmt: skip
+"""The attributes that a line of JSON has, in its order."""
+
 
 class QueueMessage:
     """A message that is leased to this consumer until it is acknowledged, released or rejected.
@@ -27,24 +33,7 @@ class QueueMessage:
     normally acknowledges, and an exception releases.
     """
 
-    __slots__ = (
-        "_lock",
-        "_outcome",
-        "_process_id",
-        "_reason",
-        "correlation_id",
-        "data",
-        "deliveries",
-        "expires_at",
-        "headers",
-        "lease",
-        "queue",
-        "source",
-        "sow_key",
-        "timestamp",
-        "topic",
-        "version",
-    )  # fmt: skip
+    __slots__ = ("_lock", "_outcome", "_process_id", "_reason", "lease", *_SHOWN)
 
     def __init__(self, queue: str, topic: str, lease: Lease, data: Value) -> None:
         """Created by the queue's consumer."""
@@ -128,19 +117,7 @@ class QueueMessage:
 
     def to_json(self) -> str:
         """One line of JSON; empty fields are left out."""
-        fields = {
-            "queue": self.queue,
-            "topic": self.topic,
-            "sow_key": self.sow_key,
-            "data": self.data,
-            "version": self.version,
-            "timestamp": self.timestamp,
-            "correlation_id": self.correlation_id,
-            "expires_at": self.expires_at,
-            "source": self.source,
-            "deliveries": self.deliveries,
-            "headers": dict(self.headers),
-        }
+        fields = {name: getattr(self, name) for name in _SHOWN} | {"headers": dict(self.headers)}
         return to_json_line({name: value for name, value in fields.items() if value not in (None, "", {})})
 
     def __repr__(self) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from processor.codec import codec_of
 from processor.errors import ConfigurationError
 from processor.kafka.clients.publisher import Publisher
+from processor.kafka.message_reader import close_all
 from processor.queues.consumer import OnQueueMessage, Queue
 from processor.queues.lease_backlog import Backlog, QueueDeadLetters
 from processor.queues.share_groups import ShareGroups, group_problems
@@ -90,14 +91,7 @@ class QueueOpener:
         Raises:
             Exception: the first error, once all have ended.
         """
-        failed: BaseException | None = None
-        for queue in list(self._open):
-            try:
-                queue.close()
-            except Exception as error:  # noqa: BLE001 - The others are to be ended too.
-                failed = failed or error
-        if failed is not None:
-            raise failed
+        close_all(self._open)
 
     def _letters_publisher(self) -> Publisher:
         with self._lock:

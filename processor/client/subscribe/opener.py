@@ -11,6 +11,7 @@ from processor.client.feeds.many_feeds import ManyFeeds, RequestT
 from processor.client.subscribe.stream import Stream
 from processor.client.subscribe.subscription import Subscription
 from processor.errors import SowstreamError
+from processor.kafka.message_reader import close_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,14 +142,7 @@ class SubscriptionOpener(ABC, Generic[RequestT]):
         Raises:
             Exception: the first error, once all have ended.
         """
-        failed: BaseException | None = None
-        for subscription in list(self._open):
-            try:
-                subscription.close()
-            except Exception as error:  # noqa: BLE001 - The others are to be ended too.
-                failed = failed or error
-        if failed is not None:
-            raise failed
+        close_all(self._open)
 
 
 class ClientConnection(Stream):

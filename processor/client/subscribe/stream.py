@@ -7,13 +7,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from processor.client.feeds.many_feeds import MessageSource
 from processor.errors import SowstreamError
-from processor.kafka.background_calls import BackgroundCalls
-from processor.kafka.own_process import OfOneProcess
+from processor.kafka.message_reader import WAIT_S, MessageReader
 from processor.subscriptions import Message
 from processor.telemetry.tracing import spans_of
 
@@ -27,13 +27,8 @@ OnMessage: TypeAlias = Callable[[Message], object]
 OnFetched: TypeAlias = Callable[[Sequence[Message]], object]
 """Callback: called with messages that were read together."""
 
-ReadMode: TypeAlias = Literal["iterated", "called", "awaited"]
-"""The way a stream is read; the first reader decides."""
 
-_WAIT_S: Final = 0.1  # Longest wait in one turn, so that Ctrl-C and `close` are noticed.
-
-
-class Stream(OfOneProcess):
+class Stream(MessageReader):
     """A stream of messages of one or several subscriptions, filled by a feed.
 
     `close`, or leaving its `with` or `async with`, ends it. `close` may be called from any thread. It waits for the
@@ -58,31 +53,15 @@ class Stream(OfOneProcess):
             on_close: called once, when it has ended.
             on_fetched: called with the messages of each turn before they are delivered.
         """
-        OfOneProcess.__init__(self, "subscription")
-        self.timeout_s = timeout_s
-        """It ends when no message came for so long, once the snapshot is over; None: it goes on until `close`."""
+        super().__init__("subscription", timeout_s=timeout_s, on_close=on_close)
         self._feed = feed
-        self._on_close = on_close
         self._on_fetched = on_fetched
         self._buffer: deque[Message] = deque()
-        self._lock = threading.RLock()
         # A thread that releases a lock and takes it again does so before waiting threads wake up. So callers
         # first take the door, and the next turn waits for the door.
         self._door = threading.RLock()
-        self._is_closed = False
-        self._is_released = False
-        self._mode: ReadMode | None = None
-        self._failure: BaseException | None = None
-        self._reading: BackgroundCalls | None = None
-        self._fetching: Future[None] | None = None
-        self._thread: threading.Thread | None = None
         if on_message is not None:
-            self._set_mode("called")
-            # A daemon thread: a subscription that was never closed does not keep the program from ending.
-            self._thread = threading.Thread(
-                target=self._call, args=(on_message,), name="sowstream-subscription", daemon=True
-            )
-            self._thread.start()
+            self._start(partial(self._call, on_message))
 
     @property
     def healed(self) -> int:
@@ -93,27 +72,6 @@ class Stream(OfOneProcess):
     def unchecked(self) -> int:
         """Number of keys that were dropped because there were too many, so that their next delta was not checked."""
         return self._feed.unchecked
-
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until a stream that calls back has ended by itself.
-
-        Args:
-            timeout_s: the longest wait; None: without end.
-
-        Returns:
-            Whether it has ended.
-
-        Raises:
-            Exception: the exception of the callback or of reading; raised once.
-        """
-        self.refuse_inherited()
-        if self._thread is None:
-            raise RuntimeError("wait() is for subscriptions with on_message; iterate over this one")
-        self._thread.join(timeout_s)
-        if self._thread.is_alive():
-            return False
-        self._raise_failure()
-        return True
 
     def next_within(self, timeout_s: float | None) -> Message | None:
         """The next message of a stream that is iterated over; None if none came in time, or the stream has ended.
@@ -144,15 +102,6 @@ class Stream(OfOneProcess):
             self._join()
             self._raise_failure()
 
-    async def aclose(self) -> None:
-        """As `close`, but from an event loop, which is not blocked."""
-        import asyncio  # noqa: PLC0415
-
-        await asyncio.get_running_loop().run_in_executor(None, self.close)
-
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -163,16 +112,6 @@ class Stream(OfOneProcess):
         self._end(delivered=False)
         if self._thread is not threading.current_thread():
             self._join()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        import asyncio  # noqa: PLC0415
-
-        await asyncio.get_running_loop().run_in_executor(None, self.__exit__, kind, error, trace)
 
     def __iter__(self) -> Self:
         return self
@@ -189,12 +128,7 @@ class Stream(OfOneProcess):
         while not self._buffer or self._is_closed:
             if self._fetching is None:
                 self._fetching = self._submitted()
-            import asyncio  # noqa: PLC0415
-
-            # A caller that is cancelled here leaves the messages to the next one: `wait` cancels nothing.
-            await asyncio.wait([asyncio.wrap_future(self._fetching)])
-            self._fetching = None
-            self._raise_failure()
+            await self._fetched()
         return self._buffer.popleft()
 
     def _next(self) -> Message:
@@ -237,7 +171,7 @@ class Stream(OfOneProcess):
                 if self._buffer or self._feed.is_over:
                     return
                 is_live = self._feed.is_live
-            wait_s = _WAIT_S
+            wait_s = WAIT_S
             if timeout_s is not None:
                 now_s = time.monotonic()
                 if not is_live or until_s is None:
@@ -255,9 +189,7 @@ class Stream(OfOneProcess):
         with self._lock:
             if self._is_closed:
                 raise StopAsyncIteration
-            if self._reading is None:
-                self._reading = BackgroundCalls("sowstream-subscription")
-            return self._reading.submit(self._fill)
+            return self._submit(self._fill)
 
     def _fill(self) -> None:
         """Fill the buffer for an event loop; an error is kept, and raised there."""
@@ -282,26 +214,9 @@ class Stream(OfOneProcess):
             self._failure = error
             self._end(delivered=False)
 
-    def _end(self, *, delivered: bool) -> None:
-        """Release all resources; from any thread, more than once.
-
-        Args:
-            delivered: whether all messages were taken, apart from those still in the buffer.
-        """
-        if self.is_inherited:
-            return
-        self._is_closed = True  # A waiting turn notices it.
-        with self._lock:
-            if self._is_released:
-                return
-            self._is_released = True
-            try:
-                # The current turn may have filled the buffer.
-                self._feed.close(delivered=delivered and not self._buffer)
-            finally:
-                if self._reading is not None:
-                    self._reading.close()
-                self._on_close(self)
+    def _release(self, *, delivered: bool) -> None:
+        # The current turn may have filled the buffer.
+        self._feed.close(delivered=delivered and not self._buffer)
 
     def _join(self) -> None:
         """Wait for the thread that reads, if there is one."""
@@ -310,22 +225,9 @@ class Stream(OfOneProcess):
         if self._reading is not None:
             self._reading.join()
 
-    def _set_mode(self, mode: ReadMode) -> None:
-        """Reject a second way of reading: the two would take each other's messages."""
-        self.refuse_inherited()
-        if self._mode is None:
-            self._mode = mode
-        elif self._mode != mode:
-            raise RuntimeError(f"this subscription is {self._mode} already; open another one")
-
     def _refuse_closed(self) -> None:
         if self._is_closed:
             raise SowstreamError("the subscription is closed")
-
-    def _raise_failure(self) -> None:
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
 
 
 def received(settings: TelemetryConfig) -> OnFetched | None:
