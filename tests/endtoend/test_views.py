@@ -110,7 +110,7 @@ def last_rows(world: World, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.long
-def test_changed_definition_is_refused_and_rebuilt(bootstrap: str, tmp_path: Path, unique: str) -> None:
+def test_view_rebuild_gives_the_rows_of_a_changed_definition(bootstrap: str, tmp_path: Path, unique: str) -> None:
     """A worker refuses a changed definition; after a rebuild the rows are those of the new one, and deltas add up."""
     name = f"{unique}_counts"
     view = {"underlying": unique, "group_by": ["/customer"], "fields": {"/n": "COUNT(*)"}}
