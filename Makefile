@@ -50,11 +50,12 @@ help: ## say what there is
 demo: $(if $(SPARK),$(DEV),$(RUNTIME)) ## see it work: a real Kafka, workers, a feed, a live picture; SECONDS=60 SPARK=1: with a table on Spark
 	$(BIN)/sowstream demo --seconds $(SECONDS) $(if $(SPARK),--spark)
 
-# Three processes: while one waits for a broker, another computes. The brokers and Spark do with Java's quick compiler:
-# they are gone before what the thorough one costs has paid. make test ARGS="-n 0 --pdb tests/merge" is one process.
+# Four processes, also on two cores: each waits for its broker and for workers two thirds of the time. The brokers and
+# Spark do with Java's quick compiler: they are gone before what the thorough one costs has paid.
+# make test ARGS="-n 0 --pdb tests/merge" is one process.
 test: $(DEV) ## run the tests, on a real Kafka; ARGS="tests/merge -x"
 	$(BIN)/python -m processor.trial.broker
-	$(BYTECODE) JAVA_TOOL_OPTIONS="$${JAVA_TOOL_OPTIONS--XX:TieredStopAtLevel=1}" $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BYTECODE) JAVA_TOOL_OPTIONS="$${JAVA_TOOL_OPTIONS--XX:TieredStopAtLevel=1}" $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-long: $(DEV) ## run the tests that wait long; ARGS=--full: random ones at their full length
 	$(BIN)/python -m processor.trial.broker
