@@ -202,13 +202,7 @@ class TransactionalProducer:
             if error is None and offset is not None:
                 delivered(offset)
 
-        produce: Callable[..., None] = self._begun().produce
-        try:
-            produce(topic, value, key, partition, on_delivery, None, 0, headers)
-        except BufferError:
-            self._send_with_room(topic, value, key, partition, headers, on_delivery)
-        except KafkaException as error:
-            raise kafka_errors.of_record(self._begun(), error, topic, partition) from error
+        self._send_with_room(topic, value, key, partition, headers, on_delivery)
         return size + (0 if value is None else len(value))
 
     def commit(self, topic: str, offsets: Mapping[int, int], group_metadata: Any) -> None:
@@ -337,26 +331,22 @@ class TransactionalProducer:
         headers: Headers | None,
         on_delivery: Callable[[object, Message], None] | None = None,
     ) -> None:
-        """Wait for room in the full queue to the broker, then send; the order within the partition stays.
+        """Send a record as soon as the queue to the broker has room; the order within the partition stays.
 
         No error is kept in a variable here: error and frame would refer to each other, and keep the record until the
         garbage collector runs, which it does twice a minute.
         """
-        producer = self._producer
-        assert producer is not None
+        producer, deadline_s = self._begun(), time.monotonic() + self._timeout_s
         produce: Callable[..., None] = producer.produce
-        deadline = time.monotonic() + self._timeout_s
         while True:
-            if time.monotonic() > deadline:
-                raise ProducerLost(f"sending to {topic}: the queue has been full for {self._timeout_s:g} s")
-            self._serve(producer, 0.05, topic)
             try:
-                produce(topic, value, key, partition, on_delivery, None, 0, headers)
+                return produce(topic, value, key, partition, on_delivery, None, 0, headers)
             except BufferError:
-                continue
+                self._serve(producer, 0.05, topic)
             except KafkaException as error:
-                raise kafka_errors.of_record(self._begun(), error, topic, partition) from error
-            return
+                raise kafka_errors.of_record(producer, error, topic, partition) from error
+            if time.monotonic() > deadline_s:
+                raise ProducerLost(f"sending to {topic}: the queue has been full for {self._timeout_s:g} s")
 
     def _serve(self, producer: Producer, timeout_s: float, topic: str) -> None:
         """Run delivery reports; the end of a producer, as when it was fenced, is raised here as well as by a call."""

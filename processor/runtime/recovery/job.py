@@ -129,6 +129,22 @@ class RestoreJob:
     damages: int = 0  # How often its store was wiped during the restore.
     logged_s: float = field(default=0.0)
 
+    @property
+    def remaining(self) -> int:
+        """Number of offsets still to restore."""
+        return sum(max(0, part.target - part.position) for part in self.logs.values())
+
+    @property
+    def next_log(self) -> LogReplay | None:
+        """The first log that is not complete; None: all are, or there are none yet."""
+        return next((part for part in self.logs.values() if not part.is_complete), None)
+
+    def log_restored(self, kafka_topic: str) -> None:
+        """Log the end of the restore."""
+        seconds = round(time.monotonic() - self.began_s, 3)
+        rate, where = round(self.read / max(seconds, 0.001)), {"topic": kafka_topic, "partition": self.task.partition}
+        log.info("restored", **where, read=self.sow_read, seconds=seconds, records_per_s=rate)
+
 
 def moved_start(start: Start, beginning: Beginning) -> Start:
     """Replace the start of the input by a beginning that the input position has decided."""

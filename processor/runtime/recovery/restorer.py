@@ -139,11 +139,7 @@ class Restorer:
     @property
     def remaining(self) -> dict[int, int]:
         """Number of offsets still to restore, by partition."""
-        return {
-            partition: sum(max(0, part.target - part.position) for part in job.logs.values())
-            for partition, job in self._jobs.items()
-            if job.logs
-        }
+        return {partition: job.remaining for partition, job in self._jobs.items() if job.logs}
 
     @property
     def waits_for(self) -> dict[int, str]:
@@ -333,7 +329,7 @@ class Restorer:
         part.finish(end)
         self._reader.remove(part.topic, part.partition)
         self._stalls.moved(part.partition)
-        if all(other.is_complete for other in job.logs.values()):
+        if job.next_log is None:
             self._complete(job, ready)
 
     def _complete(self, job: RestoreJob, ready: list[tuple[Task, int]]) -> None:
@@ -350,9 +346,7 @@ class Restorer:
             self._jobs[task.partition].beginning = beginning
             return
         self.remove(task.partition)
-        seconds = round(time.monotonic() - job.began_s, 3)
-        rate, where = round(job.read / max(seconds, 0.001)), {"topic": self._shown, "partition": task.partition}
-        log.info("restored", **where, read=job.sow_read, seconds=seconds, records_per_s=rate)
+        job.log_restored(self._shown)
         task.redelivered, task.input_id = start.redelivered, self._positions.topic_id if self._decides else ""
         task.committed_note = CommitMetadata.read(beginning.metadata).note
         ready.append((task, beginning.offset))
@@ -386,10 +380,8 @@ class Restorer:
     def _watch(self) -> None:
         """Log stalled restores, and hold those that have made no progress for too long."""
         for partition, job in list(self._jobs.items()):
-            part = next((part for part in job.logs.values() if not part.is_complete), None)
-            error = self._stalls.check(
-                partition, self._awaited(job), part, is_in_balance=self._ranges.is_in_balance(partition)
-            )
+            is_in_balance = self._ranges.is_in_balance(partition)
+            error = self._stalls.check(partition, self._awaited(job), job.next_log, is_in_balance=is_in_balance)
             if error is not None:
                 self._hold(job, error)
         self._stalls.turn()
@@ -398,7 +390,6 @@ class Restorer:
         """Describe for people the event that a partition waits for."""
         if job.task.task_state is TaskState.CREATED:
             return job.why_closed or "its turn to be opened"
-        part = next((part for part in job.logs.values() if not part.is_complete), None)
-        if part is not None:
+        if (part := job.next_log) is not None:
             return f"records of {part.topic} partition {part.partition} at offset {part.position} of {part.target}"
         return self._ranges.unanswered(job.task.partition) or "its turn"
