@@ -97,7 +97,7 @@ def replay(
         sent = 0 if running is None else running.sent
         inform(f"Interrupted: {counted(sent, 'dead letter')} of {topic} sent back, the rest waits on.")
         raise
-    for why in running.kept:
+    for why in running.unsent:
         inform(f"Not sent: {why}.")
     left = counts.waiting.total() - running.sent
     others = f", {counted(left, 'other')} {'waits' if left == 1 else 'wait'} on" if left else ""

@@ -34,7 +34,7 @@ def reshard(
     tree = settings(config, bootstrap)
     with (
         records_read("copying") as on_copied,
-        Reshard(tree, topic, timeout_s=timeout, on_step=_tell, on_copied=on_copied) as move,
+        Reshard(tree, topic, timeout_s=timeout, on_step=_show_step, on_copied=on_copied) as move,
     ):
         if cancel:
             has_begun = move.cancel()
@@ -67,5 +67,5 @@ _DOING = {
 }
 
 
-def _tell(step: str) -> None:
+def _show_step(step: str) -> None:
     inform(f"{_DOING[step]} …")

@@ -92,8 +92,8 @@ class CheckedMarks:
         Raises:
             TypeError: the name or the value is not bytes, or the name is one of Sowstream's own marks.
         """
-        given: tuple[Value, ...] = (name, value)
-        if not all(isinstance(part, bytes) for part in given):
+        parts: tuple[Value, ...] = (name, value)
+        if not all(isinstance(part, bytes) for part in parts):
             raise TypeError(
                 f"{self._processor} puts the mark {_shown(name)} to {_shown(value)}; a mark's name and value are bytes"
             )

@@ -101,15 +101,15 @@ class OutputLimits:
         role = self._roles.get(topic)
         if role is None:
             return False
-        known = self._limits[role]
-        limit = known
+        former = self._limits[role]
+        limit = former
         with contextlib.suppress(SowstreamError, ValueError):
             if self._ask is not None:
-                limit = min(known, int(self._ask([topic])[topic].get(_SETTING, known)))
-        if limit == known and role == "dlq":
-            limit = known // 2  # It takes less than it says, and a dead letter can always be made smaller.
+                limit = min(former, int(self._ask([topic])[topic].get(_SETTING, former)))
+        if limit == former and role == "dlq":
+            limit = former // 2  # It takes less than it says, and a dead letter can always be made smaller.
         self._limits[role] = max(_BYTES_MIN, limit)
-        if self._limits[role] == known:
+        if self._limits[role] == former:
             return False
         import structlog  # noqa: PLC0415 - rare, and costly to import in each Python process of Spark
 

@@ -206,12 +206,12 @@ def needed(chosen: Iterable[Pipeline]) -> list[TopicSpec]:
     wanted: dict[str, TopicSpec] = {}
     for pipeline in chosen:
         for spec in (*family_of(pipeline), source_spec(pipeline)):
-            known = wanted.setdefault(spec.name, spec)
+            first = wanted.setdefault(spec.name, spec)
             # Of a topic that one reads and another writes each knows a part.
-            wanted[spec.name] = known._replace(
-                may_have_grown=known.may_have_grown or spec.may_have_grown,
-                derived_from=known.derived_from or spec.derived_from,
-                derived_families=tuple(dict.fromkeys((*known.derived_families, *spec.derived_families))),
+            wanted[spec.name] = first._replace(
+                may_have_grown=first.may_have_grown or spec.may_have_grown,
+                derived_from=first.derived_from or spec.derived_from,
+                derived_families=tuple(dict.fromkeys((*first.derived_families, *spec.derived_families))),
             )
     return list(wanted.values())
 

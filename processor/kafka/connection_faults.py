@@ -199,10 +199,10 @@ def error_of(faults: Sequence[Fault], doing: str) -> Stop:
     sorted_faults = sorted(faults, key=lambda fault: not fault.is_final)
     remedies = list(dict.fromkeys(fault.to_do for fault in sorted_faults))
     # The action often ends with the only address.
-    found = "; ".join(fault.found for fault in sorted_faults)
+    reasons = "; ".join(fault.found for fault in sorted_faults)
     if doing.endswith(f" {sorted_faults[0].address}"):
-        found = found.removeprefix(f"{sorted_faults[0].address}: ")
-    text = f"{doing}: {found}{_TO_DO}{'; or '.join(remedies)}"
+        reasons = reasons.removeprefix(f"{sorted_faults[0].address}: ")
+    text = f"{doing}: {reasons}{_TO_DO}{'; or '.join(remedies)}"
     return ConfigurationError(text) if sorted_faults[0].is_final else BrokerUnavailable(text)
 
 

@@ -60,8 +60,8 @@ def check_connection(config: Config, timeout_s: float) -> tuple[list[Finding], A
     try:
         cluster = admin.cluster(timeout_s)
     except Stop as error:
-        found, to_do = parts_of(error)
-        return [*findings, Finding("fail", "login and first request", found, to_do)], None, None
+        reason, to_do = parts_of(error)
+        return [*findings, Finding("fail", "login and first request", reason, to_do)], None, None
     protocol = kafka.get("security.protocol", "PLAINTEXT").upper()
     login = f", login by {kafka.get('sasl.mechanism', 'GSSAPI')}" if "SASL" in protocol else ""
     findings.append(Finding("ok", "broker", f"{', '.join(cluster.brokers)} ({protocol}{login})"))

@@ -157,7 +157,7 @@ class DeadLetterReplay:
         self._whole = FullRecords(config.kafka, group=config.letters_group(topic), topic=self._input)
         self.sent = 0
         """Dead letters sent back so far."""
-        self.kept: list[str] = []
+        self.unsent: list[str] = []
         """For each selected letter that was not sent, its place and the reason."""
         # Fence first: from here on nothing else moves the positions without fencing us.
         self._producer.start()
@@ -220,7 +220,7 @@ class DeadLetterReplay:
             record = FullRecordMissing(refused) if refused else self._whole.fetch(letter)
             if isinstance(record, FullRecordMissing):
                 place = f"partition {letter.partition} offset {letter.record.offset}"
-                self.kept.append(f"the letter at {place} has only a part of its record: {record.why}")
+                self.unsent.append(f"the letter at {place} has only a part of its record: {record.why}")
             else:
                 records[letter.record.offset] = record
         return records

@@ -51,7 +51,7 @@ def test_a_record_of_20_mib_is_rejected_and_its_neighbours_are_merged(world: Wor
     assert letter.headers["dlq_sha256"] == hashlib.sha256(data).hexdigest()
     with DeadLetterReplay(world.config, world.name) as running:
         running.send(survey(running.waiting.letters(), LetterSelection()), LetterSelection())
-        assert (running.sent, running.kept) == (1, [])
+        assert (running.sent, running.unsent) == (1, [])
     world.settle()
     assert [record.headers["dlq_bytes"] for record in world.read("dlq")] == [str(len(data))] * 2
     assert len(world.read("sow")) == 3

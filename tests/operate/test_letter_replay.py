@@ -183,9 +183,9 @@ def test_a_truncated_letter_is_sent_in_full_or_waits(office: Office) -> None:
     with DeadLetterReplay(office.config, office.name) as running:
         running.send(survey(running.waiting.letters(), LetterSelection()), LetterSelection())
         assert running.sent == 1
-        assert len(running.kept) == 2
-        assert "its checksum is not the letter's" in running.kept[0]
-        assert "/0/7 is not there any more" in running.kept[1]
+        assert len(running.unsent) == 2
+        assert "its checksum is not the letter's" in running.unsent[0]
+        assert "/0/7 is not there any more" in running.unsent[1]
     first, again = office.world.read("publish")
     assert first.value == again.value == LARGE
     assert again.headers == {"trace": "it", "replay_of": f"{office.name}.publish/0/0"}

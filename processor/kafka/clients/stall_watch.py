@@ -51,8 +51,8 @@ class StallWatch:
     def begin(self, partition: int, offset: int) -> PartitionHeld | None:
         """Watch a partition that is read from an offset on; returns the reason why it cannot be, if that is known."""
         self._standing[partition] = offset, time.monotonic() + _STALL_S
-        known, reason = self._unparsed.get(partition, (-1, None))
-        return reason if known == offset else None
+        unparsed_offset, reason = self._unparsed.get(partition, (-1, None))
+        return reason if unparsed_offset == offset else None
 
     def end(self, partition: int) -> None:
         """Watch a partition no more."""

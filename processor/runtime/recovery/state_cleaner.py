@@ -158,11 +158,11 @@ class StateCleaner:
         now_s, wall_s = self._clock_s(), self._now_s()
         former: list[_Former] = []
         for place in places:
-            kept = frozenset(place.kept())
+            needed = frozenset(place.kept())
             counts = {"used": 0, "former": 0}
             for partition, used_s in _databases(place.directory):
                 directory = place.directory / str(partition)
-                if partition in kept:
+                if partition in needed:
                     self._needed_s[directory] = now_s
                     counts["used"] += 1
                     continue
