@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from processor.errors import ConfigurationError
 from processor.installation.shared_topic import READ_TIMEOUT_S, SharedTopic
 from processor.store.marks import FENCE_NAME
 from processor.topics.family import control_spec
@@ -52,6 +53,19 @@ class ControlTopic(SharedTopic):
         """Read the present notices of an application; None if there is no control topic. Errors as `read_records`."""
         records = self.read_records(timeout_s)
         return None if records is None else _entries(application_id, records)
+
+    def read_existing(self, application_id: str) -> ControlEntries:
+        """Read the present notices of an application, of a topic that must exist. Other errors as `read_records`.
+
+        Raises:
+            ConfigurationError: it does not exist.
+        """
+        if (entries := self.read(application_id)) is None:
+            raise ConfigurationError(
+                f"the topic {self.topic} does not exist, which shows workers who merges: run `sowstream topics apply`, "
+                "and restart workers that are older than it"
+            )
+        return entries
 
     def fence(self, entries: ControlEntries | None, pipeline: str, mark: str) -> Fence | None:
         """The fence of a pipeline; None: there is none.

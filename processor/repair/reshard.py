@@ -30,28 +30,28 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from processor.errors import ConfigurationError, Stop, TransactionAborted
-from processor.hosting.commit_metadata import CommitMetadata
+from processor.errors import ConfigurationError, Stop
 from processor.hosting.pipeline import GROWS_WITH_INPUT, family_of
-from processor.installation.control_topic import ControlTopic, fence_mark
 from processor.installation.hold import who
 from processor.installation.topic_check import problems_of
 from processor.kafka.admin.topic_changes import TopicChanges
-from processor.kafka.clients.transactional_producer import TransactionalProducer
+from processor.repair.fenced_move import FencedMove
 from processor.repair.record_copy import RecordCopy
 from processor.repair.worker_positions import Stand
 from processor.store.marks import POSITION_NAME
-from processor.wire.control import ALL_PARTITIONS, MOVED, RESHARDING, WORKERS, Fence, Key
+from processor.wire.control import MOVED, RESHARDING, WORKERS, Fence
 from processor.wire.forwarding import MOVED_RETENTION_MS, moved_record
 from processor.wire.partition_marks import LIVES_NAME, InputPosition, highest_version, mark_above
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
-    from typing import Self
+    from typing import Self, TypeAlias
 
     from processor.config import Config
     from processor.record import Outgoing
+
+    _Records: TypeAlias = tuple[str, int, list[Outgoing]]  # Of a Kafka topic and partition.
 
 STEPS: Final = ("check", "claim", "drain", "copy", "move", "settle")
 """The steps, in their order."""
@@ -115,23 +115,28 @@ class Reshard:
         self._on_step, self._on_copied = on_step, on_copied
         self._old = Stand(config, topic)
         self._new = Stand(config, name)
-        self._control = ControlTopic(config.kafka, self._old.admin, prefix=config.topic_prefix)
-        self._producer = TransactionalProducer(
+        self._fenced = FencedMove(
             config.kafka,
-            transactional_id=f"{self._old.group}.reshard",
+            config.kafka_names,
+            config.application_id,
+            topic,
+            self._old.pipeline.topic.partitions,
+            command="resharding",
+            producer="reshard",
             transaction_timeout_s=config.runtime.transaction_timeout_s,
+            remedy="Nothing has changed, and the workers go on; stop those that do not leave, then run the same "
+            "command again",
         )
 
     def __enter__(self) -> Self:
         """Fence an earlier run, which may be only thought dead, and read the fence."""
-        self._producer.start()
-        self._fence = self._read_fence()
+        self._fenced.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._producer.close()
+        self._fenced.__exit__(kind, error, trace)
         for stand in (self._old, self._new):
             stand.__exit__(kind, error, trace)
 
@@ -145,8 +150,9 @@ class Reshard:
         records, stood_s = 0, 0.0
         self._on_step("check")
         self.check()
-        if self._fence.phase == MOVED:
-            self._mark_again()
+        if self._fenced.fence.phase == MOVED:
+            # The marks of an earlier version are not all there.
+            self._fenced.write(self._fenced.fence, self._moved_marks())
         else:
             # Also a claim of an earlier run, or of an earlier version, which did not write it into the marks.
             self._on_step("claim")
@@ -161,7 +167,7 @@ class Reshard:
             self._on_step("move")
             self._move(offsets, copy.used)
             stood_s = time.monotonic() - began_s
-        if self._fence.waiting:
+        if self._fenced.fence.waiting:
             self._on_step("settle")
             self._settle()
         return Resharded(self.moved_to, records, stood_s)
@@ -173,22 +179,14 @@ class Reshard:
             ConfigurationError: the topic has moved, or another command changes who merges.
             Stop: Kafka refuses.
         """
-        if self._fence.phase == WORKERS:
+        if self._fenced.fence.phase == WORKERS:
             return False
-        if self._fence.phase != RESHARDING:
-            raise ConfigurationError(f"{self._topic}: there is no move to cancel: {self._fence.sentence(self._topic)}")
+        if self._fenced.fence.phase != RESHARDING:
+            raise ConfigurationError(
+                f"{self._topic}: there is no move to cancel: {self._fenced.fence.sentence(self._topic)}"
+            )
         self._write_fence(WORKERS)
         return True
-
-    def _read_fence(self) -> Fence:
-        entries = self._control.read(self._config.application_id)
-        if entries is None:
-            raise ConfigurationError(
-                f"the topic {self._control.topic} does not exist, which shows workers who merges: run `sowstream "
-                "topics apply`, and restart workers that are older than it"
-            )
-        fence = self._control.fence(entries, self._topic, self._old.pipeline.output("mark"))
-        return fence or Fence(at_ms=0, phase=WORKERS, number=0)
 
     def check(self) -> None:
         """Refuse what cannot succeed, before anything is changed.
@@ -197,7 +195,7 @@ class Reshard:
             ConfigurationError: topics or settings do not fit, or another command changes who merges.
             Stop: Kafka refuses, or does not answer.
         """
-        fence, new = self._fence, self._new.pipeline
+        fence, new = self._fenced.fence, self._new.pipeline
         if fence.phase not in (WORKERS, RESHARDING, MOVED) or (fence.is_up and fence.moved_to != self.moved_to):
             raise ConfigurationError(f"{self._topic} cannot move now: {fence.sentence(self._topic)}")
         problems = problems_of(self._old.admin, family_of(new))
@@ -232,13 +230,11 @@ class Reshard:
         """Wait until no worker merges; returns the input offset of each partition, at which forwarding begins."""
         self._on_step("drain")
         try:
-            self._await_workers()
-            offsets = self._offsets()
-            self._refuse_uncommitted()
+            self._fenced.await_workers(self._timeout_s)
+            return self._offsets()
         except Stop:
             self._write_fence(WORKERS)
             raise
-        return offsets
 
     def _offsets(self) -> dict[int, int]:
         """The input offset of each partition at which its workers, or the forwarding, would begin."""
@@ -252,45 +248,11 @@ class Reshard:
 
     def _refuse_merged(self, offsets: dict[int, int], ends: dict[int, int]) -> None:
         """Make sure that no worker has merged during the copy, such as one that was only thought dead."""
-        if (reason := self._busy()) or self._offsets() != offsets or self._ends(self._old, "sow") != ends:
+        if (reason := self._fenced.busy()) or self._offsets() != offsets or self._ends(self._old, "sow") != ends:
             raise Stop(
                 f"resharding {self._topic}: a worker that does not heed the fence has merged during the copy"
                 f"{f' ({reason})' if reason else ''}. Nothing was moved: stop it, then run the same command again"
             )
-
-    def _await_workers(self) -> None:
-        deadline_s = time.monotonic() + self._timeout_s
-        while reason := self._busy():
-            if time.monotonic() > deadline_s:
-                raise Stop(
-                    f"resharding {self._topic}: after {self._timeout_s:g} s {reason}. Nothing has changed, and the "
-                    "workers go on; stop those that do not leave, then run the same command again"
-                )
-            time.sleep(_LOOK_S)
-
-    def _busy(self) -> str:
-        """The reason why the workers are not gone yet; empty once they are."""
-        old = self._old
-        if hosts := old.members(old.group):
-            return f"the group {old.group} still has members, such as one at {hosts[0]}"
-        for role in ("sow", "delta", "mark"):
-            topic = old.pipeline.output(role)
-            for partition, end in self._ends(old, role).items():
-                if old.stable_end(topic, partition) < end:
-                    return f"a transaction of a dead worker is open in {topic}, partition {partition}"
-        return ""
-
-    def _refuse_uncommitted(self) -> None:
-        """Make sure that workers without transactions have committed the offsets of all their records."""
-        ends = self._ends(self._old, "sow")
-        for one in self._old.read():
-            noted = CommitMetadata.read(one.note).ends
-            if noted is not None and one.partition in ends and noted.sow < ends[one.partition]:
-                raise Stop(
-                    f"resharding {self._topic}: a worker without transactions (guarantee: at_least_once) died before "
-                    f"it committed its offset in partition {one.partition}: its last records would be merged twice. "
-                    "Let the workers catch up, which go on now, then run the same command again"
-                )
 
     def _copy(self) -> RecordCopy:
         old, new = self._old.pipeline, self._new.pipeline
@@ -321,12 +283,11 @@ class Reshard:
         # A key may come from any old partition, also one without a record now.
         for one in self._old.read():
             used = max(used, highest_version(one.lives, self._old.topic_id, offsets[one.partition]))
-        self._begin_new(used)
-        self._mark_moved()
-        self._write_fence(MOVED, offsets=offsets, waiting=list(range(partitions, len(offsets))))
+        records = [*self._begins(used), *self._moved_marks()]
+        self._write_fence(MOVED, offsets=offsets, waiting=list(range(partitions, len(offsets))), records=records)
 
-    def _begin_new(self, used: int) -> None:
-        """Send the marks with which each partition of the new topic begins, besides those of its publishers.
+    def _begins(self, used: int) -> Iterator[_Records]:
+        """The marks with which each partition of the new topic begins, besides those of its publishers.
 
         Args:
             used: the highest version of any record that there was.
@@ -335,30 +296,24 @@ class Reshard:
         for one in self._new.read():
             position = InputPosition(self._config.application_id, self._new.topic_id, one.oldest)
             lives = mark_above(used, self._new.topic_id, one.oldest)
-            marks: list[Outgoing] = [(POSITION_NAME, bytes(position), []), (LIVES_NAME, bytes(lives), [])]
-            self._producer.send(topic, one.partition, marks)
+            yield topic, one.partition, [(POSITION_NAME, bytes(position), []), (LIVES_NAME, bytes(lives), [])]
 
-    def _mark_moved(self) -> None:
-        """Send the records that tell readers of the old topic; they are tombstones, which must stay."""
+    def _moved_marks(self) -> list[_Records]:
+        """The records that tell readers of the old topic; they are tombstones, which must stay."""
         old = self._old.pipeline
         settings = {"delete.retention.ms": str(MOVED_RETENTION_MS)}
         TopicChanges(self._config.kafka).set_config(old.output("sow"), settings)
-        for role in ("sow", "delta"):
-            for partition in range(old.topic.partitions):
-                self._producer.send(old.output(role), partition, [moved_record(self.moved_to)])
-
-    def _mark_again(self) -> None:
-        """Write the marks of a topic that has moved once more: those of an earlier version are not all there."""
-        self._mark_moved()
-        self._commit_fence(self._fence)
+        mark = moved_record(self.moved_to)
+        partitions = range(old.topic.partitions)
+        return [(old.output(role), partition, [mark]) for role in ("sow", "delta") for partition in partitions]
 
     def _settle(self) -> None:
         """Wait until the old partitions are forwarded up to their present ends, then let the new ones follow."""
-        waiting = set(self._fence.waiting)
+        waiting = set(self._fenced.fence.waiting)
         ends = {one.partition: one.end for one in self._old.read() if one.partition not in waiting}
         while self._has_records_before(ends):
             time.sleep(_LOOK_S)
-        self._write_fence(MOVED, offsets=self._fence.offsets)
+        self._write_fence(MOVED, offsets=self._fenced.fence.offsets)
 
     def _has_records_before(self, ends: dict[int, int]) -> bool:
         """Return whether records wait before these offsets: a partition may end in the markers of transactions."""
@@ -376,36 +331,22 @@ class Reshard:
         return stand.admin.end_offsets(stand.pipeline.output(role), range(stand.pipeline.topic.partitions))
 
     def _write_fence(
-        self, phase: str, *, offsets: dict[int, int] | None = None, waiting: list[int] | None = None
+        self,
+        phase: str,
+        *,
+        offsets: dict[int, int] | None = None,
+        waiting: list[int] | None = None,
+        records: Iterable[_Records] = (),
     ) -> None:
-        """Write a phase of the fence, in one transaction with what was sent before.
-
-        Raises:
-            Stop: another run has taken over, or Kafka refuses.
-        """
+        """Write a phase of the fence, in one transaction with records."""
         fence = Fence(
             at_ms=int(time.time() * 1000),
             phase=phase,
-            number=self._fence.number,
+            number=self._fenced.fence.number,
             topic_id=self._old.topic_id,
             offsets=offsets or {},
             by=who(),
             moved_to="" if phase == WORKERS else self.moved_to,
             waiting=waiting or [],
         )
-        self._commit_fence(fence)
-
-    def _commit_fence(self, fence: Fence) -> None:
-        """Write a fence into the control topic and the marks, in one transaction with what was sent before."""
-        key, old = Key("fence", self._config.application_id, self._topic, ALL_PARTITIONS), self._old.pipeline
-        try:
-            self._producer.send(self._control.topic, 0, [(key.encode(), fence.encode(), [])])
-            for partition in range(old.topic.partitions):
-                self._producer.send(old.output("mark"), partition, [fence_mark(fence)])
-            self._producer.commit(old.source, {}, self._old.group_metadata())
-        except TransactionAborted as error:
-            raise Stop(
-                f"resharding {self._topic}: phase {fence.phase!r} could not be written, perhaps because another "
-                f"process has taken over: {error}. Run the same command again"
-            ) from error
-        self._fence = fence
+        self._fenced.write(fence, records)

@@ -117,22 +117,14 @@ class Stand:
             stands.append(stand._replace(state=self._state(stand)))
         return stands
 
-    def members(self, group: str) -> list[str]:
-        """The addresses of a consumer group's members.
-
-        Raises:
-            Stop: Kafka refuses, or does not answer.
-        """
-        group_now = self.admin.ask_group(group, self.pipeline.source, _PATIENCE_S).answer()
-        return sorted(group_now.hosts.values())
-
     def refuse_members(self, group: str) -> None:
         """Refuse if a group has members.
 
         Raises:
-            Stop: the group has members.
+            Stop: the group has members; or Kafka refuses, or does not answer.
         """
-        if members := self.members(group):
+        hosts = self.admin.ask_group(group, self.pipeline.source, _PATIENCE_S).answer().hosts
+        if members := sorted(hosts.values()):
             raise Stop(
                 f"the group {group} has {len(members)} members, such as one at {members[0]}: their offsets would be "
                 "changed under them. Stop the workers first; those that were killed leave after the session timeout"
@@ -152,14 +144,6 @@ class Stand:
         if fence is not None and fence.is_up and fence.phase != MOVED:  # Workers forward the input of a moved topic.
             name = self.pipeline.name
             raise TopicFenced(f"{name}: offsets of its workers cannot be set now: {fence.sentence(name)}")
-
-    def stable_end(self, kafka_topic: str, partition: int) -> int:
-        """The end of a partition that readers of committed records see: before the first open transaction.
-
-        Raises:
-            Stop: Kafka refuses, or does not answer.
-        """
-        return self._asked(lambda: self._reader.bounds(kafka_topic, partition, _ASK_TIMEOUT_S), partition)[1]
 
     def cut(self, kafka_topic: str) -> SnapshotBoundary:
         """A reader of one of its topics up to the present end."""

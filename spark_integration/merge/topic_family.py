@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from processor.errors import BrokerUnavailable, ConfigurationError
 from processor.kafka.admin.admin import Admin
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from processor.hosting.commit_metadata import CommitMetadata
     from processor.topics.family import Role
     from spark_integration.settings import TopicSettings
 
@@ -106,23 +105,6 @@ class TopicFamily:
             lambda: {number: self._reader.committed(self.source, number, _TIMEOUT_S) for number in range(partitions)},
         )
         return {number: offset for number, offset in offsets.items() if offset is not None}
-
-    def commit_notes(self, partitions: int) -> dict[int, CommitMetadata]:
-        """The metadata that the workers' group has committed with its offsets."""
-        from processor.hosting.commit_metadata import CommitMetadata  # noqa: PLC0415 - Spark's tasks import this module
-
-        notes = _answer(
-            self.source,
-            lambda: {
-                number: self._reader.committed_with_note(self.source, number, _TIMEOUT_S)[1]
-                for number in range(partitions)
-            },
-        )
-        return {number: CommitMetadata.read(note) for number, note in notes.items()}
-
-    def group_metadata(self) -> Any:
-        """The proof for a transaction that commits offsets of the group, which must have no members."""
-        return self._reader.group_metadata()
 
     def refuse_fenced(self, why: str) -> None:
         """Make sure that no move to Spark has raised a fence, by which `sowstream-spark` alone changes who merges.

@@ -21,7 +21,7 @@ from tests.endtoend.world import World
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'sowstream[spark]'")
 
-from spark_integration.merge.moves.move import BEGINNING, TO_SPARK, Move, fence_in, read_control
+from spark_integration.merge.moves.move import BEGINNING, TO_SPARK, Move, fence_in
 from spark_integration.merge.topic_family import TopicFamily
 from spark_integration.settings import topic_settings
 
@@ -52,7 +52,7 @@ def phase(world: World) -> str:
     """The phase of the fence on the topic."""
     settings = topic_settings(world.name, world.file)
     control = ControlTopic(world.config.kafka, Admin(world.config.kafka))
-    return fence_in(read_control(control, settings), settings).phase
+    return fence_in(control.read_existing(settings.application_id), settings).phase
 
 
 def test_one_command_moves_a_merge_and_a_dead_one_cannot_write(world) -> None:

@@ -318,8 +318,10 @@ class Admin:
                     place.error, f"setting the offset of the group {group}, partition {place.partition}"
                 )
 
-    def end_offsets(self, topic: str, partitions: Iterable[int], timeout_s: float = _TIMEOUT_S) -> dict[int, int]:
-        """Fetch the true end of each partition, open transactions included.
+    def end_offsets(
+        self, topic: str, partitions: Iterable[int], timeout_s: float = _TIMEOUT_S, *, kind: OffsetKind = "end"
+    ) -> dict[int, int]:
+        """Fetch the true end of each partition, open transactions included; or another offset.
 
         The end that a reader of committed records sees may lie before a transaction that is already committed, if its
         marker has not been written yet (KAFKA-10167). A restore must reach the true end.
@@ -333,7 +335,7 @@ class Admin:
         while True:
             try_s = max(_PAUSE_S, min(_TRY_S, began_s + timeout_s - time.monotonic()))
             errors = []
-            for partition, question in self.ask_offsets(topic, left, "end", try_s).items():
+            for partition, question in self.ask_offsets(topic, left, kind, try_s).items():
                 try:
                     ends[partition] = question.result()
                 except KafkaException as error:

@@ -45,6 +45,9 @@ class Member(NamedTuple):
     partitions: frozenset[tuple[str, int]]
     """The topics and partitions that are assigned to it."""
 
+    def __str__(self) -> str:
+        return f"{self.client_id} at {self.host}"
+
 
 class ConsumerGroup(NamedTuple):
     """A consumer group at one moment."""

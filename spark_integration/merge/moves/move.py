@@ -1,17 +1,12 @@
-"""One exclusive move of a topic's merge: its lease, the fence that all engines heed, and the writer of the fence.
+"""One exclusive move of a topic's merge between its workers and Spark: a lease, and the writer of the fence.
 
-Three parts of Kafka keep two moves apart:
+The *lease* is membership in the consumer group `<application_id>@spark.<topic>.move`. A second command is refused as
+long as the first one lives, and goes on in its place once it is dead. `processor.repair.fenced_move` keeps out a
+process that was only thought dead. Together with the fence, in one transaction, a move writes the input positions of
+the mark topic and the offsets of the workers' group.
 
-- The *lease* is membership in the consumer group `<application_id>@spark.<topic>.move`. A second command is refused as
-  long as the first one lives, and goes on in its place once it is dead.
-- The *writer* is a transactional producer with one id for each topic. The fence is read after the producer has
-  started, which fences every earlier one: a process that was only thought dead cannot write any more.
-- The *fence* is a record of the control topic. Together with it, in one transaction, a move writes the input
-  positions of the mark topic and the offsets of the workers' group.
-
-While the fence is up, it is also a mark in each partition of the mark topic, and the positions are those of the
-application `<application_id>@spark`. So a worker that cannot read the control topic, or is older than it, holds its
-partitions and merges nothing.
+While the fence is up, the positions are those of the application `<application_id>@spark`. So a worker that is older
+than the fence holds its partitions, too, and merges nothing.
 """
 
 from __future__ import annotations
@@ -20,13 +15,13 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
-from processor.errors import ConfigurationError, Stop, TransactionAborted
-from processor.installation.control_topic import ControlEntries, ControlTopic, fence_mark
+from processor.errors import ConfigurationError, Stop
+from processor.installation.control_topic import ControlEntries, ControlTopic
 from processor.installation.hold import who
 from processor.kafka.admin.admin import Admin
-from processor.kafka.clients.transactional_producer import TransactionalProducer
+from processor.repair.fenced_move import NO_FENCE, FencedMove
 from processor.store.marks import POSITION_NAME
-from processor.wire.control import ALL_PARTITIONS, OF_SPARK, SPARK, WORKERS, Fence, Key
+from processor.wire.control import OF_SPARK, SPARK, WORKERS, Fence
 from processor.wire.partition_marks import InputPosition
 from spark_integration.merge.moves.presence import SESSION_TIMEOUT_S, Presence, members
 from spark_integration.merge.topic_family import TopicFamily
@@ -38,7 +33,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from processor.kafka.admin.groups import Member
+    from processor.record import Outgoing
     from spark_integration.options import Options
     from spark_integration.settings import Settings, TopicSettings
 
@@ -48,9 +43,6 @@ BEGINNING: Final = "beginning"
 """The workers are gone, and Spark loads their records."""
 TO_WORKERS: Final = "to_workers"
 """Spark is to stop, and writes the rest of its last micro-batch."""
-
-NO_FENCE: Final = Fence(at_ms=0, phase=WORKERS, number=0)
-"""The fence of a topic that workers merge, and that was never moved."""
 
 _TRANSACTION_TIMEOUT_S: Final = 10.0
 _LOOK_S: Final = 0.3
@@ -76,8 +68,6 @@ class Move:
             session_timeout_s: time until another command may go on in the place of this one after its death.
         """
         self.settings, self.kafka, self.command = settings, kafka, command
-        self.fence: Fence
-        """The fence as it was last read or written."""
         self.family: TopicFamily
         """The topics, and the workers' group."""
         self.lease: Presence
@@ -94,21 +84,22 @@ class Move:
         """
         with self._resources as resources:
             self.family = resources.enter_context(TopicFamily(self.settings, self.kafka))
-            self._control = ControlTopic(self.kafka, self.family.admin, prefix=self.settings.names.prefix)
-            refuse_missing(self._control, self.family.admin)
-            self.lease = resources.enter_context(self.presence(move_group(self.settings)))
-            self.lease.refuse_others(f"moves {self.settings.name} already: let it end")
-            self._producer = TransactionalProducer(
+            settings = self.settings
+            self._fenced = FencedMove(
                 self.kafka,
-                transactional_id=f"{self.family.group}.move",
+                settings.names,
+                settings.application_id,
+                settings.name,
+                settings.topic.partitions,
+                command=self.command,
+                producer="move",
                 transaction_timeout_s=_TRANSACTION_TIMEOUT_S,
+                remedy="Stop the workers, then run the same command again",
             )
-            resources.callback(self._producer.close)
-            self._producer.start()
-            # Only now: no other process can write it any more, and a transaction that a dead one left is over.
-            entries = read_control(self._control, self.settings)
-            fence = self._control.fence(entries, self.settings.name, self.settings.kafka_topic("mark"))
-            self.fence = fence or NO_FENCE
+            self._fenced.control.read_existing(settings.application_id)
+            self.lease = resources.enter_context(self.presence(move_group(settings)))
+            self.lease.refuse_others(f"moves {settings.name} already: let it end")
+            resources.enter_context(self._fenced)
             self._resources = resources.pop_all()
         return self
 
@@ -117,12 +108,17 @@ class Move:
     ) -> None:
         self._resources.close()
 
+    @property
+    def fence(self) -> Fence:
+        """The fence as it was last read or written."""
+        return self._fenced.fence
+
     def presence(self, group: str) -> Presence:
         """A membership that shows others that this command lives."""
         return Presence(
             self.kafka,
             group=group,
-            topic=self._control.topic,
+            topic=self._fenced.control.topic,
             role=f"{self.command} {self.settings.name}",
             session_timeout_s=self._session_timeout_s,
         )
@@ -160,22 +156,8 @@ class Move:
             has_begun=phase == SPARK or (phase == TO_WORKERS and self.fence.has_begun),
             by=who(),
         )
-        key = Key("fence", self.settings.application_id, self.settings.name, ALL_PARTITIONS)
-        committed: Mapping[int, int] = {}
-        try:
-            self._producer.send(self._control.topic, 0, [(key.encode(), fence.encode(), [])])
-            for partition in range(self.settings.topic.partitions):
-                self._producer.send(self.settings.kafka_topic("mark"), partition, [fence_mark(fence)])
-            if moves_positions:
-                self._send_positions(fence)
-                committed = fence.offsets if phase == WORKERS else {}
-            self._producer.commit(self.family.source, committed, self.family.group_metadata())
-        except TransactionAborted as error:
-            raise Stop(
-                f"{self.command} {self.settings.name}: phase {phase!r} could not be written, perhaps because another "
-                f"process has taken over: {error}. Run the same command again"
-            ) from error
-        self.fence = fence
+        records = self._positions(fence) if moves_positions else []
+        self._fenced.write(fence, records, fence.offsets if moves_positions and phase == WORKERS else None)
 
     def topic_id(self) -> str:
         """Kafka's id of the input topic."""
@@ -194,62 +176,27 @@ class Move:
                 "another application_id"
             )
 
-    def _send_positions(self, fence: Fence) -> None:
+    def _positions(self, fence: Fence) -> list[tuple[str, int, list[Outgoing]]]:
         settings = self.settings
         application_id = settings.application_id if fence.phase == WORKERS else sparks_id(settings)
-        for partition, offset in fence.offsets.items():
-            position = InputPosition(application_id, fence.topic_id, offset)
-            self._producer.send(settings.kafka_topic("mark"), partition, [(POSITION_NAME, bytes(position), [])])
+        return [
+            (
+                settings.kafka_topic("mark"),
+                partition,
+                [(POSITION_NAME, bytes(InputPosition(application_id, fence.topic_id, offset)), [])],
+            )
+            for partition, offset in fence.offsets.items()
+        ]
 
     def await_workers(self, timeout_s: float) -> dict[int, int]:
-        """Wait until no worker is in the group and no transaction is open; returns the group's offsets.
+        """Wait until the workers are gone, as `FencedMove.await_workers`; returns their group's offsets.
 
         A partition without an offset begins at the oldest record kept, as for workers.
-
-        Raises:
-            Stop: they have not left in time; the message names one. Or one died without a transaction, so that the SOW
-                topic has records of input behind its offset.
         """
-        family, deadline_s = self.family, time.monotonic() + timeout_s
-        while reason := self._busy():
-            if time.monotonic() > deadline_s:
-                raise Stop(
-                    f"{self.command} {self.settings.name}: after {timeout_s:g} s {reason}. Stop the workers, then run "
-                    "the same command again"
-                )
-            time.sleep(_LOOK_S)
+        self._fenced.await_workers(timeout_s)
         partitions = self.settings.topic.partitions
-        self._refuse_uncommitted(partitions)
-        committed, oldest = family.committed(partitions), family.bounds("publish", partitions).begins
+        committed, oldest = self.family.committed(partitions), self.family.bounds("publish", partitions).begins
         return {partition: committed.get(partition, oldest[partition]) for partition in range(partitions)}
-
-    def _refuse_uncommitted(self, partitions: int) -> None:
-        """Make sure that workers without transactions have committed the offsets of all their records.
-
-        Raises:
-            Stop: one died before that; only workers recognise the records that are delivered to them again.
-        """
-        ends = self.family.bounds("sow", partitions).ends
-        for partition, metadata in self.family.commit_notes(partitions).items():
-            if metadata.ends is not None and metadata.ends.sow < ends[partition]:
-                raise Stop(
-                    f"{self.command} {self.settings.name}: a worker without transactions (guarantee: at_least_once) "
-                    f"died before it committed its offset in partition {partition}: its last records would be merged "
-                    "twice. Start a worker, let it catch up, and run the same command again"
-                )
-
-    def _busy(self) -> str:
-        """The reason why the workers are not gone yet; empty once they are."""
-        family = self.family
-        if those := members(family.admin, family.group, family.source):
-            return f"the group {family.group} still has members, such as {shown(those[0])}"
-        for role in ("sow", "delta", "mark"):
-            partitions = family.partitions(role)
-            stable = family.bounds(role, partitions).ends
-            ends = family.admin.end_offsets(self.settings.kafka_topic(role), range(partitions))
-            if unstable := [partition for partition, end in ends.items() if stable[partition] < end]:
-                return f"a transaction of a dead worker is open in {self.settings.kafka_topic(role)}, {unstable[0]}"
-        return ""
 
     def await_spark(self, timeout_s: float) -> None:
         """Wait until no process on Spark merges the topic.
@@ -259,38 +206,13 @@ class Move:
         """
         deadline_s = time.monotonic() + timeout_s
         group = merge_group(self.settings)
-        while those := members(self.family.admin, group, self._control.topic):
+        while those := members(self.family.admin, group, self._fenced.control.topic):
             if time.monotonic() > deadline_s:
                 raise Stop(
-                    f"{self.command} {self.settings.name}: after {timeout_s:g} s {shown(those[0])} still merges on "
+                    f"{self.command} {self.settings.name}: after {timeout_s:g} s {those[0]} still merges on "
                     "Spark. Stop it, then run the same command again"
                 )
             time.sleep(_LOOK_S)
-
-
-def refuse_missing(control: ControlTopic, admin: Admin) -> None:
-    """Make sure that there is a control topic.
-
-    Raises:
-        ConfigurationError: there is none.
-        Stop: Kafka refuses, or does not answer.
-    """
-    if admin.partitions_of(control.topic) is None:
-        raise ConfigurationError(
-            f"the topic {control.topic} does not exist, which shows workers that Spark merges: run `sowstream topics "
-            "apply`, and restart workers that are older than it"
-        )
-
-
-def read_control(control: ControlTopic, settings: TopicSettings) -> ControlEntries:
-    """Read the records of an application in the control topic, which exists.
-
-    Raises:
-        Stop: Kafka refuses, or does not answer, or a command died a moment ago in the middle of a transaction.
-    """
-    entries = control.read(settings.application_id)
-    assert entries is not None, "it exists"
-    return entries
 
 
 def fence_in(entries: ControlEntries, settings: TopicSettings) -> Fence:
@@ -328,8 +250,3 @@ def merge_group(settings: TopicSettings) -> str:
 def move_group(settings: TopicSettings) -> str:
     """The consumer group whose member moves the merge."""
     return f"{merge_group(settings)}.move"
-
-
-def shown(member: Member) -> str:
-    """A member of a group, for messages."""
-    return f"{member.client_id} at {member.host}"

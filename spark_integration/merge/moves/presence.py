@@ -89,7 +89,7 @@ class Presence:
         deadline_s = time.monotonic() + 1.5 * self._session_timeout_s + 2.0
         while others := [one for one in self._members() if one.member_id != self._member_id]:
             if time.monotonic() > deadline_s:
-                raise ConfigurationError(f"{others[0].client_id} at {others[0].host} {why}")
+                raise ConfigurationError(f"{others[0]} {why}")
             time.sleep(_LOOK_S)
 
     def _members(self) -> tuple[Member, ...]:

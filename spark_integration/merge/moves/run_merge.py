@@ -13,7 +13,7 @@ from processor.installation.control_topic import ControlTopic
 from processor.kafka.admin.admin import Admin
 from processor.wire.control import SPARK, WORKERS, Fence, decode, decode_key
 from spark_integration.merge.moves.merge_query import Checkpoint, MergeQuery, refuse_failed
-from spark_integration.merge.moves.move import fence_in, merge_group, read_control, refuse_missing
+from spark_integration.merge.moves.move import fence_in, merge_group
 from spark_integration.merge.moves.presence import SESSION_TIMEOUT_S, Presence
 from spark_integration.options import client_properties, with_connection
 from spark_integration.pyspark_private import jvm_of
@@ -64,9 +64,8 @@ def run_merge(
     jvm_of(spark, "run_merge")
     settings = topic_settings(topic, config, options=options)
     kafka = client_properties(settings.kafka, options)
-    admin = Admin(kafka)
-    control = ControlTopic(kafka, admin, prefix=settings.names.prefix)
-    refuse_missing(control, admin)
+    control = ControlTopic(kafka, Admin(kafka), prefix=settings.names.prefix)
+    control.read_existing(settings.application_id)
     stop = stop or threading.Event()
     presence = Presence(
         kafka,
@@ -78,7 +77,7 @@ def run_merge(
     with presence:
         presence.refuse_others(f"merges {topic} on Spark already")
         # Only now: a handback raises the fence first, and then looks for members.
-        entries = read_control(control, settings)
+        entries = control.read_existing(settings.application_id)
         fence = fence_in(entries, settings)
         _refuse_phase(spark, topic, fence)
         following = control.follow(entries.end)
