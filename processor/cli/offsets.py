@@ -28,16 +28,16 @@ def show(topic: TopicArgument, config: ConfigFile = None, bootstrap: Bootstrap =
     `group` is the offset of the workers' consumer group, `outputs` the input position in the mark topic: earlier input
     is in the SOW topic already. `waiting` is the number of offsets before the end.
     """
-    from processor.repair.worker_positions import COLUMNS, Stand, as_row  # noqa: PLC0415
+    from processor.repair.worker_positions import COLUMNS, WorkerPositions, as_row  # noqa: PLC0415
 
-    with Stand(settings(config, bootstrap), topic) as stand:
-        stands = stand.read()
-        has_mark_topic = stand.has_mark_topic
-        mark = stand.pipeline.output("mark")
-    table(COLUMNS, (as_row(one) for one in stands))
+    with WorkerPositions(settings(config, bootstrap), topic) as workers:
+        positions = workers.read()
+        has_mark_topic = workers.has_mark_topic
+        mark = workers.pipeline.output("mark")
+    table(COLUMNS, (as_row(one) for one in positions))
     if not has_mark_topic:
         inform(f"{mark} does not exist, so nothing but the group's offsets says where the outputs stand.")
-    if any(one.state.partition(",")[0] != "ok" for one in stands):
+    if any(one.state.partition(",")[0] != "ok" for one in positions):
         inform(f"`sowstream offsets adopt {topic} --from sow|earliest|latest` says where to begin.")
         raise typer.Exit(1)
 
@@ -64,11 +64,11 @@ def adopt(
     again counts again: --from earliest doubles a `sum`. The command refuses while workers run.
     """
     from processor.repair.adoption import Adoption  # noqa: PLC0415
-    from processor.repair.worker_positions import Stand  # noqa: PLC0415
+    from processor.repair.worker_positions import WorkerPositions  # noqa: PLC0415
 
     tree = settings(config, bootstrap)
-    with Stand(tree, topic) as stand:
-        adoption = Adoption(tree, stand, origin.value, partition)
+    with WorkerPositions(tree, topic) as workers:
+        adoption = Adoption(tree, workers, origin.value, partition)
         offsets = adoption.offsets
         rows = [
             (
@@ -77,7 +77,7 @@ def adopt(
                 str(offsets[one.partition]),
                 adoption.meaning(one),
             )
-            for one in adoption.stands
+            for one in adoption.positions
         ]
         table(("partition", "group", "begin", "meaning"), rows)
         if not yes:

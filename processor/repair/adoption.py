@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from processor.config import Config
 from processor.errors import Stop, TransactionAborted
 from processor.kafka.clients.transactional_producer import TransactionalProducer
-from processor.repair.worker_positions import PartitionStand, Stand
+from processor.repair.worker_positions import PartitionPosition, WorkerPositions
 from processor.store.marks import POSITION_NAME
 from processor.wire.control import OF_SPARK
 from processor.wire.partition_marks import LIVES_NAME, InputPosition, LivesMark, highest_version, mark_above
@@ -35,7 +35,7 @@ class Adoption:
     def __init__(
         self,
         config: Config,
-        stand: Stand,
+        workers: WorkerPositions,
         origin: Origin,
         partition: int | None = None,
         *,
@@ -45,7 +45,7 @@ class Adoption:
 
         Args:
             config: the settings; their `application_id` is the one that will run.
-            stand: reads the present offsets of the pipeline.
+            workers: reads the present offsets of the pipeline.
             origin: the source of the offsets.
             partition: the only partition to change; None: all.
             used: the highest version in each partition, where its mark topic does not say it any more.
@@ -53,13 +53,13 @@ class Adoption:
         Raises:
             Stop: workers run, Spark merges the topic, or the outputs do not contain their input position.
         """
-        stand.refuse_fenced()
-        self._config, self._stand, self._origin = config, stand, origin
-        stands = stand.read()
-        self.stands: list[PartitionStand] = [one for one in stands if partition in (None, one.partition)]
+        workers.refuse_fenced()
+        self._config, self._workers, self._origin = config, workers, origin
+        positions = workers.read()
+        self.positions: list[PartitionPosition] = [one for one in positions if partition in (None, one.partition)]
         """The partitions to change, with their present offsets."""
-        if not self.stands:
-            raise Stop(f"{stand.pipeline.source} has no partition {partition}: it has 0 to {len(stands) - 1}")
+        if not self.positions:
+            raise Stop(f"{workers.pipeline.source} has no partition {partition}: it has 0 to {len(positions) - 1}")
         self._refuse_members()
         self._begins = self._decide()
         self._used = used or {}
@@ -69,9 +69,9 @@ class Adoption:
         """The new start offset of each partition."""
         return {number: begin.offset for number, begin in self._begins.items()}
 
-    def meaning(self, stand: PartitionStand) -> str:
+    def meaning(self, one: PartitionPosition) -> str:
         """The effect on one partition, in a few words."""
-        to, reached = self._begins[stand.partition].offset, self._reached(stand)
+        to, reached = self._begins[one.partition].offset, self._reached(one)
         if reached is None:
             return "begins there"
         if to == reached:
@@ -86,24 +86,24 @@ class Adoption:
         Raises:
             Stop: a worker has started, a move to Spark has begun, or Kafka refused; nothing was changed.
         """
-        pipeline, config = self._stand.pipeline, self._config
+        pipeline, config = self._workers.pipeline, self._config
         producer = TransactionalProducer(
             config.kafka,
-            transactional_id=f"{self._stand.group}.adopt",
+            transactional_id=f"{self._workers.group}.adopt",
             transaction_timeout_s=config.runtime.transaction_timeout_s,
         )
         try:
             producer.start()
             self._refuse_members()
-            self._stand.refuse_fenced()
-            if self._stand.has_mark_topic:
+            self._workers.refuse_fenced()
+            if self._workers.has_mark_topic:
                 for number, begin in self._begins.items():
-                    position = InputPosition(config.application_id, self._stand.topic_id, begin.offset, begin.note)
+                    position = InputPosition(config.application_id, self._workers.topic_id, begin.offset, begin.note)
                     producer.send(pipeline.output("mark"), number, [(POSITION_NAME, bytes(position), [])])
                 for number, lives in self._lives().items():
                     producer.send(pipeline.output("mark"), number, [(LIVES_NAME, bytes(lives), [])])
             notes = {number: begin.note for number, begin in self._begins.items()}
-            producer.begin_commit(pipeline.source, self.offsets, self._stand.group_metadata(), notes=notes)
+            producer.begin_commit(pipeline.source, self.offsets, self._workers.group_metadata(), notes=notes)
             producer.finish_commit()
         except TransactionAborted as error:
             raise Stop(f"adopting offsets of {pipeline.name}: {error}. Run the same command again") from error
@@ -112,8 +112,8 @@ class Adoption:
 
     def _lives(self) -> dict[int, LivesMark]:
         """The marks with which lives begin above those of the input that is merged again, by partition."""
-        marks, topic_id = {}, self._stand.topic_id
-        for one in self.stands:
+        marks, topic_id = {}, self._workers.topic_id
+        for one in self.positions:
             begin, reached = self._begins[one.partition].offset, self._reached(one)
             used = self._used.get(one.partition, 0)
             if reached is None or begin < reached:
@@ -123,30 +123,32 @@ class Adoption:
                 marks[one.partition] = mark
         return marks
 
-    def _reached(self, stand: PartitionStand) -> int | None:
+    def _reached(self, one: PartitionPosition) -> int | None:
         """The input offset up to which the outputs are complete, as far as it is known."""
-        if stand.position is not None:
-            return stand.position.offset if stand.position.topic_id == self._stand.topic_id else None
-        return stand.committed
+        if one.position is not None:
+            return one.position.offset if one.position.topic_id == self._workers.topic_id else None
+        return one.committed
 
     def _refuse_members(self) -> None:
         """Refuse if workers of ours, or of the application that wrote the outputs, are running."""
-        others = {self._stand.group_of(one.position.application_id) for one in self.stands if one.position is not None}
-        for group in sorted({self._stand.group, *others}):
-            self._stand.refuse_members(group)
+        others = {
+            self._workers.group_of(one.position.application_id) for one in self.positions if one.position is not None
+        }
+        for group in sorted({self._workers.group, *others}):
+            self._workers.refuse_members(group)
 
     def _decide(self) -> dict[int, _Begin]:
         if self._origin == "earliest":
-            return {one.partition: _Begin(one.oldest) for one in self.stands}
+            return {one.partition: _Begin(one.oldest) for one in self.positions}
         if self._origin == "latest":
-            return {one.partition: _Begin(one.end) for one in self.stands}
+            return {one.partition: _Begin(one.end) for one in self.positions}
         begins = {}
         unknown = []
-        for one in self.stands:
+        for one in self.positions:
             if one.position is None or one.position.application_id == f"{self._config.application_id}{OF_SPARK}":
                 # Spark moves the position with the merge, and not while it merges.
                 unknown.append(one)
-            elif one.position.topic_id != self._stand.topic_id:
+            elif one.position.topic_id != self._workers.topic_id:
                 raise self._refused(
                     one,
                     f"its outputs were made of another topic of this name (id {one.position.topic_id}), whose offsets "
@@ -156,16 +158,16 @@ class Adoption:
                 begins[one.partition] = _Begin(one.position.offset, one.position.note)
         if unknown:
             begins |= self._by_sources(unknown)
-        for one in self.stands:
+        for one in self.positions:
             if begins[one.partition].offset < one.oldest:
                 raise self._refused(one, f"the outputs stand at {begins[one.partition].offset}, but the oldest is "
                                     f"{one.oldest}: records are gone, and --from earliest skips them")  # fmt: skip
         return begins
 
-    def _by_sources(self, stands: list[PartitionStand]) -> dict[int, _Begin]:
+    def _by_sources(self, positions: list[PartitionPosition]) -> dict[int, _Begin]:
         """Derive start offsets from the headers `source` of SOW records: after the last input record in any of them."""
-        config, pipeline = self._config, self._stand.pipeline
-        first = stands[0]
+        config, pipeline = self._config, self._workers.pipeline
+        first = positions[0]
         section = config.topics.get(pipeline.name)
         if section is None or not section.sow or not section.source_header:
             raise self._refused(first, "the mark topic does not say it, and its SOW records do not name their input")
@@ -175,7 +177,7 @@ class Adoption:
             )
         reached = self._sources()
         begins = {}
-        for one in stands:
+        for one in positions:
             begin = reached.get(one.partition, -1) + 1
             if begin == 0 and one.committed is not None:
                 begin = one.committed
@@ -190,9 +192,9 @@ class Adoption:
 
     def _sources(self) -> dict[int, int]:
         """The highest input offset in the SOW records of each partition."""
-        source = self._stand.pipeline.source
+        source = self._workers.pipeline.source
         reached: dict[int, int] = {}
-        cut = self._stand.cut(self._stand.pipeline.output("sow"))
+        cut = self._workers.cut(self._workers.pipeline.output("sow"))
         try:
             for partition, batch in cut.between({}, cut.ends):
                 prefix = f"{source}/{partition}/".encode()
@@ -204,8 +206,8 @@ class Adoption:
             cut.close()
         return reached
 
-    def _refused(self, stand: PartitionStand, why: str) -> Stop:
+    def _refused(self, one: PartitionPosition, why: str) -> Stop:
         return Stop(
-            f"--from sow: {self._stand.pipeline.source} partition {stand.partition}: {why}. Else say --from earliest "
+            f"--from sow: {self._workers.pipeline.source} partition {one.partition}: {why}. Else say --from earliest "
             "(everything that is kept is merged again) or --from latest (what waits is skipped)"
         )

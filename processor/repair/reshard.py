@@ -37,7 +37,7 @@ from processor.installation.topic_check import problems_of
 from processor.kafka.admin.topic_changes import TopicChanges
 from processor.repair.fenced_move import FencedMove
 from processor.repair.record_copy import RecordCopy
-from processor.repair.worker_positions import Stand
+from processor.repair.worker_positions import WorkerPositions
 from processor.store.marks import POSITION_NAME
 from processor.wire.control import MOVED, RESHARDING, WORKERS, Fence
 from processor.wire.forwarding import MOVED_RETENTION_MS, moved_record
@@ -113,8 +113,8 @@ class Reshard:
         """The topic that takes the place."""
         self._config, self._topic, self._timeout_s = config, topic, timeout_s
         self._on_step, self._on_copied = on_step, on_copied
-        self._old = Stand(config, topic)
-        self._new = Stand(config, name)
+        self._old = WorkerPositions(config, topic)
+        self._new = WorkerPositions(config, name)
         self._fenced = FencedMove(
             config.kafka,
             config.kafka_names,
@@ -137,8 +137,8 @@ class Reshard:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._fenced.__exit__(kind, error, trace)
-        for stand in (self._old, self._new):
-            stand.__exit__(kind, error, trace)
+        for workers in (self._old, self._new):
+            workers.__exit__(kind, error, trace)
 
     def run(self) -> Resharded:
         """Make the move, or go on with one that has died.
@@ -327,8 +327,8 @@ class Reshard:
         finally:
             cut.close()
 
-    def _ends(self, stand: Stand, role: str) -> dict[int, int]:
-        return stand.admin.end_offsets(stand.pipeline.output(role), range(stand.pipeline.topic.partitions))
+    def _ends(self, workers: WorkerPositions, role: str) -> dict[int, int]:
+        return workers.admin.end_offsets(workers.pipeline.output(role), range(workers.pipeline.topic.partitions))
 
     def _write_fence(
         self,

@@ -14,7 +14,7 @@ from processor.hosting.pipeline import family_of
 from processor.installation.configured_pipelines import pipelines
 from processor.kafka.admin.admin import Admin
 from processor.repair.adoption import Adoption
-from processor.repair.worker_positions import Stand
+from processor.repair.worker_positions import WorkerPositions
 from processor.wire.partition_marks import highest_version
 from processor.wire.record_headers import version_of
 
@@ -66,8 +66,8 @@ class ViewRebuild:
         """
         self._admin.create(self.topics)  # Of a rebuild that ended in the middle.
         for stage in self.stages:
-            with Stand(self._config, stage.name) as stand:
-                stand.refuse_members(stand.group)
+            with WorkerPositions(self._config, stage.name) as workers:
+                workers.refuse_members(workers.group)
         used = self._used()
         names = [spec.name for spec in self.topics]
         self._show(f"deleting {', '.join(names)}")
@@ -75,17 +75,18 @@ class ViewRebuild:
         self._await_gone(names)
         self._admin.create(self.topics)
         for stage in self.stages:
-            with Stand(self._config, stage.name) as stand:
-                Adoption(self._config, stand, "earliest", used=used if stage.name == self._name else None).write()
+            with WorkerPositions(self._config, stage.name) as workers:
+                Adoption(self._config, workers, "earliest", used=used if stage.name == self._name else None).write()
             self._show(f"{stage.name} begins with the first record of {stage.source}")
 
     def _used(self) -> dict[int, int]:
         """The versions of rows in each partition above which new rows begin: the marks are deleted with the input."""
-        with Stand(self._config, self._name) as stand:
+        with WorkerPositions(self._config, self._name) as workers:
             used = {
-                one.partition: highest_version(one.lives, stand.topic_id, one.committed or 0) for one in stand.read()
+                one.partition: highest_version(one.lives, workers.topic_id, one.committed or 0)
+                for one in workers.read()
             }
-            cut = stand.cut(stand.pipeline.output("sow"))
+            cut = workers.cut(workers.pipeline.output("sow"))
             try:
                 for partition, batch in cut.between({}, cut.ends):
                     rows = [1 + (version_of(row.headers) or 0) for row in batch]

@@ -30,7 +30,7 @@ COLUMNS: Final = ("partition", "group", "outputs", "oldest", "end", "waiting", "
 """The columns of the table of `sowstream offsets show`."""
 
 
-class PartitionStand(NamedTuple):
+class PartitionPosition(NamedTuple):
     """The position in one partition of the input."""
 
     partition: int
@@ -51,16 +51,16 @@ class PartitionStand(NamedTuple):
     """The state of a worker that starts there, in a few words: `ok`, or the reason for holding it."""
 
 
-def as_row(stand: PartitionStand) -> tuple[str, ...]:
+def as_row(one: PartitionPosition) -> tuple[str, ...]:
     """A row of the table; `-` for missing values."""
-    begin = stand.committed if stand.committed is not None else stand.position and stand.position.offset
-    waiting = None if begin is None else max(0, stand.end - max(begin, stand.oldest))
-    outputs = None if stand.position is None else stand.position.offset
-    numbers = (stand.partition, stand.committed, outputs, stand.oldest, stand.end, waiting)
-    return (*("-" if number is None else str(number) for number in numbers), stand.state)
+    begin = one.committed if one.committed is not None else one.position and one.position.offset
+    waiting = None if begin is None else max(0, one.end - max(begin, one.oldest))
+    outputs = None if one.position is None else one.position.offset
+    numbers = (one.partition, one.committed, outputs, one.oldest, one.end, waiting)
+    return (*("-" if number is None else str(number) for number in numbers), one.state)
 
 
-class Stand:
+class WorkerPositions:
     """Reads the positions of one pipeline. Leave its `with` to close the connections. One thread only."""
 
     def __init__(self, config: Config, topic: str) -> None:
@@ -98,7 +98,7 @@ class Stand:
     ) -> None:
         self._reader.close()
 
-    def read(self) -> list[PartitionStand]:
+    def read(self) -> list[PartitionPosition]:
         """Read the present position of every partition.
 
         Raises:
@@ -107,15 +107,15 @@ class Stand:
         source = self.pipeline.source
         ends = self.admin.end_offsets(source, self.partitions)
         marks = self._marks()
-        stands = []
+        positions = []
         for number in self.partitions:
             committed, note = self._committed(number)
             oldest = self._oldest(number)
             own = marks.get(number, {})
             position, lives = InputPosition.read(own.get(POSITION_NAME)), LivesMark.read(own.get(LIVES_NAME))
-            stand = PartitionStand(number, committed, note, position, oldest, ends[number], lives, "")
-            stands.append(stand._replace(state=self._state(stand)))
-        return stands
+            one = PartitionPosition(number, committed, note, position, oldest, ends[number], lives, "")
+            positions.append(one._replace(state=self._state(one)))
+        return positions
 
     def refuse_members(self, group: str) -> None:
         """Refuse if a group has members.
@@ -177,9 +177,9 @@ class Stand:
             cut.close()
         return last
 
-    def _state(self, stand: PartitionStand) -> str:
+    def _state(self, one: PartitionPosition) -> str:
         """The state in a few words; `InputPositions.begin` decides the same for the worker."""
-        position, committed = stand.position, stand.committed
+        position, committed = one.position, one.committed
         if position is None:
             if committed is None:
                 return "no offset and no position"
@@ -187,10 +187,10 @@ class Stand:
             return "outputs are of another input topic"
         elif position.application_id != self._config.application_id:
             return f"outputs are of application_id {position.application_id}"
-        elif committed is not None and committed < position.offset and CommitMetadata.read(stand.note).ends is None:
+        elif committed is not None and committed < position.offset and CommitMetadata.read(one.note).ends is None:
             return "group was set back"
-        begin = committed if committed is not None else stand.position and stand.position.offset
-        if begin is not None and begin < stand.oldest:
+        begin = committed if committed is not None else one.position and one.position.offset
+        if begin is not None and begin < one.oldest:
             return "records are gone"
         return "ok" if committed is not None else "ok, group has no offset"
 

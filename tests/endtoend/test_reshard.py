@@ -23,7 +23,7 @@ from processor.kafka.admin.admin import Admin
 from processor.kafka.partitioner import partition_for
 from processor.repair.record_copy import RecordCopy
 from processor.repair.reshard import STEPS, Reshard
-from processor.repair.worker_positions import Stand
+from processor.repair.worker_positions import WorkerPositions
 from processor.topics.family import control_topic
 from tests.endtoend.moving_world import NEW, OLD, MovingWorld
 from tests.endtoend.world import PATIENCE_S
@@ -129,8 +129,10 @@ def test_the_copy_takes_the_last_record_of_each_partition(moving: MovingWorld, s
         value = None if is_deleted else json.dumps({"id": key, "n": number}).encode()
         producer.produce(f"{moving.name}.sow", value, key, partition, headers=headers, timestamp=at_ms)
     assert producer.flush(30) == 0
-    with Stand(moving.config, moving.name) as stand:
-        copy = RecordCopy(moving.config.kafka, stand.cut, partitions=OLD, new_partitions=NEW, on_copied=lambda _: None)
+    with WorkerPositions(moving.config, moving.name) as workers:
+        copy = RecordCopy(
+            moving.config.kafka, workers.cut, partitions=OLD, new_partitions=NEW, on_copied=lambda _: None
+        )
         copy.copy_records(f"{moving.name}.sow", f"{moving.new}.sow")
     copied = {(seen.key or b"").decode(): seen for seen in moving.read("sow", moving.new)}
     for key, places in last.items():

@@ -14,7 +14,7 @@ from processor.errors import ConfigurationError, Stop
 from processor.kafka.admin.admin import Admin
 from processor.kafka.partitioner import partition_for
 from processor.repair.adoption import Adoption
-from processor.repair.worker_positions import Stand
+from processor.repair.worker_positions import WorkerPositions
 from processor.testing import ProcessorTestDriver
 from processor.topics.family import control_spec
 from tests.endtoend.world import World, random_commands
@@ -182,10 +182,10 @@ def test_moves_that_cannot_be_made_leave_the_workers_merging(spark, world, tmp_p
     assert handback(spark, world.name, **settings, lost_checkpoint=True).phase == "workers"
     world.wait(lambda: "offsets_lost" in worker.log(), "holding the partitions")
     assert worker.stop() == 0
-    with Stand(world.config, world.name) as stand:
+    with WorkerPositions(world.config, world.name) as workers:
         with pytest.raises(Stop, match="do not name their input"):
-            Adoption(world.config, stand, "sow")
-        Adoption(world.config, stand, "latest").write()
+            Adoption(world.config, workers, "sow")
+        Adoption(world.config, workers, "latest").write()
     world.start(name=world.name)
     world.publish([(b"1", {"id": 1, "c": 1}, {})])
     world.settle()

@@ -13,7 +13,7 @@ from processor.errors import ConfigurationError, Stop, TopicFenced
 from processor.installation.control_topic import ControlTopic
 from processor.kafka.admin.admin import Admin
 from processor.repair.adoption import Adoption
-from processor.repair.worker_positions import Stand
+from processor.repair.worker_positions import WorkerPositions
 from processor.topics.family import control_spec
 from processor.wire.control import BACKFILL, SPARK, WORKERS
 from processor.wire.partition_marks import first_version
@@ -116,16 +116,16 @@ def test_offsets_and_merges_of_others_are_refused_behind_a_fence(world) -> None:
         family.refuse_fenced("now")
         moving.write(SPARK, checkpoint="/a", number=1)
         with (
-            Stand(world.config, world.name) as stand,
+            WorkerPositions(world.config, world.name) as workers,
             pytest.raises(TopicFenced, match=rf"Spark merges it .*`sowstream-spark handback {world.name}` moves"),
         ):
-            Adoption(world.config, stand, "latest")
+            Adoption(world.config, workers, "latest")
         with pytest.raises(ConfigurationError, match=r"cannot be merged: Spark merges it"):
             family.refuse_fenced("it cannot be merged")
         moving.write("workers")
         family.refuse_fenced("now")
-        with Stand(world.config, world.name) as stand:
-            Adoption(world.config, stand, "latest").write()
+        with WorkerPositions(world.config, world.name) as workers:
+            Adoption(world.config, workers, "latest").write()
 
 
 @pytest.mark.long
@@ -141,8 +141,8 @@ def test_after_a_lost_checkpoint_offsets_come_from_the_sources_of_records(bootst
             headers = {"version": "1", "source": f"{world.name}.publish/{seen.partition}/{seen.offset}"}
             world.publish([(seen.key, seen.value, headers)], "sow")
         moving.write(WORKERS, offsets={})
-    with Stand(world.config, world.name) as stand:
-        adoption = Adoption(world.config, stand, "sow")
+    with WorkerPositions(world.config, world.name) as workers:
+        adoption = Adoption(world.config, workers, "sow")
         assert adoption.offsets == Admin(world.config.kafka).end_offsets(f"{world.name}.publish", range(2))
         adoption.write()
     world.start(name=world.name)
