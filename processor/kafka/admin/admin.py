@@ -256,12 +256,12 @@ class Admin:
             BrokerUnavailable: no answer in time.
             ConfigurationError: this user has no right to see it.
         """
-        answer = self._ask("look at", self._ask_topics, [name], timeout_s)[name]
-        if not isinstance(answer, KafkaException):
-            return len(answer.partitions)
-        if kafka_errors.of(answer).code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            return None
-        raise kafka_errors.stop(answer, f"looking at the topic {name}") from answer
+        try:
+            return len(self._topic(name, timeout_s).partitions)
+        except Stop as error:
+            if kafka_errors.is_unknown(error):
+                return None
+            raise
 
     def delete_retention_ms(self, topic: str, timeout_s: float = _TIMEOUT_S) -> float:
         """Retention time of tombstones in a compacted topic, in milliseconds: a copy that is older may lack deletes.
@@ -278,10 +278,14 @@ class Admin:
         Raises:
             BrokerUnavailable: no answer in time.
         """
+        return str(self._topic(name, timeout_s).topic_id)
+
+    def _topic(self, name: str, timeout_s: float) -> Any:
+        """Fetch the description of a topic."""
         answer = self._ask("look at", self._ask_topics, [name], timeout_s)[name]
         if isinstance(answer, KafkaException):
             raise kafka_errors.stop(answer, f"looking at the topic {name}") from answer
-        return str(answer.topic_id)
+        return answer
 
     def ask_topic(self, name: str, timeout_s: float = ASK_TIMEOUT_S) -> Question[tuple[str, int]]:
         """Request the id and the number of partitions of a topic; the answer is read later."""

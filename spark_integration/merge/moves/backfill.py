@@ -133,7 +133,6 @@ def backfill(
             with plan.merged:
                 return job.report(plan, is_dry=True)
     with Move(settings, kafka, "backfill") as move:
-        move.refuse_recreated()
         if move.fence.phase not in (WORKERS, BACKFILL, REPLACING):
             raise ConfigurationError(
                 f"{topic}: Spark merges it, or a move is under way (phase {move.fence.phase}): "

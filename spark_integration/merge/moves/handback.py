@@ -86,7 +86,6 @@ def handback(
     on_step = on_step or ignore_step
     on_step("check")
     with Move(settings, client_properties(settings.kafka, options), "handback") as move:
-        move.refuse_recreated()
         phase = move.fence.phase
         if phase == WORKERS:
             log.info("the workers merge this topic already", topic=topic)

@@ -79,7 +79,8 @@ class Move:
         """Get the lease, fence earlier writers, and read the fence.
 
         Raises:
-            ConfigurationError: another move is under way, or there is no control topic.
+            ConfigurationError: another move is under way, there is no control topic, or the input topic was deleted and
+                created again.
             Stop: Kafka refuses, or does not answer.
         """
         with self._resources as resources:
@@ -99,7 +100,9 @@ class Move:
             self._fenced.control.read_existing(settings.application_id)
             self.lease = resources.enter_context(self.presence(move_group(settings)))
             self.lease.refuse_others(f"moves {settings.name} already: let it end")
-            resources.enter_context(self._fenced)
+            resources.push(self._fenced)  # Closed also if the producer cannot start.
+            self._fenced.__enter__()
+            self._refuse_recreated()
             self._resources = resources.pop_all()
         return self
 
@@ -163,7 +166,7 @@ class Move:
         """Kafka's id of the input topic."""
         return self.family.admin.topic_id(self.family.source)
 
-    def refuse_recreated(self) -> None:
+    def _refuse_recreated(self) -> None:
         """Make sure that the input topic is the one that the fence was raised for.
 
         Raises:

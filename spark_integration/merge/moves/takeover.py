@@ -104,7 +104,6 @@ def takeover(
     on_step = on_step or ignore_step
     on_step("check")
     with Move(settings, client_properties(settings.kafka, options), "takeover") as move:
-        move.refuse_recreated()
         if move.fence.phase == SPARK:
             log.info("Spark merges this topic already", topic=topic, checkpoint=move.fence.checkpoint)
             return move.fence
