@@ -54,17 +54,24 @@ class ControlTopic(SharedTopic):
         records = self.read_records(timeout_s)
         return None if records is None else _entries(application_id, records)
 
-    def read_existing(self, application_id: str) -> ControlEntries:
-        """Read the present notices of an application, of a topic that must exist. Other errors as `read_records`.
+    def refuse_missing(self) -> None:
+        """Make sure that the topic exists, also while an open transaction of a dead process holds its readers back.
 
         Raises:
             ConfigurationError: it does not exist.
+            Stop: Kafka refuses, or does not answer.
         """
-        if (entries := self.read(application_id)) is None:
+        if self._admin.partitions_of(self.topic) is None:
             raise ConfigurationError(
                 f"the topic {self.topic} does not exist, which shows workers who merges: run `sowstream topics apply`, "
                 "and restart workers that are older than it"
             )
+
+    def read_existing(self, application_id: str) -> ControlEntries:
+        """Read the present notices of an application, of a topic that must exist. Errors as `read`."""
+        self.refuse_missing()
+        entries = self.read(application_id)
+        assert entries is not None
         return entries
 
     def fence(self, entries: ControlEntries | None, pipeline: str, mark: str) -> Fence | None:

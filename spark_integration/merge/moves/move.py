@@ -97,7 +97,7 @@ class Move:
                 transaction_timeout_s=_TRANSACTION_TIMEOUT_S,
                 remedy="Stop the workers, then run the same command again",
             )
-            self._fenced.control.read_existing(settings.application_id)
+            self._fenced.control.refuse_missing()
             self.lease = resources.enter_context(self.presence(move_group(settings)))
             self.lease.refuse_others(f"moves {settings.name} already: let it end")
             resources.push(self._fenced)  # Closed also if the producer cannot start.

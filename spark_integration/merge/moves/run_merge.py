@@ -65,7 +65,7 @@ def run_merge(
     settings = topic_settings(topic, config, options=options)
     kafka = client_properties(settings.kafka, options)
     control = ControlTopic(kafka, Admin(kafka), prefix=settings.names.prefix)
-    control.read_existing(settings.application_id)
+    control.refuse_missing()
     stop = stop or threading.Event()
     presence = Presence(
         kafka,
