@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from processor.client.blocking_calls import BlockingCalls
+from processor.client.async_client import AsyncClient, BlockingCalls
 from processor.client.publish.publish_calls import PublishCalls
 from processor.client.subscribe.kafka_opener import KafkaOpener
 from processor.config import Config, settings_of
@@ -26,7 +26,6 @@ from processor.wire.topic_description import describe
 
 # Modules that only some calls need are imported by these: a reader starts sooner without them.
 if TYPE_CHECKING:
-    from processor.client.async_client import AsyncClient
     from processor.client.publish.publish_calls import ClientSender
     from processor.client.subscribe.opener import SubscriptionOpener
     from processor.queues.consumer import OnQueueMessage, Queue
@@ -132,8 +131,6 @@ class Client(BlockingCalls, OfOneProcess):
 
     async def __aenter__(self) -> AsyncClient[Self]:
         """The calls for an event loop; the client itself is `AsyncClient.client`."""
-        from processor.client.async_client import AsyncClient  # noqa: PLC0415
-
         return AsyncClient(self)
 
     async def __aexit__(

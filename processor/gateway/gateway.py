@@ -350,7 +350,7 @@ class Gateway:
         beat_s = time.monotonic()
         while True:
             await asyncio.sleep(_SLOW_CHECK_S)
-            await self.memory.tend()
+            await self.memory.return_memory()
             now_s = time.monotonic()
             for session in list(self.sessions):
                 if session.sending_since_s is not None and now_s - session.sending_since_s > self.limits.idle_timeout_s:

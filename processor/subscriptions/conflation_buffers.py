@@ -277,16 +277,16 @@ class GroupBuffer:
 
     def load(self, records: Iterable[ParsedRecord]) -> Iterable[ParsedRecord]:
         """Take the records in focus at the beginning, none of which waits; returns the same records, in order."""
-        kept, names = [], {}
+        loaded, names = [], {}
         for record, value in records:
             assert record.key is not None
-            kept.append(record)
+            loaded.append(record)
             names[record.key] = self._name(record.key, value)
-        for record in sorted(kept, key=_age):
+        for record in sorted(loaded, key=_age):
             self._put(record.key, names[record.key])  # type: ignore[arg-type, index]
         for group in self._groups.values():
             group.delivered = group.newest[1]
-        return self._topic.parsed(kept)
+        return self._topic.parsed(loaded)
 
     def add(self, change: FocusChange, now_ms: int) -> None:
         """Fold an update."""

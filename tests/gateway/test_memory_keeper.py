@@ -23,7 +23,7 @@ def test_memory_returns_when_a_wave_of_closed_connections_is_over():
     async def second(closed):
         for _ in range(closed):
             keeper.note_closed()
-        await keeper.tend()
+        await keeper.return_memory()
         return keeper.returns
 
     async def seconds(*closed):

@@ -31,7 +31,7 @@ class MemoryKeeper:
         """Note that a connection has closed."""
         self._closed += 1
 
-    async def tend(self) -> None:
+    async def return_memory(self) -> None:
         """Return memory, if many connections have closed and few close now; call it once a second."""
         closed, latest = self._closed, self._closed - self._closed_before
         self._closed_before = closed

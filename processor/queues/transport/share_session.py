@@ -76,8 +76,8 @@ def error_name(code: int, message: str | None = None) -> str:
             f"Kafka refuses: this user lacks a right to {_RIGHTS[code]}. `sowstream topics apply --acls` prints the "
             "ACLs of each role, and `sowstream doctor --role consumer` finds the missing ones"
         )
-    known = {SESSION_LIMIT: "ShareSessionLimitReached"}.get(code)
-    title = known or errors.for_code(code).__name__.removesuffix("Error")
+    own_name = {SESSION_LIMIT: "ShareSessionLimitReached"}.get(code)
+    title = own_name or errors.for_code(code).__name__.removesuffix("Error")
     return f"{title}: {message}" if message else f"{title} ({code})"
 
 

@@ -137,8 +137,8 @@ def required_ranges(node: Node) -> dict[Parts, Condition]:
             first, *others = map(required_ranges, operands)
             united = {parts: [condition] for parts, condition in first.items()}
             for other in others:
-                united = {parts: [*found, other[parts]] for parts, found in united.items() if parts in other}
-            return {parts: union for parts, found in united.items() if (union := _union(found)) is not None}
+                united = {parts: [*conditions, other[parts]] for parts, conditions in united.items() if parts in other}
+            return {parts: union for parts, conditions in united.items() if (union := _union(conditions)) is not None}
         case _:
             return {}
 
@@ -233,7 +233,7 @@ class RangePlace(Generic[Item]):
                 del self._beginnings[text]
         self._lengths = sorted({len(text) for text in self._beginnings})
 
-    def find(self, value: Value, found: list[Bucket[Item]]) -> None:
+    def find(self, value: Value, buckets: list[Bucket[Item]]) -> None:
         """Append the items that a value at the path may match."""
         if value is None:
             return
@@ -242,18 +242,18 @@ class RangePlace(Generic[Item]):
             if (kind is int or kind is float) and -_EXACT < value < _EXACT:
                 if stabbed := self._stabbed(value):
                     # In the order of adding, as everywhere.
-                    found.append(dict(sorted(stabbed, key=itemgetter(0))))
+                    buckets.append(dict(sorted(stabbed, key=itemgetter(0))))
             else:
-                found.append({turn: item for turn, (_, item) in self._ranges.items()})
+                buckets.append({turn: item for turn, (_, item) in self._ranges.items()})
         if self._texts:
             if kind is str:
                 for length in self._lengths:
                     if length > len(value):
                         break
                     if (bucket := self._beginnings.get(value[:length])) is not None:
-                        found.append(bucket)
+                        buckets.append(bucket)
             else:
-                found.append({turn: item for turn, (_, item) in self._texts.items()})
+                buckets.append({turn: item for turn, (_, item) in self._texts.items()})
 
     def _stabbed(self, value: float) -> list[tuple[int, Item]]:
         """The items whose range has a number."""

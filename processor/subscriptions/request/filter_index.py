@@ -161,14 +161,14 @@ class FilterIndex(Generic[Item]):
         # Only an item with several filters can be there twice.
         return items if len(self._filters_of) == len(self._entries) else dict.fromkeys(items)
 
-    def _find(self, record: dict[str, Value], known: dict[str, Value], buckets: list[_Bucket[Item]]) -> None:
-        """Append the buckets that match a record, except by members that are the same in one that is known."""
+    def _find(self, record: dict[str, Value], looked_up: dict[str, Value], buckets: list[_Bucket[Item]]) -> None:
+        """Append the buckets that match a record, except by members that are the same in one looked up before."""
         places = self._places
         # Through the fewer of the two.
         for name in places if len(places) <= len(record) else record:
             if name in places and name in record:
-                if name in known:
-                    value, other = record[name], known[name]
+                if name in looked_up:
+                    value, other = record[name], looked_up[name]
                     if type(value) is type(other) and type(value) in _SCALARS and value == other:
                         continue
                 for place in places[name].values():

@@ -217,8 +217,8 @@ def _of_record(root: Node) -> Projection:
     def project(record: Value) -> Value:
         if type(record) is not dict:
             return record
-        found = inner(record)
-        return {} if found is MISSING else found
+        selected = inner(record)
+        return {} if selected is MISSING else selected
 
     return project
 
@@ -267,11 +267,11 @@ def _of_included(node: Node) -> Projection:
         rest = value.copy()
         for name, inner in members:
             if name in rest:
-                found = MISSING if inner is None else inner(rest[name])
-                if found is MISSING:
+                member = MISSING if inner is None else inner(rest[name])
+                if member is MISSING:
                     del rest[name]
                 else:
-                    rest[name] = found
+                    rest[name] = member
         return rest
 
     return project
@@ -284,13 +284,13 @@ def _of_excluded(node: Node) -> Projection:
     def project(value: Value) -> Value:
         kind = type(value)
         if kind is dict:
-            found = {}
+            selected = {}
             for name, inner in members:
                 if name in value:
                     member = value[name] if inner is None else inner(value[name])
                     if member is not MISSING:
-                        found[name] = member
-            return found or MISSING
+                        selected[name] = member
+            return selected or MISSING
         if kind is list:
             elements = [left for element in value if (left := project(element)) is not MISSING]
             return elements or MISSING
