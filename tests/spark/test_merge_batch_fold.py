@@ -17,6 +17,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'so
 import pyarrow as pa
 
 from spark_integration.arrow_records import headers_column, headers_of
+from spark_integration.merge.batch import fold
 from spark_integration.merge.batch.fold import BASE_OFFSET, Fold
 from spark_integration.merge.batch.runs import compiled_runs
 from spark_integration.settings import topic_settings
@@ -246,3 +247,11 @@ def test_reserved_keys_are_rejected_as_by_a_worker(partition) -> None:
     assert not expected.sow
     assert sorted(((*row,) for _, *row in out["dlq"]), key=repr) == sorted(map(tuple, expected.dlq), key=repr)
     assert len(expected.dlq) == len(history)
+
+
+def test_a_fold_leaves_what_the_daemon_has_frozen(monkeypatch) -> None:
+    """A worker that runs several merges keeps sharing the frozen objects of Spark's Python daemon with it."""
+    monkeypatch.setattr(fold, "gc", gc)
+    gc.freeze()
+    assert list(Fold(topic_settings(NAME, None), NOW_MS, deltas=False)(())) == []
+    assert gc.get_freeze_count() > 0
