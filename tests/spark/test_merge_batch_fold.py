@@ -17,7 +17,6 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'so
 import pyarrow as pa
 
 from spark_integration.arrow_records import headers_column, headers_of
-from spark_integration.merge.batch import fold
 from spark_integration.merge.batch.fold import BASE_OFFSET, Fold
 from spark_integration.merge.batch.runs import compiled_runs
 from spark_integration.settings import topic_settings
@@ -189,14 +188,19 @@ def test_record_that_grows_too_large_on_the_way_is_rejected() -> None:
     assert [dict(headers)["dlq_reason"] for *_, headers in out["dlq"]] == [b"too_large"]
 
 
-def test_collector_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task restores the state of Python's garbage collector, also after a failure, as its process is reused."""
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_collector_is_as_it_was(is_frozen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task restores the state of the garbage collector, also after a failure: its process is reused, or was forked.
+
+    Objects that Spark's Python daemon has frozen stay so: the memory of its workers is shared.
+    """
+    (gc.freeze if is_frozen else gc.unfreeze)()
     monkeypatch.setattr("spark_integration.merge.batch.fold.gc", gc)  # Other tests merge without it.
     history = [(2, Record(b"1", b'{"id":1}', None, 5, NOW_MS))] * 2
     with pytest.raises(Stop):
         _fold(history, random.Random(1), None, deltas=False, as_of_ms=NOW_MS)
     assert gc.isenabled()
-    assert gc.get_freeze_count() == 0
+    assert (gc.get_freeze_count() > 0) == is_frozen
 
 
 @pytest.mark.parametrize("keys", [1, 1_000_000])
@@ -247,11 +251,3 @@ def test_reserved_keys_are_rejected_as_by_a_worker(partition) -> None:
     assert not expected.sow
     assert sorted(((*row,) for _, *row in out["dlq"]), key=repr) == sorted(map(tuple, expected.dlq), key=repr)
     assert len(expected.dlq) == len(history)
-
-
-def test_a_fold_leaves_what_the_daemon_has_frozen(monkeypatch) -> None:
-    """A worker that runs several merges keeps sharing the frozen objects of Spark's Python daemon with it."""
-    monkeypatch.setattr(fold, "gc", gc)
-    gc.freeze()
-    assert list(Fold(topic_settings(NAME, None), NOW_MS, deltas=False)(())) == []
-    assert gc.get_freeze_count() > 0
