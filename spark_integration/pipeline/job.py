@@ -1,15 +1,21 @@
-"""The contract of a job: its settings and paths, its surroundings, and the query that it starts; finds its class."""
+"""A job of a pipeline: its settings and paths, its surroundings, the query that it starts, its class and identity."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
+import sys
+import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
 
+import structlog
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -17,6 +23,7 @@ from processor.config.section import IntervalS, Properties, Section
 from processor.entry_points import find_installed, installed_names, load_installed
 from processor.errors import ConfigurationError, unknown_name
 from spark_integration.options import client_properties
+from spark_integration.small_files import SmallFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,10 +31,21 @@ if TYPE_CHECKING:
 
     from processor.config import Config
     from spark_integration.pipeline.monitor import MicroBatches
-    from spark_integration.small_files import SmallFiles
 
 
 _SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:")
+
+log = structlog.stdlib.get_logger("sowstream.spark")
+
+IDENTITY_FILE: Final = "sowstream-job.json"
+"""The name of the file with the identity, in the directory of the checkpoint."""
+
+_PACE: Final = {"every", "kafka"}
+"""Settings that change the pace or the connection and not the rows of a batch."""
+
+_REMEDY: Final = "restore the file, or remove the whole directory of the checkpoint: then the job begins again"
+
+_ROOM: Final = Path(__file__).parent.parent
 
 
 def located(path: str, home: Path) -> str:
@@ -222,3 +240,79 @@ def find_job(kind: str) -> type[Job[Any]]:
     if not (isinstance(job, type) and issubclass(job, Job)):
         raise ConfigurationError(f"job {kind!r} is no subclass of {Job.__module__}.{Job.__name__}")
     return job
+
+
+def identify(name: str, kind: type[Job[Any]], settings: JobSettings, topics: Any, files: SmallFiles) -> JobIdentity:
+    """Find the identity of a job, and begin a new epoch if its settings or its code have changed.
+
+    Args:
+        name: the name of the job.
+        kind: its class.
+        settings: its settings.
+        topics: the settings of the topics that it uses, as a tree of plain values.
+        files: the files in the directory of its checkpoint.
+
+    Raises:
+        ConfigurationError: the file with the identity is damaged or gone, or the checkpoint belongs to another job.
+    """
+    parts = {
+        "settings": _digest(settings.model_dump_json(by_alias=True, exclude=_PACE)),
+        "topics": _digest(json.dumps(topics, sort_keys=True, default=str)),
+        "code": _code(kind),
+        "version": version("sowstream"),
+    }
+    text = files.read(IDENTITY_FILE)
+    if text is None and files.names("offsets"):
+        raise ConfigurationError(
+            f"{name}: its checkpoint has micro-batches, and {IDENTITY_FILE} in it is gone, by whose id repeated "
+            f"rows are recognised; {_REMEDY}"
+        )
+    if text is None:
+        identity, changed = JobIdentity(uuid.uuid4().hex[:12], 1), ["new"]
+    else:
+        identity, before = _read(name, text)
+        changed = [part for part in parts if before.get(part) != parts[part]]
+        if changed:
+            identity = JobIdentity(identity.id, identity.epoch + 1)
+            log.warning("changed since the last start: a new epoch begins", job=name, epoch=identity.epoch,
+                        changed=", ".join(changed))  # fmt: skip
+    if changed:
+        content = {"job": name, "id": identity.id, "epoch": identity.epoch, **parts}
+        files.write(IDENTITY_FILE, json.dumps(content, indent=1))
+    return identity
+
+
+def _read(name: str, text: str) -> tuple[JobIdentity, dict[str, str]]:
+    try:
+        content = json.loads(text)
+        identity = JobIdentity(str(content["id"]), int(content["epoch"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigurationError(
+            f"{name}: {IDENTITY_FILE} in its checkpoint is damaged: {error!r}; {_REMEDY}"
+        ) from None
+    if content.get("job") != name:
+        raise ConfigurationError(
+            f"{name}: its checkpoint belongs to the job {content.get('job')!r}; give each job its own directory"
+        )
+    return identity, content
+
+
+def _code(kind: type[Job[Any]]) -> str:
+    """A digest of the source files that a job's rows depend on."""
+    module = sys.modules[kind.__module__]
+    place = Path(module.__file__ or __file__)
+    if place.is_relative_to(_ROOM):
+        files: list[Path] = sorted(_sources())
+    else:
+        files = [place, *sorted(_sources())]
+    return _digest("\n".join(hashlib.sha256(file.read_bytes()).hexdigest() for file in files))
+
+
+def _sources() -> Iterator[Path]:
+    for room in ("pipeline", "publish", "tables"):
+        yield from (_ROOM / room).rglob("*.py")
+    yield from (_ROOM / "read" / "mask.py", _ROOM / "small_files.py")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -12,7 +12,8 @@ from processor.installation.control_topic import ControlTopic
 from processor.kafka.admin.admin import Admin
 from spark_integration.merge.moves.merge_query import merge_name
 from spark_integration.options import client_properties
-from spark_integration.pipeline import job_identity, monitor
+from spark_integration.pipeline import monitor
+from spark_integration.pipeline.job import IDENTITY_FILE
 from spark_integration.pipeline.monitor import QUARANTINED
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def job_status(name: str, kind: str, files: SmallFiles, admin: Admin | None) -> 
         files: the files in the directory of its checkpoint.
         admin: asks Kafka for the ends of the topics; None: the lag is not known.
     """
-    identity = json.loads(files.read(job_identity.FILE) or "{}")
+    identity = json.loads(files.read(IDENTITY_FILE) or "{}")
     progress = json.loads(files.read(monitor.FILE) or "{}")
     planned, committed = (_last(files.names(log)) for log in ("offsets", "commits"))
     # A micro-batch that has not ended is processed again.

@@ -2,21 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from spark_integration.options import Options
-from spark_integration.publish.columns import Nulls, boolean, delta_body, record_body, text_array
-from spark_integration.publish.commands import RowMessage, headers_of, text_of_body, with_mask
-from spark_integration.publish.sending import Sending, ToRecords
-from spark_integration.settings import Settings
+from processor.config.kafka_names import KafkaNames
+from processor.errors import ConfigurationError
+from processor.topics.family import MESSAGE_MAX_BYTES
+from spark_integration.options import Options, sink_options, with_connection
+from spark_integration.publish.batch_sender import check_client, recipe, sender
+from spark_integration.publish.columns import (
+    Nulls,
+    boolean,
+    delta_body,
+    key_places,
+    listed,
+    order_of,
+    record_body,
+    text_array,
+)
+from spark_integration.publish.commands import RowMessage, headers_of, key_of, messages, text_of_body, with_mask
+from spark_integration.publish.sequence import numbered, refuse_clock_behind
+from spark_integration.pyspark_private import is_remote
+from spark_integration.read.mask import ColumnPath, row_errors
+from spark_integration.settings import Settings, TopicSettings, topic_settings
 
 WRITERS: Final = 16
 """The default number of tasks that write the rows of a batch concurrently."""
+
+WRITERS_MAX = 10_000
+_PLANNED: Final = "_sowstream_planned"
+
+ToRecords: TypeAlias = Callable[[DataFrame], DataFrame]
+"""Converts the rows of a table, or of one batch of a stream, to records: see `Sending.rows`."""
+
+
+_WRITTEN_AGAIN: Final = "a record that is missing before ones that are written could not be written again"
+_OURS: Final = {
+    "kafka.enable.idempotence": f"it is always true: {_WRITTEN_AGAIN}",
+    "kafka.acks": f"all replicas have what is written: {_WRITTEN_AGAIN}",
+    "kafka.delivery.timeout.ms": f"nothing is given up that waits to be sent: {_WRITTEN_AGAIN}",
+    "kafka.retries": f"nothing is given up that waits to be sent: {_WRITTEN_AGAIN}",
+    "kafka.transactional.id": "Spark's Kafka sink writes without transactions",
+}
+_SIZE: Final = "kafka.max.request.size"
 
 
 def publish_deltas(
@@ -186,3 +219,124 @@ def delete_records(
         return sending.rows(batch, RowMessage(F.lit(None).cast("string"), headers_of("sow_delete")))
 
     return sending.send(df, rows)
+
+
+def publish_options(topic: str, options: Options | None, names: KafkaNames | None = None) -> dict[str, str]:
+    """Build the options of Spark's Kafka sink to publish to a family.
+
+    With an idempotent producer, a partition always has the first records of an attempt, without gaps, as long as the
+    producer drops no batch: it would still send the batches after it.
+
+    Raises:
+        ConfigurationError: as in `sink_options`, or an option that deduplication depends on.
+    """
+    settings = sink_options(topic, "publish", options, names)
+    spelling = {name.lower(): name for name in options or {}}
+    for name, reason in _OURS.items():
+        if name in spelling:
+            raise ConfigurationError(f"option {spelling[name]!r} cannot be given: {reason}; leave it out")
+    size = settings.get(_SIZE, "0")
+    if not size.isdigit() or int(size) > MESSAGE_MAX_BYTES:
+        raise ConfigurationError(
+            f"option {_SIZE!r} is {size}; the topic takes records of {MESSAGE_MAX_BYTES} bytes, "
+            "and what the producer refuses itself is refused in order"
+        )
+    return settings | {"kafka.enable.idempotence": "true", "kafka.delivery.timeout.ms": str(2**31 - 1)}
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """The arguments that all commands share: the topic, the keys, the client names and the order of the rows."""
+
+    topic: str
+    key: list[str]
+    settings: dict[str, str]
+    order_by: list[str]
+    client: str | None
+    batch_id: int | None
+    writers: int
+    config: TopicSettings | None
+
+    @classmethod
+    def of(
+        cls,
+        df: DataFrame,
+        topic: str,
+        key: Sequence[str],
+        options: Options | None,
+        order_by: Sequence[str],
+        client: str | None,
+        batch_id: int | None,
+        writers: int,
+        config: Settings,
+    ) -> Sending:
+        """Check the arguments of a caller.
+
+        Raises:
+            ConfigurationError: an argument cannot be used.
+        """
+        settings = None if config is None else topic_settings(topic, config, options=options, needs_sow=False)
+        check_client(client, batch_id)
+        if df.isStreaming and batch_id is not None:
+            raise ConfigurationError("a stream numbers its batches itself; leave batch_id out")
+        if not 1 <= writers <= WRITERS_MAX:
+            raise ConfigurationError(f"writers is {writers}; 1 to {WRITERS_MAX} tasks can share the rows")
+        names = listed("key", key)
+        with_kafka = options if settings is None else with_connection(options, settings.kafka)
+        sink_options = publish_options(topic, with_kafka, None if settings is None else settings.names)
+        return cls(
+            topic, names, sink_options, listed("order_by", order_by), client, batch_id, writers, settings,
+        )  # fmt: skip
+
+    def places(self, df: DataFrame) -> list[ColumnPath]:
+        """The key columns."""
+        return key_places(df, self.key, None if self.config is None else self.config.topic)
+
+    def in_body(self, df: DataFrame) -> list[ColumnPath]:
+        """The key columns that belong in the message: none for an explicit key."""
+        is_explicit = self.config is not None and not self.config.topic.key_fields
+        return [] if is_explicit else self.places(df)
+
+    def rows(self, df: DataFrame, message: RowMessage) -> DataFrame:
+        """Build the records: columns `key`, `value`, `headers`, and `place`, which orders those of a key."""
+        order: list[Column] = order_of(df, self.order_by)
+        place = F.struct(*(column.alias(f"_{i}") for i, column in enumerate(order))) if order else F.lit(0)
+        return messages(df, key_of(self.places(df)), place.alias("place"), message, self.config)
+
+    def send(self, df: DataFrame, rows: ToRecords) -> DataStreamWriter | None:
+        """Write a table now, a stream batch by batch."""
+        if not df.isStreaming:
+            self.write(df, rows)
+            return None
+        if not is_remote(df.sparkSession):
+            return df.writeStream.foreachBatch(lambda batch, _: self.write(batch, rows))
+        if self.client is None:
+            raise ConfigurationError(
+                "on Spark Connect, a stream that is published needs a name of its own for each checkpoint: client='...'"
+            )
+        # The time of a batch in the checkpoint, which a repeated batch has again.
+        timed = df.withColumn(_PLANNED, F.current_timestamp())
+        return timed.writeStream.foreachBatch(lambda batch, number: self._write_remotely(batch, number, rows))
+
+    def _write_remotely(self, batch: DataFrame, number: int, rows: ToRecords) -> None:
+        first = batch.select(F.unix_millis(_PLANNED)).first()
+        if first is not None:
+            refuse_clock_behind(batch.sparkSession, self.settings, f"{self.client}/{self._way}", number, first[0])
+            self.write(batch.drop(_PLANNED), rows, planned_ms=first[0])
+
+    @property
+    def _way(self) -> str:
+        return recipe(self.key, self.order_by, self.writers)
+
+    def write(self, df: DataFrame, rows: ToRecords, planned_ms: int | None = None) -> None:
+        """Write a table or a batch now.
+
+        Args:
+            df: the rows.
+            rows: converts them to records.
+            planned_ms: the time by which a batch with a `client` is numbered, in Unix milliseconds: see
+                `Sender.planned`. None: the number of the caller, of the query, or of this process.
+        """
+        records, way = rows(df), self._way
+        with row_errors(), sender(df.sparkSession, self.topic, way, self.client, self.batch_id, planned_ms) as by:
+            numbered(records, by, self.writers).write.format("kafka").options(**self.settings).save()

@@ -23,8 +23,8 @@ from processor.wire import columns as names
 from spark_integration.arrow_records import HEADERS_DDL
 from spark_integration.publish.commands import header
 from spark_integration.read.mask import FROM_JSON
-from spark_integration.tables.merge_into import create_sql, require_package, target
 from spark_integration.tables.snapshots import Snapshots
+from spark_integration.tables.upsert import create_sql, require_package, target
 from spark_integration.tables.version_fold import REPEATED_MAX, STATE, VERSIONS_DDL, VersionFold
 
 if TYPE_CHECKING:
@@ -177,17 +177,7 @@ def add_deltas(
     if before:
         fresh = fresh.where(~reduce(or_, [(F.col("partition") == p) & (F.col("offset") < end)
                                           for p, end in before.items()]))  # fmt: skip
-    deltas = fresh.select(
-        F.col("key").cast("string").alias("key"),
-        F.lit(True).alias("is_delta"),
-        "partition",
-        "offset",
-        F.unix_micros("timestamp").alias("at_us"),
-        "value",
-        F.coalesce("headers", F.array().cast(HEADERS_DDL)).alias("headers"),
-        F.lit(None).cast("long").alias("version"),
-        *_no_state(),
-    ).persist()
+    deltas = _as_deltas(fresh, F.col("offset")).persist()
     try:
         ends = {row["partition"]: row["last"] + 1 for row in
                 deltas.groupBy("partition").agg(F.max("offset").alias("last")).collect()}  # fmt: skip
@@ -198,9 +188,7 @@ def add_deltas(
         if states is not None:
             begun = table.columns.as_state(states).join(deltas.select("key").distinct(), "key", "left_semi")
             rows = begun.withColumn("headers", F.array().cast(HEADERS_DDL)).unionByName(deltas)
-        # A key is in one task, with its state first.
-        in_order = rows.repartition("key").sortWithinPartitions("key", "is_delta", "offset")
-        versions = table.columns.of(in_order.mapInArrow(VersionFold(settings, dict(overlap or {})), VERSIONS_DDL))
+        versions = _versions(rows, table, VersionFold(settings, dict(overlap or {})))
         table.add(versions, {p: max(before.get(p, 0), ends.get(p, 0)) for p in {*before, *ends}})
         return deltas.count()
     finally:
@@ -212,20 +200,37 @@ def begin_with_records(latest: DataFrame, table: VersionTable, settings: TopicSe
 
     They are identified by negative numbers, as their deltas are not known.
     """
-    insert = F.array(header(names.KIND, F.lit("insert")))
-    rows = latest.select(
+    rows = _as_deltas(latest, -F.col("offset") - 1, header(names.KIND, F.lit("insert")))
+    table.add(_versions(rows, table, VersionFold(settings)), {})
+
+
+def _as_deltas(records: DataFrame, offset: Column, *headers: Column) -> DataFrame:
+    """Convert rows of Spark's Kafka source to deltas that a fold adds to the states of their keys.
+
+    Args:
+        records: the rows.
+        offset: the number that identifies each delta in its partition.
+        headers: headers to add.
+    """
+    added = F.array(*headers).cast(HEADERS_DDL)
+    return records.select(
         F.col("key").cast("string").alias("key"),
         F.lit(True).alias("is_delta"),
         "partition",
-        (-F.col("offset") - 1).alias("offset"),
+        offset.alias("offset"),
         F.unix_micros("timestamp").alias("at_us"),
         "value",
-        F.concat(F.coalesce("headers", F.array().cast(HEADERS_DDL)), insert).cast(HEADERS_DDL).alias("headers"),
-        F.lit(None).cast("long").alias("version"),
-        *_no_state(),
+        F.concat(F.coalesce("headers", F.array().cast(HEADERS_DDL)), added).alias("headers"),
+        # Only the states of keys have these.
+        *(F.lit(None).cast("long").alias(name) for name in ("version", *STATE)),
     )
+
+
+def _versions(rows: DataFrame, table: VersionTable, fold: VersionFold) -> DataFrame:
+    """Fold rows to those of the table."""
+    # A key is in one task, with its state first.
     in_order = rows.repartition("key").sortWithinPartitions("key", "is_delta", "offset")
-    table.add(table.columns.of(in_order.mapInArrow(VersionFold(settings), VERSIONS_DDL)), {})
+    return table.columns.of(in_order.mapInArrow(fold, VERSIONS_DDL))
 
 
 def read_versions(spark: SparkSession, path: str) -> DataFrame:
@@ -244,11 +249,6 @@ def read_versions(spark: SparkSession, path: str) -> DataFrame:
     parts = [snapshots.rows(latest).where(F.col(_RECORD).isNotNull()), *snapshots.closed_rows(latest)]
     rows = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
     return rows.drop(_RECORD, *_PLACE)
-
-
-def _no_state() -> list[Column]:
-    """The columns that only the states of keys have, for deltas."""
-    return [F.lit(None).cast("long").alias(name) for name in STATE]
 
 
 def _is_late(applied: Mapping[int, int]) -> Column:

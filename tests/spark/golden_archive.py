@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from processor import __version__
 from spark_integration.arrow_records import HEADERS_DDL
-from spark_integration.tables.archive_writer import archive_writer
+from spark_integration.pipeline.jobs.archive import archive_writer
 from tests.golden.golden_files import golden_topic, packed
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from spark_integration.publish.publish import delta_rows
-from spark_integration.publish.sending import Sending
+from spark_integration.publish.publish import Sending, delta_rows
 from spark_integration.publish.sequence import PLANNED_FROM_MS, PLANNED_ROWS_BITS, Sender, numbered
 from spark_integration.read.mask import row_errors
 

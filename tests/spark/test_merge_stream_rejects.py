@@ -18,7 +18,7 @@ from processor.store.marks import TransactionalMarks
 from spark_integration.merge.partition_merge import KeyedState, PartitionMerge
 from spark_integration.merge.streaming.merge_counts import MergeCounts, MergeListener, observation
 from spark_integration.merge.streaming.processor import MergeProcessor
-from spark_integration.merge.streaming.reject_window import RejectWindow
+from spark_integration.merge.streaming.state import RejectWindow
 from spark_integration.settings import topic_settings
 from tests.spark.micro_batches import MicroBatches
 

@@ -17,9 +17,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import LongType, StringType, StructField
 
 from spark_integration import read_sow, stream_sow
-from spark_integration.tables.merge_into import MergedPaths, create_sql, merge_sql
 from spark_integration.tables.snapshots import Snapshots
-from spark_integration.tables.upsert import read_snapshot, upsert_to
+from spark_integration.tables.upsert import MergedPaths, create_sql, merge_sql, read_snapshot, upsert_to
 from tests.spark.upserting_job import COLUMNS, batches
 
 needs_spark = [

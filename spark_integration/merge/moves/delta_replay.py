@@ -17,7 +17,7 @@ from processor.merge import apply_delta, strictly_equal
 from processor.wire.record_headers import version_of
 from processor.wire.subscriber_headers import read_delta_headers, read_removed
 from spark_integration.arrow_records import records
-from spark_integration.merge.streaming.stream_options import OFFSETS_PER_TRIGGER
+from spark_integration.merge.streaming.merge_stream import OFFSETS_PER_TRIGGER
 
 if TYPE_CHECKING:
     from processor.api import Codec

@@ -31,7 +31,7 @@ from spark_integration.merge.batch.base_state import latest
 from spark_integration.merge.moves.merge_query import ONCE, Checkpoint, MergeQuery
 from spark_integration.merge.moves.move import BEGINNING, TO_SPARK, TO_WORKERS, Move
 from spark_integration.merge.streaming.buckets import SIZE, entries_in
-from spark_integration.merge.streaming.stream_options import kafka_options
+from spark_integration.merge.streaming.merge_stream import kafka_options
 from spark_integration.options import client_properties, with_connection
 from spark_integration.pyspark_private import jvm_of
 from spark_integration.settings import topic_settings

@@ -10,10 +10,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
+from processor.config.kafka_names import KafkaNames
 from processor.errors import ConfigurationError
 from processor.hosting.pipeline import Pipeline, check_settings, family_of
 from processor.installation.topic_check import log_warnings, problems_of
-from processor.topics.family import MESSAGE_MAX_BYTES
+from processor.topics.family import DLQ_HEADERS_BYTES, MESSAGE_MAX_BYTES
 from spark_integration.arrow_records import OUTGOING_DDL
 from spark_integration.merge.streaming.chunks import (
     CHUNKS_DDL,
@@ -25,14 +26,8 @@ from spark_integration.merge.streaming.chunks import (
 )
 from spark_integration.merge.streaming.merge_counts import observation, observed
 from spark_integration.merge.streaming.processor import MergeProcessor
-from spark_integration.merge.streaming.stream_options import (
-    has_start,
-    kafka_options,
-    read_options,
-    write_options,
-)
 from spark_integration.merge.topic_family import TopicFamily
-from spark_integration.options import Options, client_properties, with_connection
+from spark_integration.options import Options, client_properties, sink_options, source_options, with_connection
 from spark_integration.pyspark_private import refuse_without_state
 from spark_integration.settings import Settings, TopicSettings, topic_settings
 
@@ -40,6 +35,19 @@ _PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 _LARGEST: Final = "max.message.bytes"
 _EARLIEST_OFFSET: Final = -2  # Spark's Kafka source takes it for the oldest record.
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+OFFSETS_PER_TRIGGER: Final = 100_000
+"""Default of `maxOffsetsPerTrigger`: the limit of records in a micro-batch, which are in memory."""
+
+_STARTS: Final = ("startingoffsets", "startingoffsetsbytimestamp", "startingtimestamp")
+
+_MUST_BE: Final = {
+    "kafka.acks": ("all", "-1"),
+    "kafka.enable.idempotence": ("true",),
+}
+_REFUSED: Final = {
+    "kafka.transactional.id": "Spark's sink has no transactions",
+}
 
 
 def merge_stream(
@@ -209,3 +217,48 @@ def _left_by_workers(settings: TopicSettings, family: TopicFamily) -> str:
     return json.dumps(
         {family.source: {str(number): committed.get(number, _EARLIEST_OFFSET) for number in range(partitions)}}
     )
+
+
+def read_options(topic: str, options: Options | None, names: KafkaNames | None = None) -> dict[str, str]:
+    """Build the options of the source.
+
+    Raises:
+        ConfigurationError: see `source_options`.
+    """
+    checked = source_options(topic, "publish", options, names)
+    if "maxoffsetspertrigger" not in {name.lower() for name in checked}:
+        checked["maxOffsetsPerTrigger"] = str(OFFSETS_PER_TRIGGER)
+    return checked
+
+
+def write_options(topic: str, options: Options | None, names: KafkaNames | None = None) -> dict[str, str]:
+    """Build the options of the sink: rows name their topic, keep their order, and are acknowledged by all replicas.
+
+    Raises:
+        ConfigurationError: an option would break a guarantee.
+    """
+    checked = {name.lower(): value for name, value in sink_options(topic, "sow", options, names).items()}
+    for name, values in _MUST_BE.items():
+        if checked.get(name, values[0]).lower() not in values:
+            raise ConfigurationError(
+                f"option {name!r} is {checked[name]!r}: records could be lost or change their order; leave it out"
+            )
+    for name, why in _REFUSED.items():
+        if name in checked:
+            raise ConfigurationError(f"option {name!r} cannot be given: {why}; leave it out")
+    return {
+        # The default of Java's client is below the limit of a record.
+        "kafka.max.request.size": str(MESSAGE_MAX_BYTES + DLQ_HEADERS_BYTES),
+        **kafka_options(checked),
+        **{name: values[0] for name, values in _MUST_BE.items()},
+    }
+
+
+def kafka_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Select the options of the Kafka client."""
+    return {name: value for name, value in options.items() if name.lower().startswith("kafka.")}
+
+
+def has_start(options: Options | None) -> bool:
+    """Return whether an option sets the start of the input."""
+    return any(name.lower() in _STARTS for name in options or ())

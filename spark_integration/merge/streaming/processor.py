@@ -35,8 +35,7 @@ from spark_integration.arrow_records import outgoing, records
 from spark_integration.merge.partition_merge import PartitionMerge
 from spark_integration.merge.streaming.buckets import Buckets, BulkMap
 from spark_integration.merge.streaming.chunks import MARK, RECORDS, SOW, load, pack, partition_of, unpack
-from spark_integration.merge.streaming.reject_window import RejectWindow
-from spark_integration.merge.streaming.state import GRACE_MS, SparkMarks, SparkState
+from spark_integration.merge.streaming.state import GRACE_MS, RejectWindow, SparkMarks, SparkState
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,8 +17,7 @@ from spark_integration.pipeline.ingesting.sources import IngestSource, SourceRow
 from spark_integration.pipeline.job import DataPath, Job, JobContext, JobSettings
 from spark_integration.publish.batch_sender import recipe, sender
 from spark_integration.publish.commands import header
-from spark_integration.publish.publish import WRITERS
-from spark_integration.publish.sending import WRITERS_MAX, publish_options
+from spark_integration.publish.publish import WRITERS, WRITERS_MAX, publish_options
 from spark_integration.publish.sequence import numbered
 from spark_integration.pyspark_private import micro_batch
 from spark_integration.settings import topic_settings

@@ -11,8 +11,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 
 from spark_integration.cli import run_command
 from spark_integration.pipeline.ingesting.sources import IngestSource
-from spark_integration.pipeline.job import Job, JobSettings, find_job
-from spark_integration.pipeline.job_identity import FILE, identify
+from spark_integration.pipeline.job import IDENTITY_FILE, Job, JobSettings, find_job, identify
 from spark_integration.pipeline.job_status import job_status, positions
 from spark_integration.pipeline.monitor import Draining, MicroBatches
 from spark_integration.pipeline.pipeline_settings import PipelineSettings
@@ -214,10 +213,10 @@ def test_changed_settings_begin_a_new_epoch(load, tmp_path) -> None:
     assert identity(keep=2) == changed
     with pytest.raises(ConfigurationError, match="belongs to the job 'a'"):
         identify("b", Own, JobSettings(job="x"), {}, files)
-    files.write(FILE, "{")
+    files.write(IDENTITY_FILE, "{")
     with pytest.raises(ConfigurationError, match="is damaged"):
         identity()
-    (tmp_path / "checkpoint" / FILE).unlink()
+    (tmp_path / "checkpoint" / IDENTITY_FILE).unlink()
     files.write("offsets/0", "v1")
     with pytest.raises(ConfigurationError, match=r"has micro-batches, and .* is gone"):
         identity()

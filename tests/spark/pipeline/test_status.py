@@ -12,7 +12,8 @@ from processor.topics.family import control_spec
 from processor.wire.control import SPARK
 from spark_integration.cli import run_command
 from spark_integration.merge.moves.move import Move
-from spark_integration.pipeline import job_identity, monitor
+from spark_integration.pipeline import monitor
+from spark_integration.pipeline.job import IDENTITY_FILE
 from spark_integration.settings import topic_settings
 from tests.endtoend.world import World
 
@@ -34,7 +35,7 @@ def _checkpoint(directory, offsets, **files) -> None:
         (directory / log).mkdir(parents=True, exist_ok=True)
         (directory / log / str(number)).write_text(f"v1\n{{}}\n{json.dumps(offsets)}")
     for name, content in files.items():
-        (directory / {"identity": job_identity.FILE, "progress": monitor.FILE}[name]).write_text(json.dumps(content))
+        (directory / {"identity": IDENTITY_FILE, "progress": monitor.FILE}[name]).write_text(json.dumps(content))
 
 
 def test_status_shows_jobs_and_merges_without_asking_them(world, capsys) -> None:
