@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import cache
 from typing import Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -128,15 +130,20 @@ def read_sow(
     kafka_topic = settings.kafka_topic("sow")
     texts = None if keys is None else key_texts(keys)
 
-    def infer() -> StructType:
-        with topic_facts(settings, "sow", options) as facts:
-            end, _ = TablePart.of(facts, settings, at, texts, allow_compacted=allow_compacted)
+    with ExitStack() as connection:
+
+        @cache
+        def look_up() -> tuple[TopicFacts, TablePart]:
+            facts = connection.enter_context(topic_facts(settings, "sow", options))
+            return facts, TablePart.of(facts, settings, at, texts, allow_compacted=allow_compacted)
+
+        def infer() -> StructType:
+            facts, (end, _) = look_up()
             return inferred(spark, facts, kafka_options, None if end is None else end.ends)
 
-    # First, as a schema that cannot be used is refused without a question to Kafka.
-    reader = TopicReader.of(settings, schema, described(), Layout(metadata, on_misfit), infer)
-    with topic_facts(settings, "sow", options) as facts:
-        end, partitions = TablePart.of(facts, settings, at, texts, allow_compacted=allow_compacted)
+        # First, as a schema that cannot be used is refused without a question to Kafka.
+        reader = TopicReader.of(settings, schema, described(), Layout(metadata, on_misfit), infer)
+        _, (end, partitions) = look_up()
     if texts is not None:
         kafka_options = only_partitions(kafka_options, kafka_topic, partitions)
     if end is not None:

@@ -89,7 +89,7 @@ def test_a_filter_is_of_the_last_state_of_each_key(spark, history) -> None:
 
 @pytest.mark.long
 def test_columns_are_inferred_from_the_last_records(spark, history, monkeypatch) -> None:
-    """Columns are inferred from the last committed records, or from the complete topic if those have no fields."""
+    """Columns are inferred from the last committed records, or the complete topic; Kafka is asked once for a table."""
     monkeypatch.setattr(read_topics, "SAMPLE_OFFSETS", 1)
     history.create("sow", 2)
     history.write("sow", ("1", '{"old":1,"b":"x"}'), at=NOW - 3 * HOUR)
@@ -98,11 +98,20 @@ def test_columns_are_inferred_from_the_last_records(spark, history, monkeypatch)
     history.write("sow", ("1", None), ("2", None), at=NOW - HOUR)
     history.write("sow", ("2", None), at=NOW - HOUR, partition=1)
 
+    asked = []
+
+    def topic_facts_noted(settings, role, options):
+        asked.append(role)
+        return topic_facts.topic_facts(settings, role, options)
+
+    monkeypatch.setattr(read_topics, "topic_facts", topic_facts_noted)
+
     def inferred(at):
         table = read_sow(spark, history.name, "infer", options=history.options, at=at)
         return table.drop("_sow")
 
     late = inferred(NOW - HOUR)
+    assert asked == ["sow"]
     assert late.schema.simpleString() == "struct<a:struct<y:double,z:array<boolean>>,b:string>"
     assert sorted(map(repr, late.collect())) == [
         "Row(a=Row(y=1.5, z=None), b='x')",
