@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from processor.errors import ConfigurationError, Stop
 from processor.trial.broker.directories import cache_dir, exclusive
-from spark_integration.pyspark_private import has_class, running_jvm, start_jvm
+from spark_integration.foundation.pyspark_private import has_class, running_jvm, start_jvm
 from spark_integration.read.source.data_source import register_source
 
 # What Spark 4 supports; https://spark.apache.org/docs/4.0.0/ "Downloading".

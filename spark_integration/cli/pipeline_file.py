@@ -44,7 +44,7 @@ def pipeline_session(pipeline: PipelineSettings, app_name: str) -> SparkSession:
         ConfigurationError: Spark cannot start here.
     """
     from spark_integration import spark_session  # noqa: PLC0415
-    from spark_integration.pyspark_private import is_remote  # noqa: PLC0415
+    from spark_integration.foundation.pyspark_private import is_remote  # noqa: PLC0415
 
     session = spark_session(app_name, **dict(pipeline.spark))
     if not is_remote(session):

@@ -62,9 +62,9 @@ def status(
     """
     pipeline = pipeline_settings(config)
     from processor.kafka.admin.admin import Admin  # noqa: PLC0415 - slow
-    from spark_integration.options import client_properties  # noqa: PLC0415
+    from spark_integration.foundation.options import client_properties  # noqa: PLC0415
+    from spark_integration.foundation.small_files import small_files  # noqa: PLC0415
     from spark_integration.pipeline.job_status import pipeline_status  # noqa: PLC0415
-    from spark_integration.small_files import small_files  # noqa: PLC0415
 
     # Only for checkpoints that are not on a disk of this machine.
     session = None if small_files(pipeline.checkpoints, None) else pipeline_session(pipeline, "sowstream-spark status")

@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from sowstream.spark import spark_session, stream_sow
+from spark_integration.foundation.options import Options
 from spark_integration.lag import LagListener, PartitionLag
-from spark_integration.options import Options
 from spark_integration.tables.upsert import read_snapshot, upsert_to
 
 ORDER = "id STRING, customer STRING, state STRING, balance DECIMAL(18,2)"

@@ -18,7 +18,7 @@ from pyspark.sql import Row, SparkSession
 
 from processor.merge.delta import apply_delta
 from sowstream.spark import read_deltas, read_sow, spark_session
-from spark_integration.options import Options
+from spark_integration.foundation.options import Options
 
 Snapshot = dict[str, tuple[int, str]]
 """Version and record of each key."""

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from sowstream.spark import read_sow, spark_session
-from spark_integration.options import Options
+from spark_integration.foundation.options import Options
 
 ORDER = "id STRING, instrument STRING, side STRING, price DECIMAL(18,6), open LONG, state STRING"
 

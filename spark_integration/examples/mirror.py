@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from sowstream.spark import publish_deltas, spark_session, stream_deltas
-from spark_integration.options import Options
+from spark_integration.foundation.options import Options
 
 
 def mirror(deltas: DataFrame, copy: str, options: Options) -> DataStreamWriter:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from processor.builtin.delta_merge.deduplication import Numbers
     from processor.record import Outgoing, Record, Stored
     from processor.wire.command import CommandHeaders
+    from spark_integration.foundation.settings import TopicSettings
     from spark_integration.merge.key_lives import KeyLives
-    from spark_integration.settings import TopicSettings
 
 
 class StagedState:

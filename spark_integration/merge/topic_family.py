@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from processor.topics.family import Role
-    from spark_integration.settings import TopicSettings
+    from spark_integration.foundation.settings import TopicSettings
 
 _Answer = TypeVar("_Answer")
 

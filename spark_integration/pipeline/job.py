@@ -22,8 +22,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from processor.config.section import IntervalS, Properties, Section
 from processor.entry_points import find_installed, installed_names, load_installed
 from processor.errors import ConfigurationError, unknown_name
-from spark_integration.options import client_properties
-from spark_integration.small_files import SmallFiles
+from spark_integration.foundation.options import client_properties
+from spark_integration.foundation.small_files import SmallFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -311,7 +311,7 @@ def _code(kind: type[Job[Any]]) -> str:
 def _sources() -> Iterator[Path]:
     for room in ("pipeline", "publish", "tables"):
         yield from (_ROOM / room).rglob("*.py")
-    yield from (_ROOM / "read" / "mask.py", _ROOM / "small_files.py")
+    yield from (_ROOM / "read" / "mask.py", _ROOM / "foundation" / "small_files.py")
 
 
 def _digest(text: str) -> str:

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 from processor.errors import BrokerUnavailable
 from processor.installation.control_topic import ControlTopic
 from processor.kafka.admin.admin import Admin
+from spark_integration.foundation.options import client_properties
 from spark_integration.merge.moves.merge_query import merge_name
-from spark_integration.options import client_properties
 from spark_integration.pipeline import monitor
 from spark_integration.pipeline.job import IDENTITY_FILE
 from spark_integration.pipeline.monitor import QUARANTINED
 
 if TYPE_CHECKING:
+    from spark_integration.foundation.small_files import SmallFiles
     from spark_integration.pipeline.pipeline_settings import PipelineSettings
-    from spark_integration.small_files import SmallFiles
 
 Offsets = Mapping[str, Mapping[int, int]]
 """The next offset, by Kafka topic and partition."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import structlog
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from spark_integration.foundation.small_files import SmallFiles
 from spark_integration.lag import LagListener, PartitionLag
-from spark_integration.small_files import SmallFiles
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

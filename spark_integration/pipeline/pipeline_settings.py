@@ -18,7 +18,7 @@ from processor.config.section import Environment, Properties
 from processor.config.suggestions import explain
 from processor.config.yaml_values import parse, problem_of
 from processor.errors import ConfigurationError, unknown_name
-from spark_integration.options import with_connection
+from spark_integration.foundation.options import with_connection
 from spark_integration.pipeline.job import Job, JobSettings, find_job, located
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from processor.errors import ConfigurationError, SowstreamError, Stop
+from spark_integration.foundation.pyspark_private import jvm_of
+from spark_integration.foundation.small_files import small_files
 from spark_integration.pipeline.job import Job, JobContext, identify
 from spark_integration.pipeline.monitor import Draining, MicroBatches, Monitor
-from spark_integration.pyspark_private import jvm_of
-from spark_integration.small_files import small_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -26,9 +26,9 @@ from pyspark.sql import SparkSession
 
 from processor.errors import ConfigurationError
 from processor.wire.ack import TEXT_BYTES_MAX
+from spark_integration.foundation.pyspark_private import MicroBatch, is_remote_batch, micro_batch
+from spark_integration.foundation.small_files import SmallFiles, small_files
 from spark_integration.publish.sequence import BATCH_MAX, Sender
-from spark_integration.pyspark_private import MicroBatch, is_remote_batch, micro_batch
-from spark_integration.small_files import SmallFiles, small_files
 
 DIRECTORY: Final = "sowstream"
 """The directory below a checkpoint."""

@@ -26,7 +26,7 @@ from spark_integration.read.metadata_columns import HEADERS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from spark_integration.settings import TopicSettings
+    from spark_integration.foundation.settings import TopicSettings
 
 
 MASK: Final = "__mask"
@@ -128,7 +128,7 @@ def _encode(
     def encode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa  # noqa: PLC0415 - optional
 
-        from spark_integration.arrow_records import headers_column  # noqa: PLC0415
+        from spark_integration.foundation.arrow_records import headers_column  # noqa: PLC0415
 
         writer = _Writer(settings, is_delta=is_delta)
         for batch in batches:

@@ -13,7 +13,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from processor.config.kafka_names import KafkaNames
 from processor.errors import ConfigurationError
 from processor.topics.family import MESSAGE_MAX_BYTES
-from spark_integration.options import Options, sink_options, with_connection
+from spark_integration.foundation.options import Options, sink_options, with_connection
+from spark_integration.foundation.pyspark_private import is_remote
+from spark_integration.foundation.settings import Settings, TopicSettings, topic_settings
 from spark_integration.publish.batch_sender import check_client, recipe, sender
 from spark_integration.publish.columns import (
     Nulls,
@@ -27,9 +29,7 @@ from spark_integration.publish.columns import (
 )
 from spark_integration.publish.commands import RowMessage, headers_of, key_of, messages, text_of_body, with_mask
 from spark_integration.publish.sequence import numbered, refuse_clock_behind
-from spark_integration.pyspark_private import is_remote
 from spark_integration.read.mask import ColumnPath, row_errors
-from spark_integration.settings import Settings, TopicSettings, topic_settings
 
 WRITERS: Final = 16
 """The default number of tasks that write the rows of a batch concurrently."""

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError
 from processor.wire import columns as names
-from spark_integration.kafka_options import PREFIX
+from spark_integration.foundation.kafka_options import PREFIX
 from spark_integration.publish.commands import header
 from spark_integration.read.mask import failing
 from spark_integration.read.metadata_columns import header_number, header_text

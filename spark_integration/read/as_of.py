@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from processor.errors import ConfigurationError
-from spark_integration.options import offsets_option
+from spark_integration.foundation.options import offsets_option
 
 if TYPE_CHECKING:
     from spark_integration.read.topic_facts import TopicFacts

@@ -8,7 +8,8 @@ from pyspark.sql.types import StructType
 
 from processor.errors import ConfigurationError
 from processor.topics.family import Role
-from spark_integration.options import Options, source_options, table_options, with_connection
+from spark_integration.foundation.options import Options, source_options, table_options, with_connection
+from spark_integration.foundation.settings import Settings, TopicSettings, topic_settings
 from spark_integration.read.as_of import At, Span, resolve_span
 from spark_integration.read.images import (
     IMAGE,
@@ -24,7 +25,6 @@ from spark_integration.read.read_topics import delta_columns, infer_from_records
 from spark_integration.read.table_part import Keys, key_texts, only_partitions, partitions_with, with_keys
 from spark_integration.read.topic_facts import refuse_moved, topic_facts, until_moved
 from spark_integration.read.topic_reader import Layout, TopicReader
-from spark_integration.settings import Settings, TopicSettings, topic_settings
 
 
 def read_deltas(

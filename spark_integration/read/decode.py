@@ -20,9 +20,9 @@ from processor.codec import Codec
 from processor.errors import RecordRejected, Stop
 from processor.record import Headers, Value
 from processor.wire.subscriber_headers import correlation_id
+from spark_integration.foundation.settings import TopicSettings
 from spark_integration.read.misfit import MISFIT, MISFIT_TYPE
 from spark_integration.read.values import compile_struct
-from spark_integration.settings import TopicSettings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -308,7 +308,7 @@ class BatchDecoder:
 
 
 def _headers(batch: pa.RecordBatch) -> Sequence[Headers | None]:
-    from spark_integration.arrow_records import headers_of  # noqa: PLC0415 - needed here, on an executor
+    from spark_integration.foundation.arrow_records import headers_of  # noqa: PLC0415 - needed here, on an executor
 
     names = batch.schema.names
     return headers_of(batch.column("value_headers" if "value_headers" in names else "headers"))

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from processor.errors import ConfigurationError
-from spark_integration.plain_pickle import load_plain
-from spark_integration.pyspark_private import refuse_without_state
+from spark_integration.foundation.plain_pickle import load_plain
+from spark_integration.foundation.pyspark_private import refuse_without_state
 from spark_integration.read.metadata_columns import kind_of_update
 
 if TYPE_CHECKING:

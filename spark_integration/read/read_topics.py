@@ -16,15 +16,15 @@ from pyspark.sql.types import StructType
 from processor.errors import ConfigurationError
 from processor.topics.family import Role
 from processor.wire import columns as headers
-from spark_integration.options import Options, offsets_option, source_options, table_options, with_connection
-from spark_integration.pyspark_private import infer_json
+from spark_integration.foundation.options import Options, offsets_option, source_options, table_options, with_connection
+from spark_integration.foundation.pyspark_private import infer_json
+from spark_integration.foundation.settings import Settings, TopicSettings, topic_settings
 from spark_integration.read.as_of import AsOf, At
 from spark_integration.read.metadata_columns import Metadata, described, expires_at, header_text, kind_of_update
 from spark_integration.read.misfit import OnMisfit
 from spark_integration.read.table_part import Keys, TablePart, key_texts, latest_records, only_partitions, with_keys
 from spark_integration.read.topic_facts import TopicFacts, refuse_moved, topic_facts, until_moved
 from spark_integration.read.topic_reader import CHANGED, Layout, TopicReader, changed_paths_column
-from spark_integration.settings import Settings, TopicSettings, topic_settings
 
 SAMPLE_OFFSETS: Final = 10_000
 """Number of offsets to read at the end of each partition."""

@@ -12,12 +12,12 @@ from pyspark.sql import functions as F  # noqa: N812
 from processor.errors import ConfigurationError, RecordRejected
 from processor.kafka.partitioner import partitions_of
 from processor.merge import KeyFields
-from spark_integration.options import Options, table_options
+from spark_integration.foundation.options import Options, table_options
 from spark_integration.read.as_of import AsOf, At, resolve_as_of
 
 if TYPE_CHECKING:
+    from spark_integration.foundation.settings import TopicSettings
     from spark_integration.read.topic_facts import TopicFacts
-    from spark_integration.settings import TopicSettings
 
 Keys: TypeAlias = Sequence[str | int | bool | Sequence[str | int | bool]]
 """Keys of records: of one key field its value, of several a list of their values; or the text of `_sow.sow_key`."""

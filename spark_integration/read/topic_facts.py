@@ -14,7 +14,7 @@ from processor.kafka.admin.admin import Admin
 from processor.kafka.clients.log_reader import LogReader
 from processor.wire.columns import KIND
 from processor.wire.forwarding import MOVED_RETENTION_MS, RESERVED
-from spark_integration.options import client_properties
+from spark_integration.foundation.options import client_properties
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from processor.topics.family import Role
-    from spark_integration.options import Options
-    from spark_integration.settings import TopicSettings
+    from spark_integration.foundation.options import Options
+    from spark_integration.foundation.settings import TopicSettings
 
 
 _Answer = TypeVar("_Answer")

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from processor.errors import ConfigurationError
 from processor.filter import compile_filter
 from spark_integration.filter import filter_column
+from spark_integration.foundation.settings import TopicSettings
 from spark_integration.read.decode import Decoding, changed, decoded, matched
 from spark_integration.read.metadata_columns import Metadata, check_layout, laid_out, refuse_clash
 from spark_integration.read.misfit import (
@@ -27,7 +28,6 @@ from spark_integration.read.misfit import (
     parsed,
 )
 from spark_integration.read.schemas.schema import INFER, given_schema, own_schema, pinned, refuse_twins
-from spark_integration.settings import TopicSettings
 
 CHANGED = "changed"
 """The metadata column that is computed when the record is decoded."""

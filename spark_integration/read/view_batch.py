@@ -20,11 +20,11 @@ from processor.filter.aggregate import compile_aggregates, compile_fields, plain
 from processor.filter.selection import metadata_of
 from processor.filter.syntax_tree import JOINED_MARK
 from processor.values.key_text import group_key
-from spark_integration.arrow_records import HEADERS_DDL, records
-from spark_integration.options import Options, with_connection
+from spark_integration.foundation.arrow_records import HEADERS_DDL, records
+from spark_integration.foundation.options import Options, with_connection
+from spark_integration.foundation.settings import TopicSettings, topic_settings
 from spark_integration.read.metadata_columns import expires_at
 from spark_integration.read.table_part import latest_records, read_latest
-from spark_integration.settings import TopicSettings, topic_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

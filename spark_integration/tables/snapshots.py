@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 
 from processor.errors import ConfigurationError, Stop
-from spark_integration.pyspark_private import hadoop_files
+from spark_integration.foundation.pyspark_private import hadoop_files
 
 _NAMES: Final = "_snapshots"
 _DATA: Final = "data"

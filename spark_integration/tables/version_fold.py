@@ -20,11 +20,11 @@ from processor.errors import RecordRejected, Stop
 from processor.merge import apply_delta
 from processor.wire.record_headers import source_offset
 from processor.wire.subscriber_headers import read_delta_headers, read_removed
-from spark_integration.arrow_records import headers_of
+from spark_integration.foundation.arrow_records import headers_of
 
 if TYPE_CHECKING:
     from processor.record import Headers, Value
-    from spark_integration.settings import TopicSettings
+    from spark_integration.foundation.settings import TopicSettings
 
 _Row: TypeAlias = "tuple[Any, ...]"
 

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from processor.errors import ConfigurationError
 from processor.wire import columns as names
-from spark_integration.arrow_records import HEADERS_DDL
+from spark_integration.foundation.arrow_records import HEADERS_DDL
 from spark_integration.publish.commands import header
 from spark_integration.read.mask import FROM_JSON
 from spark_integration.tables.snapshots import Snapshots
@@ -28,7 +28,7 @@ from spark_integration.tables.upsert import create_sql, require_package, target
 from spark_integration.tables.version_fold import REPEATED_MAX, STATE, VERSIONS_DDL, VersionFold
 
 if TYPE_CHECKING:
-    from spark_integration.settings import TopicSettings
+    from spark_integration.foundation.settings import TopicSettings
 
 _RECORD: Final = "_record"
 _CLOSED_MAX: Final = 16

@@ -131,7 +131,7 @@ def test_no_other_place_makes_a_kafka_name():
         "processor/trial/demo",  # Labels of the picture and of findings.
         "processor/topics/family.py",  # Outputs of a processor.
         "processor/config/families.py",  # A group.
-        "spark_integration/options.py",  # The role, in a message.
+        "spark_integration/foundation/options.py",  # The role, in a message.
         "spark_integration/read/source/source_options.py",  # As well.
     }
     others = []

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F  # noqa: N812
 
 from processor import __version__
-from spark_integration.arrow_records import HEADERS_DDL
+from spark_integration.foundation.arrow_records import HEADERS_DDL
 from spark_integration.pipeline.jobs.archive import archive_writer
 from tests.golden.golden_files import golden_topic, packed
 

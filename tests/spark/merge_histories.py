@@ -13,7 +13,7 @@ from processor.testing import ProcessorTestDriver
 from processor.wire.publisher_mark import PUBLISHERS, mark_text
 
 if TYPE_CHECKING:
-    from spark_integration.settings import TopicSettings
+    from spark_integration.foundation.settings import TopicSettings
 
 NOW_MS = 1_700_000_000_000
 NAME = "orders"

@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from processor.record import Outgoing, Record
-from spark_integration.arrow_records import headers_column, headers_of
+from spark_integration.foundation.arrow_records import headers_column, headers_of
 from spark_integration.merge.streaming.chunks import RECORDS_MAX, bundled, slot_of, taken_apart
 from spark_integration.merge.streaming.processor import MergeProcessor
 

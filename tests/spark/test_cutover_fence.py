@@ -21,9 +21,9 @@ from tests.endtoend.world import World
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'sowstream[spark]'")
 
+from spark_integration.foundation.settings import topic_settings
 from spark_integration.merge.moves.move import BEGINNING, TO_SPARK, Move, fence_in
 from spark_integration.merge.topic_family import TopicFamily
-from spark_integration.settings import topic_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

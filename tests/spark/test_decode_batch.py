@@ -12,10 +12,10 @@ pytest.importorskip("fastavro", reason="fastavro is not installed: pip install '
 import pyarrow as pa
 from pyspark.sql.types import ByteType, LongType, StringType, StructField, StructType
 
-from spark_integration.arrow_records import headers_column
+from spark_integration.foundation.arrow_records import headers_column
+from spark_integration.foundation.settings import topic_settings
 from spark_integration.read.decode import BatchDecoder, Decoding
 from spark_integration.read.schemas.schema import pinned
-from spark_integration.settings import topic_settings
 from tests.codec.avro_world import file_codec, plain, record
 
 HOME = record(("zip", ["null", "string"], None), name="Home")

@@ -14,8 +14,8 @@ from tests.spark.merge_histories import random_history
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'sowstream[spark]'")
 
+from spark_integration.foundation.settings import topic_settings
 from spark_integration.merge.moves.delta_replay import DIFFERENT, KeyReplay
-from spark_integration.settings import topic_settings
 
 SETTINGS = topic_settings("orders", {"key": ["/id"]})
 CODEC = SETTINGS.codec()

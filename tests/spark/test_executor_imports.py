@@ -13,9 +13,9 @@ pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'so
 pytest.importorskip("pandas", reason="pandas is not installed: pip install 'sowstream[spark]'")
 
 from processor.config import TopicConfig
+from spark_integration.foundation.settings import TopicSettings, TopicValues, topic_settings
 from spark_integration.merge.batch.fold import Fold
 from spark_integration.merge.streaming.processor import MergeProcessor
-from spark_integration.settings import TopicSettings, TopicValues, topic_settings
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,7 +35,7 @@ assert told == {"orders.sow", "orders.delta", "orders.dlq", "orders.mark"}, told
 
 BATCH = """
 import pyarrow as pa
-from spark_integration.arrow_records import headers_column
+from spark_integration.foundation.arrow_records import headers_column
 
 columns = {
     "key": pa.array([b"1", b"1"]), "value": pa.array([b'{"id":1}', b"{"]), "headers": headers_column([[], []]),

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
+from spark_integration.foundation.settings import topic_settings
 from spark_integration.merge.moves.archived import archived
-from spark_integration.settings import topic_settings
 from tests.golden.golden_files import VERSIONS, golden_topic, packed
 from tests.golden.states import unpack
 from tests.spark.golden_archive import make_archive

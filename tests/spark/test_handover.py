@@ -19,9 +19,9 @@ from tests.endtoend.world import World, random_commands
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
+from spark_integration.foundation.options import sink_options
 from spark_integration.merge.batch.handover import hand_over
 from spark_integration.merge.batch.merge_batch import merge_batch
-from spark_integration.options import sink_options
 
 pytestmark = [
     pytest.mark.spark,

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from processor.wire import columns
 from processor.wire.headers import read_kind, read_number
-from spark_integration.arrow_records import HEADERS_DDL
+from spark_integration.foundation.arrow_records import HEADERS_DDL
 from spark_integration.read.metadata_columns import header_kind, header_number
 from tests.wire.test_readers_read_writers import DAMAGED, KINDS
 

@@ -14,11 +14,11 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'so
 
 import pyarrow as pa
 
-from spark_integration.arrow_records import headers_column, headers_of
+from spark_integration.foundation.arrow_records import headers_column, headers_of
+from spark_integration.foundation.settings import topic_settings
 from spark_integration.merge.batch.fold import Fold
 from spark_integration.merge.batch.runs import compiled_runs
 from spark_integration.merge.batch.runs.sequence_log import SEQUENCE, Block
-from spark_integration.settings import topic_settings
 
 pytestmark = pytest.mark.skipif(not compiled_runs.has_compiled, reason="json_runs was not compiled: no C compiler")
 

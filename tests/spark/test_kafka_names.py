@@ -15,10 +15,10 @@ from processor.kafka.admin.admin import Admin
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
 from spark_integration import merge_batch, publish_deltas, read_sow
+from spark_integration.foundation.options import sink_options, source_options
+from spark_integration.foundation.settings import topic_settings
 from spark_integration.merge.batch.handover import hand_over
-from spark_integration.options import sink_options, source_options
 from spark_integration.read.source.source_options import parse_source_options
-from spark_integration.settings import topic_settings
 
 pytestmark = pytest.mark.spark
 

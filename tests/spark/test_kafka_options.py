@@ -11,10 +11,10 @@ from processor.errors import ConfigurationError
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
-from spark_integration.kafka_options import KafkaOptions, environment_section
-from spark_integration.kafka_security import LoginModule, Untranslatable
-from spark_integration.pyspark_private import running_jvm
-from spark_integration.settings import topic_settings
+from spark_integration.foundation.kafka_options import KafkaOptions, environment_section
+from spark_integration.foundation.kafka_security import LoginModule, Untranslatable
+from spark_integration.foundation.pyspark_private import running_jvm
+from spark_integration.foundation.settings import topic_settings
 
 SERVERS = {"bootstrap.servers": "a:1"}
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"

@@ -10,7 +10,7 @@ import pytest
 from processor.errors import ConfigurationError, Stop
 from processor.record import Record
 from processor.wire.partition_marks import first_version
-from spark_integration.settings import topic_settings
+from spark_integration.foundation.settings import topic_settings
 from tests.spark.merge_histories import NAME, NOW_MS, random_history, worker
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")

@@ -16,10 +16,10 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'so
 
 import pyarrow as pa
 
-from spark_integration.arrow_records import headers_column, headers_of
+from spark_integration.foundation.arrow_records import headers_column, headers_of
+from spark_integration.foundation.settings import topic_settings
 from spark_integration.merge.batch.fold import BASE_OFFSET, Fold
 from spark_integration.merge.batch.runs import compiled_runs
-from spark_integration.settings import topic_settings
 
 pytestmark = pytest.mark.usefixtures("way")
 

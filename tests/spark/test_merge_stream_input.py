@@ -11,7 +11,7 @@ pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'so
 
 import pyarrow as pa
 
-from spark_integration.arrow_records import HEADERS_DDL
+from spark_integration.foundation.arrow_records import HEADERS_DDL
 from spark_integration.merge.streaming.chunks import RECORD_COLUMNS
 
 if TYPE_CHECKING:

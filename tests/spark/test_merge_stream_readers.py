@@ -16,8 +16,8 @@ pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'so
 pytest.importorskip("pandas", reason="pandas is not installed: pip install 'sowstream[spark]'")
 
 from processor.kafka.partitioner import partition_for
+from spark_integration.foundation.settings import topic_settings
 from spark_integration.merge.streaming.processor import MergeProcessor
-from spark_integration.settings import topic_settings
 from tests.spark.micro_batches import MicroBatches
 
 pytestmark = [pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(600)]

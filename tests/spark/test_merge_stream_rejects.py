@@ -15,11 +15,11 @@ from prometheus_client import CollectorRegistry
 from processor.errors import Stop
 from processor.record import Record
 from processor.store.marks import TransactionalMarks
+from spark_integration.foundation.settings import topic_settings
 from spark_integration.merge.partition_merge import KeyedState, PartitionMerge
 from spark_integration.merge.streaming.merge_counts import MergeCounts, MergeListener, observation
 from spark_integration.merge.streaming.processor import MergeProcessor
 from spark_integration.merge.streaming.state import RejectWindow
-from spark_integration.settings import topic_settings
 from tests.spark.micro_batches import MicroBatches
 
 NOW_MS = 1_700_000_000_000

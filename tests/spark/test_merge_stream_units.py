@@ -15,10 +15,10 @@ from processor.testing import ProcessorTestDriver
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'sowstream[spark]'")
 pytest.importorskip("pandas", reason="pandas is not installed: pip install 'sowstream[spark]'")
 
+from spark_integration.foundation.settings import topic_settings
 from spark_integration.merge.streaming.chunks import partition_of, slot_of
 from spark_integration.merge.streaming.processor import MergeProcessor
 from spark_integration.merge.streaming.state import BUCKET_MS, GRACE_MS
-from spark_integration.settings import topic_settings
 from tests.spark.micro_batches import MicroBatches
 
 NOW_MS = 1_700_000_000_000

@@ -15,9 +15,9 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'so
 
 import pyarrow as pa
 
-from spark_integration.arrow_records import headers_column, headers_of, outgoing, records
+from spark_integration.foundation.arrow_records import headers_column, headers_of, outgoing, records
+from spark_integration.foundation.settings import topic_settings
 from spark_integration.merge.partition_merge import KeyedState, PartitionMerge
-from spark_integration.settings import topic_settings
 
 NOW_MS = 1_700_000_000_000
 NAMES = ["client", "trace", "x"]

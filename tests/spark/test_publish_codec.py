@@ -11,7 +11,7 @@ from processor.errors import ConfigurationError
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 pytest.importorskip("fastavro", reason="fastavro is not installed: pip install 'sowstream[avro]'")
 
-from spark_integration.settings import topic_settings
+from spark_integration.foundation.settings import topic_settings
 from tests.spark.published import sent
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long]

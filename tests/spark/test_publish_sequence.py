@@ -21,10 +21,10 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 
 from pyspark.sql import functions as F  # noqa: N812
 
+from spark_integration.foundation.pyspark_private import MicroBatch
 from spark_integration.publish.batch_sender import CLIENT, _Streams, recipe, sender
 from spark_integration.publish.publish import publish_options
 from spark_integration.publish.sequence import BATCH_MAX, PLANNED_FROM_MS, PLANNED_ROWS_BITS, Sender, numbered
-from spark_integration.pyspark_private import MicroBatch
 from tests.spark.published import NOWHERE, sent
 
 spark_test = [

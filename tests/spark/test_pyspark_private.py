@@ -16,7 +16,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 import spark_integration
-from spark_integration import pyspark_private as private
+from spark_integration.foundation import pyspark_private as private
 
 FOLDER = Path(spark_integration.__file__).parent
 ELSEWHERE = {

@@ -10,7 +10,7 @@ from processor.errors import BrokerUnavailable, ConfigurationError, FilterError
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
 from spark_integration import read_sow
-from spark_integration.options import with_connection
+from spark_integration.foundation.options import with_connection
 from spark_integration.read import read_topics, topic_facts
 from spark_integration.read.schemas.schema import schema_file
 from tests.spark.history import History

@@ -14,7 +14,7 @@ from processor.kafka.admin.admin import Admin
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
 from spark_integration import hand_over, merge_batch, merge_stream, publish_deltas, read_sow, stream_deltas
-from spark_integration.kafka_security import LoginModule
+from spark_integration.foundation.kafka_security import LoginModule
 from tests.spark.secured_broker import PASSWORD, STORE_PASSWORD, USER, SecuredBroker, secured_broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(1800)]

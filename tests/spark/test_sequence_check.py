@@ -10,7 +10,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 
 from processor.errors import RecordRejected
 from processor.wire.publisher_mark import PublisherMark
-from spark_integration.arrow_records import OUTGOING_DDL
+from spark_integration.foundation.arrow_records import OUTGOING_DDL
 from spark_integration.merge.batch.deduplicate import marks_after, repeats, summaries, wrong_clients
 from spark_integration.merge.batch.runs.sequence_log import DENIED, RAISES, REPLAY, SEQUENCE, TREATED, UNCHECKED, Block
 

@@ -12,12 +12,12 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 import pyarrow as pa
 
 from processor.record import Record
-from spark_integration.arrow_records import OUTGOING, headers_column, headers_of
+from spark_integration.foundation.arrow_records import OUTGOING, headers_column, headers_of
+from spark_integration.foundation.settings import topic_settings
 from spark_integration.merge.batch.fold import Fold
 from spark_integration.merge.batch.runs.compiled_runs import DENIAL, IS_REPEAT
 from spark_integration.merge.batch.runs.sequence_log import NUMBER_BYTES, SEQUENCE
 from spark_integration.merge.batch.sequence_blocks import Settling
-from spark_integration.settings import topic_settings
 from tests.spark.merge_histories import NAME, NOW_MS, random_history, worker
 
 JUMP_MAX = 12

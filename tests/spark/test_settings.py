@@ -15,7 +15,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 
 import spark_integration
 from spark_integration import session
-from spark_integration.options import client_properties, sink_options, source_options, table_options
+from spark_integration.foundation.options import client_properties, sink_options, source_options, table_options
 from spark_integration.read.decode import changed_paths
 from spark_integration.session import NoJava, require_java
 

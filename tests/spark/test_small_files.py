@@ -8,8 +8,8 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 
 from py4j.protocol import Py4JJavaError
 
-from spark_integration.pyspark_private import hadoop_files, replace_file
-from spark_integration.small_files import HadoopFiles, LocalFiles
+from spark_integration.foundation.pyspark_private import hadoop_files, replace_file
+from spark_integration.foundation.small_files import HadoopFiles, LocalFiles
 
 pytestmark = pytest.mark.spark
 

@@ -6,8 +6,8 @@ from processor.errors import ConfigurationError
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
+from spark_integration.foundation.settings import topic_settings
 from spark_integration.read.table_part import key_texts, partitions_with
-from spark_integration.settings import topic_settings
 
 
 def test_keys_have_the_text_of_workers() -> None:

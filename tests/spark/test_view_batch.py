@@ -11,7 +11,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 from processor.config import Config
 from processor.errors import ConfigurationError
 from spark_integration import view_batch
-from spark_integration.arrow_records import HEADERS_DDL
+from spark_integration.foundation.arrow_records import HEADERS_DDL
 from tests.builtin.view import equal_values
 from tests.builtin.view.chain import AggregateChain, projection
 from tests.builtin.view.histories import VIEW, History

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from processor.topics.family import Role
+    from spark_integration.foundation.options import Options
+    from spark_integration.foundation.settings import TopicSettings
     from spark_integration.merge.topic_family import TopicFamily
-    from spark_integration.options import Options
-    from spark_integration.settings import TopicSettings
 
 _COLUMNS = ("key", "value", "headers", "partition")
 

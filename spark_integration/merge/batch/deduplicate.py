@@ -15,18 +15,18 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError, Stop
 from processor.store.marks import NAMES_MAX, ONE_SHOT_NAMES_MAX
-from spark_integration.arrow_records import OUTGOING_DDL, RECORDS_DDL
+from spark_integration.foundation.arrow_records import OUTGOING_DDL, RECORDS_DDL
+from spark_integration.foundation.pyspark_private import rows_of_plan
 from spark_integration.merge.batch.fold import BY_FILTER, COUNT, FOREIGN, KEYLESS, SEQUENCED
 from spark_integration.merge.batch.keyless import Keyed
 from spark_integration.merge.batch.runs.compiled_runs import DENIAL, IS_REPEAT
 from spark_integration.merge.batch.runs.sequence_log import NUMBER_BYTES, SEQUENCE
 from spark_integration.merge.batch.sequence_blocks import PLACES_DDL, SUMMARY_DDL, Settling
-from spark_integration.pyspark_private import rows_of_plan
 
 if TYPE_CHECKING:
+    from spark_integration.foundation.settings import TopicSettings
     from spark_integration.merge.batch.base_state import Base
     from spark_integration.merge.batch.fold import Fold
-    from spark_integration.settings import TopicSettings
 
 
 def shuffled_once(records: DataFrame) -> DataFrame:

@@ -16,10 +16,10 @@ from processor.errors import ConfigurationError, RecordRejected
 from processor.kafka.partitioner import partition_for
 from processor.record import COMMANDS, Command
 from processor.wire.record_headers import command_header
-from spark_integration.arrow_records import HEADERS_DDL, headers_column
+from spark_integration.foundation.arrow_records import HEADERS_DDL, headers_column
+from spark_integration.foundation.settings import Settings, TopicSettings, topic_settings
 from spark_integration.merge.key_lives import MADE_OFFSETS
 from spark_integration.read.mask import TO_JSON
-from spark_integration.settings import Settings, TopicSettings, topic_settings
 
 if TYPE_CHECKING:
     from processor.api import Headers, Value

@@ -23,7 +23,7 @@ from processor.record import Record
 from processor.wire.command import is_delete_by_filter
 from processor.wire.forwarding import RESERVED
 from processor.wire.record_headers import stored_from
-from spark_integration.arrow_records import in_chunks, outgoing, records
+from spark_integration.foundation.arrow_records import in_chunks, outgoing, records
 from spark_integration.merge.batch.runs.compiled_runs import DENIAL, IS_REPEAT, ChunkOfBatch, CompiledRuns
 from spark_integration.merge.batch.runs.plain_runs import PlainRuns
 from spark_integration.merge.batch.runs.sequence_log import Denied, Repeat, SequenceLog
@@ -33,7 +33,7 @@ from spark_integration.merge.partition_merge import KeyedState, PartitionMerge
 if TYPE_CHECKING:
     from processor.api import Codec
     from processor.record import Outgoing, Stored
-    from spark_integration.settings import TopicSettings
+    from spark_integration.foundation.settings import TopicSettings
 
 COUNT: Final = "count"
 """Value of column `topic` in a row with a counter: its key is the name, its value the number."""

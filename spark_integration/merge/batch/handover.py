@@ -19,16 +19,16 @@ from processor.store.marks import POSITION_NAME
 from processor.topics.family import Role
 from processor.wire.partition_marks import LIVES_NAME, LivesMark, highest_version, mark_above
 from processor.wire.publisher_mark import WORDS_HEADER
-from spark_integration.arrow_records import HEADERS_DDL, OUTGOING_DDL
+from spark_integration.foundation.arrow_records import HEADERS_DDL, OUTGOING_DDL
+from spark_integration.foundation.options import client_properties, sink_options, with_connection
 from spark_integration.merge.batch.base_state import latest, lives_in, publishers_marks, used_in
 from spark_integration.merge.batch.history import Offsets, all_of, read_topic, without_nulls
 from spark_integration.merge.batch.repair import THERE, WANTED, Repair
 from spark_integration.merge.topic_family import TopicFamily
-from spark_integration.options import client_properties, sink_options, with_connection
 
 if TYPE_CHECKING:
+    from spark_integration.foundation.options import Options
     from spark_integration.merge.batch.result import Merged
-    from spark_integration.options import Options
 
 Mode: TypeAlias = Literal["bootstrap", "continue", "repair"]
 """`bootstrap`: the SOW topic is empty. `continue`: the merge began with the SOW topic, at the workers' offsets.

@@ -12,15 +12,15 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, BinaryType, IntegralType, StringType, TimestampType
 
 from processor.errors import ConfigurationError
-from spark_integration.arrow_records import HEADERS_DDL
+from spark_integration.foundation.arrow_records import HEADERS_DDL
+from spark_integration.foundation.options import table_options
 from spark_integration.merge.topic_family import Bounds
-from spark_integration.options import table_options
 
 if TYPE_CHECKING:
     from processor.topics.family import Role
+    from spark_integration.foundation.options import Options
+    from spark_integration.foundation.settings import TopicSettings
     from spark_integration.merge.topic_family import TopicFamily
-    from spark_integration.options import Options
-    from spark_integration.settings import TopicSettings
 
 Offsets: TypeAlias = Mapping[int, int]
 """An offset for each partition, by partition number."""

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from processor.kafka.partitioner import partition_for
-from spark_integration.arrow_records import headers_column, records
+from spark_integration.foundation.arrow_records import headers_column, records
 from spark_integration.merge.partition_merge import KeyedState, PartitionMerge
 
 if TYPE_CHECKING:
     from processor.record import Headers, Record
-    from spark_integration.settings import TopicSettings
+    from spark_integration.foundation.settings import TopicSettings
 
 AFTER: Final = 1 << 62
 """The first offset for moved records, after every other offset."""

@@ -11,6 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError, Stop
+from spark_integration.foundation.options import client_properties, with_connection
+from spark_integration.foundation.settings import Settings, TopicSettings, topic_settings
 from spark_integration.merge.batch.base_state import Base, as_base, from_topics
 from spark_integration.merge.batch.deduplicate import Keyless, MergePlan, deduplicate
 from spark_integration.merge.batch.fold import COUNT, FOREIGN, KEYLESS, RECORDS, REJECTED, SEQUENCED, Fold
@@ -18,11 +20,9 @@ from spark_integration.merge.batch.history import Offsets, as_records, bounds_of
 from spark_integration.merge.batch.result import Merged
 from spark_integration.merge.batch.runs.sequence_log import SEQUENCE
 from spark_integration.merge.topic_family import Bounds, TopicFamily
-from spark_integration.options import client_properties, with_connection
-from spark_integration.settings import Settings, TopicSettings, topic_settings
 
 if TYPE_CHECKING:
-    from spark_integration.options import Options
+    from spark_integration.foundation.options import Options
 
 
 def merge_batch(

@@ -23,12 +23,12 @@ from processor.wire.record_headers import (
     stored_from,
     version_of,
 )
-from spark_integration.arrow_records import outgoing, records
+from spark_integration.foundation.arrow_records import outgoing, records
 
 if TYPE_CHECKING:
     from processor.api import Codec, Headers, Outgoing
     from processor.topics.family import Role
-    from spark_integration.settings import TopicSettings
+    from spark_integration.foundation.settings import TopicSettings
 
 THERE: Final = 0
 """Value of column `offset` for a record on the topic; each key has at most one row of each kind."""

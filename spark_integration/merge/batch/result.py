@@ -15,17 +15,17 @@ from pyspark.sql.types import StructType
 
 from processor.errors import ConfigurationError
 from processor.wire import columns as names
-from spark_integration.arrow_records import HEADERS_DDL, OUTGOING_DDL
+from spark_integration.foundation.arrow_records import HEADERS_DDL, OUTGOING_DDL
+from spark_integration.foundation.settings import TopicSettings, topic_settings
 from spark_integration.merge.topic_family import Bounds
 from spark_integration.read.mask import FROM_JSON
 from spark_integration.read.metadata_columns import Metadata, check_layout, header_number, laid_out, refuse_clash
 from spark_integration.read.schemas.schema import given_schema
-from spark_integration.settings import TopicSettings, topic_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrameWriter
 
-    from spark_integration.settings import Settings
+    from spark_integration.foundation.settings import Settings
 
 _NUMBER: Final = "number"
 """The column that keeps the order of a key's deltas in a saved result."""

@@ -15,15 +15,15 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType
 
 from processor.errors import ConfigurationError
-from spark_integration.arrow_records import HEADERS_DDL
+from spark_integration.foundation.arrow_records import HEADERS_DDL
 from spark_integration.merge.batch.history import read_topic
 from spark_integration.merge.topic_family import Bounds
 
 if TYPE_CHECKING:
     from processor.topics.family import Role
+    from spark_integration.foundation.options import Options
+    from spark_integration.foundation.settings import TopicSettings
     from spark_integration.merge.topic_family import TopicFamily
-    from spark_integration.options import Options
-    from spark_integration.settings import TopicSettings
 
 _COLUMNS: Final = ("key", "value", "headers", "partition", "offset", "timestamp")
 

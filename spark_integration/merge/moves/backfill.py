@@ -20,6 +20,8 @@ from pyspark import StorageLevel
 
 from processor.errors import ConfigurationError, Stop
 from processor.wire.control import BACKFILL, REPLACING, WORKERS
+from spark_integration.foundation.options import client_properties, with_connection
+from spark_integration.foundation.settings import topic_settings
 from spark_integration.merge.batch.base_state import latest
 from spark_integration.merge.batch.handover import replace_records
 from spark_integration.merge.batch.merge_batch import merge_batch
@@ -28,16 +30,14 @@ from spark_integration.merge.moves.differences import SAME, Difference, compared
 from spark_integration.merge.moves.move import Move
 from spark_integration.merge.moves.takeover import DRAIN_TIMEOUT_S
 from spark_integration.merge.topic_family import TopicFamily
-from spark_integration.options import client_properties, with_connection
-from spark_integration.settings import topic_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from spark_integration.foundation.options import Options
+    from spark_integration.foundation.settings import Settings, TopicSettings
     from spark_integration.merge.batch.deduplicate import Keyless
     from spark_integration.merge.batch.result import Merged
-    from spark_integration.options import Options
-    from spark_integration.settings import Settings, TopicSettings
 
 EXAMPLES_MAX: Final = 10
 """Number of differences in a report."""

@@ -16,13 +16,13 @@ import pyarrow as pa
 from processor.merge import apply_delta, strictly_equal
 from processor.wire.record_headers import version_of
 from processor.wire.subscriber_headers import read_delta_headers, read_removed
-from spark_integration.arrow_records import records
+from spark_integration.foundation.arrow_records import records
 from spark_integration.merge.streaming.merge_stream import OFFSETS_PER_TRIGGER
 
 if TYPE_CHECKING:
     from processor.api import Codec
     from processor.record import Record
-    from spark_integration.settings import TopicSettings
+    from spark_integration.foundation.settings import TopicSettings
 
 SAME: Final = "same"
 """The replay gives the record."""

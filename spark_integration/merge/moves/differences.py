@@ -16,9 +16,9 @@ from spark_integration.merge.topic_family import Bounds
 from spark_integration.read.metadata_columns import header_number
 
 if TYPE_CHECKING:
+    from spark_integration.foundation.options import Options
+    from spark_integration.foundation.settings import TopicSettings
     from spark_integration.merge.topic_family import TopicFamily
-    from spark_integration.options import Options
-    from spark_integration.settings import TopicSettings
 
 
 _PATIENCE_S: Final = 60.0

@@ -23,20 +23,20 @@ import structlog
 
 from processor.errors import ConfigurationError, Stop
 from processor.wire.control import BACKFILL, SPARK, WORKERS
+from spark_integration.foundation.options import client_properties, with_connection
+from spark_integration.foundation.pyspark_private import jvm_of
+from spark_integration.foundation.settings import topic_settings
 from spark_integration.merge.moves.merge_query import Checkpoint, MergeQuery
 from spark_integration.merge.moves.move import BEGINNING, TO_SPARK, TO_WORKERS, Move
 from spark_integration.merge.moves.takeover import ignore_step
-from spark_integration.options import client_properties, with_connection
-from spark_integration.pyspark_private import jvm_of
-from spark_integration.settings import topic_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from processor.wire.control import Fence
+    from spark_integration.foundation.options import Options
+    from spark_integration.foundation.settings import Settings
     from spark_integration.merge.moves.takeover import OnStep
-    from spark_integration.options import Options
-    from spark_integration.settings import Settings
 
 log = structlog.stdlib.get_logger("sowstream.cutover")
 

@@ -19,16 +19,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from processor.errors import Stop
+from spark_integration.foundation.pyspark_private import hadoop_files
 from spark_integration.merge.streaming.merge_stream import merge_writer
-from spark_integration.pyspark_private import hadoop_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from processor.wire.control import Fence
-    from spark_integration.options import Options
-    from spark_integration.settings import Settings, TopicSettings
+    from spark_integration.foundation.options import Options
+    from spark_integration.foundation.settings import Settings, TopicSettings
 
 
 _PLANNED: Final = "offsets"

@@ -23,10 +23,10 @@ from processor.repair.fenced_move import NO_FENCE, FencedMove
 from processor.store.marks import POSITION_NAME
 from processor.wire.control import OF_SPARK, SPARK, WORKERS, Fence
 from processor.wire.partition_marks import InputPosition
+from spark_integration.foundation.options import client_properties
+from spark_integration.foundation.settings import topic_settings
 from spark_integration.merge.moves.presence import SESSION_TIMEOUT_S, Presence, members
 from spark_integration.merge.topic_family import TopicFamily
-from spark_integration.options import client_properties
-from spark_integration.settings import topic_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from processor.record import Outgoing
-    from spark_integration.options import Options
-    from spark_integration.settings import Settings, TopicSettings
+    from spark_integration.foundation.options import Options
+    from spark_integration.foundation.settings import Settings, TopicSettings
 
 TO_SPARK: Final = "to_spark"
 """The workers are to leave; nothing else has changed."""

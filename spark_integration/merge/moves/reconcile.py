@@ -12,6 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError, Stop
 from processor.wire import columns as names
+from spark_integration.foundation.options import client_properties, with_connection
+from spark_integration.foundation.settings import topic_settings
 from spark_integration.merge.batch.history import as_records
 from spark_integration.merge.batch.merge_batch import merge_batch
 from spark_integration.merge.moves.archived import archived, history_to
@@ -37,16 +39,14 @@ from spark_integration.merge.moves.differences import (
 )
 from spark_integration.merge.moves.table_check import table_rows
 from spark_integration.merge.topic_family import TopicFamily
-from spark_integration.options import client_properties, with_connection
 from spark_integration.read.metadata_columns import header_number
-from spark_integration.settings import topic_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from spark_integration.foundation.options import Options
+    from spark_integration.foundation.settings import Settings, TopicSettings
     from spark_integration.merge.batch.deduplicate import Keyless
-    from spark_integration.options import Options
-    from spark_integration.settings import Settings, TopicSettings
 
 DIFFERENCES_MAX: Final = 20
 """Number of differences in a report, for each check."""

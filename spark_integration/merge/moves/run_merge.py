@@ -12,20 +12,20 @@ from processor.errors import ConfigurationError
 from processor.installation.control_topic import ControlTopic
 from processor.kafka.admin.admin import Admin
 from processor.wire.control import SPARK, WORKERS, Fence, decode, decode_key
+from spark_integration.foundation.options import client_properties, with_connection
+from spark_integration.foundation.pyspark_private import jvm_of
+from spark_integration.foundation.settings import topic_settings
 from spark_integration.merge.moves.merge_query import Checkpoint, MergeQuery, refuse_failed
 from spark_integration.merge.moves.move import fence_in, merge_group
 from spark_integration.merge.moves.presence import SESSION_TIMEOUT_S, Presence
-from spark_integration.options import client_properties, with_connection
-from spark_integration.pyspark_private import jvm_of
-from spark_integration.settings import topic_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from processor.kafka.clients.log_reader import LogReader
-    from spark_integration.options import Options
-    from spark_integration.settings import Settings, TopicSettings
+    from spark_integration.foundation.options import Options
+    from spark_integration.foundation.settings import Settings, TopicSettings
 
 log = structlog.stdlib.get_logger("sowstream.cutover")
 

@@ -21,9 +21,9 @@ from spark_integration.tables.snapshots import Snapshots
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from spark_integration.foundation.options import Options
+    from spark_integration.foundation.settings import TopicSettings
     from spark_integration.merge.topic_family import TopicFamily
-    from spark_integration.options import Options
-    from spark_integration.settings import TopicSettings
 
 BEHIND: Final = "behind"
 """The table has not got the last record of the key yet."""

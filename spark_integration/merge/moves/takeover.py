@@ -27,21 +27,21 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError, Stop
 from processor.wire.control import BACKFILL, REPLACING, SPARK, WORKERS
+from spark_integration.foundation.options import client_properties, with_connection
+from spark_integration.foundation.pyspark_private import jvm_of
+from spark_integration.foundation.settings import topic_settings
 from spark_integration.merge.batch.base_state import latest
 from spark_integration.merge.moves.merge_query import ONCE, Checkpoint, MergeQuery
 from spark_integration.merge.moves.move import BEGINNING, TO_SPARK, TO_WORKERS, Move
 from spark_integration.merge.streaming.buckets import SIZE, entries_in
 from spark_integration.merge.streaming.merge_stream import kafka_options
-from spark_integration.options import client_properties, with_connection
-from spark_integration.pyspark_private import jvm_of
-from spark_integration.settings import topic_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from processor.wire.control import Fence
-    from spark_integration.options import Options
-    from spark_integration.settings import Settings
+    from spark_integration.foundation.options import Options
+    from spark_integration.foundation.settings import Settings
 
 
 def records_in_state(spark: SparkSession, checkpoint: str) -> int:

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from zlib import crc32
 
 from processor.errors import Stop
-from spark_integration.plain_pickle import load_plain
+from spark_integration.foundation.plain_pickle import load_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

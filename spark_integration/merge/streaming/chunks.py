@@ -18,13 +18,13 @@ from processor.errors import Stop
 from processor.store.marks import FENCE_NAME, POSITION_NAME
 from processor.topics.family import Role
 from processor.wire.record_headers import stored_from
-from spark_integration.arrow_records import in_chunks
-from spark_integration.options import table_options
+from spark_integration.foundation.arrow_records import in_chunks
+from spark_integration.foundation.options import table_options
 
 if TYPE_CHECKING:
     from processor.record import Record
+    from spark_integration.foundation.settings import TopicSettings
     from spark_integration.merge.streaming.state import SparkState
-    from spark_integration.settings import TopicSettings
 
 
 _MASK: Final = 0xFFFFFFFF

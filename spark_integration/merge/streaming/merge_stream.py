@@ -15,7 +15,16 @@ from processor.errors import ConfigurationError
 from processor.hosting.pipeline import Pipeline, check_settings, family_of
 from processor.installation.topic_check import log_warnings, problems_of
 from processor.topics.family import DLQ_HEADERS_BYTES, MESSAGE_MAX_BYTES
-from spark_integration.arrow_records import OUTGOING_DDL
+from spark_integration.foundation.arrow_records import OUTGOING_DDL
+from spark_integration.foundation.options import (
+    Options,
+    client_properties,
+    sink_options,
+    source_options,
+    with_connection,
+)
+from spark_integration.foundation.pyspark_private import refuse_without_state
+from spark_integration.foundation.settings import Settings, TopicSettings, topic_settings
 from spark_integration.merge.streaming.chunks import (
     CHUNKS_DDL,
     OUTPUT_DDL,
@@ -27,9 +36,6 @@ from spark_integration.merge.streaming.chunks import (
 from spark_integration.merge.streaming.merge_counts import observation, observed
 from spark_integration.merge.streaming.processor import MergeProcessor
 from spark_integration.merge.topic_family import TopicFamily
-from spark_integration.options import Options, client_properties, sink_options, source_options, with_connection
-from spark_integration.pyspark_private import refuse_without_state
-from spark_integration.settings import Settings, TopicSettings, topic_settings
 
 _PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 _LARGEST: Final = "max.message.bytes"

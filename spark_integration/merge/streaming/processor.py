@@ -31,7 +31,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from processor.kafka.partitioner import partition_for
 from processor.wire.publisher_mark import mark_text
-from spark_integration.arrow_records import outgoing, records
+from spark_integration.foundation.arrow_records import outgoing, records
 from spark_integration.merge.partition_merge import PartitionMerge
 from spark_integration.merge.streaming.buckets import Buckets, BulkMap
 from spark_integration.merge.streaming.chunks import MARK, RECORDS, SOW, load, pack, partition_of, unpack
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from processor.api import Codec
     from processor.record import Outgoing, Record
-    from spark_integration.settings import TopicSettings
+    from spark_integration.foundation.settings import TopicSettings
 
 
 _ACKS: Final = b"acks"

@@ -30,8 +30,8 @@ from spark_integration.merge.partition_merge import refuse_scan
 
 if TYPE_CHECKING:
     from processor.record import Outgoing, Record
+    from spark_integration.foundation.settings import TopicSettings
     from spark_integration.merge.streaming.buckets import Buckets, BulkMap, Entry
-    from spark_integration.settings import TopicSettings
 
 
 GRACE_MS: Final = 1_000

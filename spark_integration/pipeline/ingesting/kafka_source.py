@@ -13,8 +13,8 @@ from spark_integration.pipeline.ingesting.reader_options import check_options
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from spark_integration.foundation.small_files import SmallFiles
     from spark_integration.pipeline.job import JobContext
-    from spark_integration.small_files import SmallFiles
 
 OFFSETS_PER_TRIGGER: Final = "1000000"
 """The default limit of a micro-batch, in offsets of all partitions."""

@@ -20,12 +20,12 @@ from processor.record import Command, Headers
 from processor.values.pointer import child
 from processor.wire.columns import REMOVE
 from processor.wire.record_headers import command_header
-from spark_integration.arrow_records import HEADERS_DDL, headers_column
+from spark_integration.foundation.arrow_records import HEADERS_DDL, headers_column
 from spark_integration.pipeline.ingesting.csv_rows import decimal_problem
 
 if TYPE_CHECKING:
     from processor.record import Value
-    from spark_integration.settings import TopicSettings
+    from spark_integration.foundation.settings import TopicSettings
 
 
 Decimals: TypeAlias = "int | Mapping[str, Decimals] | list[Decimals] | None"

@@ -17,6 +17,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from processor.config.section import Properties
 from processor.errors import ConfigurationError
+from spark_integration.foundation.pyspark_private import move_aside
+from spark_integration.foundation.small_files import small_files
 from spark_integration.pipeline.ingesting.kafka_source import (
     OFFSETS_PER_TRIGGER,
     has_begun,
@@ -25,8 +27,6 @@ from spark_integration.pipeline.ingesting.kafka_source import (
     starting_offsets,
 )
 from spark_integration.pipeline.job import Job, JobSettings, Target
-from spark_integration.pyspark_private import move_aside
-from spark_integration.small_files import small_files
 from spark_integration.tables.upsert import create_sql, require_package, target
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from processor.config.section import IntervalS
 from processor.errors import ConfigurationError
+from spark_integration.foundation.settings import topic_settings
+from spark_integration.foundation.small_files import small_files
 from spark_integration.pipeline.ingesting.kafka_source import kafka_records, partition_counts
 from spark_integration.pipeline.job import Job, JobContext, JobSettings
 from spark_integration.publish.publish import WRITERS_MAX, Sending, delta_rows
 from spark_integration.read.metadata_columns import quoted
 from spark_integration.read.read_topics import read_sow
-from spark_integration.settings import topic_settings
-from spark_integration.small_files import small_files
 from spark_integration.tables.snapshots import Snapshot, Snapshots
 
 if TYPE_CHECKING:

@@ -12,6 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from processor.errors import ConfigurationError, Stop
 from processor.record import Command
 from processor.wire import columns as names
+from spark_integration.foundation.pyspark_private import micro_batch
+from spark_integration.foundation.settings import topic_settings
 from spark_integration.pipeline.ingesting.row_check import CHECKED_DDL, NullPolicy, RowCheck
 from spark_integration.pipeline.ingesting.sources import IngestSource, SourceRows
 from spark_integration.pipeline.job import DataPath, Job, JobContext, JobSettings
@@ -19,8 +21,6 @@ from spark_integration.publish.batch_sender import recipe, sender
 from spark_integration.publish.commands import header
 from spark_integration.publish.publish import WRITERS, WRITERS_MAX, publish_options
 from spark_integration.publish.sequence import numbered
-from spark_integration.pyspark_private import micro_batch
-from spark_integration.settings import topic_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from processor.config.section import Properties
 from processor.errors import ConfigurationError
+from spark_integration.foundation.settings import topic_settings
 from spark_integration.merge.topic_family import TopicFamily
 from spark_integration.pipeline.ingesting.kafka_source import (
     OFFSETS_PER_TRIGGER,
@@ -22,7 +23,6 @@ from spark_integration.pipeline.job import Job, JobContext, JobSettings, Target
 from spark_integration.read.read_topics import stream_sow
 from spark_integration.read.schemas.schema import given_schema
 from spark_integration.read.table_part import read_latest
-from spark_integration.settings import topic_settings
 from spark_integration.tables.upsert import upsert_to
 from spark_integration.tables.versions import (
     VersionColumns,

@@ -15,8 +15,8 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from processor.config import SchemaConfig
 from processor.errors import ConfigurationError
 from processor.values.pointer import child
+from spark_integration.foundation.settings import Settings, TopicSettings, topic_settings
 from spark_integration.read.schemas.json_schema import Unmapped, json_schema_struct
-from spark_integration.settings import Settings, TopicSettings, topic_settings
 
 if TYPE_CHECKING:
     from processor.codec.avro.schema import Schema

@@ -106,7 +106,7 @@ def _records(latest: Sequence[Latest], partition: int) -> pa.RecordBatch:
     """Records in the columns of Spark's Kafka source, with the metadata of `METADATA`."""
     import pyarrow as pa  # noqa: PLC0415 - as above
 
-    from spark_integration.arrow_records import headers_column  # noqa: PLC0415 - as above
+    from spark_integration.foundation.arrow_records import headers_column  # noqa: PLC0415 - as above
 
     headers = [one.headers for one in latest]
     expiries = [expires_at_ms(each) for each in headers]

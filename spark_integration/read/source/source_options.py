@@ -11,12 +11,12 @@ from typing import Final, Literal, TypeAlias, cast, get_args
 
 from processor.errors import ConfigurationError
 from processor.filter import compile_filter
-from spark_integration.kafka_options import PREFIX, SERVERS, KafkaOptions, kafka_property
-from spark_integration.options import TOPIC_PREFIX
+from spark_integration.foundation.kafka_options import PREFIX, SERVERS, KafkaOptions, kafka_property
+from spark_integration.foundation.options import TOPIC_PREFIX
+from spark_integration.foundation.settings import TopicSettings, topic_settings
 from spark_integration.read.as_of import At
 from spark_integration.read.misfit import OnMisfit
 from spark_integration.read.table_part import key_texts
-from spark_integration.settings import TopicSettings, topic_settings
 
 _REPEATED: Final = "option."
 _MAX_BYTES: Final = 512 * 1024 * 1024

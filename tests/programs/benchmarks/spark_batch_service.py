@@ -128,8 +128,8 @@ class _Service:
 
     def _fold(self, *, is_with_deltas: bool) -> float:
         """Merge the records in this process; processor time in seconds."""
+        from spark_integration.foundation.settings import topic_settings
         from spark_integration.merge.batch.fold import Fold
-        from spark_integration.settings import topic_settings
 
         if not self._batches:
             self._batches = list(_sorted_batches(f"{self._arguments.input}/plain"))

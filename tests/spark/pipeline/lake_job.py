@@ -8,8 +8,8 @@ import sys
 from pyspark.sql import functions as F  # noqa: N812
 
 from spark_integration import spark_session
+from spark_integration.foundation.settings import topic_settings
 from spark_integration.pipeline.jobs.archive import archive_writer
-from spark_integration.settings import topic_settings
 from spark_integration.tables.versions import VersionColumns, add_deltas, read_versions, version_table
 from tests.spark.upserting_job import _SESSIONS
 

@@ -15,8 +15,8 @@ from confluent_kafka import Consumer, TopicPartition
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
 from spark_integration import read_sow
+from spark_integration.foundation.small_files import LocalFiles
 from spark_integration.pipeline.job_status import job_status
-from spark_integration.small_files import LocalFiles
 from spark_integration.tables.upsert import read_snapshot
 from spark_integration.tables.versions import read_versions
 from tests.endtoend.world import random_commands

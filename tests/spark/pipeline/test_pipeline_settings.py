@@ -10,13 +10,13 @@ from processor.errors import ConfigurationError
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
 from spark_integration.cli import run_command
+from spark_integration.foundation.small_files import LocalFiles
 from spark_integration.pipeline.ingesting.sources import IngestSource
 from spark_integration.pipeline.job import IDENTITY_FILE, Job, JobSettings, find_job, identify
 from spark_integration.pipeline.job_status import job_status, positions
 from spark_integration.pipeline.monitor import Draining, MicroBatches
 from spark_integration.pipeline.pipeline_settings import PipelineSettings
 from spark_integration.pipeline.runner import run_jobs
-from spark_integration.small_files import LocalFiles
 
 TOPICS = {
     "topics": {"orders": {}, "depth": {"key": ["/item"]}},

@@ -8,9 +8,9 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 
 import pyarrow as pa
 
-from spark_integration.arrow_records import headers_of
+from spark_integration.foundation.arrow_records import headers_of
+from spark_integration.foundation.settings import topic_settings
 from spark_integration.pipeline.ingesting.row_check import RowCheck
-from spark_integration.settings import topic_settings
 
 
 def _checked(texts, *, topic=None, nulls="ignore", key=("/id",), problems=None, size=100):

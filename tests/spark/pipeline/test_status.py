@@ -11,10 +11,10 @@ from processor.kafka.admin.admin import Admin
 from processor.topics.family import control_spec
 from processor.wire.control import SPARK
 from spark_integration.cli import run_command
+from spark_integration.foundation.settings import topic_settings
 from spark_integration.merge.moves.move import Move
 from spark_integration.pipeline import monitor
 from spark_integration.pipeline.job import IDENTITY_FILE
-from spark_integration.settings import topic_settings
 from tests.endtoend.world import World
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]

@@ -11,8 +11,8 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 
 import pyarrow as pa
 
-from spark_integration.arrow_records import headers_column
-from spark_integration.settings import topic_settings
+from spark_integration.foundation.arrow_records import headers_column
+from spark_integration.foundation.settings import topic_settings
 from spark_integration.tables.version_fold import VersionFold
 
 

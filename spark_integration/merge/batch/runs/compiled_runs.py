@@ -17,7 +17,7 @@ from processor.record import Stored
 from processor.wire.command import ack_types
 from processor.wire.headers import TRAVELLING_HEADERS
 from processor.wire.record_headers import headers_of_version, insert_headers
-from spark_integration.arrow_records import HEADER, OUTGOING, headers_of
+from spark_integration.foundation.arrow_records import HEADER, OUTGOING, headers_of
 from spark_integration.merge.key_lives import MADE_OFFSETS
 
 try:

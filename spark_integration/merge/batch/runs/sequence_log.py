@@ -19,7 +19,7 @@ from processor.errors import RecordRejected
 from processor.record import Record
 from processor.wire.command import read_numbered
 from processor.wire.forwarding import came_in
-from spark_integration.arrow_records import outgoing
+from spark_integration.foundation.arrow_records import outgoing
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from processor.errors import ConfigurationError
-from spark_integration.kafka_security import SHADED
+from spark_integration.foundation.kafka_security import SHADED
 
 _KAFKAS_ADMIN: Final = "org.apache.kafka.clients.admin.AdminClient"
 

@@ -9,8 +9,8 @@ from typing import Final, TypeAlias
 from processor.config.kafka_names import KafkaNames
 from processor.errors import ConfigurationError
 from processor.topics.family import Role
-from spark_integration.kafka_options import PREFIX, SERVERS, KafkaOptions, kafka_property
-from spark_integration.pyspark_private import is_kafka_shaded
+from spark_integration.foundation.kafka_options import PREFIX, SERVERS, KafkaOptions, kafka_property
+from spark_integration.foundation.pyspark_private import is_kafka_shaded
 
 Options: TypeAlias = Mapping[str, str]
 """Options of Spark's Kafka source and sink; those that begin with `kafka.` are for the Kafka client."""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from processor.codec import Codec, codec_options, load_codec
 from processor.config.kafka_names import KafkaNames
 from processor.errors import ConfigurationError
-from spark_integration.kafka_options import environment_section
-from spark_integration.options import TOPIC_PREFIX, Options, prefix_of
+from spark_integration.foundation.kafka_options import environment_section
+from spark_integration.foundation.options import TOPIC_PREFIX, Options, prefix_of
 
 if TYPE_CHECKING:
     from processor.config import Config, SchemaConfig, TopicConfig

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from spark_integration.pyspark_private import default_file_system, hadoop_files, replace_file
+from spark_integration.foundation.pyspark_private import default_file_system, hadoop_files, replace_file
 
 
 class SmallFiles(ABC):

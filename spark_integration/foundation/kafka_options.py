@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from processor.errors import ConfigurationError
-from spark_integration.kafka_security import (
+from spark_integration.foundation.kafka_security import (
     EITHER,
     SECURITY,
     SHADED,
