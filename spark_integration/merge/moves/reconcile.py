@@ -48,12 +48,9 @@ from spark_integration.read.metadata_columns import header_number
 from spark_integration.tables.snapshots import Snapshots
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from spark_integration.foundation.options import Options
     from spark_integration.foundation.settings import Settings, TopicSettings
     from spark_integration.merge.batch.deduplicate import Keyless
-
 
 DIFFERENCES_MAX: Final = 20
 """Number of differences in a report, for each check."""
