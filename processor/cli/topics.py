@@ -209,7 +209,7 @@ def _share_group_problems(config: Config) -> list[Problem]:
 
 
 def _directory_problems(config: Config, admin: Admin, cluster: Cluster) -> list[Problem]:
-    from processor.installation.topic_check import report  # noqa: PLC0415
+    from processor.installation.directory_comparison import report  # noqa: PLC0415
 
     return report(config, admin, cluster)
 
@@ -264,7 +264,7 @@ def _describe(config: Config, admin: Admin, *, refused: set[str], prune: bool) -
         refused: the topics of the settings that workers refuse.
         prune: as `revise`.
     """
-    from processor.installation.topic_check import revise  # noqa: PLC0415
+    from processor.installation.directory_comparison import revise  # noqa: PLC0415
     from processor.installation.topic_directory import TopicDirectory  # noqa: PLC0415
     from processor.wire.topic_description import describe  # noqa: PLC0415
 

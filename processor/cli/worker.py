@@ -8,7 +8,6 @@ import typer
 
 from processor.cli.output import inform
 from processor.cli.shared_options import Bootstrap, ConfigFile, StateDir, settings
-from processor.runtime.worker.os_process import stop_on_signal
 
 if TYPE_CHECKING:
     import threading
@@ -30,7 +29,7 @@ def worker(
     processes: Processes = 1,
 ) -> None:
     """Merge published records into the SOW topics, until SIGTERM or Ctrl-C."""
-    stop = stop_on_signal()
+    stop = stop_event()
     tree = settings(config, bootstrap, state_dir)
     merged = [*tree.topics, *tree.processors]
     refuse_others(names, merged, elsewhere(tree, "worker"))
@@ -49,7 +48,7 @@ def conflate(
     Each key of a conflated topic changes at most once per interval, and its last state always arrives. Any number of
     these may run, on any machines; pending updates of one that ends are delivered by another.
     """
-    stop = stop_on_signal()
+    stop = stop_event()
     tree = settings(config, bootstrap, state_dir)
     conflated = list(tree.conflated)
     refuse_others(names, conflated, elsewhere(tree, "conflate"))
@@ -77,6 +76,13 @@ def refuse_others(names: list[str] | None, names_here: list[str], elsewhere: dic
             raise ConfigurationError(f"{name!r} is run by another command: {elsewhere[name]}")
         if name not in names_here:
             raise ConfigurationError(unknown_name("topic", name, names_here))
+
+
+def stop_event() -> threading.Event:
+    """The event that SIGTERM, SIGINT and SIGHUP set from now on."""
+    from processor.runtime.worker.os_process import stop_on_signal  # noqa: PLC0415
+
+    return stop_on_signal()
 
 
 def run_pipelines(config: Config, names: list[str], processes: int, stop: threading.Event, *, section: str) -> None:
@@ -124,7 +130,7 @@ def view(
     if names and names[0] == _REBUILD:
         _rebuild(settings(config, bootstrap, state_dir), names[1:], is_confirmed=yes)
         return
-    stop = stop_on_signal()
+    stop = stop_event()
     tree = settings(config, bootstrap, state_dir)
     views = list(tree.views)
     refuse_others(names, views, elsewhere(tree, "view"))
@@ -159,7 +165,7 @@ def gateway(
     """Serve topics to browsers: WebSocket, Server-Sent Events, HTTP and a page, until SIGTERM or Ctrl-C."""
     from processor.errors import ConfigurationError  # noqa: PLC0415
 
-    stop = stop_on_signal()
+    stop = stop_event()
     tree = settings(config, bootstrap, state_dir)
     if listen is not None:
         from pydantic import ValidationError  # noqa: PLC0415

@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar, Unpack
 
-from processor.client.publish.publish_calls import PublishCalls
+from processor.client.blocking_calls import BlockingCalls
 from processor.client.subscribe.subscribe_calls import SubscribeCalls
 
 if TYPE_CHECKING:
@@ -20,14 +20,6 @@ if TYPE_CHECKING:
     from processor.record import Value
     from processor.subscriptions import Message
     from processor.wire.ack import Ack
-
-
-class BlockingCalls(PublishCalls, SubscribeCalls):
-    """The calls of a client that wait for Kafka."""
-
-    def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until Kafka has all published records, and every requested ack has arrived."""
-        raise NotImplementedError  # The client's own.
 
 
 _ClientT = TypeVar("_ClientT", bound=BlockingCalls)

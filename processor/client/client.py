@@ -11,12 +11,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from processor.client.async_client import AsyncClient, BlockingCalls
+from processor.client.blocking_calls import BlockingCalls
 from processor.client.publish.publish_calls import PublishCalls
 from processor.client.subscribe.kafka_opener import KafkaOpener
 from processor.config import Config, settings_of
 from processor.errors import ConfigurationError, SowstreamError, Stop
-from processor.installation.topic_check import contradictions
+from processor.installation.directory_comparison import contradictions
 from processor.installation.topic_directory import TopicDirectory, with_described_topics
 from processor.kafka.admin.admin import Admin
 from processor.kafka.admin.first_contact import Cluster
@@ -26,6 +26,7 @@ from processor.wire.topic_description import describe
 
 # Modules that only some calls need are imported by these: a reader starts sooner without them.
 if TYPE_CHECKING:
+    from processor.client.async_client import AsyncClient
     from processor.client.publish.publish_calls import ClientSender
     from processor.client.subscribe.opener import SubscriptionOpener
     from processor.queues.consumer import OnQueueMessage, Queue
@@ -131,6 +132,8 @@ class Client(BlockingCalls, OfOneProcess):
 
     async def __aenter__(self) -> AsyncClient[Self]:
         """The calls for an event loop; the client itself is `AsyncClient.client`."""
+        from processor.client.async_client import AsyncClient  # noqa: PLC0415
+
         return AsyncClient(self)
 
     async def __aexit__(

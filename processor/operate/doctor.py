@@ -16,8 +16,9 @@ from processor.config import Config
 from processor.errors import ConfigurationError, Stop
 from processor.installation.acls import GROUP_OFFSETS
 from processor.installation.configured_pipelines import pipelines, specs
+from processor.installation.directory_comparison import report
 from processor.installation.settings_check import check_offline
-from processor.installation.topic_check import problems_of, report
+from processor.installation.topic_check import problems_of
 from processor.kafka.admin.admin import Admin, librdkafka_version
 from processor.kafka.admin.first_contact import Cluster
 from processor.operate.findings import Finding, Role, check_connection, check_role, check_schemas

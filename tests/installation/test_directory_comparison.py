@@ -3,7 +3,7 @@
 import pytest
 
 from processor.config import Config
-from processor.installation.topic_check import contradictions, differences, revise
+from processor.installation.directory_comparison import contradictions, differences, revise
 from processor.installation.topic_directory import DirectoryEntries
 from processor.wire.topic_description import describe
 

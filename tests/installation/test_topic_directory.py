@@ -8,7 +8,7 @@ import pytest
 
 from processor.config import Config, SchemaConfig
 from processor.errors import ConfigurationError
-from processor.installation.topic_check import contradictions
+from processor.installation.directory_comparison import contradictions
 from processor.installation.topic_directory import DirectoryEntries, described_topics
 from processor.wire.topic_description import Description, NewerFormat, Unreadable, describe
 

@@ -1,0 +1,17 @@
+"""The calls of a client that wait for Kafka, which `AsyncClient` runs on another thread.
+
+A file of its own, as a client that is not asynchronous does not import `asyncio`.
+"""
+
+from __future__ import annotations
+
+from processor.client.publish.publish_calls import PublishCalls
+from processor.client.subscribe.subscribe_calls import SubscribeCalls
+
+
+class BlockingCalls(PublishCalls, SubscribeCalls):
+    """The calls of a client that wait for Kafka."""
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until Kafka has all published records, and every requested ack has arrived."""
+        raise NotImplementedError  # The client's own.

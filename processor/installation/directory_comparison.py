@@ -1,0 +1,257 @@
+"""Compares settings with the topic directory: contradictions and their remedies, and the descriptions to be written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from processor.errors import Stop
+from processor.installation.topic_directory import TopicDirectory
+from processor.topics import Problem, directory_problems
+from processor.wire.topic_description import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from processor.config import Config
+    from processor.installation.topic_directory import DirectoryEntries
+    from processor.kafka.admin.admin import Admin
+    from processor.kafka.admin.first_contact import Cluster
+    from processor.wire.topic_description import Description
+
+
+_REFUSED: Final = frozenset(
+    ("key", "message_type", "partitions", "separator", "parts", "key_format", "derived_from", "kafka_topics")
+)
+"""Fields in which a worker and its readers must agree: otherwise records have other keys or cannot be decoded."""
+
+_SHOWN_CHARACTERS: Final = 60
+
+
+class Difference(NamedTuple):
+    """One field in which the settings and the directory differ."""
+
+    field: str
+    """The field of the description, by the name it has in the directory."""
+    configured: Any
+    """The value that follows from the settings."""
+    described: Any
+    """The value in the directory."""
+
+    def __str__(self) -> str:
+        """`key was /id, is /sku`."""
+        configured, described = self.shown()
+        return f"{self.field} was {described}, is {configured}"
+
+    @property
+    def severity(self) -> Literal["refuse", "warn"]:
+        """`refuse` if no worker starts with it."""
+        return "refuse" if self.field in _REFUSED else "warn"
+
+    def shown(self) -> tuple[str, str]:
+        """Both values as text for people, long texts reduced to the part that differs."""
+        configured, described = _shown(self.configured), _shown(self.described)
+        if max(len(configured), len(described)) <= _SHOWN_CHARACTERS:
+            return configured, described
+        same = 0
+        while same < min(len(configured), len(described)) and configured[same] == described[same]:
+            same += 1
+        return _cut(configured, same), _cut(described, same)
+
+
+def differences(configured: Description, described: Description) -> list[Difference]:
+    """The fields in which two descriptions of one topic differ, in the order of the description."""
+    ours, theirs = configured.model_dump(by_alias=True), described.model_dump(by_alias=True)
+    return [
+        Difference(field, value, theirs[field])
+        for field, value in ours.items()
+        if value != theirs[field] and field != "format"
+    ]
+
+
+def contradictions(
+    configured: Mapping[str, Description],
+    entries: DirectoryEntries,
+    names: Iterable[str],
+    *,
+    ignored: Collection[str] = (),
+) -> list[Problem]:
+    """All differences between settings and directory, as problems.
+
+    A topic without a description is no problem: it was applied before there was a directory.
+
+    Args:
+        configured: the descriptions that follow from the settings.
+        entries: the directory.
+        names: the topics that are compared.
+        ignored: fields that are not compared.
+    """
+    problems = []
+    for name in names:
+        if name in entries.unreadable:
+            problems.append(Problem("warn", name, "is not compared with the topic directory", entries.unreadable[name]))
+        elif name in entries.descriptions:
+            fields = differences(configured[name], entries.descriptions[name])
+            problems += [_problem(name, difference) for difference in fields if difference.field not in ignored]
+    return problems
+
+
+def _problem(name: str, difference: Difference) -> Problem:
+    ours, theirs = difference.shown()
+    field = difference.field
+    if field == "application_id":
+        return Problem(
+            "warn",
+            name,
+            f"application_id is {ours} in the settings and {theirs} in the topic directory",
+            f"rename the topic if {theirs} still writes it; if the application was renamed, sowstream topics apply",
+        )
+    return Problem(
+        difference.severity,
+        name,
+        f"{field} is {ours} in the settings and {theirs} in the topic directory, which readers go by",
+        f"sowstream topics apply if the settings are right; correct {field} in the settings if the directory is",
+    )
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value)) or "none"
+    if isinstance(value, dict) and not value:
+        return "none"
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {item}" for name, item in value.items() if item is not None)
+    return repr(value) if isinstance(value, str) and not value.isprintable() else str(value)
+
+
+def _cut(text: str, at: int) -> str:
+    """The part of a text around a place."""
+    begin = max(0, at - _SHOWN_CHARACTERS // 3)
+    end = begin + _SHOWN_CHARACTERS
+    return f"{'…' if begin else ''}{text[begin:end]}{'…' if end < len(text) else ''}"
+
+
+def check_at_start(config: Config, admin: Admin, names: Iterable[str]) -> list[Problem]:
+    """The contradictions between the directory and the settings of topics that a worker is about to write.
+
+    A cluster without a directory has none. A directory that cannot be read is a warning: it must not keep a worker from
+    starting.
+
+    Args:
+        config: the settings.
+        admin: administration of the cluster.
+        names: the topics.
+    """
+    directory = TopicDirectory(config.kafka, admin, prefix=config.topic_prefix)
+    try:
+        entries = directory.read()
+    except Stop as error:
+        return [_unread(directory, error)]
+    topics = list(names)
+    return [] if entries is None else contradictions(describe(config, topics), entries, topics)
+
+
+def report(config: Config, admin: Admin, cluster: Cluster) -> list[Problem]:
+    """All problems of the directory.
+
+    Raises:
+        ConfigurationError: a schema file cannot be read.
+    """
+    directory = TopicDirectory(config.kafka, admin, prefix=config.topic_prefix)
+    configured = describe(config)
+    try:
+        actual = directory.describe()
+        problems = directory_problems(directory.spec, actual, brokers=len(cluster.brokers))
+        entries = None if actual is not None and actual.lacks == "Describe" else directory.read()
+    except Stop as error:
+        return [_unread(directory, error)]
+    if entries is None:
+        return problems
+    described = entries.descriptions.keys() | entries.unreadable.keys()
+    problems += [
+        Problem("warn", name, "is not described in the topic directory", "sowstream topics apply")
+        for name in configured
+        if name not in described
+    ]
+    problems += contradictions(configured, entries, configured)
+    problems += [
+        Problem(
+            "warn",
+            name,
+            f"is in the topic directory for application_id {config.application_id}, and the settings do not have it",
+            "sowstream topics apply --prune if no other settings file has it",
+        )
+        for name in stale(config, entries, configured)
+    ]
+    return problems
+
+
+def stale(config: Config, entries: DirectoryEntries, configured: Iterable[str]) -> list[str]:
+    """Topics that the directory describes for this application and that are missing in the settings."""
+    names = set(configured)
+    return sorted(
+        name
+        for name, description in entries.descriptions.items()
+        if description.application_id == config.application_id and name not in names
+    )
+
+
+def _unread(directory: TopicDirectory, error: Stop) -> Problem:
+    return Problem(
+        "warn",
+        directory.topic,
+        f"cannot be read, so the settings are not compared with it: {error}",
+        "sowstream topics apply --acls prints who needs which rights",
+    )
+
+
+class Revision(NamedTuple):
+    """The descriptions to be written to the directory."""
+
+    writes: dict[str, Description | None]
+    """Descriptions by topic; None removes one."""
+    lines: list[str]
+    """A line for people about each of them, and about each that stays as it is."""
+
+
+def revise(
+    config: Config,
+    configured: Mapping[str, Description],
+    entries: DirectoryEntries | None,
+    *,
+    kept: Collection[str] = (),
+    prune: bool = False,
+) -> Revision:
+    """Compare the descriptions of all configured topics with the directory.
+
+    Topics of other applications are left alone, and so are those that only another settings file of this application
+    may have, unless they are to be pruned.
+
+    Args:
+        config: the settings.
+        configured: the descriptions that follow from them.
+        entries: the directory; None: there was none.
+        kept: topics whose description is not touched, because their Kafka topics differ from the settings.
+        prune: whether to remove descriptions of this application that the settings do not have.
+    """
+    described = {} if entries is None else entries.descriptions
+    writes: dict[str, Description | None] = {}
+    lines = []
+    for name, description in configured.items():
+        if name in kept:
+            lines.append(f"{name}: not described, as its Kafka topics are not as the settings say.")
+        elif name in described:
+            if changed := differences(description, described[name]):
+                writes[name] = description
+                lines.append(f"{name}: description changed: {'; '.join(map(str, changed))}.")
+        elif entries is not None and name in entries.newer:
+            lines.append(f"{name}: not described: {entries.unreadable[name]}.")
+        else:
+            writes[name] = description
+            lines.append(f"{name}: described in the topic directory.")
+    if prune and entries is not None:
+        for name in stale(config, entries, configured):
+            writes[name] = None
+            lines.append(f"{name}: removed from the topic directory.")
+    return Revision(writes, lines)
