@@ -122,7 +122,7 @@ def test_a_compaction_without_room_is_told_by_the_write_that_waits_for_it(disk: 
         "make room, or give state_dir .* a larger disk, then start again",
         said,
     ), said
-    assert "20 tables" in said
+    assert re.search(r"\b2[01] tables", said), said  # RocksDB stops writes at 20; a flush that had begun adds one.
     assert "closed" in said
 
     disk.grow(256 * MB)
