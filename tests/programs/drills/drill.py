@@ -59,6 +59,7 @@ class Drill:
         self.recovered_s = 0.0
         """From the first command until all input is merged."""
         self._began_s = time.monotonic()
+        self.command("topics", "apply")  # Makes the control topic, too, which orders to workers need.
 
     def publish(self, rounds: int = 5, *, more_bytes: int = 0) -> None:
         """Add one to each key, a number of times, in records of at least `more_bytes` bytes that do not compress."""
