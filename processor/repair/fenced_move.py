@@ -51,6 +51,7 @@ class FencedMove:
         topic: str,
         partitions: int,
         *,
+        group: str,
         command: str,
         producer: str,
         transaction_timeout_s: float,
@@ -64,6 +65,7 @@ class FencedMove:
             application_id: the application of the topic's workers.
             topic: the topic of the settings.
             partitions: the number of partitions of its outputs.
+            group: the consumer group of its workers.
             command: the action, for errors: "resharding".
             producer: the last part of the transactional id, by which an earlier run is fenced.
             transaction_timeout_s: how long a transaction may take.
@@ -77,10 +79,10 @@ class FencedMove:
         """The topic of the fence."""
         self._names, self._application_id, self._topic = names, application_id, topic
         self._partitions, self._doing, self._remedy = range(partitions), f"{command} {topic}", remedy
-        self._group = f"{names.prefix}{application_id}.{topic}"
-        self._reader = LogReader(kafka, group=self._group)
+        self._group = group
+        self._reader = LogReader(kafka, group=group)
         self._producer = TransactionalProducer(
-            kafka, transactional_id=f"{self._group}.{producer}", transaction_timeout_s=transaction_timeout_s
+            kafka, transactional_id=f"{group}.{producer}", transaction_timeout_s=transaction_timeout_s
         )
 
     def __enter__(self) -> Self:

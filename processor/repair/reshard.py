@@ -121,6 +121,7 @@ class Reshard:
             config.application_id,
             topic,
             self._old.pipeline.topic.partitions,
+            group=self._old.group,
             command="resharding",
             producer="reshard",
             transaction_timeout_s=config.runtime.transaction_timeout_s,

@@ -92,6 +92,7 @@ class Move:
                 settings.application_id,
                 settings.name,
                 settings.topic.partitions,
+                group=self.family.group,
                 command=self.command,
                 producer="move",
                 transaction_timeout_s=_TRANSACTION_TIMEOUT_S,
