@@ -1,6 +1,6 @@
 """The calls of a client that wait for Kafka, which `AsyncClient` runs on another thread.
 
-A file of its own, as a client that is not asynchronous does not import `asyncio`.
+A file of its own: a client that is not asynchronous does not import `async_client`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What subscriptions and queues have in common: three ways to read them, one end, and an error that is raised once."""
+"""The base of subscriptions and queues: three ways to read them, one end, and an error that is raised once."""
 
 from __future__ import annotations
 

@@ -231,7 +231,7 @@ def test_an_input_that_grew_moves_in_order(moving: MovingWorld) -> None:
 
 
 def test_a_worker_that_does_not_heed_the_fence_is_found(moving: MovingWorld) -> None:
-    """What it has merged during the copy may be missing there: nothing is moved, and the command is run again."""
+    """A reshard ends without a move if a worker has merged records during the copy, and is run again."""
     moving.start()
     moving.feed(1, 100)
     moving.settle()

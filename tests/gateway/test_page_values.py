@@ -180,7 +180,7 @@ def test_a_value_of_another_kind_is_refused(opened, world, field, text):
     ],
 )
 def test_an_edit_keeps_the_kind_of_the_value(opened, world, field, text, stored):
-    """What is typed into a text is a text, into a number a number, into an array an array."""
+    """An edit of a text is stored as a text, of a number as a number, of an array as an array."""
     page = opened("orders", 3)
     edit(page, ODD, field, text)
     page.wait_for_function("window.sowstreamPage.edits === 1")

@@ -245,7 +245,7 @@ def test_a_protocol_without_them_needs_no_counterpart() -> None:
 
 
 def test_each_client_may_have_credentials_of_its_own() -> None:
-    """Where the options' credentials are for Java alone, librdkafka uses those of the section `kafka`."""
+    """The credentials of the section `kafka` are for librdkafka if those of the options are for Java alone."""
     section = SERVERS | {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "PLAIN",
@@ -274,7 +274,7 @@ def test_tuning_stays_with_its_client() -> None:
 
 
 def test_classes_of_kafka_are_named_as_the_platform_has_them() -> None:
-    """Where a platform has moved Kafka's classes, the names of all of them in the settings are moved, once."""
+    """The names of Kafka's classes in the settings are moved once on a platform that has moved the classes."""
     login = {"sasl.mechanism": "PLAIN", "sasl.username": "org.apache.kafka.u", "sasl.password": "p"}
     java = KafkaOptions.of({}, SERVERS | login).java(shaded=True)
     assert java["sasl.jaas.config"].startswith(f"kafkashaded.{PLAIN} required ")

@@ -47,7 +47,7 @@ def test_a_query_stops_when_too_many_records_in_a_row_are_rejected() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_window_stops_at_a_worker_s_windows_at_the_latest(seed) -> None:
-    """Where a window of a worker has too many rejected records, one of this kind has, too; `1` stops nothing."""
+    """A window stops the stream if a worker's windows would hold a partition; a limit of `1` stops nothing."""
     print("seed", seed)
     rng = random.Random(seed)
     for _ in range(200):

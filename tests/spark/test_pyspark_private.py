@@ -101,6 +101,6 @@ def test_kafkas_classes_are_found_where_they_are(spark, monkeypatch) -> None:
 
 
 def test_a_session_of_spark_connect_is_refused_by_name() -> None:
-    """Where a function needs the JVM, a session without one is an error that begins with the function's purpose."""
+    """A function that needs the JVM refuses a session without one; the error begins with the function's purpose."""
     with pytest.raises(ConfigurationError, match="the purpose: this session has no JVM in this process"):
         private.jvm_of(object(), "the purpose")

@@ -117,13 +117,13 @@ def measure(bootstrap: str, keys: int, replicas: int) -> Takeover:
 
 
 def all_running(machines: list[Machine]) -> bool:
-    """Whether each partition is processed, and each worker has some partitions."""
+    """Return whether each partition is processed, and each worker has some partitions."""
     owned = [machine.metric("sowstream_task_state", 'state="running"') for machine in machines]
     return all(owned) and sum(map(len, owned)) == PARTITIONS
 
 
 def all_kept(machines: list[Machine]) -> bool:
-    """Whether each partition has a standby that is up to date."""
+    """Return whether each partition has a standby that is up to date."""
     lags = [machine.metric("sowstream_standby_lag_records") for machine in machines]
     return sum(map(len, lags)) == PARTITIONS and not any(any(lag.values()) for lag in lags)
 
