@@ -153,9 +153,9 @@ def test_a_deleted_group_after_a_kill_merges_each_record_once(make, guarantee):
     """Records that were sent without a transaction and never committed are recognised, too."""
     account = make(guarantee)
     for _ in range(3):
+        records = len(account.read("sow"))
         account.add(30)
         victim = account.start()
-        records = len(account.read("sow"))
         account.wait(lambda records=records: len(account.read("sow")) > records, "a merged record")
         victim.kill()
         account.wait(lambda: not account.members(), "an empty group")

@@ -110,10 +110,10 @@ def oversized(target: Target) -> str:
     """A frame that is too large, or whose parts never end, closes its connection, and memory does not grow."""
     before = target.rss_mb()
     with target.connect() as client:
-        client.send("x" * 2_000_000)
         with suppress(ConnectionClosed):
+            client.send("x" * 2_000_000)
             client.recv(30)
-        assert client.close_code == 1009
+        assert client.close_code in (1006, 1009), client.close_code  # A reset may come before the reason.
     client = target.connect()
     sent = 0
 
@@ -126,7 +126,7 @@ def oversized(target: Target) -> str:
     with suppress(ConnectionClosed, OSError):
         client.send(endless())
     assert sent < 64_000_000
-    assert client.protocol.close_code in (1006, 1009), client.protocol.close_code  # A reset may come before the reason.
+    assert client.protocol.close_code in (1006, 1009), client.protocol.close_code  # As above.
     grown = target.rss_mb() - before
     assert grown < 64
     return f"closed, one after {sent:,} bytes of an endless frame; memory {grown:+.0f} MB"
