@@ -21,10 +21,11 @@ from processor.errors import ConfigurationError, SowstreamError
 
 _GROUPS: Final = ("topics", "dlq", "queue", "offsets", "transactions", "state", "broker")
 _COMMANDS: Final = {name: name for name in _GROUPS} | {
-    "broker": "trial", "demo": "trial", "worker": "worker", "conflate": "worker", "view": "worker", "gateway": "worker",
+    "up": "trial", "demo": "trial", "broker": "trial", "bench": "trial",
+    "worker": "worker", "conflate": "worker", "view": "worker", "gateway": "worker",
     "publish": "publish", "delete": "sow", "sow": "sow", "get": "sow", "subscribe": "subscribe",
     "stats": "sow", "mark": "publish", "status": "status", "resume": "status", "reshard": "reshard",
-    "check": "diagnosis", "doctor": "diagnosis", "plugins": "diagnosis", "bench": "trial",
+    "check": "diagnosis", "doctor": "diagnosis", "plugins": "diagnosis",
 }  # fmt: skip
 """The module of each command, in `processor.cli`; a group of commands is its module's `app`."""
 

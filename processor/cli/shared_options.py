@@ -104,6 +104,26 @@ def reader_settings(config: Path | None, bootstrap: str | None) -> Config:
     return described
 
 
+def with_listen(config: Config, listen: str | None) -> Config:
+    """Settings with another address of the gateway; None: the same.
+
+    Raises:
+        ConfigurationError: it is no address, or needs other settings.
+    """
+    if listen is None:
+        return config
+    from pydantic import ValidationError  # noqa: PLC0415
+
+    from processor.config.gateway import GatewayConfig  # noqa: PLC0415
+    from processor.errors import ConfigurationError  # noqa: PLC0415
+
+    try:
+        section = GatewayConfig(**(config.gateway.model_dump() | {"listen": listen}))
+    except ValidationError as error:
+        raise ConfigurationError(f"--listen: {error.errors()[0]['msg']}") from None
+    return config.model_copy(update={"gateway": section})
+
+
 Filter: TypeAlias = Annotated[
     str | None, typer.Option("--filter", metavar="FILTER", help='Which records, such as "/qty > 10".')
 ]

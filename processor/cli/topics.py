@@ -10,6 +10,8 @@ from processor.cli.output import AsJson, data, inform, records_read, table
 from processor.cli.shared_options import Bootstrap, ConfigFile, TopicArgument, settings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from processor.config import Config
     from processor.kafka.admin.admin import Admin
     from processor.kafka.admin.first_contact import Cluster
@@ -61,20 +63,38 @@ def apply(
     if acls:
         _print_acls(tree)
         return
-    admin, specs = _admin_and_specs(tree)
-    all_specs = [*specs, *_own_specs(tree)]
+    _report(apply_settings(tree, data, inform, prune=prune))
+
+
+def apply_settings(
+    config: Config, show_created: Callable[[str], None], tell: Callable[[str], None], *, prune: bool = False
+) -> list[Problem]:
+    """Create the missing topics of the settings, and describe them; returns the problems of those that exist.
+
+    Args:
+        config: the settings.
+        show_created: called with the name of each new topic.
+        tell: called with a sentence for each other step.
+        prune: remove descriptions of topics that the settings no longer have.
+
+    Raises:
+        ConfigurationError: the settings name no topics, or Kafka refuses the user.
+        BrokerUnavailable: Kafka does not answer.
+    """
+    admin, specs = _admin_and_specs(config)
+    all_specs = [*specs, *_own_specs(config)]
     created = _create(admin, all_specs)
     for name in created:
-        data(name)
-    inform(f"{len(created)} of {len(all_specs)} topics created.")
+        show_created(name)
+    tell(f"{len(created)} of {len(all_specs)} topics created.")
     cluster = admin.cluster()
     problems = _problems(admin, specs, cluster)
     refused = {problem.topic for problem in problems if problem.severity == "refuse"}
-    for group, names in _set_share_groups(tree).items():
-        inform(f"Share group {group}: {', '.join(names)} set.")
-    _describe(tree, admin, refused={spec.family for spec in specs if spec.name in refused}, prune=prune)
-    problems += _share_group_problems(tree)
-    _report([*problems, *_directory_problems(tree, admin, cluster), *_control_problems(tree, admin, cluster)])
+    for group, names in _set_share_groups(config).items():
+        tell(f"Share group {group}: {', '.join(names)} set.")
+    _describe(config, admin, tell, refused={spec.family for spec in specs if spec.name in refused}, prune=prune)
+    problems += _share_group_problems(config)
+    return [*problems, *_directory_problems(config, admin, cluster), *_control_problems(config, admin, cluster)]
 
 
 @app.command()
@@ -255,12 +275,13 @@ def _control_problems(config: Config, admin: Admin, cluster: Cluster) -> list[Pr
     return control_report(config, admin, cluster)
 
 
-def _describe(config: Config, admin: Admin, *, refused: set[str], prune: bool) -> None:
+def _describe(config: Config, admin: Admin, tell: Callable[[str], None], *, refused: set[str], prune: bool) -> None:
     """Write the changed descriptions; a topic that workers refuse keeps its description.
 
     Args:
         config: the settings.
         admin: administration of the cluster.
+        tell: called with a sentence for each change.
         refused: the topics of the settings that workers refuse.
         prune: as `revise`.
     """
@@ -273,7 +294,7 @@ def _describe(config: Config, admin: Admin, *, refused: set[str], prune: bool) -
     revision = revise(config, descriptions, directory.read(), kept=refused, prune=prune)
     directory.write(revision.writes)
     for line in revision.lines:
-        inform(line)
+        tell(line)
 
 
 def _create(admin: Admin, specs: list[TopicSpec]) -> list[str]:

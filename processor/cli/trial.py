@@ -1,4 +1,4 @@
-"""`sowstream broker`, `demo` and `bench`: trials of Sowstream on one machine."""
+"""`sowstream up`, `broker`, `demo` and `bench`: trials of Sowstream on one machine."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from processor.cli.output import inform, table
-from processor.cli.shared_options import settings
+from processor.cli.shared_options import Bootstrap, ConfigFile, StateDir, settings, with_listen
 from processor.errors import SowstreamError, Stop
+from processor.trial import gateway_is_installed
 from processor.trial.broker.directories import background_data_dir
 from processor.trial.broker.server import HEAP
 
@@ -39,7 +40,9 @@ def _heap(value: str) -> str:
 
 Data = Annotated[
     Path | None,
-    typer.Option("--data", help="Its records and logs. Default: sowstream/broker in the user's state directory."),
+    typer.Option(
+        "--data", help="The broker's records and logs. Default: sowstream/broker in the user's state directory."
+    ),
 ]
 
 
@@ -90,6 +93,58 @@ def _inform(line: str) -> None:
     sys.stderr.write(f"{line}\n")
 
 
+def up(
+    config: ConfigFile = None,
+    bootstrap: Bootstrap = None,
+    state_dir: StateDir = None,
+    listen: Annotated[
+        str | None, typer.Option("--listen", metavar="HOST:PORT", help="The address of the page; beats the settings.")
+    ] = None,
+    no_gateway: Annotated[bool, typer.Option("--no-gateway", help="Serve no page.")] = False,
+    no_broker: Annotated[
+        bool, typer.Option("--no-broker", help="Start no broker; wait for the one of the settings.")
+    ] = False,
+    temporary: Annotated[
+        bool,
+        typer.Option("--temporary", help="Keep nothing: records and states go at the end. For a broker of its own."),
+    ] = False,
+    data: Data = None,
+    heap: Annotated[str, typer.Option(callback=_heap, help="Memory of the broker's Java, such as 512m or 2g.")] = HEAP,
+) -> None:
+    """Run everything of the settings file in one terminal, until Ctrl-C, which ends all of it.
+
+    A Kafka, if none answers at kafka.bootstrap.servers and that is this machine's localhost; the missing topics; a
+    worker for all topics, conflated topics and views; and, with the extra `gateway`, a page with the topics.
+
+    On a terminal there is a line for each topic, and warnings; `sowstream -v up` shows every log line. Elsewhere the
+    programs' log is written as JSON lines. If one of the programs ends, all end, and the reason is printed.
+    """
+    import logging  # noqa: PLC0415
+
+    from processor.cli.topics import apply_settings  # noqa: PLC0415
+    from processor.trial.up import UpOptions, run_up  # noqa: PLC0415
+
+    if temporary and (state_dir is not None or data is not None):
+        raise typer.BadParameter("it keeps nothing, so --state-dir and --data have no use", param_hint="--temporary")
+    tree = settings(config, bootstrap, state_dir)
+    given = {"--config": config, "--bootstrap": bootstrap, "--state-dir": state_dir}
+    options = UpOptions(
+        arguments=tuple(word for name, value in given.items() if value is not None for word in (name, str(value))),
+        listen=listen,
+        starts_broker=not no_broker,
+        starts_gateway=not no_gateway,
+        broker_dir=data or background_data_dir(),
+        heap=heap,
+        is_temporary=temporary,
+        is_verbose=logging.getLogger("sowstream").isEnabledFor(logging.DEBUG),
+    )
+    raise typer.Exit(run_up(with_listen(tree, listen), options, lambda tree, show: apply_settings(tree, show, _hide)))
+
+
+def _hide(_line: str) -> None:
+    """Print nothing."""
+
+
 def demo(
     seconds: Annotated[
         float | None,
@@ -115,9 +170,7 @@ def demo(
         from processor.trial.demo import DemoOptions, run_demo  # noqa: PLC0415
     except ImportError as error:
         raise Stop(f"the demo needs {error.name}: pip install 'sowstream[embedded]'") from None
-    from importlib.util import find_spec  # noqa: PLC0415
-
-    is_web = web and all(find_spec(name) is not None for name in ("starlette", "uvicorn", "jwt", "websockets"))
+    is_web = web and gateway_is_installed()
     raise typer.Exit(run_demo(DemoOptions(seconds, rate, bootstrap, kill_worker, spark=spark, is_web=is_web)))
 
 

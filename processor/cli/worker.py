@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 import typer
 
 from processor.cli.output import inform
-from processor.cli.shared_options import Bootstrap, ConfigFile, StateDir, settings
+from processor.cli.shared_options import Bootstrap, ConfigFile, StateDir, settings, with_listen
 
 if TYPE_CHECKING:
     import threading
@@ -27,12 +27,19 @@ def worker(
     bootstrap: Bootstrap = None,
     state_dir: StateDir = None,
     processes: Processes = 1,
+    runs_all: Annotated[
+        bool, typer.Option("--all", help="Run the conflated topics and the views too, in the same process.")
+    ] = False,
 ) -> None:
-    """Merge published records into the SOW topics, until SIGTERM or Ctrl-C."""
+    """Merge published records into the SOW topics, until SIGTERM or Ctrl-C.
+
+    With --all one process does the work of `worker`, `conflate` and `view`, which is enough for trials and for small
+    installations. Processes of their own share the processors of a machine better.
+    """
     stop = stop_event()
     tree = settings(config, bootstrap, state_dir)
-    merged = [*tree.topics, *tree.processors]
-    refuse_others(names, merged, elsewhere(tree, "worker"))
+    merged = [*tree.names] if runs_all else [*tree.topics, *tree.processors]
+    refuse_others(names, merged, {} if runs_all else elsewhere(tree, "worker"))
     run_pipelines(tree, names or merged, processes, stop, section="topics")
 
 
@@ -166,17 +173,7 @@ def gateway(
     from processor.errors import ConfigurationError  # noqa: PLC0415
 
     stop = stop_event()
-    tree = settings(config, bootstrap, state_dir)
-    if listen is not None:
-        from pydantic import ValidationError  # noqa: PLC0415
-
-        from processor.config.gateway import GatewayConfig  # noqa: PLC0415
-
-        try:
-            section = GatewayConfig(**(tree.gateway.model_dump() | {"listen": listen}))
-        except ValidationError as error:
-            raise ConfigurationError(f"--listen: {error.errors()[0]['msg']}") from None
-        tree = tree.model_copy(update={"gateway": section})
+    tree = with_listen(settings(config, bootstrap, state_dir), listen)
     try:
         from processor.gateway.server import run_gateway  # noqa: PLC0415
     except ModuleNotFoundError as error:

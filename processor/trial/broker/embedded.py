@@ -73,6 +73,15 @@ class EmbeddedBroker:
         assert self._server is not None, "start the broker first"
         return self._server.data_dir
 
+    @property
+    def is_running(self) -> bool:
+        """True while it runs: False before its start, and after an end by itself."""
+        return self._guard is not None and not _has_ended(self._guard)
+
+    def last_words(self) -> str:
+        """The end of its logged errors, for a message about a broker that has ended."""
+        return "" if self._server is None else self._server.last_words()
+
     def start(self) -> None:
         """Download missing jars, start the broker, and return when it accepts topics and transactions.
 
@@ -139,12 +148,7 @@ class EmbeddedBroker:
             start_new_session=True,
         )
         self._server = server
-        assert guard.stdout is not None
-        # The guard prints nothing: the end of its output shows that the broker has ended.
-        output = guard.stdout
-        await_ready(
-            server, has_ended=lambda: bool(select.select([output], [], [], 0)[0]), timeout_s=self._start_timeout_s
-        )
+        await_ready(server, has_ended=lambda: _has_ended(guard), timeout_s=self._start_timeout_s)
 
     def _end(self, guard: subprocess.Popen[bytes]) -> None:
         """Close the pipe, which is the guard's order to stop; kill the process group if it does not, or cannot."""
@@ -161,3 +165,9 @@ class EmbeddedBroker:
                     os.killpg(guard.pid, signal.SIGKILL)
                 guard.wait()
             guard.stdout.close()
+
+
+def _has_ended(guard: subprocess.Popen[bytes]) -> bool:
+    """True if the broker has ended: the guard prints nothing, and its output ends then."""
+    assert guard.stdout is not None
+    return bool(select.select([guard.stdout], [], [], 0)[0])

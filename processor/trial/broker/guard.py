@@ -1,7 +1,8 @@
 """A guard process that ends the broker when the guard's parent ends, for any reason, including kill -9.
 
 Run as a program; it imports only a few modules of the standard library, so that it starts at once:
-`python -I -S guard.py '{"commands": [[...], ...], "log": FILE, "remove": DIR | null, "stop_timeout_s": N}'`.
+`python -I -S guard.py '{"commands": [[...], ...], "log": FILE | null, "remove": DIR | null, "stop_timeout_s": N}'`.
+Without a log, the commands write to the guard's standard error.
 Its standard input is a pipe that its parent holds open; the end of the pipe is the order to stop. If there is a
 directory to remove and the commands end by themselves, the guard closes its standard output and waits for that order:
 the parent may want to read the logs first.
@@ -9,6 +10,7 @@ the parent may want to read the logs first.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -33,9 +35,9 @@ class Guard:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGABRT):
             signal.signal(number, self._on_signal)
 
-    def run(self, command: list[str], log: Path) -> int:
+    def run(self, command: list[str], log: str | None) -> int:
         """Run one command until it ends or must stop; returns its exit code."""
-        with log.open("ab") as output:
+        with contextlib.nullcontext(2) if log is None else Path(log).open("ab") as output:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         while process.poll() is None:
             if self._must_stop():
@@ -76,7 +78,7 @@ def main() -> int:
     code = 0
     try:
         for command in order["commands"]:
-            code = guard.run(command, Path(order["log"]))
+            code = guard.run(command, order["log"])
             if code != 0:
                 break
     finally:

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from processor.trial.broker import guard
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _STOP_TIMEOUT_S: Final = 25.0
 """Time for a worker to commit and leave: its own deadline and a little more."""
@@ -39,15 +40,17 @@ class GuardedProcess:
         *,
         stop_timeout_s: float = _STOP_TIMEOUT_S,
         env: Mapping[str, str | None] | None = None,
+        on_line: Callable[[str], None] | None = None,
     ) -> None:
         """Configure the process; it runs from `start` on.
 
         Args:
             name: its display name; also its log's name.
             command: the program and its arguments.
-            directory: the directory of its log.
+            directory: its working directory, and that of its log.
             stop_timeout_s: time for an orderly end.
             env: more environment variables; None removes a variable.
+            on_line: called with each line of its output, on a thread; then there is no log. It must not raise.
         """
         self._stop_timeout_s = stop_timeout_s
         self.name = name
@@ -55,6 +58,9 @@ class GuardedProcess:
         self._command = list(command)
         self._directory = directory
         self._env = env or {}
+        self._on_line = on_line
+        self._last_lines: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._reader: threading.Thread | None = None
         self._guard: subprocess.Popen[bytes] | None = None
 
     @property
@@ -82,7 +88,7 @@ class GuardedProcess:
         """Start the program, for the first time or again; it appends to its log."""
         order = {
             "commands": [self._command],
-            "log": str(self.log),
+            "log": None if self._on_line is not None else str(self.log),
             "remove": None,
             "stop_timeout_s": self._stop_timeout_s + _LAST_WORDS_S,
         }
@@ -92,11 +98,15 @@ class GuardedProcess:
             [sys.executable, "-I", "-S", guard.__file__, json.dumps(order)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL if self._on_line is None else subprocess.PIPE,
             cwd=self._directory,
             env={name: value for name, value in environment.items() if value is not None},
             start_new_session=True,
         )
+        if self._on_line is not None:
+            name = f"output of {self.name}"
+            self._reader = threading.Thread(target=self._read, args=(self._guard,), name=name, daemon=True)
+            self._reader.start()
 
     def kill(self) -> None:
         """Kill the program with `kill -9`, like a power cut."""
@@ -124,14 +134,29 @@ class GuardedProcess:
             # A guard that ended by itself has waited for its worker's end.
             if self._guard.returncode is None or self._guard.returncode < 0:
                 self._signal(signal.SIGKILL)
-        return self._guard.wait()
+        code = self._guard.wait()
+        if self._reader is not None:
+            self._reader.join(_LAST_WORDS_S)
+        return code
 
     def tail(self) -> str:
-        """The end of its log."""
+        """The end of its log, or of its output."""
+        if self._on_line is not None:
+            return "\n".join(self._last_lines)
         if not self.log.exists():
             return "(no log)"
         with self.log.open(encoding="utf-8", errors="replace") as lines:
             return "\n".join(line.rstrip()[:_TAIL_WIDTH] for line in deque(lines, _TAIL_LINES))
+
+    def _read(self, guarding: subprocess.Popen[bytes]) -> None:
+        """Pass the lines of the program on until it and its guard have ended."""
+        assert guarding.stderr is not None
+        assert self._on_line is not None
+        with guarding.stderr as output:
+            for line in output:
+                text = line.decode("utf-8", "replace").rstrip("\n")
+                self._last_lines.append(text[:_TAIL_WIDTH])
+                self._on_line(text)
 
     def _close(self) -> None:
         """Close the pipe: the guard's order to end the program."""

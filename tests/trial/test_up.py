@@ -1,0 +1,132 @@
+"""`sowstream up` on a real broker: what it shows, and that nothing is left of it in any case."""
+
+from __future__ import annotations
+
+import re
+import socket
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from processor.config import Config
+from processor.trial.broker.server import free_port
+from processor.trial.up.readiness import Readiness
+from tests.forked import run
+from tests.trial.conftest import CTRL_C, Up
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+READY = "Ready in "
+
+
+@pytest.fixture
+def folder(tmp_path: Path, bootstrap: str, unique: str) -> Path:
+    """A folder with settings for a topic of the test."""
+    return with_settings(tmp_path, bootstrap, unique)
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    """A port at which another program listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def with_settings(folder: Path, bootstrap: str, name: str, **more: Any) -> Path:
+    """Write a settings file with one topic into a folder."""
+    tree = {
+        "application_id": name,
+        "kafka": {"bootstrap.servers": bootstrap},
+        "topics": {name: {"partitions": 2}},
+        "gateway": {"listen": f"127.0.0.1:{free_port()}"},
+    }
+    (folder / "sowstream.yaml").write_text(yaml.safe_dump(tree | more))
+    return folder
+
+
+@pytest.mark.broker
+def test_ctrl_c_ends_everything_also_when_it_is_pressed_again(folder: Path, unique: str) -> None:
+    """A terminal has a line for each topic; Ctrl-C twice ends all programs in order, with exit code 0."""
+    with Up(folder, on_terminal=True) as up:
+        output = up.until(READY)
+        assert re.search(rf"^{unique}: 2 partitions, ready in [\d.]+ s$", output, re.MULTILINE), output
+        assert "{" not in output
+        assert sum("guard.py" in " ".join(program.cmdline()) for program in up.programs) == 2
+        up.press(CTRL_C)
+        up.press(CTRL_C)
+        assert up.end() == 0, up.output
+        assert up.output.endswith("Stopped.\n")
+        assert up.left() == []
+
+
+@pytest.mark.broker
+def test_a_program_that_ends_is_reported_and_ends_the_others(
+    tmp_path: Path, bootstrap: str, unique: str, taken_port: int
+) -> None:
+    """A worker that cannot start ends it all: the error has its reason, and no program is left."""
+    with_settings(tmp_path, bootstrap, unique, runtime={"metrics_port": taken_port})
+    with Up(tmp_path, "--no-gateway", on_terminal=True) as up:
+        assert up.end() == 1
+        assert f"the worker has ended with exit code 1: runtime.metrics_port {taken_port}" in up.output
+        assert "Traceback" not in up.output
+        assert up.left() == []
+
+
+@pytest.mark.broker
+@pytest.mark.long
+@pytest.mark.parametrize("end", ["terminal closed", "killed", "worker killed"])
+def test_nothing_is_left_after_a_bad_end(folder: Path, end: str) -> None:
+    """A closed terminal, `kill -9`, or a killed worker ends all programs."""
+    with Up(folder, on_terminal=True) as up:
+        up.until(READY)
+        if end == "terminal closed":
+            up.close_terminal()
+        elif end == "killed":
+            up.kill()
+        else:
+            [worker] = [
+                one for one in up.programs if "worker" in one.cmdline() and "guard.py" not in str(one.cmdline())
+            ]
+            worker.kill()
+        code = up.end()
+        assert up.left() == []
+        assert code == {"terminal closed": 0, "killed": -9, "worker killed": 1}[end]
+        if end == "worker killed":
+            assert "the worker has ended with exit code 137" in up.output
+
+
+def test_refusals_name_the_remedy(tmp_path: Path, unique: str, taken_port: int) -> None:
+    """What cannot work is refused before anything starts: a taken address, TLS, a broker that is there already."""
+    nobody = f"127.0.0.1:{free_port()}"
+    with_settings(tmp_path, nobody, unique, gateway={"listen": f"127.0.0.1:{taken_port}"})
+    done = run("up", directory=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "choose another address with --listen HOST:PORT, or leave it out with --no-gateway" in done.stderr
+    with_settings(tmp_path, nobody, unique, kafka={"bootstrap.servers": nobody, "security.protocol": "SSL"})
+    done = run("up", "--no-gateway", directory=tmp_path)
+    assert done.returncode == 2
+    assert "(kafka.security.protocol is SSL)" in done.stderr
+    done = run("up", "--no-gateway", "--temporary", "--bootstrap", f"127.0.0.1:{taken_port}", directory=tmp_path)
+    assert done.returncode == 2
+    assert "--temporary needs a broker of its own" in done.stderr
+
+
+def test_a_view_is_ready_when_each_of_its_stages_is() -> None:
+    """A topic is ready once its assigned partitions are restored, and a view once those of its stages are."""
+    tree = {"topics": {"a": {}}, "views": {"v": {"underlying": "a", "group_by": ["/g"], "fields": {"/n": "COUNT(*)"}}}}
+    readiness = Readiness(Config.model_validate(tree))
+
+    def restored(topic: str, partition: int) -> list[tuple[str, int]]:
+        return [*readiness.take({"event": "restored", "topic": topic, "partition": partition})]
+
+    for topic in ("a.publish", "a.sow", "v.parts"):
+        assert readiness.take({"event": "assigned", "topic": topic, "partitions": [0, 1]}) == []
+    assert [restored("a.sow", 0), restored("a.sow", 1)] == [[], [("a", 2)]]
+    assert [restored("v.split.sow", 0), restored("v.split.sow", 1)] == [[], []]
+    readiness.take({"event": "let go", "topic": "v.parts", "partitions": [1]})
+    assert not readiness.is_complete
+    assert restored("v.sow", 0) == [("v", 1)]
+    assert readiness.is_complete
