@@ -176,13 +176,15 @@ class CountedMetadata(RecordMetadata):
         self.spend(characters // _STEP_CHARACTERS)
 
 
-class _Exceeded(threading.local):
-    """The number of evaluations of this thread that were over their budget."""
+class _OverBudget(threading.local):
+    """The evaluations of this thread that were over their budget."""
 
-    count = 0
+    evaluations = 0
+    """Their number, ever: it grows with each."""
 
 
-_exceeded: Final = _Exceeded()
+over_budget: Final = _OverBudget()
+"""Counts the evaluations of the calling thread that were over their budget."""
 
 
 def evaluate(compiled: Evaluate, record: Value, metadata: RecordMetadata) -> Value:
@@ -192,7 +194,7 @@ def evaluate(compiled: Evaluate, record: Value, metadata: RecordMetadata) -> Val
     try:
         return compiled(record, counted)
     except OverBudget:
-        _exceeded.count += 1
+        over_budget.evaluations += 1
         return None
 
 
@@ -213,8 +215,3 @@ def within_budget(compiled: Evaluate, steps: int) -> Evaluate:
             return evaluate(compiled, record, metadata)
 
     return call
-
-
-def exceeded() -> int:
-    """Return the number of evaluations of this thread that were over their budget, ever: it grows with each."""
-    return _exceeded.count

@@ -153,9 +153,11 @@ class TaskContext:
         except KeyError:
             why = "is written through `marks` alone" if output == "mark" else "its `outputs` do not declare"
             raise UndeclaredOutput(f"{self.name} forwards to {output!r}, which {why}") from None
+        self.waiting.records += len(records)
         if size_bytes is None:
             size_bytes = sum([len(value) for _, value, _ in records if value is not None])
-        self.waiting.add(size_bytes)
+        if size_bytes:
+            self.waiting.add(size_bytes)
 
     def forward_to(self, output: str, partition: int, records: Sequence[Outgoing]) -> None:
         """Send records to one partition of a downstream output."""
@@ -181,6 +183,7 @@ class TaskContext:
         source = f"{self.source_topic}/{self.partition}/{record.offset}"
         letter = dead_letter(record, reason, detail, source, self._limits.of("dlq"))
         self._outputs["dlq"].append(letter)
+        self.waiting.records += 1
         self.waiting.add(len(letter[1] or b""))
         self.rejected[reason] += 1
         if self._on_reject is not None:
@@ -229,9 +232,9 @@ class TaskContext:
         self.waiting.sent()
         return taken
 
-    def take_places(self) -> dict[str, list[int]]:
-        """Return the partitions of the records of downstream outputs, in their order; before `take_outputs`."""
-        taken, self._places = self._places, {role: [] for role in self._places}
+    def take_places(self, output: str) -> list[int]:
+        """Return the partitions of the records of a downstream output since the last call, in their order."""
+        taken, self._places[output] = self._places[output], []
         return taken
 
     def output_counts(self) -> dict[str, int]:

@@ -154,6 +154,8 @@ class WaitingOutput:
         """
         self.size_bytes = 0
         """Bytes of the values that wait."""
+        self.records = 0
+        """Number of records that wait; deletes have no bytes."""
         self._bytes_max = bytes_max
         self._clock_s = clock_s
         self._records_max = _FIRST_RECORDS
@@ -184,7 +186,7 @@ class WaitingOutput:
 
     def sent(self) -> None:
         """Count nothing as waiting any more: all was sent."""
-        self.size_bytes = 0
+        self.size_bytes = self.records = 0
 
     def begin_slice(self, records: int) -> int:
         """Return how many of so many records a processor receives at once."""
@@ -206,7 +208,7 @@ class WaitingOutput:
         """Forget the bytes that waited; the next slice is smaller, as the one that failed may have been too large."""
         if self._records:
             self._records_max = max(1, self._records // 4)
-        self.size_bytes = self._records = 0
+        self.size_bytes = self.records = self._records = 0
 
 
 KEPT_BYTES_MAX: Final = 1024 * 1024

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import structlog
 
+from processor.api import Processor
 from processor.errors import PartitionHeld, ProcessorFailed, RecordRejected, SowstreamError, StateDamaged, Stop
+from processor.filter.evaluation import over_budget
 from processor.hosting.output_limits import WaitingOutput
 from processor.kafka.properties import PRODUCED_BYTES_MAX
 from processor.record import Record
@@ -15,20 +17,15 @@ from processor.runtime.rejections import RejectLimit, Suspects
 from processor.wire.forwarding import moved_to
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
 
-    from processor.api import Processor
-    from processor.errors import OutputTooLarge
     from processor.hosting.context import TaskContext
     from processor.hosting.output_limits import OutputLimits, TooLarge
     from processor.hosting.pipeline import Pipeline
     from processor.runtime.rejections import RejectionLog
 
 log = structlog.stdlib.get_logger("sowstream.task")
-
-
-_ALONE_RECORDS: Final = 10_000
-"""Records behind a stuck one that are processed one at a time, so that the next death names the record."""
 
 
 _TURNS_LEFT_MAX: Final = 4
@@ -43,7 +40,12 @@ class HostedProcessor:
     """
 
     def __init__(
-        self, pipeline: Pipeline, partition: int, limits: OutputLimits, rejections: RejectionLog | None
+        self,
+        pipeline: Pipeline,
+        partition: int,
+        limits: OutputLimits,
+        rejections: RejectionLog | None,
+        clock_ms: Callable[[], int] | None,
     ) -> None:
         """Create the host; `begin` creates the processor.
 
@@ -52,6 +54,7 @@ class HostedProcessor:
             partition: the partition number.
             limits: the size limits of outputs, and of the bytes that may wait.
             rejections: logs rejected records; None: they are not logged.
+            clock_ms: the wall clock, milliseconds since the epoch; None: the system's.
         """
         self.waiting = WaitingOutput(limits.batch_bytes_max)
         """Counts the outputs that wait to be sent."""
@@ -61,18 +64,23 @@ class HostedProcessor:
         """Input offset after the last record that the processor has taken."""
         self.processor: Processor
         """The processor's current instance."""
+        self.flushes = False
+        """True if the processor has results to forward before a commit; if not, `flush` does nothing."""
         self.pipeline = pipeline
         self.partition = partition
         self.committed_offset = -1
         """The input offset that the group has committed."""
         self.is_backlogged = False
         """True if reading is paused until the waiting records are processed."""
+        self._clock_ms = clock_ms or _wall_clock_ms
         self._limits = limits
         self._rejections = rejections
         self._context: TaskContext
         self._suspects = Suspects()
         self._limit = RejectLimit(pipeline, partition)
         self._began_s = 0.0
+        self._is_at_end = False  # Whether the processor has all records of the partition.
+        self._complete_batches: list[tuple[int, int]] = []  # As in `Counts.taken`.
         self._skip_until = -1  # The last input offset that an operator has ordered to skip.
         self._skips_unread = False  # Whether the records to skip cannot be read.
         self._may_move = bool(pipeline.derived_from) and pipeline.processor_type.input.role in ("sow", "delta")
@@ -82,39 +90,13 @@ class HostedProcessor:
         """Create a new instance, which begins at an input offset."""
         self._context = context
         self._limit.rewound()
-        self.next_offset = self.committed_offset = offset
-        self._moved_to = ""
-        self.processor = self.pipeline.begin(context)
+        self.next_offset = self.committed_offset = context.lives.next_offset = offset
+        self._moved_to, self._is_at_end = "", False
+        context.now_ms = self._clock_ms()
+        with _Counting(context):
+            self.processor = self.pipeline.begin(context)
+        self.flushes = type(self.processor).flush is not Processor.flush
         self._began_s = time.monotonic()
-        if self._skips_unread and self._skip_until >= offset:
-            self._pass_unread()
-
-    @property
-    def running_s(self) -> float:
-        """Seconds since `begin`."""
-        return time.monotonic() - self._began_s
-
-    def skip(self, until: int, *, is_readable: bool) -> None:
-        """Skip the records up to an offset: they become dead letters.
-
-        Args:
-            until: the last offset to skip.
-            is_readable: whether the records can be read; if not, one dead letter without a value stands for all.
-        """
-        self._skip_until, self._skips_unread = until, not is_readable
-        self._limit.let_pass()
-
-    def let_pass(self) -> None:
-        """Accept the records rejected until now, so that the partition is not held for them."""
-        self._limit.let_pass()
-
-    def hold_at(self, offset: int, error: PartitionHeld) -> None:
-        """Hold the partition when it comes to a record: a former call with it did not return."""
-        self._suspects.stop_at(offset, error)
-
-    def process_alone(self, offset: int) -> None:
-        """Process records one at a time, from the one at which the processor did not return."""
-        self._suspects.give_alone(offset + _ALONE_RECORDS)
 
     def process(self, records: Sequence[Record]) -> None:
         """Call the processor with its next records until enough output waits: `left` has the other records.
@@ -123,7 +105,18 @@ class HostedProcessor:
             ProcessorFailed: the processor raised; the task is to be rewound.
             PartitionHeld: too many records in a row were rejected, or the processor asked for it.
         """
-        self._suspects.check()
+        context, first = self._context, records[0]
+        context.now_ms = self._clock_ms()
+        context.lives.next_offset = first.offset
+        self._is_at_end = False
+        with _Counting(context):
+            self._process(records)
+        context.lives.settle(self.next_offset)
+        if context.held_offset is None and first.timestamp_ms > 0:
+            self._complete_batches.append((first.timestamp_ms, len(records) - len(self.left)))
+
+    def _process(self, records: Sequence[Record]) -> None:
+        """Call the processor with slices of these records."""
         if records[0].offset <= self._skip_until:
             records = self._skipped(records)
         self.waiting.begin_turn()
@@ -131,7 +124,7 @@ class HostedProcessor:
         left, behind = records[:front], records[front:]
         while left:
             left = self._process_slice(left)
-            if self.is_paused or self.waiting.is_enough():
+            if not left or self.is_paused or self.waiting.is_enough():
                 break
         if behind and not left and not self.is_paused:
             self._context.pause(behind[0].offset)  # For ever: `punctuate` holds it, once all before it is committed.
@@ -148,22 +141,33 @@ class HostedProcessor:
 
     def _process_slice(self, records: Sequence[Record]) -> Sequence[Record]:
         """Call the processor with as many of these records as it may get at once; returns the records behind them."""
-        first = records[0]
-        self._suspects.check(first.offset)
-        batch = records[:1] if self.is_careful(first.offset) else records[: self.waiting.begin_slice(len(records))]
-        verdict = self._suspects.verdict(first.offset) if len(batch) == 1 else None
-        if verdict is not None:
-            self._reject(first, verdict)
-        elif len(batch) == 1 and self._suspects.is_measured:
-            self._call_measured(first)
+        first, suspects = records[0], self._suspects
+        if suspects.may_stop:
+            suspects.check(first.offset)
+        if first.offset <= suspects.until:
+            batch = records[:1]
+            self._process_suspect(first)
         else:
-            self._call(batch)
+            batch = records[: self.waiting.begin_slice(len(records))]
+            if len(batch) == 1 and suspects.is_measured:
+                self._call_measured(first)
+            else:
+                self._call(batch)
         self.waiting.end_slice()
         if taken := self._taken(batch):
             self._limit.took(taken)
         place = len(taken)
         self.next_offset = batch[place].offset if place < len(batch) else batch[-1].offset + 1
         return records[place:]
+
+    def _process_suspect(self, record: Record) -> None:
+        """Process a record of a failed batch alone, or reject it if it was found to be at fault."""
+        if (verdict := self._suspects.verdict(record.offset)) is not None:
+            self._reject(record, verdict)
+        elif self._suspects.is_measured:
+            self._call_measured(record)
+        else:
+            self._call([record])
 
     @property
     def is_paused(self) -> bool:
@@ -192,25 +196,11 @@ class HostedProcessor:
 
     def is_careful(self, offset: int) -> bool:
         """Return whether a record belongs to a failed batch, and is processed alone now."""
-        return self._suspects.is_given_alone(offset)
+        return offset <= self._suspects.until
 
     def careful_share(self, records: Sequence[Record], records_max: int) -> int:
         """The number of these records that fit into one transaction, if the first of them is processed alone."""
         return self._suspects.share(records, records_max)
-
-    def refused(self, role: str | None, error: OutputTooLarge, *, is_learnt: bool) -> None:
-        """Suspect the last records of an output that Kafka refused for its size; a rewind follows.
-
-        Args:
-            role: the role of the output, if it is known.
-            error: the refusal.
-            is_learnt: whether the limit of that output was not known before.
-        """
-        if role not in {"mark", "dlq"}:
-            self._suspects.refused(self.next_offset, f"an output of this record: {error}")
-        elif not is_learnt:
-            topic = self.pipeline.output(role)
-            self._suspects.hold(PartitionHeld("plugin_failed", f"{topic} does not take a record of ours: {error}"))
 
     def punctuate(self) -> bool:
         """Call the processor's `punctuate`; returns whether it has more work to do at once.
@@ -218,16 +208,22 @@ class HostedProcessor:
         Raises:
             PartitionHeld: it raised, forwarded a record that its topic does not take, or reads a topic that has moved.
         """
-        self._suspects.check()
+        context, suspects = self._context, self._suspects
+        if suspects.may_stop:
+            suspects.check()
         if self._moved_to and self.is_paused and self.committed_offset >= self.next_offset:
             raise PartitionHeld(
                 "fenced",
                 f"{self.pipeline.source} partition {self.partition} has moved, and gets no more records: "
                 f"{self._moved_to!r} has taken its place. Make another {self.pipeline.name} of that one",
             )
-        counts = self._context.output_counts() if self._suspects.is_measured else None
+        now_ms = context.now_ms = self._clock_ms()
+        # A record with a future timestamp must not look like the end of the input.
+        context.stream_time_ms = now_ms if self._is_at_end else min(context.stream_time_ms, now_ms - 1)
+        counts = context.output_counts() if suspects.is_measured else None
         try:
-            has_more = bool(self.processor.punctuate(self._context.now_ms))
+            with _Counting(context):
+                has_more = bool(self.processor.punctuate(now_ms))
         except SowstreamError:
             raise
         except Exception as error:
@@ -235,8 +231,10 @@ class HostedProcessor:
             log.warning("processor failed by the clock", partition=self.partition, exc_info=True)
             where = f"{self.pipeline.name} partition {self.partition}"
             raise PartitionHeld("plugin_failed", f"{where}: punctuate raised {error!r}") from error
-        if counts is not None and (large := self._limits.largest(self._context.outputs_after(counts))) is not None:
+        if counts is not None and (large := self._limits.largest(context.outputs_after(counts))) is not None:
             raise self._held_by(large)
+        if self.waiting.records:  # A life that begins or ends is an output.
+            context.lives.settle(self.next_offset)
         return has_more
 
     def flush(self) -> None:
@@ -245,14 +243,19 @@ class HostedProcessor:
         Raises:
             PartitionHeld: it raised.
         """
+        if not self.flushes:
+            return
         try:
-            self.processor.flush()
+            with _Counting(self._context):
+                self.processor.flush()
         except SowstreamError:
             raise
         except Exception as error:
             log.warning("processor failed before a commit", partition=self.partition, exc_info=True)
             where = f"{self.pipeline.name} partition {self.partition}"
             raise PartitionHeld("plugin_failed", f"{where}: flush raised {error!r}") from error
+        if self.waiting.records:
+            self._context.lives.settle(self.next_offset)
 
     def rejected(self, record: Record, reason: str, detail: str) -> None:
         """Count and log a record that the processor rejected."""
@@ -260,24 +263,11 @@ class HostedProcessor:
         if self._rejections is not None:
             self._rejections.add(self.partition, record.offset, reason, detail)
 
-    def commit_input(self, offset: int) -> None:
-        """Note that the input before this offset is committed."""
-        self.committed_offset = offset
-        self._limit.committed(offset)
-        self._suspects.committed(offset)
-
-    def rewind(self) -> None:
+    def end_processor(self) -> None:
         """Close the instance and drop its waiting output."""
-        self.left, self.is_backlogged = (), False
+        self.left, self.is_backlogged, self._complete_batches = (), False, []
         self.waiting.rewound()
         self.close_processor()
-
-    def _pass_unread(self) -> None:
-        """Send one dead letter for all unreadable records, and continue behind them."""
-        first, last = self.next_offset, self._skip_until
-        detail = f"offsets {first} to {last} could not be read and were skipped by order (sowstream resume --skip)"
-        self._context.reject(Record(None, None, None, first, 0), "skipped", detail)
-        self.next_offset, self._skips_unread = last + 1, False
 
     def _skipped(self, records: Sequence[Record]) -> Sequence[Record]:
         """Reject the records that an operator ordered to skip; returns the others."""
@@ -370,3 +360,30 @@ class HostedProcessor:
         except Exception:
             # An error in a plug-in's clean-up must not keep the partition from its next owner.
             log.warning("processor failed to close", partition=self.partition, exc_info=True)
+
+
+class _Counting:
+    """Counts the evaluations over their budget in a call of a processor; other tasks of the thread have such, too.
+
+    A class, as entering a generator takes five times as long.
+    """
+
+    __slots__ = ("_before", "_context")
+
+    def __init__(self, context: TaskContext) -> None:
+        self._context = context
+
+    def __enter__(self) -> None:
+        """Begin the call."""
+        self._before = over_budget.evaluations
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End it; the evaluations count also if it failed."""
+        if more := over_budget.evaluations - self._before:
+            self._context.count("filter_over_budget", more)
+
+
+def _wall_clock_ms() -> int:
+    return int(time.time() * 1000)

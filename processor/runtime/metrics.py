@@ -19,7 +19,7 @@ from processor.kafka import outage
 from processor.kafka.admin.admin import librdkafka_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from processor.runtime.task import Counts
@@ -39,7 +39,14 @@ class Timings(Collector):
     def add(self, timing: Timing, *labels: str) -> None:
         """Add observations to the series of these labels."""
         with self._lock:
-            self._timings.setdefault(labels, Timing()).include(timing)
+            self._of(labels).include(timing)
+
+    def observe(self, durations: Iterable[tuple[float, int]], *labels: str) -> None:
+        """Add durations in seconds to that series, each so many times."""
+        with self._lock:
+            timing = self._of(labels)
+            for seconds, times in durations:
+                timing.add(seconds, times)
 
     def describe(self) -> Iterable[HistogramMetricFamily]:
         """Yield the name alone; the registry calls it at the registration."""
@@ -54,6 +61,12 @@ class Timings(Collector):
                 buckets = list(zip(bounds, map(float, accumulate(timing.counts)), strict=True))
                 family.add_metric(labels, buckets, timing.seconds)
         yield family
+
+    def _of(self, labels: tuple[str, ...]) -> Timing:
+        timing = self._timings.get(labels)
+        if timing is None:
+            timing = self._timings[labels] = Timing()
+        return timing
 
 
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -189,6 +202,7 @@ class ThreadMetrics:
     def __init__(self, processor: str) -> None:
         self._processor = processor
         self._consumed = CONSUMED.labels(processor)
+        self._emitted: dict[str, tuple[Counter, Counter]] = {}  # Records and bytes, by output.
         self._commits = COMMITS.labels(processor)
         self._worked, self._waited = WORKED.labels(processor), WAITED.labels(processor)
         self._last_commit = LAST_COMMIT.labels(processor)
@@ -205,8 +219,12 @@ class ThreadMetrics:
 
     def emitted(self, role: str, count: int, size: int) -> None:
         """Count records that were sent to an output, and the bytes of their values."""
-        EMITTED.labels(self._processor, role).inc(count)
-        EMITTED_BYTES.labels(self._processor, role).inc(size)
+        counters = self._emitted.get(role)
+        if counters is None:
+            labels = self._processor, role
+            counters = self._emitted[role] = EMITTED.labels(*labels), EMITTED_BYTES.labels(*labels)
+        counters[0].inc(count)
+        counters[1].inc(size)
 
     def loop(self, waited_s: float, worked_s: float) -> None:
         """Add the times of one turn of the loop."""
@@ -234,7 +252,9 @@ class ThreadMetrics:
             if name in _OWN_TIMINGS:
                 _OWN_TIMINGS[name].add(timing, self._processor)
         if counts.taken:
-            END_TO_END.add(_ages(counts.taken, self._committed_s), self._processor)
+            # The age of the first record of each batch stands for all of it.
+            ages = [(self._committed_s - timestamp_ms / 1000, count) for timestamp_ms, count in counts.taken]
+            END_TO_END.observe(ages, self._processor)
 
     def gauges(self, values: Mapping[int, Mapping[str, float]]) -> None:
         """Show the gauges of each partition's processor, and remove those that are no longer set."""
@@ -313,17 +333,6 @@ class ThreadMetrics:
         """Show how long Kafka keeps the next record of each partition."""
         for partition, room_s in rooms_s.items():
             ROOM.labels(self._processor, partition).set(room_s)
-
-
-def _ages(taken: Sequence[tuple[int, int]], now_s: float) -> Timing:
-    """The ages of records, by the timestamp of the first record of each batch and the size of the batch.
-
-    A record from the future, whose publisher has another clock, has the age 0.
-    """
-    timing = Timing()
-    for timestamp_ms, count in taken:
-        timing.add(max(0.0, now_s - timestamp_ms / 1000), count)
-    return timing
 
 
 class StandbyMetrics:

@@ -189,13 +189,16 @@ class RejectionLog:
 
 
 class Suspects:
-    """The suspected records of one partition."""
+    """The suspected records of one partition; each is processed alone."""
 
     def __init__(self) -> None:
         """Begin without suspects."""
+        self.until = -1
+        """The offset of the last one; -1: there is none."""
+        self.may_stop = False
+        """True if `check` may hold the partition."""
         self.is_measured = False
         """True if outputs are measured, because Kafka refused one for its size."""
-        self._until = -1
         self._alone = -1  # Offset of the record with a transaction of its own.
         self._verdicts: dict[int, RecordRejected] = {}
         self._held: PartitionHeld | None = None
@@ -203,14 +206,11 @@ class Suspects:
 
     def give_alone(self, until: int) -> None:
         """Process records one at a time, up to this offset."""
-        self._until = max(self._until, until)
-
-    def is_given_alone(self, offset: int) -> bool:
-        """Return whether a record is processed alone."""
-        return offset <= self._until
+        self.until = max(self.until, until)
 
     def reject(self, offset: int, error: RecordRejected) -> None:
         """Reject a record when it is read again."""
+        self.give_alone(offset)
         self._verdicts[offset] = error
 
     def verdict(self, offset: int) -> RecordRejected | None:
@@ -219,6 +219,7 @@ class Suspects:
 
     def isolate(self, offset: int) -> None:
         """Process a record in a transaction of its own."""
+        self.give_alone(offset)
         self._alone = offset
 
     def is_isolated(self, offset: int) -> bool:
@@ -243,12 +244,11 @@ class Suspects:
 
     def hold(self, error: PartitionHeld) -> None:
         """Hold the partition at the next `check`: no record is at fault."""
-        self._held = error
+        self._held, self.may_stop = error, True
 
     def stop_at(self, offset: int, error: PartitionHeld) -> None:
         """Hold the partition at a record, once those before it are committed."""
-        self._stop_at = offset, error
-        self.give_alone(offset)
+        self._stop_at, self.may_stop = (offset, error), True
         self.isolate(offset)
 
     def check(self, offset: int = -1) -> None:
@@ -260,14 +260,18 @@ class Suspects:
         """
         if self._stop_at is not None and offset >= self._stop_at[0]:
             (_, error), self._stop_at = self._stop_at, None
-            raise error
-        if self._held is not None:
+        elif self._held is not None:
             error, self._held = self._held, None
-            raise error
+        else:
+            return
+        self.may_stop = self._stop_at is not None or self._held is not None
+        raise error
 
     def committed(self, offset: int) -> None:
         """Forget the records before this offset, which are committed."""
         if self._alone < offset:
             self._alone = -1
+        if self.until < offset:
+            self.until = -1
         for passed in [number for number in self._verdicts if number < offset]:
             del self._verdicts[passed]

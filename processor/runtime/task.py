@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
-from processor.errors import DiskUnusable, StateDamaged, Stop, TransactionAborted
-from processor.filter.evaluation import exceeded
+from processor.errors import DiskUnusable, PartitionHeld, StateDamaged, Stop, TransactionAborted
 from processor.hosting.commit_metadata import CommitMetadata, Ends
 from processor.hosting.context import TaskContext
 from processor.hosting.output_limits import OutputLimits
+from processor.record import Record
 from processor.runtime.hosted_processor import HostedProcessor
 from processor.runtime.task_state import MOVES, TaskState
 from processor.store.marks import TransactionalMarks
@@ -21,17 +20,21 @@ from processor.topics import recreated
 from processor.wire.partition_marks import Lives
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from processor.api import Codec
+    from processor.errors import OutputTooLarge
     from processor.hosting.commit_metadata import Redelivered
     from processor.hosting.context import Timing
     from processor.hosting.pipeline import Pipeline
-    from processor.record import Outgoing, Record
+    from processor.record import Outgoing
     from processor.runtime.rejections import RejectionLog
     from processor.store.layered_state import LayeredState
 
 log = structlog.stdlib.get_logger("sowstream.task")
+
+_ALONE_RECORDS: Final = 10_000
+"""Records behind a stuck one that are processed one at a time, so that the next death names the record."""
 
 
 class Counts(NamedTuple):
@@ -88,13 +91,12 @@ class Task(HostedProcessor):
             limits: the size limits of outputs, and of the bytes that may wait; None: unknown.
             input_codec: the message type of the input, if it is another one.
         """
-        super().__init__(pipeline, partition, limits or OutputLimits(pipeline), rejections)
+        super().__init__(pipeline, partition, limits or OutputLimits(pipeline), rejections, clock_ms)
         self.task_state = TaskState.CREATED
         self.state: LayeredState
         self.table: LayeredState | None = None
         """The table of its input; None where the processor keeps none."""
-        self._clock_ms = clock_ms or _wall_clock_ms
-        self.marks = TransactionalMarks(clock_ms=self._clock_ms) if pipeline.keeps_position else None
+        self.marks = TransactionalMarks(clock_ms=clock_ms) if pipeline.keeps_position else None
         """The marks, the input position among them; None without a mark topic."""
         self.lacks_offset = False
         """True if the group has no offset although the mark topic has a position: it is committed soon."""
@@ -107,8 +109,6 @@ class Task(HostedProcessor):
         self._again_until = -1
         self._prepared: Prepared | None = None
         self._delivered: dict[str, int | None] = {}  # In the open transaction; None: no report yet.
-        self._complete_batches: list[tuple[int, int]] = []  # As in `Counts.taken`.
-        self._is_at_end = False  # Whether the processor has all records of the partition.
         self._codec, self._input_codec = codec, input_codec
         self._partitions = pipeline.topic.partitions if partitions is None else partitions
 
@@ -125,7 +125,6 @@ class Task(HostedProcessor):
     def start(self, offset: int) -> None:
         """Begin processing at an input offset, once the state is complete."""
         self._move("start")
-        self._is_at_end = False
         self._again_until = -1 if self.redelivered is None else self.redelivered.until
         context = TaskContext(
             self.pipeline,
@@ -144,62 +143,59 @@ class Task(HostedProcessor):
             self._input_codec,
             Lives(self.marks, self.input_id),
         )
-        context.lives.next_offset = offset
-        context.now_ms = self._clock_ms()
-        with _over_budget_counted(context):
-            self.begin(context, offset)
+        self.begin(context, offset)
+        if self._skips_unread and self._skip_until >= offset:
+            self._pass_unread()
 
-    def process(self, records: Sequence[Record]) -> None:
-        """Call the processor with its next records until enough output waits: `left` has the other records.
+    @property
+    def running_s(self) -> float:
+        """Seconds since `begin`."""
+        return time.monotonic() - self._began_s
 
-        Raises:
-            ProcessorFailed: the processor raised; the task is to be rewound.
-            PartitionHeld: too many records in a row were rejected, or the processor asked for it.
+    def skip(self, until: int, *, is_readable: bool) -> None:
+        """Skip the records up to an offset: they become dead letters.
+
+        Args:
+            until: the last offset to skip.
+            is_readable: whether the records can be read; if not, one dead letter without a value stands for all.
         """
-        self._context.now_ms = self._clock_ms()
-        self._is_at_end = False
-        self._context.lives.next_offset = records[0].offset
-        with _over_budget_counted(self._context):
-            super().process(records)
-        self._context.lives.settle(self.next_offset)
-        if self._context.held_offset is None and (timestamp_ms := records[0].timestamp_ms) > 0:
-            self._complete_batches.append((timestamp_ms, len(records) - len(self.left)))
+        self._skip_until, self._skips_unread = until, not is_readable
+        self._limit.let_pass()
 
-    def punctuate(self) -> bool:
-        """Call the processor's `punctuate`; returns whether it has more work to do at once.
+    def let_pass(self) -> None:
+        """Accept the records rejected until now, so that the partition is not held for them."""
+        self._limit.let_pass()
 
-        Raises:
-            PartitionHeld: it raised, or forwarded a record that its topic does not take.
+    def hold_at(self, offset: int, error: PartitionHeld) -> None:
+        """Hold the partition when it comes to a record: a former call with it did not return."""
+        self._suspects.stop_at(offset, error)
+
+    def process_alone(self, offset: int) -> None:
+        """Process records one at a time, from the one at which the processor did not return."""
+        self._suspects.give_alone(offset + _ALONE_RECORDS)
+
+    def refused(self, role: str | None, error: OutputTooLarge, *, is_learnt: bool) -> None:
+        """Suspect the last records of an output that Kafka refused for its size; a rewind follows.
+
+        Args:
+            role: the role of the output, if it is known.
+            error: the refusal.
+            is_learnt: whether the limit of that output was not known before.
         """
-        now_ms = self._context.now_ms = self._clock_ms()
-        if self._is_at_end:
-            self._context.stream_time_ms = now_ms
-        else:
-            # A record with a future timestamp must not look like the end of the input.
-            self._context.stream_time_ms = min(self._context.stream_time_ms, now_ms - 1)
-        with _over_budget_counted(self._context):
-            has_more = super().punctuate()
-        self._context.lives.settle(self.next_offset)
-        return has_more
-
-    def flush(self) -> None:
-        """Have the processor forward its results before a commit.
-
-        Raises:
-            PartitionHeld: it raised.
-        """
-        with _over_budget_counted(self._context):
-            super().flush()
-        self._context.lives.settle(self.next_offset)
+        if role not in {"mark", "dlq"}:
+            self._suspects.refused(self.next_offset, f"an output of this record: {error}")
+        elif not is_learnt:
+            topic = self.pipeline.output(role)
+            self._suspects.hold(PartitionHeld("plugin_failed", f"{topic} does not take a record of ours: {error}"))
 
     def reached_end(self) -> None:
         """Note that the processor has all records of the partition for now."""
         self._is_at_end = True
         self._context.stream_time_ms = self._context.now_ms
 
-    def take_places(self) -> dict[str, list[int]]:
-        """Take the partitions of the records of downstream outputs; before `take_outputs`."""
-        return self._context.take_places()
+    def take_places(self, role: str) -> list[int]:
+        """Take the partitions of the records of a downstream output, in their order."""
+        return self._context.take_places(role)
 
     def take_outputs(self) -> dict[str, list[Outgoing]]:
         """Take the records forwarded since the last call."""
@@ -236,6 +232,11 @@ class Task(HostedProcessor):
         return CommitMetadata(None, self.committed_note if self.is_behind else self._context.note)
 
     @property
+    def new_position(self) -> tuple[int, CommitMetadata] | None:
+        """The input offset that a transaction commits, and its metadata; None: both are in the SOW topic already."""
+        return None if self.is_behind else self._position()
+
+    @property
     def commit_metadata_with_ends(self) -> CommitMetadata:
         """The same for a commit without a transaction, with the ends of the output topics."""
         if self.redelivered is not None and self.is_behind:
@@ -254,8 +255,7 @@ class Task(HostedProcessor):
         `committed` or `rewind` must be called before the next `prepare`.
         """
         assert self._prepared is None
-        offset = max(self.committable_offset, self.committed_offset)
-        self._prepared = Prepared(offset, self.commit_metadata, self._take_counts())
+        self._prepared = Prepared(*self._position(), self._take_counts())
         for store in self.stores:
             store.prepare()
         if self.marks is not None:
@@ -292,7 +292,10 @@ class Task(HostedProcessor):
         self.committed_note = prepared.metadata.note
         self.lacks_offset = False
         self._delivered = {}
-        self.commit_input(prepared.offset)
+        self.committed_offset = prepared.offset
+        self._limit.committed(prepared.offset)
+        if self._suspects.until >= 0:
+            self._suspects.committed(prepared.offset)
 
     @property
     def stream_time_ms(self) -> int:
@@ -311,8 +314,8 @@ class Task(HostedProcessor):
             store.rollback()
         if self.marks is not None:
             self.marks.rollback()
-        self._delivered, self._prepared, self._complete_batches = {}, None, []
-        super().rewind()
+        self._delivered, self._prepared = {}, None
+        self.end_processor()
 
     def close(self) -> None:
         """End the task: committed changes are written to the store, others are dropped."""
@@ -334,6 +337,17 @@ class Task(HostedProcessor):
         except (StateDamaged, DiskUnusable) as error:
             log.error("closing a state failed", partition=self.partition, why=str(error))
 
+    def _pass_unread(self) -> None:
+        """Send one dead letter for all unreadable records, and continue behind them."""
+        first, last = self.next_offset, self._skip_until
+        detail = f"offsets {first} to {last} could not be read and were skipped by order (sowstream resume --skip)"
+        self._context.reject(Record(None, None, None, first, 0), "skipped", detail)
+        self.next_offset = self._context.lives.next_offset = last + 1
+        self._skips_unread = False
+
+    def _position(self) -> tuple[int, CommitMetadata]:
+        return max(self.committable_offset, self.committed_offset), self.commit_metadata
+
     def _take_counts(self) -> Counts:
         context = self._context
         counts = Counts(dict(context.events), dict(context.rejected), dict(context.observed), self._complete_batches)
@@ -347,18 +361,3 @@ class Task(HostedProcessor):
         legal, to = MOVES[move]
         assert self.task_state in legal, f"{move} is no move of a task that is {self.task_state.value}"
         self.task_state = to
-
-
-@contextmanager
-def _over_budget_counted(context: TaskContext) -> Iterator[None]:
-    """Count what the processor evaluates over its budget; other tasks and readers of the thread do so too."""
-    before = exceeded()
-    try:
-        yield
-    finally:
-        if more := exceeded() - before:
-            context.count("filter_over_budget", more)
-
-
-def _wall_clock_ms() -> int:
-    return int(time.time() * 1000)

@@ -74,7 +74,8 @@ class Expiry:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._first_ms: float = 0  # No state is due before this time: most calls end with this comparison.
+        self.first_ms: float = 0
+        """No state is due before this time, milliseconds since the epoch."""
         self._heap: list[Expiring] = []
         # The one entry of a key that counts. A later expiry waits until this one is reached, so that a key that is put
         # again and again has one entry and not thousands.
@@ -91,7 +92,7 @@ class Expiry:
             if expires_at_ms < self._scheduled.get(key, math.inf):
                 self._scheduled[key] = expires_at_ms
                 heappush(self._heap, entry)
-                self._first_ms = min(self._first_ms, expires_at_ms)
+                self.first_ms = min(self.first_ms, expires_at_ms)
 
     def restart(self, layers: Iterable[Layer], *, same: bool) -> None:
         """Rebuild the entries after the store has changed or a layer has lost something.
@@ -103,7 +104,7 @@ class Expiry:
         self._heap, self._scheduled = [], {}
         self._rows, self._read_to, self._is_read = [], None, False
         if not same:
-            self._first_ms = 0
+            self.first_ms = 0
         for layer in layers:
             self.put(layer)
 
@@ -116,8 +117,6 @@ class Expiry:
             keys_max: the most to return.
         """
         due: list[Expiring] = []
-        if until_ms < self._first_ms:
-            return due
         while len(due) < keys_max:
             entry = self._next(until_ms, keys_max)
             if entry is None:
@@ -126,7 +125,7 @@ class Expiry:
             if self._holds(entry, newest) and (not due or due[-1] != entry):
                 due.append(entry)
         if due:
-            self._first_ms = due[0][0]
+            self.first_ms = due[0][0]
             self._heap += due  # They stay due until they are put again.
             heapify(self._heap)
         return due
@@ -137,12 +136,12 @@ class Expiry:
             self._read(min(max(keys_max, _ROWS_MIN), _ROWS_MAX))
         heap, rows = self._heap, self._rows
         if not heap and not rows:
-            self._first_ms = math.inf
+            self.first_ms = math.inf
             return None
         from_heap = not rows or (bool(heap) and heap[0] <= rows[-1])
         entry = heap[0] if from_heap else rows[-1]
         if entry[0] > until_ms:
-            self._first_ms = entry[0]
+            self.first_ms = entry[0]
             return None
         return heappop(heap) if from_heap else rows.pop()
 

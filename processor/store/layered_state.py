@@ -167,6 +167,8 @@ class LayeredState:
         if self._expiry is None:
             self._expiry = Expiry(self.store)
             self._restart_expiry(same=False)
+        if until_ms < self._expiry.first_ms:
+            return []  # Most calls end here.
         newest = ChainMap(self._staged, self._prepared, self._unwritten, self._writing)
         expiring = self._expiry.due(newest, until_ms, keys_max)
         if not expiring:

@@ -143,6 +143,11 @@ class TransactionalMarks:
         """Stage a mark."""
         self._staged[name] = value
 
+    def put_changed(self, name: bytes, value: bytes) -> None:
+        """Stage a mark, unless it has this value."""
+        if value != self.get(name):
+            self._staged[name] = value
+
     def note(self, name: bytes, value: bytes) -> None:
         """Apply a mark that was sent without a transaction."""
         self._take([(name, value)], self._clock_ms())

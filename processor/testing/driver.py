@@ -361,7 +361,7 @@ class ProcessorTestDriver:
         Raises:
             OutputTooLarge: a producer would not take one of them.
         """
-        places, outputs = self._task.take_places(), self._task.take_outputs()
+        outputs = self._task.take_outputs()
         if (large := self._limits.largest(outputs)) is not None:
             topic = self._pipeline.output(large.role)
             detail = f"{topic}: {large.size_bytes} bytes; a producer takes {large.limit_bytes}"
@@ -369,10 +369,10 @@ class ProcessorTestDriver:
             self._task.refused(large.role, error, is_learnt=False)
             raise error
         for role, outgoing in outputs.items():
-            if role not in places:
+            if role not in self._pipeline.outlets:
                 self._send(role, outgoing)
                 continue
-            for partition, record in zip(places[role], outgoing, strict=True):
+            for partition, record in zip(self._task.take_places(role), outgoing, strict=True):
                 self._send(f"{role}@{partition}", [record])
 
     def _send(self, role: str, outgoing: Sequence[Outgoing]) -> None:

@@ -16,7 +16,7 @@ FILLER = ROOT / "processor" / "queues" / "filler.py"
 BUILTIN = "".join(
     path.read_text(encoding="utf-8") for path in [*(ROOT / "processor" / "builtin").rglob("*.py"), FILLER]
 )
-TASK = (ROOT / "processor" / "runtime" / "task.py").read_text(encoding="utf-8")
+TASK = (ROOT / "processor" / "runtime" / "hosted_processor.py").read_text(encoding="utf-8")
 METRICS = page("reference/metrics.md")
 
 

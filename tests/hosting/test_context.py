@@ -63,6 +63,16 @@ def test_what_is_forwarded_waits_in_order_until_it_is_taken(context):
     assert context.take_outputs() == {}
 
 
+def test_deletes_wait_to_be_sent_though_they_have_no_bytes(context):
+    """The loop sends nothing for a task of which no record waits, and a delete has only a key."""
+    context.forward("sow", b"a", None, [])
+    assert (context.waiting.records, context.waiting.size_bytes) == (1, 0)
+    context.reject(Record(b"k", b"{}", None, 4, 0), "undecodable", "no JSON")
+    assert context.waiting.records == 2
+    context.take_outputs()
+    assert context.waiting.records == 0
+
+
 def test_later_records_do_not_appear_in_outputs_taken_before(context):
     """The lists that were taken belong to the taker."""
     context.forward("sow", b"a", b"1", [])

@@ -409,6 +409,14 @@ def test_a_task_counts_the_evaluations_over_the_budget_of_its_own_processor():
     assert task.prepare().counts.events == {"filter_over_budget": 3}
 
 
+def test_only_a_processor_with_results_of_its_own_is_called_before_a_commit():
+    """Most have none: the loop does not call them, so that the watchdog and the guards have no work for nothing."""
+    for processor_type, flushes in ((Scripted, False), (Filtering, True)):
+        task = a_task(processor_type)
+        task.start(0)
+        assert task.flushes == flushes
+
+
 def test_an_evaluation_over_the_budget_counts_also_where_its_processor_fails():
     """The reason of a failure may be that a filter was NULL, so that the count tells of it."""
     task = a_task(Filtering, failing=frozenset([b"1"]))

@@ -108,6 +108,8 @@ class Deduplicator:
 
     def flush(self) -> None:
         """Write the marks that a batch changed."""
+        if not self._known:
+            return
         for name in self._changed:
             self._marks.put(name, self._known[name].text())
         self._changed.clear()

@@ -220,7 +220,7 @@ class FilterDelete:
             RecordRejected: `bad_header`: the filter is over its budget on a record.
         """
         from processor.filter import RecordMetadata  # noqa: PLC0415 - as in `_compiled`
-        from processor.filter.evaluation import exceeded  # noqa: PLC0415 - likewise
+        from processor.filter.evaluation import over_budget  # noqa: PLC0415 - likewise
 
         selected, context = deletion.filter, self._context
         decode, matches, name = context.codec.decode_own, selected.matches, context.name
@@ -236,9 +236,9 @@ class FilterDelete:
                 continue
             if selected.uses_metadata:
                 facts = facts._replace(message_bytes=len(stored[1]), sow_key=key.decode(errors="replace"))
-            before = exceeded()
+            before = over_budget.evaluations
             is_matching = matches(value, facts)
-            if exceeded() != before:
+            if over_budget.evaluations != before:
                 raise RecordRejected(
                     "bad_header",
                     f"header filter: it takes more work than it may for the record {facts.sow_key or key!r} of "

@@ -136,15 +136,12 @@ class Placement:
         self._own_topic = own_topic
         self._read_body = read_body
         self._read_key = key_reader(settings.key_format, key, settings.key_names)
+        self.reads_keys = self._read_key is not None
+        """True if publishers write Kafka keys in another format than text."""
         self._raw_keys: dict[int, bytes] = {}
         self._own_source = f"{own_topic}/".encode()
         self._is_alone = settings.foreign_partition == "accept" or context.partitions == 1
         self._has_one_spelling = len(key.pointers) < 2
-
-    @property
-    def reads_keys(self) -> bool:
-        """True if publishers write Kafka keys in another format than text."""
-        return self._read_key is not None
 
     @property
     def partition(self) -> int:

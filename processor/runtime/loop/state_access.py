@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from processor.errors import StateDamaged
-    from processor.runtime.loop.watchdog import ProcessorCall
     from processor.runtime.task import Task
     from processor.store.layered_state import LayeredState
 
@@ -40,32 +39,6 @@ class StateGuard:
         """End the block."""
         if error is not None:
             self._handle(self._task, error)
-
-
-class CallGuard(StateGuard):
-    """The same around a call of the task's processor, which the watchdog limits."""
-
-    __slots__ = ("_call",)
-
-    def __init__(
-        self,
-        handle: Callable[[Task, BaseException], None],
-        call: ProcessorCall,
-        task: Task,
-        first: int,
-        last: int | None = None,
-    ) -> None:
-        """Begin a call with the records of these input offsets; None: of one."""
-        super().__init__(handle, task)
-        self._call = call
-        call.begin(task.partition, first, first if last is None else last)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End the call and the block."""
-        self._call.end()
-        super().__exit__(kind, error, trace)
 
 
 def wipe_state(task: Task, error: StateDamaged, finish_commit: Callable[[], None]) -> None:

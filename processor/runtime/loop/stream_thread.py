@@ -28,7 +28,7 @@ from processor.hosting.pipeline import source_spec
 from processor.kafka import errors as kafka_errors
 from processor.kafka.message import by_partition
 from processor.runtime.loop.held_tasks import HeldTasks
-from processor.runtime.loop.state_access import CallGuard, StateGuard, WriteBack, is_writing, start_writing, wipe_state
+from processor.runtime.loop.state_access import StateGuard, WriteBack, is_writing, start_writing, wipe_state
 from processor.runtime.loop.task_metrics import TaskMetrics
 from processor.runtime.loop.transactions import CommitPolicy, Transactions
 from processor.runtime.loop.watchdog import ProcessorCall
@@ -88,8 +88,7 @@ class StreamThread:
         self._gauged_s = time.monotonic()
         self._writes = WriteBack(runtime.write_back_bytes, runtime.internal.write_back_interval_s, self._gauged_s)
         self._repair = partial(StateGuard, self._heal)  # Surrounds each use of a task's state.
-        self.call = ProcessorCall(pipeline.name)  # The watchdog reads it.
-        self._in_call = partial(CallGuard, self._heal, self.call)  # The same for a call of its processor.
+        self.call = ProcessorCall(pipeline.name, self._heal)  # The same for a call of its processor.
         self._has_more = False  # Whether a processor has more punctuation work to do at once.
         self._read_max = runtime.batch_records_max  # The most records to read in the next turn.
         self._limits = clients.limits or OutputLimits(pipeline, batch_bytes_max=runtime.batch_bytes_max)
@@ -194,7 +193,7 @@ class StreamThread:
         """Process the messages, punctuate, emit, commit if it is time, and apply a piece to the stores."""
         arrived, taken = by_partition(messages), 0
         for running in self._running():
-            if not running.is_paused and (running.left or running.partition in arrived):
+            if (running.left or running.partition in arrived) and not running.is_paused:
                 taken += self._process(running, arrived.get(running.partition, []))
         has_left = any(task.left for task in self._running())
         for partition in self._consumer.ended:
@@ -206,9 +205,9 @@ class StreamThread:
         for task in self._running():
             was_paused = task.is_paused
             # While the input is paused, the work is that of the record at which it is.
-            with self._in_call(task, task.next_offset if was_paused else task.committed_offset):
+            with self.call.of(task, task.next_offset if was_paused else task.committed_offset):
                 self._has_more |= task.punctuate()
-            emitted += self._transactions.send(task)
+            emitted += self._send(task)
             if was_paused and not task.is_paused:
                 self._consumer.begin(task.partition, task.next_offset)
         self._read_max = self._runtime.batch_records_max
@@ -262,14 +261,18 @@ class StreamThread:
 
     def _process_batch(self, task: Task, batch: Sequence[Record]) -> None:
         """Call a task's processor with a batch of records and send its outputs, unless a commit is under way."""
-        with self._in_call(task, batch[0].offset, batch[-1].offset):
+        with self.call.of(task, batch[0].offset, batch[-1].offset):
             task.process(batch)
         self._metrics.consumed(len(batch) - len(task.left))
         if self._transactions.is_committing:
             if sum(running.waiting.size_bytes for running in self._running()) < self._runtime.batch_bytes_max:
                 return  # The output waits until the commit has ended.
             self._finish_commit()
-        self._transactions.send(task)  # At once, while it is in the CPU's cache.
+        self._send(task)  # At once, while it is in the CPU's cache.
+
+    def _send(self, task: Task) -> int:
+        """Send the outputs of a task that wait, while no commit is under way; returns their number."""
+        return self._transactions.send(task) if task.waiting.records else 0
 
     def _emit(self, *, is_last: bool = False) -> float:
         """Send all records once the commit under way has ended, those of `flush` if `is_last`; returns the seconds."""
@@ -277,10 +280,10 @@ class StreamThread:
         self._finish_commit()
         waited_s = time.monotonic() - began_s
         for task in self._running():
-            if is_last:
-                with self._in_call(task, task.committed_offset):
+            if is_last and task.flushes:
+                with self.call.of(task, task.committed_offset):
                     task.flush()
-            self._transactions.send(task)
+            self._send(task)
         return waited_s
 
     def _commit(self, limit_s: float | None = None, *, is_awaited: bool = True) -> None:

@@ -166,6 +166,7 @@ class Transactions:
             bytes_max: a transaction of this size is large.
         """
         self._pipeline = pipeline
+        self._topics = {role: pipeline.output(role) for role in (*pipeline.roles, *pipeline.outlets)}
         self._committer = committer
         self._producer = committer.producer
         self._metrics = metrics
@@ -179,13 +180,12 @@ class Transactions:
         """Send the records that a task's processor forwarded, while no commit is under way; returns their number."""
         assert self._prepared is None
         count = 0
-        places = task.take_places()
         for role, outgoing in task.take_outputs().items():
-            topic = self._pipeline.output(role)
+            topic = self._topics[role]
             if role == "sow":
                 size = self._producer.send_marked(topic, task.partition, outgoing, task.await_delivery(role))
-            elif role in places:
-                size = self._send_placed(topic, places[role], outgoing)
+            elif role in self._pipeline.outlets:
+                size = self._send_placed(topic, task.take_places(role), outgoing)
             elif role in self._pipeline.repartitioned:
                 size = self._send_placed(topic, self._homes(outgoing), outgoing)
             else:
@@ -282,10 +282,11 @@ class Transactions:
 
     def _send_marks(self, task: Task) -> None:
         """Send the changed marks, the last value of each."""
-        if task.marks is not None and task.marks.has_staged:
-            records: list[Outgoing] = [mark_record(name, text) for name, text in task.marks.staged]
-            topic = self._pipeline.output("mark")
-            size = self._producer.send_marked(topic, task.partition, records, task.await_delivery("mark"))
+        if task.marks is not None and (staged := task.marks.staged):
+            records: list[Outgoing] = [mark_record(name, text) for name, text in staged]
+            size = self._producer.send_marked(
+                self._topics["mark"], task.partition, records, task.await_delivery("mark")
+            )
             self._metrics.emitted("mark", len(records), size)
 
 

@@ -15,6 +15,9 @@ from processor.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import TracebackType
+
+    from processor.runtime.task import Task
 
 log = structlog.stdlib.get_logger("sowstream.watchdog")
 
@@ -26,25 +29,44 @@ _OUR_WAITS: Final = ("processor.store", "processor.kafka", "processor.runtime")
 
 
 class ProcessorCall:
-    """The call of a processor in which a thread is. That thread writes it, and the main thread reads it."""
+    """The call of a processor in which a thread is. That thread writes it, and the main thread reads it.
 
-    __slots__ = ("began_s", "first", "last", "partition", "pipeline")
+    As a `with` block it is the call; an error that ends it is handled before it is raised.
+    """
 
-    def __init__(self, pipeline: str) -> None:
-        """Begin outside of a call of a pipeline's processor."""
+    __slots__ = ("_handle", "_task", "began_s", "first", "last", "partition", "pipeline")
+
+    def __init__(self, pipeline: str, handle: Callable[[Task, BaseException], None]) -> None:
+        """Begin outside of a call.
+
+        Args:
+            pipeline: the name of the processor's pipeline.
+            handle: called with the task and the error of a call; it may raise another one instead.
+        """
         self.pipeline = pipeline
         self.partition = self.first = self.last = -1
         self.began_s = 0.0
         """Time of its begin on the monotonic clock; 0: the thread is in none."""
+        self._handle = handle
+        self._task: Task
 
-    def begin(self, partition: int, first: int, last: int) -> None:
-        """Note that the processor of a partition is called with the records of these input offsets."""
-        self.partition, self.first, self.last = partition, first, last
+    def of(self, task: Task, first: int, last: int | None = None) -> ProcessorCall:
+        """Begin a call with the records of these input offsets; without the second one: of one offset."""
+        self._task, self.partition, self.first = task, task.partition, first
+        self.last = first if last is None else last
         self.began_s = time.monotonic()
+        return self
 
-    def end(self) -> None:
-        """Note that the call is over."""
+    def __enter__(self) -> None:
+        """Go on with the call that has begun."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the call."""
         self.began_s = 0.0
+        if error is not None:
+            self._handle(self._task, error)
 
 
 class StuckCall(NamedTuple):

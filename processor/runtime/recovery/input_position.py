@@ -89,11 +89,9 @@ class InputPositions:
     def stage(self, task: Task) -> None:
         """Stage a task's position, if it has moved, for the transaction that is about to be committed."""
         marks = task.marks
-        if marks is None or task.is_behind:
-            return  # Redelivered records are in the SOW topic already, and so is the position.
-        value = self.value(max(task.committable_offset, task.committed_offset), str(task.commit_metadata))
-        if value != marks.get(POSITION_NAME):
-            marks.put(POSITION_NAME, value)
+        if marks is not None and (position := task.new_position) is not None:
+            offset, metadata = position
+            marks.put_changed(POSITION_NAME, self.value(offset, str(metadata)))
 
     def changed(self, task: Task, offset: int, metadata: str) -> bytes | None:
         """Return a task's position for an offset that is committed without a transaction; None if it has not moved."""

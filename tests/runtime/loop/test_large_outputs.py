@@ -89,8 +89,7 @@ def test_a_suspect_is_alone_in_a_transaction_and_the_others_are_not() -> None:
     suspects, records = Suspects(), [Record(b"k", b"v", None, offset, 0) for offset in range(10, 20)]
     suspects.refused(20, "no")
     assert suspects.is_measured
-    assert suspects.is_given_alone(19)
-    assert not suspects.is_given_alone(20)
+    assert suspects.until == 19
     assert suspects.share(records, 200) == 200
     suspects.isolate(14)
     assert suspects.share(records, 200) == 4

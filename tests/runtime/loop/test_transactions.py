@@ -119,9 +119,6 @@ def test_a_repartitioned_record_goes_to_the_home_of_its_key_by_the_settings():
     class Task:
         partition = 1
 
-        def take_places(self) -> dict[str, list[int]]:
-            return {}
-
         def take_outputs(self) -> dict[str, list[Outgoing]]:
             return {"publish": [(key, b"", []) for key in keys], "ack": [(b"a", b"", [])]}
 

@@ -7,11 +7,16 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from processor.record import Record
 from processor.runtime.loop.watchdog import ProcessorCall, Stuck, StuckCall, Watchdog
+
+if TYPE_CHECKING:
+    from processor.runtime.task import Task
 
 PROCESS = """
 import sys, threading, time
@@ -111,23 +116,43 @@ def hanging(record: Record, is_over: threading.Event) -> None:
         assert record is not None
 
 
+TASK = cast("Task", SimpleNamespace(partition=3))
+
+
+def a_call() -> ProcessorCall:
+    """Create the call of a thread that is in none."""
+    return ProcessorCall("orders", lambda _task, _error: None)
+
+
+def test_the_error_of_a_call_is_handled_once_the_call_is_over():
+    """The handler may take long, as it waits for a commit: the call would then look stuck."""
+    handled: list[tuple[object, BaseException, float]] = []
+    call = ProcessorCall("orders", lambda task, error: handled.append((task, error, call.began_s)))
+    with call.of(TASK, 40):
+        assert (call.partition, call.first, call.last) == (3, 40, 40)
+        assert call.began_s > 0
+    with pytest.raises(ValueError, match="torn") as raised, call.of(TASK, 40, 49):
+        raise ValueError("torn")
+    assert handled == [(TASK, raised.value, 0.0)]
+
+
 @pytest.mark.parametrize("is_known", [True, False])
 def test_a_call_that_does_not_return_is_reported_with_its_record(is_known):
     """A processor's call beyond its limit is stuck; the place is the record of the innermost function that has one."""
     began_s = time.monotonic()
     watchdog = Watchdog(1_000.0, lambda: began_s + 1.0, call_limit_s=20.0)
-    call, is_over, is_in = ProcessorCall("orders"), threading.Event(), threading.Event()
+    call, is_over, is_in = a_call(), threading.Event(), threading.Event()
 
     def work() -> None:
         watchdog.watch()
         watchdog.watch_call(call)
-        call.begin(3, 40, 49)
-        is_in.set()
-        if is_known:
-            hanging(Record(b"k", b"{}", None, 44, 0), is_over)
-        else:
-            while not is_over.wait(0.01):
-                pass
+        with call.of(TASK, 40, 49):
+            is_in.set()
+            if is_known:
+                hanging(Record(b"k", b"{}", None, 44, 0), is_over)
+            else:
+                while not is_over.wait(0.01):
+                    pass
 
     thread = threading.Thread(target=work, name="orders")
     thread.start()
@@ -140,20 +165,19 @@ def test_a_call_that_does_not_return_is_reported_with_its_record(is_known):
         stuck = watchdog.look()
         assert stuck is not None
         assert stuck.call == StuckCall("orders", 3, 44 if is_known else 40, 49)
-        call.end()
-        assert watchdog.look() is None
     finally:
         is_over.set()
         thread.join()
+    assert watchdog.look() is None
 
 
 def test_a_call_of_a_suspended_process_is_not_stuck():
     """The time for which a process was suspended does not count for a call either."""
     now_s = [time.monotonic()]
     watchdog = Watchdog(1_000.0, lambda: now_s[0], call_limit_s=20.0)
-    call = ProcessorCall("orders")
+    call = a_call()
     watchdog.watch_call(call)
-    call.begin(3, 40, 49)
+    call.of(TASK, 40, 49)
     now_s[0] += 3_600.0
     assert watchdog.look() is None
     now_s[0] += 1.0
