@@ -14,13 +14,14 @@ the workers' group, marks for readers.
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
-from processor.errors import BrokerUnavailable, Stop, TransactionAborted
+from processor.errors import Stop, TransactionAborted
 from processor.hosting.commit_metadata import CommitMetadata
 from processor.installation.control_topic import ControlTopic, fence_mark
 from processor.kafka.admin.admin import Admin
-from processor.kafka.clients.log_reader import LogReader
+from processor.kafka.clients.log_reader import LogReader, patiently
 from processor.kafka.clients.transactional_producer import TransactionalProducer
 from processor.wire.control import ALL_PARTITIONS, WORKERS, Fence, Key
 
@@ -36,7 +37,6 @@ NO_FENCE: Final = Fence(at_ms=0, phase=WORKERS, number=0)
 """The fence of a topic that workers merge, and that was never moved."""
 
 _ASK_TIMEOUT_S: Final = 15.0
-_PATIENCE_S: Final = 30.0
 _LOOK_S: Final = 0.3
 
 
@@ -86,16 +86,19 @@ class FencedMove:
         )
 
     def __enter__(self) -> Self:
-        """Fence an earlier run, which may be only thought dead, and read the fence.
+        """Fence an earlier run, which may be only thought dead, and read the fence; closed if that fails.
 
         Raises:
             ConfigurationError: there is no control topic.
             Stop: Kafka refuses, or does not answer.
         """
-        # In this order: no other process can write it any more, and a transaction that a dead one left is over.
-        self._producer.start()
-        entries = self.control.read_existing(self._application_id)
-        self.fence = self.control.fence(entries, self._topic, self._kafka_topic("mark")) or NO_FENCE
+        with ExitStack() as failed:
+            failed.push(self)
+            # In this order: no other process can write it any more, and a transaction that a dead one left is over.
+            self._producer.start()
+            entries = self.control.read_existing(self._application_id)
+            self.fence = self.control.fence(entries, self._topic, self._kafka_topic("mark")) or NO_FENCE
+            failed.pop_all()
         return self
 
     def __exit__(
@@ -181,11 +184,8 @@ class FencedMove:
 
     def _note(self, partition: int) -> str | None:
         """The metadata that the workers' group has committed with its offset of a partition."""
-        source, deadline_s = self._kafka_topic("publish"), time.monotonic() + _PATIENCE_S
-        while True:
-            try:
-                return self._reader.committed_with_note(source, partition, _ASK_TIMEOUT_S)[1]
-            except TimeoutError:  # As while an undecided transaction holds the offset.
-                if time.monotonic() > deadline_s:
-                    raise BrokerUnavailable(f"asking about {source}: no answer in {_PATIENCE_S:g} s") from None
-            time.sleep(_LOOK_S)
+        source = self._kafka_topic("publish")
+        return patiently(
+            lambda: self._reader.committed_with_note(source, partition, _ASK_TIMEOUT_S)[1],
+            f"asking about partition {partition} of {source}",
+        )

@@ -28,6 +28,7 @@ Publishers go on all the while: what they publish to the old topic waits there, 
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.errors import ConfigurationError, Stop
@@ -113,6 +114,7 @@ class Reshard:
         """The topic that takes the place."""
         self._config, self._topic, self._timeout_s = config, topic, timeout_s
         self._on_step, self._on_copied = on_step, on_copied
+        self._resources = ExitStack()
         self._old = WorkerPositions(config, topic)
         self._new = WorkerPositions(config, name)
         self._fenced = FencedMove(
@@ -130,16 +132,17 @@ class Reshard:
         )
 
     def __enter__(self) -> Self:
-        """Fence an earlier run, which may be only thought dead, and read the fence."""
-        self._fenced.__enter__()
+        """Fence an earlier run, which may be only thought dead, and read the fence; all is closed if that fails."""
+        with ExitStack() as resources:
+            for one in (self._old, self._new, self._fenced):
+                resources.enter_context(one)
+            self._resources = resources.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._fenced.__exit__(kind, error, trace)
-        for workers in (self._old, self._new):
-            workers.__exit__(kind, error, trace)
+        self._resources.close()
 
     def run(self) -> Resharded:
         """Make the move, or go on with one that has died.

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self
 
 from processor.client.feeds.snapshot_boundary import SnapshotBoundary
 from processor.config import Config
-from processor.errors import BrokerUnavailable, Stop, TopicFenced
+from processor.errors import Stop, TopicFenced
 from processor.hosting.commit_metadata import CommitMetadata
 from processor.installation.configured_pipelines import pipeline_of
 from processor.installation.control_topic import ControlTopic
 from processor.kafka.admin.admin import Admin
 from processor.kafka.admin.topic_lookup import TopicLookup
-from processor.kafka.clients.log_reader import LogReader
+from processor.kafka.clients.log_reader import LogReader, patiently
 from processor.store.marks import POSITION_NAME
 from processor.wire.control import MOVED
 from processor.wire.partition_marks import LIVES_NAME, InputPosition, LivesMark
 
 _ASK_TIMEOUT_S: Final = 0.5
 _PATIENCE_S: Final = 30.0
-_PAUSE_S: Final = 0.02
-
-_Answer = TypeVar("_Answer")
 
 COLUMNS: Final = ("partition", "group", "outputs", "oldest", "end", "waiting", "state")
 """The columns of the table of `sowstream offsets show`."""
@@ -195,22 +190,14 @@ class WorkerPositions:
         return "ok" if committed is not None else "ok, group has no offset"
 
     def _committed(self, partition: int) -> tuple[int | None, str | None]:
-        return self._asked(
-            lambda: self._reader.committed_with_note(self.pipeline.source, partition, _ASK_TIMEOUT_S), partition
+        source = self.pipeline.source
+        return patiently(
+            lambda: self._reader.committed_with_note(source, partition, _ASK_TIMEOUT_S), self._question(partition)
         )
 
     def _oldest(self, partition: int) -> int:
-        return self._asked(lambda: self._reader.bounds(self.pipeline.source, partition, _ASK_TIMEOUT_S), partition)[0]
+        source = self.pipeline.source
+        return patiently(lambda: self._reader.bounds(source, partition, _ASK_TIMEOUT_S), self._question(partition))[0]
 
-    def _asked(self, ask: Callable[[], _Answer], partition: int) -> _Answer:
-        """Repeat a request until it has an answer, as while an undecided transaction holds an offset."""
-        deadline_s = time.monotonic() + _PATIENCE_S
-        while True:
-            try:
-                return ask()
-            except TimeoutError:
-                if time.monotonic() > deadline_s:
-                    raise BrokerUnavailable(
-                        f"asking where {self.pipeline.source} partition {partition} stands: no answer in "
-                        f"{_PATIENCE_S:g} s; `sowstream doctor` looks closer"
-                    ) from None
+    def _question(self, partition: int) -> str:
+        return f"asking where {self.pipeline.source} partition {partition} stands"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from processor.errors import BrokerUnavailable, ConfigurationError
 from processor.kafka.admin import questions
 from processor.kafka.admin.groups import offset_in
 from processor.kafka.admin.questions import PartitionQuestion, Question
+from processor.kafka.clients.log_reader import patiently
 from processor.kafka.outage import Renewal
 
 
@@ -131,3 +133,27 @@ def test_an_overdue_answer_is_an_error_that_names_the_request() -> None:
         asked.answer()
     assert asked.is_answered
     assert overdue == ["desk"]
+
+
+def test_a_request_that_is_refused_for_now_is_repeated_with_a_pause() -> None:
+    """An undecided transaction holds an offset for seconds: asking without a pause would be a busy loop."""
+    asked_s: list[float] = []
+
+    def ask() -> int:
+        asked_s.append(time.monotonic())
+        if len(asked_s) < 3:
+            raise TimeoutError
+        return 7
+
+    assert patiently(ask, "asking about orders.publish") == 7
+    assert all(later - earlier >= 0.09 for earlier, later in pairwise(asked_s))
+
+
+def test_a_request_without_an_answer_is_given_up() -> None:
+    """The error says which request had no answer, and what to do."""
+
+    def ask() -> int:
+        raise TimeoutError
+
+    with pytest.raises(BrokerUnavailable, match=r"^asking about orders: no answer in 0 s; `sowstream doctor`"):
+        patiently(ask, "asking about orders", 0.0)

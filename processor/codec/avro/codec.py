@@ -25,8 +25,8 @@ from processor.codec.avro.wire import Wire
 from processor.codec.avro.write import Prepare, compile_prepare
 from processor.codec.contract import Codec, CodecOptions
 from processor.codec.frame import SCHEMA_ID_HEADER, id_frame
-from processor.codec.schema_registry.schemas import Registry, SchemaText
-from processor.codec.schema_registry.topic_schema import FramedSchemas, header_frame, message_frame, topic_schema
+from processor.codec.schema_registry.schemas import SchemaText
+from processor.codec.schema_registry.topic_schema import FramedSchemas, header_frame, message_frame, open_topic_schema
 from processor.codec.value_checks import check_writable_depth
 from processor.record import Headers, Value
 from processor.values.kinds import FieldType
@@ -87,19 +87,15 @@ class AvroCodec(Codec):
         """
         options = options or CodecOptions()
         self._max_depth = options.max_depth
-        self._registry = Registry(options.registry, options.registry_wait_s) if options.registry else None
-        schema, where = topic_schema(options, self._registry, "avro", "an Avro schema (.avsc)")
+        topic = open_topic_schema(options, "avro", "an Avro schema (.avsc)")
+        self._registry = topic.registry
         try:
-            self._schema = Schema(schema.text, schema.references)
-            delta = Schema(text := delta_schema_text(self._schema))
+            self._schema = Schema(topic.schema.text, topic.schema.references)
+            delta = Schema(delta_text := delta_schema_text(self._schema))
             self._complete = compile_complete(self._schema)
         except BadSchema as error:
-            raise ConfigurationError(f"the schema of topic {options.topic!r}, {where}: {error}") from None
-        schema_id, delta_id = schema.schema_id, None
-        if self._registry is not None and not options.reads_only:
-            if schema_id is None:
-                schema_id = self._registry.register(options.subject("sow"), schema.text)
-            delta_id = self._registry.register(options.subject("delta"), text)
+            raise ConfigurationError(f"the schema of topic {options.topic!r}, {topic.place}: {error}") from None
+        schema_id, delta_id = topic.register(options, delta_text)
         self._own = _Reading(self._schema, self._schema, self._max_depth)
         self._own_delta = _Reading(delta, self._schema, self._max_depth)
         self._records = _Writing(self._schema, self._max_depth, schema_id)

@@ -19,13 +19,13 @@ from typing import ClassVar, Final
 from processor.codec.contract import Codec, CodecOptions
 from processor.codec.frame import SCHEMA_ID_HEADER, id_frame, without_frame
 from processor.codec.json import JsonCodec
-from processor.codec.schema_registry.schemas import Registry, SchemaText
+from processor.codec.schema_registry.schemas import SchemaText
 from processor.codec.schema_registry.topic_schema import (
     FramedSchemas,
     UnusableSchema,
     header_frame,
     message_frame,
-    topic_schema,
+    open_topic_schema,
 )
 from processor.errors import ConfigurationError, RecordRejected
 from processor.record import Headers, Value
@@ -188,20 +188,14 @@ class JsonSchemaCodec(Codec):
         """
         options = options or CodecOptions()
         self._json = JsonCodec(options)
-        self._registry = Registry(options.registry, options.registry_wait_s, "JSON") if options.registry else None
-        schema, where = topic_schema(options, self._registry, "json-schema", "a JSON Schema")
+        topic = open_topic_schema(options, "json-schema", "a JSON Schema", "JSON")
+        self._registry = topic.registry
         try:
-            self._own = _Checks(schema)
+            self._own = _Checks(topic.schema)
         except UnusableSchema as error:
-            raise ConfigurationError(f"the schema of topic {options.topic!r}, {where}: {error}") from None
-        self._record_frame = self._delta_frame = b""
-        if self._registry is not None and not options.reads_only:
-            schema_id = schema.schema_id
-            if schema_id is None:
-                schema_id = self._registry.register(options.subject("sow"), schema.text)
-            self._record_frame = id_frame(schema_id)
-            delta_id = self._registry.register(options.subject("delta"), self._own.delta_text)
-            self._delta_frame = id_frame(delta_id)
+            raise ConfigurationError(f"the schema of topic {options.topic!r}, {topic.place}: {error}") from None
+        ids = topic.register(options, self._own.delta_text)
+        self._record_frame, self._delta_frame = (b"" if each is None else id_frame(each) for each in ids)
         if self._registry is not None:
             own = dict.fromkeys((self._record_frame, self._delta_frame), self._own)
             self._framed = FramedSchemas(self._registry, _Checks, own)

@@ -28,7 +28,7 @@ from processor.codec.contract import Codec, CodecOptions, empty_message
 from processor.codec.frame import SCHEMA_ID_HEADER, path_in_frame, protobuf_frame, protobuf_frame_size
 from processor.codec.protobuf.messages import DeltaCodec, MessageCodec, WholeCodec, implicit_fields
 from processor.codec.schema_registry.schemas import Registry, SchemaText, is_base64
-from processor.codec.schema_registry.topic_schema import UnusableSchema, framed_schema, topic_schema
+from processor.codec.schema_registry.topic_schema import UnusableSchema, framed_schema, open_topic_schema
 from processor.codec.value_checks import depth_limit
 from processor.errors import ConfigurationError, RecordRejected, unknown_name
 from processor.record import Headers, Value
@@ -189,8 +189,7 @@ def registered_codec(options: CodecOptions) -> Codec:
         Stop: the registry does not answer.
     """
     max_depth = depth_limit(options.max_depth, "protobuf")
-    registry = Registry(options.registry, options.registry_wait_s, "PROTOBUF") if options.registry else None
-    schema, where = topic_schema(options, registry, "protobuf", "a descriptor set")
+    registry, schema, where = open_topic_schema(options, "protobuf", "a descriptor set", "PROTOBUF")
     assert registry is not None
     assert schema.schema_id is not None, "only a subject leads here"
     assert options.schema is not None

@@ -5,11 +5,11 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from processor.codec.contract import CodecOptions, empty_message
 from processor.codec.frame import SCHEMA_ID_HEADER, frame_size
-from processor.codec.schema_registry.schemas import Registry, SchemaText
+from processor.codec.schema_registry.schemas import Registry, SchemaText, SchemaType
 from processor.errors import ConfigurationError, RecordRejected
 
 
@@ -23,6 +23,53 @@ SCHEMAS_MAX: Final = 1000
 """Most schemas of which a topic's codec keeps what it compiled."""
 
 
+class TopicSchema(NamedTuple):
+    """The schema of a topic's records."""
+
+    registry: Registry | None
+    """The topic's schema registry; None: it has none."""
+    schema: SchemaText
+    """The schema."""
+    place: str
+    """Its place for messages."""
+
+    def register(self, options: CodecOptions, delta_text: str) -> tuple[int | None, int | None]:
+        """Have it registered with the schema of deltas, unless the codec only reads.
+
+        Returns:
+            The ids of the schemas of records and of deltas to write by; None: messages do not name it.
+
+        Raises:
+            ConfigurationError: the registry refuses one.
+            Stop: the registry does not answer.
+        """
+        schema_id = self.schema.schema_id
+        if self.registry is None or options.reads_only:
+            return schema_id, None
+        if schema_id is None:
+            schema_id = self.registry.register(options.subject("sow"), self.schema.text)
+        return schema_id, self.registry.register(options.subject("delta"), delta_text)
+
+
+def open_topic_schema(
+    options: CodecOptions, message_type: str, noun: str, schema_type: SchemaType = "AVRO"
+) -> TopicSchema:
+    """Find the schema of a topic's records, by its registry if it has one.
+
+    Args:
+        options: the topic's settings.
+        message_type: the name of the topic's message type.
+        noun: what the file is to be, such as `an Avro schema (.avsc)`.
+        schema_type: the type of the registry's schemas.
+
+    Raises:
+        ConfigurationError: there is no schema, or its file cannot be read.
+        Stop: the registry does not answer.
+    """
+    registry = Registry(options.registry, options.registry_wait_s, schema_type) if options.registry else None
+    return TopicSchema(registry, *topic_schema(options, registry, message_type, noun))
+
+
 def topic_schema(
     options: CodecOptions, registry: Registry | None, message_type: str, noun: str
 ) -> tuple[SchemaText, str]:
@@ -31,15 +78,14 @@ def topic_schema(
     Args:
         options: the topic's settings.
         registry: the schema registry; None: there is none.
-        message_type: the name of the topic's message type.
-        noun: what the file is to be, such as `an Avro schema (.avsc)`.
+        message_type: as for `open_topic_schema`.
+        noun: likewise.
 
     Returns:
         The schema, and its place for messages.
 
     Raises:
-        ConfigurationError: there is no schema, or its file cannot be read.
-        Stop: the registry does not answer.
+        ConfigurationError, Stop: as `open_topic_schema`.
     """
     settings = options.schema
     if settings is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -15,7 +15,7 @@ from processor.kafka.message import Message, by_partition, with_readable_headers
 from processor.kafka.outage import Renewal, leave
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 
 _LOOK_TIMEOUT_S: Final = 1.0
@@ -237,6 +237,7 @@ class LogReader:
 _READ_MAX: Final = 10_000
 _WAIT_S: Final = 0.1  # Longest wait in one call, so that Ctrl-C takes effect.
 _ASK_TIMEOUT_S: Final = 15.0
+_RETRY_S: Final = 0.1
 
 
 def oldest_offsets(reader: LogReader, topic: str, partitions: Iterable[int]) -> dict[int, int]:
@@ -251,6 +252,32 @@ def oldest_offsets(reader: LogReader, topic: str, partitions: Iterable[int]) -> 
         raise BrokerUnavailable(
             f"reading {topic}: no answer in {_ASK_TIMEOUT_S:g} s; `sowstream doctor` looks closer"
         ) from None
+
+
+Answer = TypeVar("Answer")
+
+
+def patiently(ask: Callable[[], Answer], question: str, patience_s: float = 30.0) -> Answer:
+    """Repeat a request of a reader until it has an answer, as while an undecided transaction holds an offset.
+
+    Args:
+        ask: makes the request, and raises `TimeoutError` where it had no answer in its own time.
+        question: the request, for the error: "asking about orders.publish".
+        patience_s: when to give up.
+
+    Raises:
+        BrokerUnavailable: no answer in time.
+    """
+    deadline_s = time.monotonic() + patience_s
+    while True:
+        try:
+            return ask()
+        except TimeoutError:
+            if time.monotonic() > deadline_s:
+                raise BrokerUnavailable(
+                    f"{question}: no answer in {patience_s:g} s; `sowstream doctor` looks closer"
+                ) from None
+        time.sleep(_RETRY_S)  # It may have been refused at once.
 
 
 def read_range(

@@ -101,8 +101,7 @@ class Move:
             self._fenced.control.refuse_missing()
             self.lease = resources.enter_context(self.presence(move_group(settings)))
             self.lease.refuse_others(f"moves {settings.name} already: let it end")
-            resources.push(self._fenced)  # Closed also if the producer cannot start.
-            self._fenced.__enter__()
+            resources.enter_context(self._fenced)
             self._refuse_recreated()
             self._resources = resources.pop_all()
         return self
