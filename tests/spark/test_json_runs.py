@@ -104,7 +104,10 @@ def _history(rng: random.Random, count: int) -> list[Record]:
                 )
             rng.shuffle(headers)
         is_plain = key % 4 != 0
-        value = None if not is_plain and rng.random() < 0.05 else _body(rng, key, is_plain=is_plain)
+        may_end = not is_plain or key % 7 == 0
+        if may_end and key % 3 and headers[0][0] != "command" and rng.random() < 0.05:
+            headers.insert(0, ("command", b"sow_delete"))
+        value = None if may_end and rng.random() < 0.1 else _body(rng, key, is_plain=is_plain)
         history.append(Record(b"%d" % key, value, headers or None, offset, NOW_MS))
     return history
 

@@ -25,7 +25,6 @@ from processor.wire.forwarding import RESERVED
 from processor.wire.record_headers import stored_from
 from spark_integration.foundation.arrow_records import in_chunks, outgoing, records
 from spark_integration.merge.batch.runs.compiled_runs import DENIAL, IS_REPEAT, ChunkOfBatch, CompiledRuns
-from spark_integration.merge.batch.runs.plain_runs import PlainRuns
 from spark_integration.merge.batch.runs.sequence_log import Denied, Repeat, SequenceLog
 from spark_integration.merge.key_lives import KeyLives
 from spark_integration.merge.partition_merge import KeyedState, PartitionMerge
@@ -127,8 +126,6 @@ class _Folding:
             partitions=(fold.partitions or 1) if rejects_foreign else 1,
             lives=self._lives,
         )
-        # With deltas every step is output, so runs save nothing; and runs do not look at partitions.
-        self._runs = None if fold.deltas or rejects_foreign else PlainRuns.of(codec, topic, self._log, self._lives)
         self._compiled = CompiledRuns.of(
             codec,
             topic,
@@ -194,28 +191,27 @@ class _Folding:
         while begin < batch.num_rows:
             part = compiled.merge(chunk, begin, stored, ended, is_continued=is_continued)
             yield from compiled.take_rows(self.partition)
-            for open_key, state, last in part.open:
+            for open_key, state, last, last_ended in part.open:
                 states.put_many({open_key: state})
+                if last_ended:
+                    self._lives.end(open_key, last_ended)
+                    self._lives.apply()
                 if last is not None:
                     self._last[open_key] = last
             for first, end in part.left:
                 left += _came(batch.slice(first, end - first))
             self._counts[RECORDS] += part.merged
             self._counts["duplicate"] += part.duplicates
+            self._counts["delete_of_nothing"] += part.deletes_of_nothing
             begin, stored, ended, is_continued = part.end, None, 0, False
         compiled.take_log(self._log)
         return left
 
     def _merge(self, input_records: Sequence[Record], open_key: bytes | None) -> Iterator[pa.RecordBatch]:
         """Merge records, and finish all keys but the one that may continue."""
-        states, merge, rest = self._states, self._partition_merge, input_records
-        if self._runs is not None:
-            done, rest = self._runs.merge(input_records, states.stored)
-            self._lives.apply()
-            states.put_many({key: state for key, (state, _) in done.items()})
-            self._last.update({key: last for key, (_, last) in done.items() if last is not None})
-        if rest:
-            merge.process(rest, 0)
+        states, merge = self._states, self._partition_merge
+        if input_records:
+            merge.process(input_records, 0)
         open_state = None if open_key is None else states.pop(open_key)
         if states.may_expire:
             merge.expire(self._fold.as_of_ms)
@@ -248,8 +244,6 @@ class _Folding:
         self._counts[SEQUENCED] += self._log.count
         self._counts.update(self._partition_merge.events)
         self._counts.update({f"{REJECTED}{reason}": count for reason, count in self._partition_merge.rejected.items()})
-        if self._runs is not None:
-            self._counts.update(self._runs.events)
 
     def _begin(self, came: Sequence[Record]) -> list[Record]:
         """Store the records of the base; returns the input records."""

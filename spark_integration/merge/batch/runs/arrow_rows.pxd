@@ -41,6 +41,7 @@ cdef enum:
     KEY_ENDS
     VALUES
     VALUE_ENDS
+    VALUES_SET
     HEADER_ENDS
     NAMES
     NAME_ENDS

@@ -23,7 +23,7 @@ cdef class Rows:
             PyMem_Free(self.buffers[number].data)
 
     def take(self):
-        """Take the buffers of all rows: keys and their ends, values, counts of headers, names, texts of headers."""
+        """Take the buffers of all rows: keys, values and a byte for each that is set, counts of headers, names, texts."""
         cdef int number
         cdef list parts = []
         for number in range(ROW_BUFFERS):
@@ -32,10 +32,13 @@ cdef class Rows:
         return parts
 
     cdef int begin(self, text key, Py_ssize_t key_size, text value, Py_ssize_t value_size) except -1:
-        """Begin a row; `end` ends it, after its headers."""
+        """Begin a row, with the value NULL for none; `end` ends it, after its headers."""
+        cdef uint8_t is_set = value != NULL
         put(&self.buffers[KEYS], key, key_size)
         put_end(&self.buffers[KEY_ENDS], self.buffers[KEYS].used)
-        put(&self.buffers[VALUES], value, value_size)
+        if is_set:  # C's memcpy may assume that no pointer is NULL, also for no bytes.
+            put(&self.buffers[VALUES], value, value_size)
+        put(&self.buffers[VALUES_SET], &is_set, 1)
         return put_end(&self.buffers[VALUE_ENDS], self.buffers[VALUES].used)
 
     cdef int header(self, text name, Py_ssize_t name_size, text value, Py_ssize_t size) except -1:

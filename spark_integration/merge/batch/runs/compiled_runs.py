@@ -1,7 +1,7 @@
 """Gives Arrow batches to the compiled merge of runs (`json_runs`), and makes batches of its output.
 
-Where it could not be compiled, or the environment variable `SOWSTREAM_NO_EXTENSIONS` is not empty, `plain_runs` merges
-all runs, in Python.
+Where it could not be compiled, or the environment variable `SOWSTREAM_NO_EXTENSIONS` is not empty, the workers' merge
+takes all records (`PartitionMerge`).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,7 +17,7 @@ from processor.builtin.delta_merge.plain import compiled_fold, is_plain_state
 from processor.record import Stored
 from processor.wire.command import ack_types
 from processor.wire.headers import TRAVELLING_HEADERS
-from processor.wire.record_headers import headers_of_version, insert_headers
+from processor.wire.record_headers import headers_of_version, insert_headers, removal_headers
 from spark_integration.foundation.arrow_records import HEADER, OUTGOING, headers_of
 from spark_integration.merge.key_lives import MADE_OFFSETS
 
@@ -44,6 +45,18 @@ DENIAL: Final = "denial"
 """The column with the detail of the rejection of a record that is rejected for its sequence; it is beside the other."""
 
 
+class OpenKey(NamedTuple):
+    """What a key has come to."""
+
+    key: bytes
+    state: Stored | None
+    """Its state; None without a record."""
+    last: Outgoing | None
+    """Its last SOW record; None where nothing changed."""
+    ended: int
+    """The version with which its last life has ended; 0 if none has."""
+
+
 class Part(NamedTuple):
     """The result of some rows of a chunk."""
 
@@ -51,12 +64,14 @@ class Part(NamedTuple):
     """The row after the last one."""
     left: Sequence[tuple[int, int]]
     """The first row and the end of each run that has other commands than plain ones."""
-    open: Sequence[tuple[bytes, Stored, Outgoing | None]]
-    """The keys that may go on in another chunk, or began in one: the state, and the last SOW record if it changed."""
+    open: Sequence[OpenKey]
+    """The keys that may go on in another chunk, or began in one."""
     merged: int
     """The number of rows merged, duplicates among them."""
     duplicates: int
     """The number of duplicates."""
+    deletes_of_nothing: int
+    """The number of deletes of a key without a record."""
 
 
 class CompiledRuns:
@@ -108,14 +123,21 @@ class CompiledRuns:
         """
         is_left = not is_plain_state(stored)
         state = None if stored is None else (stored.version, stored.value)
-        end, left, ends, merged, duplicates = self._runs.merge(batch.chunk, begin, is_continued, is_left, state, ended)
+        end, left, ends, merged, duplicates, of_nothing = self._runs.merge(
+            batch.chunk, begin, is_continued, is_left, state, ended
+        )
         opened = []
-        for key, version, record, row, is_insert in ends:
-            if record is None:  # There was no record, and there are duplicates only.
+        for key, version, record, row, is_insert, last_ended in ends:
+            if record is not None:
+                headers = (insert_headers if is_insert else headers_of_version)(version)
+            elif row >= 0:
+                headers = removal_headers(last_ended, "delete")
+            else:  # There was no record, and nothing has made one.
                 continue
-            headers = [*(insert_headers if is_insert else headers_of_version)(version), *batch.passed(row)]
-            opened.append((key, Stored(version, record), None if row < 0 else (key, record, headers)))
-        return Part(end, left, opened, merged, duplicates)
+            state_after = None if record is None else Stored(version, record)
+            last = None if row < 0 else (key, record, [*headers, *batch.passed(row)])
+            opened.append(OpenKey(key, state_after, last, last_ended))
+        return Part(end, left, opened, merged, duplicates, of_nothing)
 
     def take_log(self, log: SequenceLog) -> None:
         """Move the sequences of the merged records to the log."""
@@ -183,7 +205,8 @@ def _address(column: pa.Array, number: int, width: int = 0) -> int:
 def _batch(role: str, partition: int, rows: Rows) -> pa.RecordBatch:
     """Make a batch of output rows."""
     count = rows.count
-    keys, key_ends, values, value_ends, header_ends, names, name_ends, texts, text_ends = rows.take()
+    keys, key_ends, values, value_ends, is_set, header_ends, names, name_ends, texts, text_ends = rows.take()
+    present = pa.array(np.frombuffer(is_set, np.bool_)).buffers()[1] if 0 in is_set else None
     pairs = pa.StructArray.from_arrays(
         [_strings(pa.string(), names, name_ends), _strings(pa.binary(), texts, text_ends)], fields=list(HEADER)
     )
@@ -192,15 +215,15 @@ def _batch(role: str, partition: int, rows: Rows) -> pa.RecordBatch:
             pa.repeat(role, count),
             pa.repeat(pa.scalar(partition, pa.int32()), count),
             _strings(pa.binary(), keys, key_ends),
-            _strings(pa.binary(), values, value_ends),
+            _strings(pa.binary(), values, value_ends, present),
             pa.ListArray.from_arrays(_ends(header_ends), pairs, type=pa.list_(HEADER)),
         ],
         schema=OUTGOING,
     )
 
 
-def _strings(kind: pa.DataType, data: bytes, ends: bytes) -> pa.Array:
-    return pa.Array.from_buffers(kind, len(ends) // 4, [None, _ends(ends).buffers()[1], pa.py_buffer(data)])
+def _strings(kind: pa.DataType, data: bytes, ends: bytes, present: pa.Buffer | None = None) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(ends) // 4, [present, _ends(ends).buffers()[1], pa.py_buffer(data)])
 
 
 def _ends(ends: bytes) -> pa.Array:

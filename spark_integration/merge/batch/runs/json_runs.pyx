@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, binding=False
 """Merges runs of plain JSON commands of one key, compiled: from the buffers of an Arrow batch into those of another.
 
-`plain_runs` does the same in Python, and takes the runs that are left here. A record stays the text as which it is
+The workers' merge takes the runs that are left here (`PartitionMerge`). A record stays the text as which it is
 stored, and a delta edits it, as in the workers' `fast_path_json`, whose functions these are. No object is made of a
 record: keys, values and headers are read where Arrow has them. Messages that are written as orjson would write them are
 not parsed at all.
@@ -14,14 +14,13 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from processor.builtin.delta_merge.fast_path_json cimport CompiledDeltas
 from processor.builtin.delta_merge.json_canonical cimport is_canonical
 from processor.builtin.delta_merge.json_text cimport Member, Seen, is_key, is_shallow, read_member, text
-from spark_integration.merge.batch.runs.arrow_rows cimport ROW_BUFFERS, Buffer, Chunk, Rows, is_ascii, is_valid, is_word, put, taken
+from spark_integration.merge.batch.runs.arrow_rows cimport ROW_BUFFERS, Buffer, Chunk, Rows, is_word, put, taken
+from spark_integration.merge.batch.runs.command_headers cimport DELETE, DELTA, PUBLISH, Command, read_command
 
 cdef enum:
     OUTPUT_BYTES_MAX = 33554432  # of a part of a chunk, before it goes to Spark
     RUN_BYTES_MAX = 1073741824  # of the output of one key: Arrow counts bytes in 31 bits
     RECORD_BYTES_MAX = 4096  # A larger record is merged as an object: a delta would copy it.
-    TEXT_BYTES_MAX = 255  # of a client or a command's id
-    DIGITS_MAX = 18
     CLIENTS_MAX = 50000
 
     RAISES = 1
@@ -45,7 +44,8 @@ cdef class JsonRuns:
     cdef CompiledDeltas texts
     cdef object read_acks
     cdef readonly Rows sow, delta
-    cdef bint writes_deltas, publishes, is_publish
+    cdef bint writes_deltas
+    cdef int default
     cdef Buffer[LOG_BUFFERS] log
     cdef Py_ssize_t logged
     cdef Buffer highs
@@ -54,15 +54,12 @@ cdef class JsonRuns:
     cdef list clients
     cdef bytes client, acks
     cdef Py_ssize_t client_number
-    # Of the record at hand.
-    cdef text client_at
-    cdef Py_ssize_t client_size
-    cdef int64_t sequence
     # Of the run at hand.
     cdef bytes record
     cdef int64_t version, ended
     cdef bint is_insert  # Whether the last command began a life.
-    cdef Py_ssize_t passed_row, duplicates
+    cdef Py_ssize_t passed_row  # Of the last command that changed something; -1 without one.
+    cdef Py_ssize_t duplicates, of_nothing
     cdef int64_t base, made_offsets
 
     def __cinit__(self):
@@ -89,7 +86,7 @@ cdef class JsonRuns:
         """
         self.base, self.made_offsets = base, made_offsets
         self.texts, self.read_acks = texts, read_acks
-        self.writes_deltas, self.publishes = deltas, publishes
+        self.writes_deltas, self.default = deltas, PUBLISH if publishes else DELTA
         self.sow, self.delta = Rows(), Rows()
         self.run_number = 0
         self.acks = self.client = None
@@ -123,16 +120,17 @@ cdef class JsonRuns:
 
         Returns:
             The row after the last one; first row and end of each run that is left; for the first run if it is
-            continued, and for the last one, key, version, record, the row whose headers travel on, with -1 where
-            nothing changed, and whether that row began a life; the number of merged rows, and of duplicates among them.
+            continued, and for the last one, key, version, record (None for none), the row whose headers travel on, with
+            -1 where nothing changed, whether that row began a life, and the version with which the last life has
+            ended; the number of merged rows, and of duplicates and deletes of nothing among them.
         """
-        cdef Py_ssize_t row = begin, end, merged = 0, log_marks
+        cdef Py_ssize_t row = begin, end, merged = 0, duplicates, of_nothing
         cdef list left = [], ends = []
         cdef bint is_first = True, is_last, is_merged
         cdef Py_ssize_t[ROW_BUFFERS + 2] marks
         cdef int number
         cdef Py_ssize_t[LOG_BUFFERS] logged
-        self.duplicates = 0
+        self.duplicates = self.of_nothing = 0
         while row < chunk.rows:
             end = row + 1
             while end < chunk.rows and chunk.is_same_key(row, end):
@@ -148,25 +146,25 @@ cdef class JsonRuns:
             self.delta.mark(marks)
             for number in range(LOG_BUFFERS):
                 logged[number] = self.log[number].used
-            log_marks = self.duplicates
+            duplicates, of_nothing = self.duplicates, self.of_nothing
             is_merged = not (is_first and is_left) and self.merge_run(chunk, row, end)
             if not is_merged:
                 self.delta.back(marks)
-                self.duplicates = log_marks
+                self.duplicates, self.of_nothing = duplicates, of_nothing
                 for number in range(LOG_BUFFERS):
                     self.log[number].used = logged[number]
                 left.append((row, end))
             else:
                 merged += end - row
                 if is_last or (is_first and is_continued):
-                    ends.append((self.key_of(chunk, row), self.version, self.record, self.passed_row, self.is_insert))
+                    ends.append((self.key_of(chunk, row), self.version, self.record, self.passed_row, self.is_insert, self.ended))
                 elif self.passed_row >= 0:
-                    self.write(self.sow, chunk, row, PyBytes_AS_STRING(self.record), PyBytes_GET_SIZE(self.record), False)
+                    self.write_last(chunk, row)
             is_first = False
             row = end
             if self.sow.size() + self.delta.size() > OUTPUT_BYTES_MAX:
                 break
-        return row, left, ends, merged, self.duplicates
+        return row, left, ends, merged, self.duplicates, self.of_nothing
 
     cdef bytes key_of(self, Chunk chunk, Py_ssize_t row):
         return PyBytes_FromStringAndSize(chunk.keys + chunk.key_ends[row], chunk.key_ends[row + 1] - chunk.key_ends[row])
@@ -176,39 +174,44 @@ cdef class JsonRuns:
         cdef CompiledDeltas texts = self.texts
         cdef Py_ssize_t row, size
         cdef text at
-        cdef bint is_repeat
+        cdef Command command
+        cdef bint is_deleted = False
         texts.key, texts.key_size = chunk.keys + chunk.key_ends[begin], chunk.key_ends[begin + 1] - chunk.key_ends[begin]
         self.passed_row = -1
         if texts.key_size > texts.key_bytes_max:
             return False
-        # A key that begins with a NUL may be a reserved one.
-        if self.version == 0 and (texts.partitions > 1 or (texts.key_size > 0 and texts.key[0] == 0)) and not texts.is_own(
-            self.key_of(chunk, begin)
-        ):
+        if self.version == 0 and not self.may_begin(chunk, begin):
             return False
         for row in range(begin, end):
             # The base, and two records in one place, of which nothing says which came first.
             if chunk.offsets[row] < 0 or (row > begin and chunk.offsets[row] == chunk.offsets[row - 1]):
                 return False
-            if not is_valid(chunk.values_valid, chunk.values_bit + row):
+            if not read_command(chunk, row, self.default, &command):
+                return False
+            if command.acks != NULL and not self.is_ack(command.acks, command.acks_size):
                 return False
             at, size = chunk.values + chunk.value_ends[row], chunk.value_ends[row + 1] - chunk.value_ends[row]
             if size > texts.bytes_max:
                 return False
-            self.is_publish = self.publishes
-            self.sequence = -1
-            if chunk.header_ends[row + 1] > chunk.header_ends[row]:
-                if not self.read_headers(chunk, chunk.header_ends[row], chunk.header_ends[row + 1]):
+            if command.sequence >= 0:
+                if chunk.repeats != NULL and chunk.repeats[row] > 1:  # It is rejected for its sequence.
                     return False
-                if self.sequence >= 0:
-                    if chunk.repeats != NULL and chunk.repeats[row] > 1:  # It is rejected for its sequence.
-                        return False
-                    is_repeat = self.note(chunk, row)
-                    if is_repeat:
-                        self.duplicates += 1
-                        continue
+                if self.note(chunk, row, &command):
+                    self.duplicates += 1
+                    continue
+            if command.does == DELETE:
+                if self.writes_deltas:
+                    return False
+                if self.version == 0:
+                    self.of_nothing += 1
+                    continue
+                self.ended = self.version + 1
+                self.record, self.version, self.passed_row, is_deleted = None, 0, row, True
+                continue
             self.is_insert = self.version == 0
-            if not self.merge_text(at, size):
+            if is_deleted and self.is_insert and not self.may_begin(chunk, begin):
+                return False
+            if not self.merge_text(at, size, command.does):
                 return False
             self.version = self.first_version(chunk.offsets[row]) if self.is_insert else self.version + 1
             self.passed_row = row
@@ -222,11 +225,19 @@ cdef class JsonRuns:
                 return False
         return True
 
+    cdef bint may_begin(self, Chunk chunk, Py_ssize_t row) except -1:
+        """Return whether a key may begin a life in this partition."""
+        cdef CompiledDeltas texts = self.texts
+        # A key that begins with a NUL may be a reserved one.
+        if texts.partitions > 1 or (texts.key_size > 0 and texts.key[0] == 0):
+            return texts.is_own(self.key_of(chunk, row))
+        return True
+
     cdef int64_t first_version(self, int64_t offset) noexcept:
         """The version of a record that the command at an offset inserts, as `KeyLives.after` gives it."""
         return self.ended + 1 if offset >= self.made_offsets else max(self.base + 2 * offset, self.ended) + 1
 
-    cdef bint merge_text(self, text at, Py_ssize_t size) except -1:
+    cdef bint merge_text(self, text at, Py_ssize_t size, int does) except -1:
         """Merge one message into the record; False if it is not plain."""
         cdef CompiledDeltas texts = self.texts
         cdef bytes value = None, written
@@ -246,7 +257,7 @@ cdef class JsonRuns:
             end = at + size
         if not is_shallow(at, end, texts.depth_max):
             return False
-        if self.is_publish:
+        if does == PUBLISH:
             if self.writes_deltas or not self.has_key(at, end):
                 return False
             self.record = PyBytes_FromStringAndSize(at, size)
@@ -280,51 +291,6 @@ cdef class JsonRuns:
                 has = is_key(member.value, member.end, texts.key, texts.key_size)
         return has and at == end
 
-    cdef bint read_headers(self, Chunk chunk, Py_ssize_t first, Py_ssize_t end) except -1:
-        """Read the headers of a record; False if one is rare, or not as it has to be."""
-        cdef Py_ssize_t number, size, name_size, place
-        cdef text name, at
-        cdef int seen = 0, flag
-        self.client_at = NULL
-        for number in range(first, end):
-            if not is_valid(chunk.texts_valid, chunk.texts_bit + number):
-                return False
-            name, name_size = chunk.names + chunk.name_ends[number], chunk.name_ends[number + 1] - chunk.name_ends[number]
-            at, size = chunk.texts + chunk.text_ends[number], chunk.text_ends[number + 1] - chunk.text_ends[number]
-            if is_word(name, name_size, b"client", 6):
-                if not 1 <= size <= TEXT_BYTES_MAX or not is_ascii(at, size):
-                    return False
-                flag = 1
-                self.client_at, self.client_size = at, size
-            elif is_word(name, name_size, b"sequence", 8):
-                if not 1 <= size <= DIGITS_MAX:
-                    return False
-                flag = 2
-                self.sequence = 0
-                for place in range(size):
-                    if not b'0' <= at[place] <= b'9':
-                        return False
-                    self.sequence = 10 * self.sequence + (at[place] - 48)  # The digit zero is 48.
-            elif is_word(name, name_size, b"command", 7):
-                flag = 4
-                self.is_publish = is_word(at, size, b"publish", 7)
-                if not self.is_publish and not is_word(at, size, b"delta_publish", 13):
-                    return False
-            elif is_word(name, name_size, b"command_id", 10):
-                if not 1 <= size <= TEXT_BYTES_MAX or not is_ascii(at, size):
-                    return False
-                flag = 8
-            elif is_word(name, name_size, b"ack_type", 8):
-                if not self.is_ack(at, size):
-                    return False
-                flag = 16
-            else:
-                return False
-            if seen & flag:  # The last of a name counts; that is rare.
-                return False
-            seen |= flag
-        return self.sequence < 0 or self.client_at != NULL
-
     cdef bint is_ack(self, text at, Py_ssize_t size) except -1:
         """Return whether a header `ack_type` is good; the last one that was is remembered."""
         cdef bytes value
@@ -338,35 +304,35 @@ cdef class JsonRuns:
         self.acks = value
         return True
 
-    cdef bint note(self, Chunk chunk, Py_ssize_t row) except -1:
+    cdef bint note(self, Chunk chunk, Py_ssize_t row, Command *command) except -1:
         """Note the sequence of a record; whether it is taken for a duplicate.
 
         Without a column that marks duplicates, one is a record whose sequence is not above those before it of the same
         client and key. That is a guess, which is checked over all keys when the merge is done.
         """
-        cdef int32_t number = <int32_t>self.number_of_client()
+        cdef int32_t number = <int32_t>self.number_of_client(command)
         cdef High *high = (<High *>self.highs.data) + number
         cdef uint8_t kind = RAISES
         if high.run != self.run_number:
             high.run, high.number = self.run_number, -1
-        if chunk.repeats[row] if chunk.repeats != NULL else self.sequence <= high.number:
+        if chunk.repeats[row] if chunk.repeats != NULL else command.sequence <= high.number:
             kind |= TREATED
-        elif self.sequence > high.number:
-            high.number = self.sequence
+        elif command.sequence > high.number:
+            high.number = command.sequence
         put(&self.log[CLIENTS], &number, sizeof(int32_t))
         put(&self.log[OFFSETS], &chunk.offsets[row], sizeof(int64_t))
-        put(&self.log[NUMBERS], &self.sequence, sizeof(int64_t))
+        put(&self.log[NUMBERS], &command.sequence, sizeof(int64_t))
         put(&self.log[KINDS], &kind, 1)
         return kind & TREATED != 0
 
-    cdef Py_ssize_t number_of_client(self) except -1:
+    cdef Py_ssize_t number_of_client(self, Command *command) except -1:
         cdef bytes name
         cdef High unknown
         if self.client is not None and is_word(
-            self.client_at, self.client_size, PyBytes_AS_STRING(self.client), PyBytes_GET_SIZE(self.client)
+            command.client, command.client_size, PyBytes_AS_STRING(self.client), PyBytes_GET_SIZE(self.client)
         ):
             return self.client_number
-        name = PyBytes_FromStringAndSize(self.client_at, self.client_size)
+        name = PyBytes_FromStringAndSize(command.client, command.client_size)
         number = self.ids.get(name)
         if number is None:
             number = self.ids[name] = len(self.clients)
@@ -376,10 +342,17 @@ cdef class JsonRuns:
         self.client, self.client_number = name, number
         return number
 
+    cdef int write_last(self, Chunk chunk, Py_ssize_t key_row) except -1:
+        """Write the SOW record of a finished key, or its tombstone."""
+        if self.record is None:
+            self.version, self.is_insert = self.ended, False
+            return self.write(self.sow, chunk, key_row, NULL, 0, False)
+        return self.write(self.sow, chunk, key_row, PyBytes_AS_STRING(self.record), PyBytes_GET_SIZE(self.record), False)
+
     cdef int write(
         self, Rows rows, Chunk chunk, Py_ssize_t key_row, text value, Py_ssize_t size, bint is_empty
     ) except -1:
-        """Write a record with its version and the headers that travel on."""
+        """Write a record, or a tombstone for the value NULL, with its version and the headers that travel on."""
         cdef char[24] digits
         cdef Py_ssize_t place = 24, number, name_size, row = self.passed_row
         cdef int64_t rest = self.version
@@ -394,6 +367,8 @@ cdef class JsonRuns:
         rows.header(b"version", 7, digits + place, 24 - place)
         if self.is_insert:
             rows.header(b"kind", 4, b"insert", 6)
+        elif value == NULL:
+            rows.header(b"kind", 4, b"delete", 6)
         for number in range(chunk.header_ends[row], chunk.header_ends[row + 1]):
             name, name_size = chunk.names + chunk.name_ends[number], chunk.name_ends[number + 1] - chunk.name_ends[number]
             if is_word(name, name_size, b"client", 6) or is_word(name, name_size, b"sequence", 8):

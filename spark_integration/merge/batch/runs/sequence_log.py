@@ -179,17 +179,6 @@ class SequenceLog:
     def _id(self, request: CommandHeaders) -> int:
         return self._ids.setdefault(mark_name(request, self._rekeyed_from), len(self._ids))
 
-    @property
-    def pending(self) -> int:
-        """The number of entries since `settle`."""
-        return len(self._pending)
-
-    def forget(self, pending: int) -> None:
-        """Forget the entries after so many pending ones: their records are merged again."""
-        while len(self._pending) > pending:
-            self._pending.popitem()
-        self._highs.clear()
-
     def settle(self) -> None:
         """Keep the pending entries; those of rejected records raise nothing."""
         if not self._pending:
