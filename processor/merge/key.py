@@ -64,6 +64,11 @@ class KeyFields:
         """The name of the one key field, where it is a field at the top; else None."""
         return self._only_name
 
+    @property
+    def top_names(self) -> tuple[str, ...]:
+        """The names of the key fields, where all are fields at the top; else none."""
+        return tuple(path[0] for path in self._names) if all(len(path) == 1 for path in self._names) else ()
+
     def only(self, record: Value) -> Value:
         """A new object with just the key fields that the record has, where the record has them."""
         fields: Value = {}

@@ -28,6 +28,7 @@ TOPICS = {
     "nulls remove": {"null_policy": "remove"},
     "publish": {"default_command": "publish"},
     "small": {"max_record_bytes": 90},
+    "two key fields": {"key": ["/k", "/id"]},
 }
 NUMBERS = ["0", "-1", "7", "-0", "01", "123456789012345678", "1234567890123456789", "1.5", "-2.25", "1.50", "0.1",
            "0.0", "-0.0", "0.0001", "0.00001", "1e5", "1E-7", "123456789.123456", "1234567890.1234567", "100.0", "1.",
@@ -82,7 +83,7 @@ def _body(rng: random.Random, key: int, *, is_plain: bool) -> bytes:
     return ("{" + rng.choice([",", ",", ",", ", "]).join(filter(None, members)) + "}").encode()
 
 
-def _history(rng: random.Random, count: int) -> list[Record]:
+def _history(rng: random.Random, count: int, *, has_two: bool) -> list[Record]:
     sequences: Counter[bytes] = Counter()
     history = []
     for offset in range(count):
@@ -108,7 +109,13 @@ def _history(rng: random.Random, count: int) -> list[Record]:
         if may_end and key % 3 and headers[0][0] != "command" and rng.random() < 0.05:
             headers.insert(0, ("command", b"sow_delete"))
         value = None if may_end and rng.random() < 0.1 else _body(rng, key, is_plain=is_plain)
-        history.append(Record(b"%d" % key, value, headers or None, offset, NOW_MS))
+        if has_two and value is not None:
+            other = rng.choice(['"k":"x"', '"k":"x"', '"k":"x"', '"k":"y"', ""]) if not is_plain else '"k":"x"'
+            members = [value[1:-1].decode(), other]
+            rng.shuffle(members)
+            value = ("{" + ",".join(filter(None, members)) + "}").encode()
+        text = b'["x","%d"]' % key if has_two else b"%d" % key
+        history.append(Record(text, value, headers or None, offset, NOW_MS))
     return history
 
 
@@ -166,7 +173,7 @@ def test_the_compiled_merge_is_the_one_in_python(monkeypatch, random_seed, topic
 
     monkeypatch.setattr(compiled_runs.CompiledRuns, "merge", merge)
     for _ in range(3):
-        history = _history(rng, 400)
+        history = _history(rng, 400, has_two="key" in topic)
         repeats = frozenset(rng.sample(range(400), 40)) if is_marked else None
         outcomes = []
         # Unmarked duplicates are guesses from the records of one chunk.

@@ -4,6 +4,7 @@
 from libc.stdint cimport int64_t, uint32_t
 
 from processor.builtin.delta_merge.json_text cimport Edit, Member, text
+from processor.builtin.delta_merge.key_text cimport KEY_FIELDS_MAX, KeyField
 
 cdef enum:
     EDITS_MAX = 256
@@ -11,7 +12,7 @@ cdef enum:
 
 cdef class CompiledDeltas:
     cdef object read, write, survives, stored, new, empty, insert_header, version_name, lives
-    cdef bytes name
+    cdef tuple names
     cdef Py_ssize_t bytes_max, key_bytes_max, depth_max
     cdef bint keeps_nulls, ignores_nulls
     cdef uint32_t partition, partitions
@@ -24,8 +25,8 @@ cdef class CompiledDeltas:
     cdef Py_ssize_t made_bytes, work  # Of the batch at hand.
     cdef char *delta_text
     cdef Py_ssize_t delta_used, delta_room
-    cdef text key
-    cdef Py_ssize_t key_size
+    cdef KeyField[KEY_FIELDS_MAX] key_fields
+    cdef Py_ssize_t key_count
 
     cdef bint take_plain(self, object record, dict states, dict changed, list sow, list delta) except -1
     cdef bint is_own(self, bytes key) noexcept
@@ -36,7 +37,6 @@ cdef class CompiledDeltas:
     cdef bint fold(self, text old, text old_end, text new, text new_end, bint is_record) except -1
     cdef bint index(self, text at, text end) except -1
     cdef Py_ssize_t find(self, Py_ssize_t first, Py_ssize_t count, text name, Py_ssize_t size, Py_ssize_t *place) noexcept
-    cdef bint is_key_field(self, const Member *member) noexcept
-    cdef bytes edited(self, bytes record)
     cdef int write_name(self, const Member *member) except -1
+    cdef int write_member(self, const Member *member) except -1
     cdef int write_text(self, text at, Py_ssize_t size) except -1

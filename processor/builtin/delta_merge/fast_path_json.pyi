@@ -10,7 +10,7 @@ class CompiledDeltas:
         read: Callable[[bytes], Value],
         write: Callable[[Value], bytes],
         survives: Callable[[bytes, bytes], bool],
-        name: bytes,
+        names: tuple[bytes, ...],
         null_policy: str,
         bytes_max: int,
         key_bytes_max: int,

@@ -21,12 +21,14 @@ looked at: bytes that are no UTF-8, or a number that is none, are copied. The st
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free
 from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.string cimport memcpy
 
-from processor.builtin.delta_merge.murmur2 cimport murmur2
 from processor.builtin.delta_merge.json_canonical cimport is_canonical
-from processor.builtin.delta_merge.json_text cimport Edit, Member, Seen, grown, is_key, is_named, is_same, is_shallow, read_member, text
+from processor.builtin.delta_merge.json_text cimport (
+    Edit, Member, Seen, digits_of, edited, grown, is_named, is_same, is_shallow, read_member, text
+)
+from processor.builtin.delta_merge.key_text cimport KEY_FIELDS_MAX, KeyField, is_part, key_field_of, murmur2, read_key
 
 cdef enum:
     # With more than these a record is left to `take`, which has no such limits.
@@ -43,19 +45,6 @@ cdef enum:
     LOOK_WORK = 16
 
 
-cdef inline bytes digits_of(int64_t number):
-    """A number that is not negative, as text."""
-    cdef char[20] digits
-    cdef Py_ssize_t place = 20
-    cdef uint64_t rest = <uint64_t>number  # Divided faster than a number with a sign.
-    while True:
-        place -= 1
-        digits[place] = <char>(48 + rest % 10)  # The digit zero is 48.
-        rest //= 10
-        if rest == 0:
-            return PyBytes_FromStringAndSize(digits + place, 20 - place)
-
-
 cdef class CompiledDeltas:
     """`MergeBatch` of one partition of a topic: for one caller at a time, as what it has of a record is kept here."""
 
@@ -66,7 +55,7 @@ cdef class CompiledDeltas:
         self.looks = self.made_bytes = self.work = 0
 
     def __init__(
-        self, *, read, write, survives, bytes name, str null_policy, Py_ssize_t bytes_max, Py_ssize_t key_bytes_max,
+        self, *, read, write, survives, tuple names, str null_policy, Py_ssize_t bytes_max, Py_ssize_t key_bytes_max,
         Py_ssize_t depth_max, lives, insert, empty, version_name, stored,
         uint32_t partition, uint32_t partitions,
     ):
@@ -74,7 +63,7 @@ cdef class CompiledDeltas:
 
         Args:
             read, write, survives: how the message type parses and writes, and whether a text comes through both.
-            name, null_policy: the key field's, as JSON, and the topic's.
+            names, null_policy: those of the key fields, as JSON, and the topic's; at most `KEY_FIELDS_MAX`.
             bytes_max, key_bytes_max: of a message or record, and of a Kafka key.
             depth_max: deepest nesting of a delta, in objects and arrays.
             lives: the versions with which new records begin.
@@ -85,7 +74,11 @@ cdef class CompiledDeltas:
             partition, partitions: its number, and how many a new key is hashed over; 1: every key may stay.
         """
         self.read, self.write, self.survives = read, write, survives
-        self.name = name
+        if not 1 <= len(names) <= KEY_FIELDS_MAX:
+            raise ValueError(f"{len(names)} key fields; 1 to {KEY_FIELDS_MAX}")
+        self.names, self.key_count = names, len(names)
+        for number, name in enumerate(names):
+            self.key_fields[number] = KeyField(PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name), NULL, 0)
         self.keeps_nulls, self.ignores_nulls = null_policy == "set", null_policy == "ignore"
         self.bytes_max, self.key_bytes_max, self.depth_max = bytes_max, key_bytes_max, depth_max
         self.lives, self.version_name = lives, version_name
@@ -150,7 +143,8 @@ cdef class CompiledDeltas:
                 return False
         if not is_shallow(PyBytes_AS_STRING(written), PyBytes_AS_STRING(written) + PyBytes_GET_SIZE(written), self.depth_max):
             return False
-        self.key, self.key_size = PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)
+        if not read_key(PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), self.key_fields, self.key_count):
+            return False
         if old is None:
             # What orjson returns keeps a page of memory, and the record's own bytes are there already.
             data = value if written is value or written == value else b"".join((written, b""))
@@ -162,7 +156,7 @@ cdef class CompiledDeltas:
             data = <object>PyTuple_GET_ITEM(old, 1)
             if not self.merge(data, written):
                 return False
-            data = self.edited(data)
+            data = edited(data, self.edits, self.edits_used)
             if data is None:
                 return False
             version = <int64_t><object>PyTuple_GET_ITEM(old, 0) + 1
@@ -195,14 +189,18 @@ cdef class CompiledDeltas:
         return not <object>PyTuple_GET_ITEM(old, 2) and not <object>PyTuple_GET_ITEM(old, 4)
 
     cdef bint insert(self, bytes record) except -1:
-        """Write the delta of a new record: its key, then all other members."""
+        """Write the delta of a new record: its key fields, then all other members."""
         cdef text begin = PyBytes_AS_STRING(record)
         cdef text end = begin + PyBytes_GET_SIZE(record)
         cdef text at = begin + 1
         cdef bint more = end - begin > 2 and begin[0] == b'{'
-        cdef Member member, key
+        cdef Member member
         cdef Seen seen
-        key.name = NULL
+        cdef Member[KEY_FIELDS_MAX] keys  # In the order of the record.
+        cdef Py_ssize_t[KEY_FIELDS_MAX] places  # Of each key field in it.
+        cdef Py_ssize_t number, count = 0
+        for number in range(self.key_count):
+            places[number] = -1
         while more:
             at = read_member(at, end, &member, &seen)
             if at == NULL:
@@ -211,17 +209,28 @@ cdef class CompiledDeltas:
             at += 1
             if not self.keeps_nulls and (member.value[0] == b'n' or (member.value[0] == b'{' and seen.null)):
                 return False
-            if self.is_key_field(&member):
-                key = member
-        if at != end or key.name == NULL or not is_key(key.value, key.end, self.key, self.key_size):
+            number = key_field_of(&member, self.key_fields, self.key_count)
+            if number >= 0:
+                if places[number] >= 0 or not is_part(&member, &self.key_fields[number]):
+                    return False
+                keys[count], places[number] = member, count
+                count += 1
+        if at != end or count != self.key_count:
             return False
         self.delta_used = self.looks = 0
         self.write_text(b"{", 1)
-        self.write_text(key.name, key.end - key.name)
-        if key.name - begin > 1:  # Members before it, and the comma after them.
+        for number in range(count):
+            self.write_member(&keys[places[number]])
+        at = begin + 1
+        for number in range(count):
+            if keys[number].name > at:  # Members before it, and the comma after them.
+                self.write_text(b",", 1)
+                self.write_text(at, keys[number].name - 1 - at)
+            at = keys[number].end + 1
+        if at < end:
             self.write_text(b",", 1)
-            self.write_text(begin + 1, key.name - begin - 2)
-        self.write_text(key.end, end - key.end)
+            self.write_text(at, end - 1 - at)
+        self.write_text(b"}", 1)
         return True
 
     cdef bint merge(self, bytes record, bytes delta) except -1:
@@ -248,17 +257,18 @@ cdef class CompiledDeltas:
         if self.bytes_readable < 0 or not self.index(old, old_end):
             return False
         cdef Py_ssize_t count = self.members_used - first
-        cdef Py_ssize_t place = 0, found, before, opened
+        cdef Py_ssize_t place = 0, found, before, opened, number
         cdef bint is_empty = count == 0, more = new_end - new > 2
         cdef text at = new + 1
         cdef Member was, member
         cdef Seen seen
         if is_record:
-            found = self.find(first, count, PyBytes_AS_STRING(self.name), PyBytes_GET_SIZE(self.name), &place)
-            if found < 0:
-                return False
             self.write_text(b"{", 1)
-            self.write_text(self.members[found].name, self.members[found].end - self.members[found].name)
+            for number in range(self.key_count):
+                found = self.find(first, count, self.key_fields[number].name, self.key_fields[number].name_size, &place)
+                if found < 0:
+                    return False
+                self.write_member(&self.members[found])
             place = 0
         while more:
             at = read_member(at, new_end, &member, &seen)
@@ -266,8 +276,9 @@ cdef class CompiledDeltas:
                 return False
             more = at[0] == b','
             at += 1
-            if is_record and self.is_key_field(&member):
-                if not is_key(member.value, member.end, self.key, self.key_size):
+            number = key_field_of(&member, self.key_fields, self.key_count) if is_record else -1
+            if number >= 0:
+                if not is_part(&member, &self.key_fields[number]):
                     return False
                 continue  # The record's own stays, as it was written.
             if member.value[0] == b'n' and not self.keeps_nulls:
@@ -305,8 +316,7 @@ cdef class CompiledDeltas:
                 self.edits[self.edits_used] = Edit(old_end - 1, 0, member.name, member.end - member.name, not is_empty)
                 is_empty = False
             self.edits_used += 1
-            self.write_name(&member)
-            self.write_text(member.value, member.end - member.value)
+            self.write_member(&member)
         self.members_used = first
         return at == new_end or new_end - new == 2
 
@@ -349,54 +359,14 @@ cdef class CompiledDeltas:
         self.looks += count
         return -1
 
-    cdef bint is_key_field(self, const Member *member) noexcept:
-        return is_named(member, PyBytes_AS_STRING(self.name), PyBytes_GET_SIZE(self.name))
-
-    cdef bytes edited(self, bytes record):
-        """The record with its edits; None if two of them overlap, as where a delta names a member twice."""
-        cdef Py_ssize_t number, place, size = PyBytes_GET_SIZE(record)
-        cdef text at = PyBytes_AS_STRING(record)
-        cdef text end = at + size
-        cdef Edit edit
-        cdef char *put
-        cdef bytes merged
-        if self.edits_used == 0:
-            return record
-        # In the order of their places; those of one place, which add members, stay in theirs. Mostly they are already.
-        for number in range(self.edits_used):
-            edit = self.edits[number]
-            size += edit.size + edit.comma - edit.removed
-            place = number
-            while place > 0 and self.edits[place - 1].at > edit.at:
-                self.edits[place] = self.edits[place - 1]
-                place -= 1
-            self.edits[place] = edit
-        # Before anything is copied: the size between two edits that overlap is negative.
-        for number in range(self.edits_used):
-            if self.edits[number].at < at:
-                return None
-            at = self.edits[number].at + self.edits[number].removed
-        at = PyBytes_AS_STRING(record)
-        merged = PyBytes_FromStringAndSize(NULL, size)
-        put = PyBytes_AS_STRING(merged)
-        for number in range(self.edits_used):
-            edit = self.edits[number]
-            memcpy(put, at, edit.at - at)
-            put += edit.at - at
-            if edit.comma:
-                put[0] = b','
-                put += 1
-            memcpy(put, edit.put, edit.size)
-            put += edit.size
-            at = edit.at + edit.removed
-        memcpy(put, at, end - at)
-        return merged
-
     cdef int write_name(self, const Member *member) except -1:
         """Write the name of a member that changes, after a comma if it is not the first of its object."""
         if self.delta_text[self.delta_used - 1] != b'{':
             self.write_text(b",", 1)
         return self.write_text(member.name, member.name_size) or self.write_text(b":", 1)
+
+    cdef int write_member(self, const Member *member) except -1:
+        return self.write_name(member) or self.write_text(member.value, member.end - member.value)
 
     cdef int write_text(self, text at, Py_ssize_t size) except -1:
         """Add to the text of the delta."""

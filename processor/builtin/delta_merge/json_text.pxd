@@ -1,10 +1,12 @@
-"""Finds its way in JSON texts: where a value ends, what a member is, how deep it goes. Never past the end of a text.
+"""Finds its way in JSON texts: where a value ends, what a member is, how deep it goes; and edits them. Never past their end.
 
 Of a text that is JSON only the structure is looked at; of one that is not, something is found to be wrong, or nothing.
 """
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Realloc
-from libc.string cimport memchr, memcmp
+from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memcmp, memcpy
 
 ctypedef const char *text
 
@@ -103,27 +105,6 @@ cdef inline bint is_same(const Member *one, const Member *other) noexcept nogil:
     return other.end - other.value == size and memcmp(one.value, other.value, size) == 0
 
 
-cdef inline bint is_integer(text at, text end) noexcept nogil:
-    """Whether a value is a number without a point or an exponent."""
-    if not (b'0' <= at[0] <= b'9' or at[0] == b'-'):
-        return False
-    while at < end:
-        if at[0] == b'.' or at[0] == b'e' or at[0] == b'E':
-            return False
-        at += 1
-    return True
-
-
-cdef inline bint is_key(text at, text end, text key, Py_ssize_t key_size) noexcept nogil:
-    """Whether a value, as a string or an integer, is the record's key."""
-    if at[0] == b'"':
-        at += 1
-        end -= 1
-        # One with an escape in it may be the key all the same: that is not found out here.
-        return end - at == key_size and memcmp(at, key, key_size) == 0 and memchr(at, b'\\', key_size) == NULL
-    return end - at == key_size and memcmp(at, key, key_size) == 0 and is_integer(at, end)
-
-
 cdef inline bint is_shallow(text begin, text end, Py_ssize_t depth_max) noexcept nogil:
     """Whether a text is nested no deeper than so; few have so many brackets that it takes a walk."""
     cdef text at = begin
@@ -148,3 +129,57 @@ cdef inline bint is_shallow(text begin, text end, Py_ssize_t depth_max) noexcept
             depth -= 1
         at += 1
     return True
+
+
+cdef inline bytes digits_of(int64_t number):
+    """A number that is not negative, as text."""
+    cdef char[20] digits
+    cdef Py_ssize_t place = 20
+    cdef uint64_t rest = <uint64_t>number  # Divided faster than a number with a sign.
+    while True:
+        place -= 1
+        digits[place] = <char>(48 + rest % 10)  # The digit zero is 48.
+        rest //= 10
+        if rest == 0:
+            return PyBytes_FromStringAndSize(digits + place, 20 - place)
+
+
+cdef inline bytes edited(bytes record, Edit *edits, Py_ssize_t count):
+    """A record with edits, which are put in order; None if two of them overlap, as where a delta names a member twice."""
+    cdef Py_ssize_t number, place, size = PyBytes_GET_SIZE(record)
+    cdef text at = PyBytes_AS_STRING(record)
+    cdef text end = at + size
+    cdef Edit edit
+    cdef char *put
+    cdef bytes merged
+    if count == 0:
+        return record
+    # In the order of their places; those of one place, which add members, stay in theirs. Mostly they are already.
+    for number in range(count):
+        edit = edits[number]
+        size += edit.size + edit.comma - edit.removed
+        place = number
+        while place > 0 and edits[place - 1].at > edit.at:
+            edits[place] = edits[place - 1]
+            place -= 1
+        edits[place] = edit
+    # Before anything is copied: the size between two edits that overlap is negative.
+    for number in range(count):
+        if edits[number].at < at:
+            return None
+        at = edits[number].at + edits[number].removed
+    at = PyBytes_AS_STRING(record)
+    merged = PyBytes_FromStringAndSize(NULL, size)
+    put = PyBytes_AS_STRING(merged)
+    for number in range(count):
+        edit = edits[number]
+        memcpy(put, at, edit.at - at)
+        put += edit.at - at
+        if edit.comma:
+            put[0] = b','
+            put += 1
+        memcpy(put, edit.put, edit.size)
+        put += edit.size
+        at = edit.at + edit.removed
+    memcpy(put, at, end - at)
+    return merged

@@ -10,7 +10,7 @@ each record would use up the gain.
 condition                          worker                          Spark
 =================================  ==============================  =================================================
 topic: nothing but merging         `only_merges`                   `only_merges`
-topic: JSON, one key field         `compiled_fold`                 `compiled_fold`
+topic: JSON, key fields at the top `compiled_fold`                 `compiled_fold`
 topic: no limit of depth           `compiled_fold`                 `compiled_fold`
 topic: default command             `delta_publish`                 `delta_publish` or `publish`
 command                            `is_plain_command`              full records as well, and headers `command`,
@@ -27,7 +27,7 @@ and with the functions below; `tests/spark/test_merge_batch_fold.py` compares Sp
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from processor.merge import KeyFields
 from processor.record import Stored
@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from processor.config import TopicConfig
     from processor.wire.partition_marks import Lives
 
+_KEY_FIELDS_MAX: Final = 8
+"""Key fields of a topic whose deltas are merged compiled: `key_text.pxd` has room for so many."""
+
 
 def compiled_fold(
     settings: TopicConfig, codec: Codec, lives: Lives, *, partition: int, partitions: int
@@ -59,8 +62,8 @@ def compiled_fold(
         partition: the number of the partition.
         partitions: number of partitions that a new key is hashed over; 1: every key may stay.
     """
-    text, name = codec.json_text, KeyFields(settings.key_fields).only_name
-    if not has_compiled or text is None or name is None:
+    text, names = codec.json_text, KeyFields(settings.key_fields).top_names
+    if not has_compiled or text is None or not 1 <= len(names) <= _KEY_FIELDS_MAX:
         return None
     if settings.merge_depth is not None or not only_merges(settings):
         return None
@@ -68,7 +71,7 @@ def compiled_fold(
         read=text.parse,
         write=text.write,
         survives=text.survives,
-        name=codec.encode(name),
+        names=tuple(map(codec.encode, names)),
         null_policy=settings.null_policy,
         bytes_max=settings.max_record_bytes,
         key_bytes_max=KEY_BYTES_MAX,

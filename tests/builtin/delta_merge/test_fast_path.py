@@ -91,6 +91,28 @@ def _commands(seed: int, count: int) -> Iterator[Command]:
         yield key, value, headers
 
 
+def _with_two_key_fields(seed: int, commands: Iterator[Command], *, is_turned: bool) -> Iterator[Command]:
+    """The same commands under keys of /id and /k, most of them as they have to be."""
+    rng = random.Random(seed)
+    for key, value, headers in commands:
+        if key is None or not key.isdigit():
+            yield key, value, headers
+            continue
+        part = rng.choice(["x", "x", "x", "é", '"', "", "7"])
+        separators = (", ", ": ") if rng.random() < 0.03 else (",", ":")
+        parts = [part, key.decode()] if is_turned else [key.decode(), part]
+        two = json.dumps(parts, ensure_ascii=rng.random() < 0.03, separators=separators).encode()
+        try:
+            body = json.loads(value or b"")
+        except ValueError:
+            body = None
+        if isinstance(body, dict) and rng.random() < 0.9:
+            own = {"k": part if rng.random() < 0.9 else rng.choice([7, None, "y"])}
+            body = {**body, **own} if rng.random() < 0.5 else {**own, **body}
+            value = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+        yield two if rng.random() < 0.97 else rng.choice([b'["1"', b'["1","x","x"]', b"[1,2]"]), value, headers
+
+
 def _told(processor: type[DeltaMerge], settings: TopicConfig, commands: list[Command]) -> dict[str, Any]:
     with closing(ProcessorTestDriver(processor, settings, name="orders")) as driver:
         for begin in range(0, len(commands), 37):
@@ -104,19 +126,25 @@ def _told(processor: type[DeltaMerge], settings: TopicConfig, commands: list[Com
 @needs_compiled
 @pytest.mark.parametrize("settings", [
     {}, {"null_policy": "set"}, {"null_policy": "remove"}, {"merge_depth": 1}, {"max_record_bytes": 400},
-    {"source_header": True}, {"default_command": "publish"}, {"expiration": 5}, {"key": ["/a/b"]},
+    {"source_header": True}, {"default_command": "publish"}, {"expiration": 5}, {"key": ["/a/b"]}, {"key": ["/id", "/k"]}, {"key": ["/k", "/id"], "null_policy": "set"},
     {"key": "explicit"},
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize("seed", range(2))
 def test_the_fast_path_writes_the_same_as_the_merge_in_parts(settings, seed) -> None:
     """Records, deltas, dead letters and conflicts of every command are equal, with their headers, in every batch."""
     topic = TopicConfig(dlq_max_ratio=1, **settings)
-    commands = list(_commands(seed, 3_000))
-    found = _told(DeltaMerge, topic, commands)
+    generated = _commands(seed, 3_000)
+    if len(topic.key_fields) == 2:
+        generated = _with_two_key_fields(seed, generated, is_turned=topic.key_fields[0] == "/k")
+    commands = list(generated)
+    Counting.in_parts = 0
+    found = _told(Counting, topic, commands)
     assert found == _told(InParts, topic, commands)
     assert found["delta"]
     assert found["dlq"]
     assert found["events"]["conflict"]
+    if set(settings) <= {"key", "null_policy"} and settings.get("key") not in (["/a/b"], "explicit"):
+        assert Counting.in_parts < 0.7 * len(commands)
 
 
 @needs_compiled

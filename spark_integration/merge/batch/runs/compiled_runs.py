@@ -96,7 +96,7 @@ class CompiledRuns:
             deltas: whether deltas are output too.
 
         Returns:
-            None where there is nothing compiled, or the topic does more than merge objects under one key field.
+            None where there is nothing compiled, or the topic does more than merge objects under key fields at the top.
         """
         fold = compiled_fold(topic, codec, lives, partition=partition, partitions=partitions)
         if not has_compiled or fold is None or topic.default_command not in ("publish", "delta_publish"):

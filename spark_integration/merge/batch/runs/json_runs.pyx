@@ -13,7 +13,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from processor.builtin.delta_merge.fast_path_json cimport CompiledDeltas
 from processor.builtin.delta_merge.json_canonical cimport is_canonical
-from processor.builtin.delta_merge.json_text cimport Member, Seen, is_key, is_shallow, read_member, text
+from processor.builtin.delta_merge.json_text cimport Member, Seen, edited, is_shallow, read_member, text
+from processor.builtin.delta_merge.key_text cimport is_part, key_field_of, read_key
 from spark_integration.merge.batch.runs.arrow_rows cimport ROW_BUFFERS, Buffer, Chunk, Rows, is_word, put, taken
 from spark_integration.merge.batch.runs.command_headers cimport DELETE, DELTA, PUBLISH, Command, read_command
 
@@ -176,9 +177,9 @@ cdef class JsonRuns:
         cdef text at
         cdef Command command
         cdef bint is_deleted = False
-        texts.key, texts.key_size = chunk.keys + chunk.key_ends[begin], chunk.key_ends[begin + 1] - chunk.key_ends[begin]
         self.passed_row = -1
-        if texts.key_size > texts.key_bytes_max:
+        at, size = chunk.keys + chunk.key_ends[begin], chunk.key_ends[begin + 1] - chunk.key_ends[begin]
+        if size > texts.key_bytes_max or not read_key(at, size, texts.key_fields, texts.key_count):
             return False
         if self.version == 0 and not self.may_begin(chunk, begin):
             return False
@@ -227,10 +228,10 @@ cdef class JsonRuns:
 
     cdef bint may_begin(self, Chunk chunk, Py_ssize_t row) except -1:
         """Return whether a key may begin a life in this partition."""
-        cdef CompiledDeltas texts = self.texts
+        cdef Py_ssize_t size = chunk.key_ends[row + 1] - chunk.key_ends[row]
         # A key that begins with a NUL may be a reserved one.
-        if texts.partitions > 1 or (texts.key_size > 0 and texts.key[0] == 0):
-            return texts.is_own(self.key_of(chunk, row))
+        if self.texts.partitions > 1 or (size > 0 and chunk.keys[chunk.key_ends[row]] == 0):
+            return self.texts.is_own(self.key_of(chunk, row))
         return True
 
     cdef int64_t first_version(self, int64_t offset) noexcept:
@@ -270,14 +271,15 @@ cdef class JsonRuns:
         old = PyBytes_AS_STRING(self.record)
         if not texts.merge_texts(old, PyBytes_GET_SIZE(self.record), at, size):
             return False
-        self.record = texts.edited(self.record)
+        self.record = edited(self.record, texts.edits, texts.edits_used)
         return self.record is not None
 
     cdef bint has_key(self, text begin, text end) except -1:
-        """Return whether a message is an object with the key of the run."""
+        """Return whether a message is an object with the key fields of the run."""
         cdef CompiledDeltas texts = self.texts
         cdef text at = begin + 1
-        cdef bint has = False
+        cdef Py_ssize_t number
+        cdef int present = 0  # A bit of each key field.
         cdef bint more = end - begin > 2 and begin[0] == b'{'
         cdef Member member
         cdef Seen seen
@@ -287,9 +289,12 @@ cdef class JsonRuns:
                 return False
             more = at[0] == b','
             at += 1
-            if texts.is_key_field(&member):
-                has = is_key(member.value, member.end, texts.key, texts.key_size)
-        return has and at == end
+            number = key_field_of(&member, texts.key_fields, texts.key_count)
+            if number >= 0:
+                if not is_part(&member, &texts.key_fields[number]):
+                    return False
+                present |= 1 << number
+        return present == (1 << texts.key_count) - 1 and at == end
 
     cdef bint is_ack(self, text at, Py_ssize_t size) except -1:
         """Return whether a header `ack_type` is good; the last one that was is remembered."""
