@@ -109,8 +109,10 @@ def _with_two_key_fields(seed: int, commands: Iterator[Command], *, is_turned: b
         if isinstance(body, dict) and rng.random() < 0.9:
             own = {"k": part if rng.random() < 0.9 else rng.choice([7, None, "y"])}
             body = {**body, **own} if rng.random() < 0.5 else {**own, **body}
-            value = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
-        yield two if rng.random() < 0.97 else rng.choice([b'["1"', b'["1","x","x"]', b"[1,2]"]), value, headers
+            message: bytes | None = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+        else:
+            message = value
+        yield two if rng.random() < 0.97 else rng.choice([b'["1"', b'["1","x","x"]', b"[1,2]"]), message, headers
 
 
 def _told(processor: type[DeltaMerge], settings: TopicConfig, commands: list[Command]) -> dict[str, Any]:
@@ -126,7 +128,8 @@ def _told(processor: type[DeltaMerge], settings: TopicConfig, commands: list[Com
 @needs_compiled
 @pytest.mark.parametrize("settings", [
     {}, {"null_policy": "set"}, {"null_policy": "remove"}, {"merge_depth": 1}, {"max_record_bytes": 400},
-    {"source_header": True}, {"default_command": "publish"}, {"expiration": 5}, {"key": ["/a/b"]}, {"key": ["/id", "/k"]}, {"key": ["/k", "/id"], "null_policy": "set"},
+    {"source_header": True}, {"default_command": "publish"}, {"expiration": 5}, {"key": ["/a/b"]},
+    {"key": ["/id", "/k"]}, {"key": ["/k", "/id"], "null_policy": "set"},
     {"key": "explicit"},
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize("seed", range(2))
