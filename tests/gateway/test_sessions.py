@@ -72,8 +72,8 @@ def test_neither_tokens_nor_data_are_logged(guarded):
 
 @pytest.fixture
 def impatient():
-    """A gateway that waits for half a second."""
-    made = MemoryWorld(limits={"idle_timeout_s": 0.5})
+    """A gateway that waits for 2 s; a busy one finds a slow client before the kernel takes it for gone, after 4 s."""
+    made = MemoryWorld(limits={"idle_timeout_s": 2})
     yield made
     made.close()
 

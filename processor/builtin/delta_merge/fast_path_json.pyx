@@ -257,14 +257,14 @@ cdef class CompiledDeltas:
         if self.bytes_readable < 0 or not self.index(old, old_end):
             return False
         cdef Py_ssize_t count = self.members_used - first
-        cdef Py_ssize_t place = 0, found, before, opened, number
+        cdef Py_ssize_t place = 0, found, before, opened, number, key_count = self.key_count
         cdef bint is_empty = count == 0, more = new_end - new > 2
         cdef text at = new + 1
         cdef Member was, member
         cdef Seen seen
         if is_record:
             self.write_text(b"{", 1)
-            for number in range(self.key_count):
+            for number in range(key_count):
                 found = self.find(first, count, self.key_fields[number].name, self.key_fields[number].name_size, &place)
                 if found < 0:
                     return False
@@ -276,11 +276,12 @@ cdef class CompiledDeltas:
                 return False
             more = at[0] == b','
             at += 1
-            number = key_field_of(&member, self.key_fields, self.key_count) if is_record else -1
-            if number >= 0:
-                if not is_part(&member, &self.key_fields[number]):
-                    return False
-                continue  # The record's own stays, as it was written.
+            if is_record:
+                number = key_field_of(&member, self.key_fields, key_count)
+                if number >= 0:
+                    if not is_part(&member, &self.key_fields[number]):
+                        return False
+                    continue  # The record's own stays, as it was written.
             if member.value[0] == b'n' and not self.keeps_nulls:
                 if self.ignores_nulls:
                     continue

@@ -47,7 +47,9 @@ cdef inline bint read_key(text key, Py_ssize_t size, KeyField *fields, Py_ssize_
 cdef inline Py_ssize_t key_field_of(const Member *member, const KeyField *fields, Py_ssize_t count) noexcept nogil:
     """The number of the key field that a member is; -1 if it is none."""
     cdef Py_ssize_t number
-    for number in range(count):
+    if is_named(member, fields[0].name, fields[0].name_size):  # One key field is the usual case.
+        return 0
+    for number in range(1, count):
         if is_named(member, fields[number].name, fields[number].name_size):
             return number
     return -1

@@ -140,7 +140,7 @@ def raw_merge() -> Any:
     from processor.builtin.delta_merge.fast_path_json import CompiledDeltas
 
     return CompiledDeltas(
-        read=lambda data: data, write=lambda data: data, survives=lambda data, written: True, name=b'"id"',
+        read=lambda data: data, write=lambda data: data, survives=lambda data, written: True, names=(b'"id"',),
         null_policy="ignore", bytes_max=1 << 20, key_bytes_max=1024, depth_max=128, lives=Lives(),
         insert=("kind", b"insert"), empty=("empty", b"true"), version_name="version", stored=Stored, partition=0,
         partitions=1,
