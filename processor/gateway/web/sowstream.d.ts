@@ -59,6 +59,10 @@ export interface SubscribeOptions extends QueryOptions {
   oof?: boolean;
   conflation?: string | number;
   conflationKey?: string[];
+  /** With `projection`: paths whose values make a group. */
+  grouping?: string[];
+  /** The figures of a group, such as `COUNT(*) AS /count, SUM(/qty) AS /qty`. */
+  projection?: string;
   noEmpties?: boolean;
   noSowkey?: boolean;
   sendKeys?: boolean;

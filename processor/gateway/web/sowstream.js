@@ -23,7 +23,7 @@ const LIVE = new Set(['subscribe', 'delta_subscribe', 'sow_and_subscribe', 'sow_
 const OPTIONS = {
   select: 'select', orderBy: 'order_by', top: 'top_n', topN: 'top_n', skip: 'skip_n', skipN: 'skip_n', oof: 'oof',
   noEmpties: 'no_empties', noSowkey: 'no_sowkey', sendKeys: 'send_keys', timestamp: 'timestamp',
-  conflation: 'conflation', conflationKey: 'conflation_key',
+  conflation: 'conflation', conflationKey: 'conflation_key', grouping: 'grouping', projection: 'projection',
 };
 
 export class SowstreamError extends Error {

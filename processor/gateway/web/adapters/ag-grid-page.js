@@ -2,6 +2,11 @@
 import { connect } from '../sowstream.js';
 import { bindGrid, columnOf, rowId } from './ag-grid.js';
 
+if (!globalThis.agGrid) {
+  const text = 'AG Grid is not installed here: run "npm ci --prefix processor/gateway/web/adapters" in the clone of this Sowstream, and load the page again.';
+  document.getElementById('grid').textContent = text;
+  throw new Error(text);
+}
 const asked = new URLSearchParams(location.hash.slice(1));
 const client = await connect({ url: new URL('..', location.href).href, token: asked.get('token') || undefined });
 const view = client.view(asked.get('topic'), { filter: asked.get('filter') || undefined });
