@@ -56,6 +56,15 @@ def test_values_in_node():
         world.close()
 
 
+def test_the_page_in_node():
+    """The page's windows are complete and in order at each moment; its values, links and hints are as they are said."""
+    world = MemoryWorld("orders", "quotes")
+    try:
+        assert in_node("page.test.mjs", f"http://{world.gateway.address}") >= 6
+    finally:
+        world.close()
+
+
 def test_the_client_is_small_and_stands_alone():
     """The client has at most 15 KB compressed, and imports nothing."""
     text = CLIENT.read_text()

@@ -1,5 +1,15 @@
-// The values of the page's cells: where they are in a record, their texts, and the values that texts stand for.
+// The values of the page's cells: where they are in a record, how they are shown, and the values that texts stand for.
 import { Decimal, parse, SowstreamError, stringify } from './sowstream.js';
+
+const DECIMALS_MAX = 8;
+const INSTANT = /^(\d{4}-\d\d-\d\dT\d\d:\d\d)(:\d\d)?([.,]\d+)?(Z|[+-]\d\d(?::?\d\d)?)$/i;
+const PLAIN_NUMBER = /^(-?)(\d+)(\.\d+)?$/;
+const GROUPED_NUMBER = /^[+-]?\d{1,3}(,\d{3})+(\.\d+)?$/;
+const FIGURE_SPACE = '\u2007'; // As wide as a digit.
+const POINT_SPACE = '\u2008'; // As wide as a decimal point.
+
+/** True for a field whose numbers are names: they have no groups of three, and no sum. */
+export const isName = (path) => /(^|[_/])ids?$|Id$/.test(path);
 
 export const isObject = (value) => kindOf(value) === 'object';
 
@@ -8,6 +18,9 @@ export function kindOf(value) {
   if (typeof value === 'bigint' || value instanceof Decimal) return 'number';
   return value === null ? 'null' : Array.isArray(value) ? 'array' : typeof value;
 }
+
+/** The kind of a value as the page shows it: an ISO 8601 instant is a time. */
+export const shownKind = (value) => (typeof value === 'string' && INSTANT.test(value) ? 'time' : kindOf(value));
 
 /** The fields of a record as JSON Pointers, objects gone through. */
 export function* leaves(record, prefix = '') {
@@ -21,8 +34,39 @@ export function* leaves(record, prefix = '') {
 const parts = (path) => path.split('/').slice(1).map((part) => part.replaceAll('~1', '/').replaceAll('~0', '~'));
 export const valueAt = (record, path) => parts(path).reduce((value, name) => (isObject(value) && Object.hasOwn(value, name) ? value[name] : undefined), record);
 export const nested = (path, value) => parts(path).reduceRight((inner, name) => ({ [name]: inner }), value);
-export const filterPath = (path) => '/' + parts(path).map((part) => (/^\w+$/.test(part) ? part : `'${part}'`)).join('/');
+export const filterPath = (path) => '/' + parts(path).map((part) => (/^\w+$/.test(part) ? part : quoted(part))).join('/');
+export const quoted = (text) => `'${text.replace(/[\\']/g, '\\$&')}'`;
 export const shownText = (value) => (value === undefined || value === null ? '' : typeof value === 'string' ? value : stringify(value));
+
+/** The digits behind the point of a number that is written without an exponent; 0 for all else. */
+export const decimalsOf = (text) => Math.max(0, (PLAIN_NUMBER.exec(text)?.[3] ?? '').length - 1);
+
+/**
+ * The text of a cell: numbers with each digit, in groups of three and with their points below each other; instants in local time.
+ * @param {*} value
+ * @param {{isName?: boolean, decimals?: number}} column a number that names its record has no groups
+ */
+export function formatted(value, { isName = false, decimals = 0 } = {}) {
+  const kind = shownKind(value);
+  const text = shownText(value);
+  if (kind === 'null') return 'null';
+  if (kind === 'time') return localTime(text);
+  const number = kind === 'number' && PLAIN_NUMBER.exec(text);
+  if (!number || isName) return text;
+  const [, sign, whole, fraction = ''] = number;
+  const missing = Math.max(0, Math.min(decimals, DECIMALS_MAX) - Math.max(0, fraction.length - 1));
+  const room = (fraction || !missing ? '' : POINT_SPACE) + FIGURE_SPACE.repeat(missing);
+  return `${sign}${whole.replace(/\B(?=(\d{3})+$)/g, ',')}${fraction}${room}`;
+}
+
+function localTime(text) {
+  const [, , seconds = '', fraction = ''] = INSTANT.exec(text);
+  const at = new Date(text.replace(',', '.').replace(fraction.replace(',', '.'), ''));
+  if (Number.isNaN(at.getTime())) return text;
+  const two = (number) => String(number).padStart(2, '0');
+  const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+  return `${day} ${two(at.getHours())}:${two(at.getMinutes())}${seconds}${fraction}`; // Each zone of today is whole minutes off.
+}
 
 /** The value that a text stands for, of the kind of the value that it is to replace. */
 export function typed(text, held) {
@@ -31,6 +75,7 @@ export function typed(text, held) {
   let value;
   try { value = parse(text); } catch { value = undefined; }
   if (kind === 'null' || kind === 'undefined') return value === undefined ? text : value;
-  if (kindOf(value) !== kind) throw new SowstreamError('bad_request', `The field holds ${kind === 'array' ? 'an' : 'a'} ${kind}, and ${text || 'nothing'} is none.`);
-  return value;
+  if (kindOf(value) === kind) return value;
+  const hint = kind === 'boolean' ? ' Write true or false.' : kind === 'number' && GROUPED_NUMBER.test(text) ? ` Write ${text.replaceAll(',', '')}.` : '';
+  throw new SowstreamError('bad_request', `The field holds ${kind === 'array' ? 'an' : 'a'} ${kind}, and ${text || 'nothing'} is none.${hint}`);
 }

@@ -1,60 +1,38 @@
-// The page of the gateway: a live grid over any topic.
-import { filterPath, kindOf, leaves, nested, shownText, typed, valueAt } from './page-cells.js';
+// The page of the gateway: a live grid over any topic. Here are its connection, its query and its buttons.
+import { filterPath, leaves } from './page-cells.js';
+import { Edits } from './page-edits.js';
+import { copy, saveCsv } from './page-files.js';
+import { completeFields, hintOf } from './page-filter.js';
+import { Grid } from './page-grid.js';
+import { FIGURES, followTotals, groupFilter, groupOptions } from './page-groups.js';
+import { isDark, readLink, savedViews, saveView, useTheme, writeLink } from './page-link.js';
+import { listLeft, RecordPanel } from './page-record.js';
+import { LiveWindow } from './page-window.js';
 import { Connection, SowstreamError } from './sowstream.js';
 
-const ROW_PX = 28;
-const HEIGHT_MAX_PX = 8_000_000;
-const SPARE_ROWS = 10;
-const SCROLL_MS = 50;
-const LEFT_MAX = 50;
-const FIELDS_MAX = 200;
-const ORDER_MS = 200;
 const PING_MS = 2000;
 const LIFE_MS = 5000;
-const TRIES_MAX = 5;
 
 const $ = (id) => document.getElementById(id);
-const state = {
-  connection: null, view: null, topics: [], topic: null, fields: new Map(), shown: new Set(), paused: false,
-  first: 0, wanted: 0, top: 40, scrollTop: 0, order: new Map(), isOrdering: false, isOutOfOrder: false, edits: 0, updates: 0, cell: { row: 0, column: 0 }, editing: false, flashes: new Map(), token: undefined,
-  lags: [], drawn: false,
-};
-
-/** The rows in the gateway's order; one that it has not placed yet stands behind the others. */
-function ordered(view) {
-  const place = (key) => state.order.get(key) ?? Infinity;
-  return [...view].map(([key, record]) => ({ key, record })).sort((a, b) => place(a.key) - place(b.key) || 0);
-}
-
-/** Ask for the order of the rows. The gateway alone knows it: it compares every digit, and values that are texts here. */
-async function reorder() {
-  state.isOutOfOrder = true;
-  if (state.isOrdering) return;
-  state.isOrdering = true;
-  while (state.isOutOfOrder && state.connection.state === 'open') {
-    state.isOutOfOrder = false;
-    const { view } = state;
-    const { filter, orderBy, top, skip } = view.subscription.options;
-    try {
-      const rows = await state.connection.sow(view.topic, { filter: filter || undefined, orderBy, top, skip, select: '-/' });
-      if (state.view === view) { state.order = new Map(rows.map((row, at) => [row.sow_key, at])); draw(); }
-    } catch { state.isOutOfOrder ||= state.connection.state === 'open' && !view.subscription.isOver; }
-    await new Promise((done) => setTimeout(done, ORDER_MS));
-  }
-  state.isOrdering = false;
-}
+const state = { connection: null, grid: null, topics: [], topic: null, filters: new Map(), layout: [], groups: [], figure: FIGURES[0], hasTotals: false, token: undefined, updates: 0, lags: [], left: 0 };
+const panel = new RecordPanel($('record'));
+const edits = state.edits = new Edits(
+  (data, options) => state.connection.publish(state.topic.topic, data, options),
+  (filter) => state.connection.sow(state.topic.topic, { filter }),
+  () => { $('undo').disabled = !edits.canUndo; },
+);
 
 function message(text) { $('fault').textContent = text; }
 
 /** The text of an error; the caret of a filter's error stands below its place. */
-function describe(error) { return error instanceof SowstreamError ? error.message : String(error); }
+const describe = (error) => (error instanceof SowstreamError ? error.message : String(error));
 
 function openConnection() {
   state.connection?.close();
   state.connection = new Connection({ url: new URL('.', location.href).href, token: () => state.token, name: 'page' });
   state.connection.addEventListener('state', (event) => {
     showState(event.state);
-    if (event.state === 'open' && state.view) reorder();
+    if (event.state === 'open') state.grid?.window?.reread();
   });
 }
 
@@ -70,8 +48,8 @@ function showLife() {
   const { connection } = state;
   if (!connection?.heardAt) return;
   const age = Date.now() - connection.heardAt;
-  const isGone = age > LIFE_MS;
-  $('age').textContent = `${Math.floor(age / 1000)} s`;
+  const isGone = age > LIFE_MS || connection.state === 'waiting';
+  $('age').textContent = isGone ? `${Math.floor(age / 1000)} s, at ${new Date(connection.heardAt).toTimeString().slice(0, 8)}` : `${Math.floor(age / 1000)} s`;
   document.body.dataset.life = isGone ? 'gone' : 'there';
   if (connection.state === 'open') showState(isGone ? 'silent' : 'open');
   if (age > PING_MS && !isAsking) {
@@ -81,6 +59,12 @@ function showLife() {
 }
 
 async function start() {
+  useTheme();
+  showTheme();
+  if (!globalThis.agGrid) {
+    message('This Sowstream was installed without the grid of this page. In its clone, run "npm ci --prefix processor/gateway/web/adapters"; then load the page again, or build the package again.');
+    return;
+  }
   openConnection();
   for (;;) {
     try {
@@ -95,10 +79,18 @@ async function start() {
     }
   }
   $('topic').replaceChildren(...state.topics.map(({ topic }) => new Option(topic, topic)));
-  const asked = new URLSearchParams(location.hash.slice(1));
-  if (asked.has('topic')) $('topic').value = asked.get('topic');
-  if (asked.has('filter')) $('filter').value = asked.get('filter');
-  choose();
+  if (!state.topics.length) { message('There is no topic that you may read.'); return; }
+  state.grid = new Grid($('grid'), {
+    order: (order) => ask({ order }),
+    layout: (layout) => { state.layout = layout; keepLink(); listColumns(); },
+    edit: (edit) => attempt('The change was not made. ', () => edits.save(edit)),
+    refused: message,
+    open: openRow,
+    copied: (text) => attempt('', () => copy(text)),
+  });
+  follow();
+  const library = await fetch('adapters/node_modules/@perspective-dev/viewer/dist/cdn/perspective-viewer.js', { method: 'HEAD' }).catch(() => null);
+  $('analyse').hidden = !library?.ok;
 }
 
 function logOn() {
@@ -108,295 +100,221 @@ function logOn() {
   });
 }
 
-function choose() {
-  state.topic = state.topics.find(({ topic }) => topic === $('topic').value) || null;
-  state.fields.clear();
-  state.shown.clear();
-  $('sort').replaceChildren(new Option('key', ''));
-  $('choices').replaceChildren();
-  open();
-}
-
-function query() {
-  const path = $('sort').value;
-  return {
-    filter: $('filter').value.trim() || undefined,
-    orderBy: `${path ? filterPath(path) : 'SOW_KEY()'}${$('direction').value}`,
-    top: state.top,
-    skip: state.first,
-    timestamp: true,
-  };
-}
-
-function open() {
-  state.view?.close();
-  state.first = state.wanted = 0;
-  state.drawn = false;
-  state.order = new Map();
-  $('scroller').scrollTop = state.scrollTop = 0;
+/** Show what the link asks for. */
+async function follow(link = readLink(location.hash)) {
+  const topic = state.topics.find((one) => one.topic === link.topic) ?? state.topics[0];
+  const { groups, layout, hasTotals } = link;
+  const figure = FIGURES.includes(link.figure) ? link.figure : FIGURES[0];
+  Object.assign(state, { topic, layout, groups, figure, hasTotals, left: 0 });
   $('left').replaceChildren();
-  message('');
-  if (!state.topic) { message('There is no topic that you may read.'); return; }
-  measure();
-  const view = state.connection.view(state.topic.topic, query());
-  state.view = view;
-  view.addEventListener('change', (event) => { if (state.view === view) changed(event.changes); });
-  view.addEventListener('rows', draw);
-  view.addEventListener('ready', () => { if (state.view === view) reorder(); draw(); });
-  view.addEventListener('error', (event) => message(describe(event.error)));
-  view.ready.catch((error) => message(describe(error)));
+  edits.forget();
+  $('topic').value = topic.topic;
+  $('filter').value = link.filter;
+  $('figure').value = figure;
+  $('totals').checked = hasTotals;
+  panel.forget();
+  message(link.topic && link.topic !== topic.topic ? `There is no topic ${link.topic} that you may read; this is ${topic.topic}.` : '');
+  const filter = link.filter.trim();
+  let options = {};
+  try {
+    if (groups.length) options = await groupOptions(state.connection, topic, { filter, paths: groups, figure });
+  } catch (error) { message(describe(error)); }
+  if (state.groups !== groups) return; // Another link was followed meanwhile.
+  const shown = options.projection ? { topic: topic.topic, key: groups, isGrouped: true, publish: false } : topic;
+  state.grid.begin(shown, link, (order) => new LiveWindow(state.connection, topic.topic, { filter, order, options }, {
+    rows: drawn, changes: changed, error: (error) => message(describe(error)),
+  }));
+  if (link.record !== undefined && !groups.length) panel.open(state.connection, topic.topic, link.record);
+  listColumns();
+  retotal();
+  if (link.topic === topic.topic) keepLink();
 }
 
-async function apply() {
-  history.replaceState(null, '', `#${new URLSearchParams({ topic: $('topic').value, filter: $('filter').value })}`);
-  if (!state.view || state.view.subscription.isOver) { open(); return; }
-  message('');
-  state.first = state.wanted = 0;
-  $('scroller').scrollTop = state.scrollTop = 0;
+/** Follow the totals of the query anew, if they are wanted. */
+let endTotals = null;
+async function retotal() {
+  endTotals?.();
+  endTotals = null;
+  state.grid.total(undefined);
+  const { topic, figure, hasTotals, grid: { window } } = state;
+  if (!hasTotals) return;
+  await attempt('', async () => {
+    const isAsked = () => state.hasTotals && state.grid.window === window && state.figure === figure;
+    const end = await followTotals(state.connection, topic, { filter: window.filter, figure }, (record) => { if (isAsked()) state.grid.total(record); }, (error) => message(describe(error)));
+    if (isAsked()) endTotals = end;
+    else end();
+  });
+}
+
+/** Open a record, or of a group its records. */
+function openRow(key, isAsked) {
+  const { groups, connection, topic, grid } = state;
+  if (groups.length) {
+    const row = grid.window.rows.find((one) => one.key === key);
+    if (!isAsked || !row) return;
+    const filter = groupFilter(grid.window.filter, groups, Object.fromEntries(leaves(row.record)));
+    location.hash = writeLink({ topic: topic.topic, filter, hasTotals: state.hasTotals, figure: state.figure });
+  } else if (isAsked || panel.key !== undefined) {
+    panel.open(connection, topic.topic, key);
+    keepLink();
+  }
+}
+
+/** Group by other fields, or with other figures. */
+function regroup() {
+  const groups = [...$('groups').querySelectorAll('input:checked')].map(({ value }) => value);
+  const { topic, grid } = state;
+  follow({ topic: topic.topic, filter: grid.window.filter, order: [], layout: [], groups, figure: $('figure').value, hasTotals: $('totals').checked });
+}
+
+/** The fields by which records can be grouped: those of the topic, also while groups are shown. */
+function listGroups() {
+  const fields = [...new Set([...state.groups, ...(state.groups.length ? state.ungrouped ?? [] : state.grid.fields)])];
+  if (!state.groups.length) state.ungrouped = fields;
+  $('groups').replaceChildren(...fields.filter((path) => /^[\w/]+$/.test(path)).map((path) => {
+    const label = document.createElement('label');
+    const box = Object.assign(document.createElement('input'), { type: 'checkbox', value: path, checked: state.groups.includes(path) });
+    label.append(box, path.slice(1));
+    return label;
+  }));
+}
+
+/** Do something, and show why it failed. */
+async function attempt(prefix, work) {
   try {
-    const { filter = '', orderBy, top, skip } = query();
-    await state.view.replace({ filter, orderBy, top, skip });
-    reorder();
+    await work();
+    message('');
+  } catch (error) { message(`${prefix}${describe(error)}`); }
+}
+
+const undo = () => attempt('The edit was not undone. ', () => edits.undo());
+
+/** Write the whole view into the link. */
+function keepLink() {
+  const { grid, topic, layout, groups, figure, hasTotals } = state;
+  const link = writeLink({ topic: topic.topic, filter: grid.window.filter, order: grid.window.order, layout, record: panel.key, groups, figure, hasTotals });
+  if (link !== location.hash) history.replaceState(null, '', link);
+}
+
+/** Ask another filter or order; a filter that is wrong leaves the grid as it is. */
+async function ask({ order = state.grid.window.order } = {}) {
+  const { window } = state.grid;
+  const filter = $('filter').value.trim();
+  const isOther = filter !== window.filter;
+  message('');
+  try {
+    await window.replace({ filter, order });
+    state.grid.toTop();
+    keepLink();
+    if (isOther) retotal();
   } catch (error) { message(describe(error)); }
 }
 
+function drawn() {
+  const { window } = state.grid;
+  $('rows').textContent = window.total === undefined ? '–' : window.total.toLocaleString('en');
+  state.grid.draw();
+  if ($('choices').childElementCount < state.grid.fields.length) listColumns();
+  hint(window);
+}
+
+/** Say why the grid is empty. */
+let hinted = null;
+async function hint(window) {
+  const asked = window.total === 0 ? `${state.topic.topic} ${window.filter}` : null;
+  if (asked === hinted) return;
+  const before = hinted;
+  hinted = asked;
+  if (asked) message(await hintOf(state.connection, state.topic.topic, window.filter));
+  else if (before && /^(No record matches|.* has no record)/.test($('fault').textContent)) message('');
+}
+
 function changed(changes) {
-  const path = $('sort').value;
-  const moves = (one) => path && (one === path || one === '' || path.startsWith(`${one}/`) || one.startsWith(`${path}/`));
+  panel.remember(changes);
   for (const change of changes) {
-    if (change.type !== 'update' || [...change.changed, ...change.removed].some(moves)) state.isOutOfOrder = true;
-    state.updates += 1;
-    const sent = change.message?.timestamp;
-    if (sent) state.lags.push(Date.now() - Date.parse(sent));
-    if (change.type === 'remove') left(change);
-    else {
-      if (change.type === 'update') state.flashes.set(change.key, { paths: change.changed, at: performance.now() });
-      for (const [field] of leaves(change.record)) learn(field);
+    if (change.type !== 'remove') state.grid.learn(change.record);
+    // Only updates: a row that leaves or enters the view comes with an old time.
+    if (change.type === 'update') {
+      state.updates += 1;
+      const sent = change.message?.timestamp;
+      if (sent && !state.groups.length) state.lags.push(Date.now() - Date.parse(sent));
+    } else if (change.type === 'remove' && !state.groups.length && listLeft($('left'), change, state.grid.window)) {
+      $('left-count').textContent = (state.left += 1).toLocaleString('en');
     }
   }
-  if (state.isOutOfOrder) reorder();
-  draw();
 }
 
-function learn(path) {
-  if (state.fields.has(path) || state.fields.size >= FIELDS_MAX) return;
-  state.fields.set(path, true);
-  state.shown.add(path);
-  $('sort').append(new Option(path.slice(1), path));
-  const box = Object.assign(document.createElement('input'), { type: 'checkbox', checked: true });
-  box.addEventListener('change', () => { box.checked ? state.shown.add(path) : state.shown.delete(path); draw(); });
-  const label = document.createElement('label');
-  label.append(box, path.slice(1));
-  $('choices').append(label);
-}
-
-function left(change) {
-  if (change.reason === 'match' && !$('filter').value.trim()) return; // It left the window, not the query.
-  const item = document.createElement('li');
-  item.textContent = `${change.key}: ${change.reason}`;
-  $('left').prepend(item);
-  while ($('left').children.length > LEFT_MAX) $('left').lastChild.remove();
-}
-
-let isDrawing = false;
-function draw() {
-  if (isDrawing || state.paused) return;
-  isDrawing = true;
-  requestAnimationFrame(() => { isDrawing = false; if (!state.paused && state.view) render(); });
-}
-
-function render() {
-  const { view } = state;
-  if ($('body').querySelector('input')) return; // No row moves away below an edit.
-  const columns = [...state.fields.keys()].filter((path) => state.shown.has(path));
-  const rows = ordered(view);
-  const total = Math.max(view.rows ?? 0, rows.length);
-  $('rows').textContent = total.toLocaleString('en');
-  $('grid').setAttribute('aria-rowcount', String(total + 1));
-  $('grid').setAttribute('aria-colcount', String(columns.length + 1));
-  $('spacer').style.height = `${Math.min(HEIGHT_MAX_PX, (total + 1) * ROW_PX)}px`;
-  fill($('head'), columns.length + 1, 'th', (cell, at) => {
-    cell.setAttribute('role', 'columnheader');
-    cell.scope = 'col';
-    const text = at ? columns[at - 1].slice(1) : 'key';
-    if (cell.textContent !== text) cell.textContent = text;
-    const value = at && rows.length ? valueAt(rows[0].record, columns[at - 1]) : undefined;
-    cell.className = kindOf(value) === 'number' ? 'number' : '';
+/** The menu of the columns: shown or not, pinned or not. */
+function listColumns() {
+  const { grid } = state;
+  const lines = grid.layout.map(({ path, isHidden, isPinned }) => {
+    const line = document.createElement('div');
+    const label = document.createElement('label');
+    const box = Object.assign(document.createElement('input'), { type: 'checkbox', checked: !isHidden });
+    box.addEventListener('change', () => grid.arrange(path, { isHidden: !box.checked }));
+    label.append(box, path.startsWith('/') ? path.slice(1) : 'key');
+    const pin = Object.assign(document.createElement('button'), { type: 'button', textContent: isPinned ? 'unpin' : 'pin' });
+    pin.setAttribute('aria-label', `${pin.textContent} ${label.textContent}`);
+    pin.addEventListener('click', () => grid.arrange(path, { isPinned: !isPinned }));
+    line.append(label, pin);
+    return line;
   });
-  const now = performance.now();
-  fill($('body'), rows.length, 'tr', (line, number) => {
-    const { key, record } = rows[number];
-    line.setAttribute('role', 'row');
-    line.setAttribute('aria-rowindex', String(state.first + number + 2));
-    const isOther = line.dataset.key !== key;
-    line.dataset.key = key;
-    const flash = state.flashes.get(key);
-    fill(line, columns.length + 1, 'td', (cell, at) => {
-      cell.setAttribute('role', at ? 'gridcell' : 'rowheader');
-      const value = at ? valueAt(record, columns[at - 1]) : key;
-      const text = shownText(value);
-      cell.tabIndex = number === state.cell.row && at === state.cell.column ? 0 : -1;
-      if (cell.textContent !== text) {
-        cell.textContent = text;
-        cell.className = kindOf(value) === 'number' ? 'number' : '';
-        if (at && !isOther && flash && now - flash.at < 1000) {
-          void cell.offsetWidth; // Begins the animation again.
-          cell.classList.add('flash');
-        } else cell.classList.remove('flash');
-      }
-    });
+  $('choices').replaceChildren(...lines);
+  listGroups();
+}
+
+function listViews() {
+  const lines = Object.entries(savedViews()).map(([name, link]) => {
+    const line = document.createElement('li');
+    const forget = Object.assign(document.createElement('button'), { type: 'button', textContent: '✕' });
+    forget.setAttribute('aria-label', `forget ${name}`);
+    forget.addEventListener('click', () => { saveView(name); listViews(); });
+    line.append(Object.assign(document.createElement('a'), { href: link, textContent: name }), forget);
+    return line;
   });
-  for (const [key, flash] of state.flashes) if (now - flash.at > 1000) state.flashes.delete(key);
-  state.drawn = true;
+  $('views').replaceChildren(...lines);
 }
 
-function fill(parent, count, tag, each) {
-  while (parent.children.length > count) parent.lastChild.remove();
-  while (parent.children.length < count) parent.append(document.createElement(tag));
-  for (let at = 0; at < count; at += 1) each(parent.children[at], at);
+function showTheme() {
+  document.documentElement.dataset.look = isDark() ? 'dark' : 'light';
+  $('theme').textContent = isDark() ? '☀' : '☾';
+  $('theme').setAttribute('aria-pressed', String(isDark()));
 }
 
-function measure() { state.top = Math.ceil($('scroller').clientHeight / ROW_PX) + SPARE_ROWS; }
-
-const shownRows = () => Math.floor($('scroller').clientHeight / ROW_PX) - 1; // Below the names of the columns.
-const lastFirst = () => Math.max(0, (state.view?.rows ?? 0) - shownRows());
-const way = () => $('scroller').scrollHeight - $('scroller').clientHeight;
-
-/** The window follows the scroll bar. */
-function scrolled() {
-  const { scrollTop } = $('scroller');
-  if (scrollTop === state.scrollTop) return;
-  state.scrollTop = scrollTop;
-  show(Math.min(lastFirst(), Math.round((way() > 0 ? scrollTop / way() : 0) * lastFirst())));
-}
-
-/** Move the window by some rows: of a million rows the scroll bar alone passes over many with each pixel. */
-function moveBy(rows) {
-  const first = Math.min(Math.max(state.wanted + rows, 0), lastFirst());
-  $('scroller').scrollTop = lastFirst() ? (first / lastFirst()) * way() : 0;
-  state.scrollTop = $('scroller').scrollTop;
-  show(first);
-}
-
-let scrolling = null;
-function show(first) {
-  state.wanted = first;
-  scrolling ??= setTimeout(async () => {
-    scrolling = null;
-    const { view, wanted } = state;
-    if (!view || view.rows === undefined || wanted === state.first) return;
-    state.first = wanted;
-    try { await view.replace({ skip: wanted }); reorder(); } catch (error) { message(describe(error)); }
-  }, SCROLL_MS);
-}
-
-function moveTo(row, column) {
-  const lines = $('body').children;
-  if (!lines.length) return;
-  state.cell = { row: Math.min(Math.max(row, 0), lines.length - 1), column: Math.min(Math.max(column, 0), lines[0].children.length - 1) };
-  for (const cell of $('body').querySelectorAll('[tabindex="0"]')) cell.tabIndex = -1;
-  const cell = lines[state.cell.row].children[state.cell.column];
-  cell.tabIndex = 0;
-  cell.focus({ preventScroll: true });
-}
-
-function edit(cell) {
-  const column = [...cell.parentNode.children].indexOf(cell);
-  const path = [...state.fields.keys()].filter((one) => state.shown.has(one))[column - 1];
-  if (!column || !state.topic.publish || state.topic.key.includes(path)) return;
-  const { key } = cell.parentNode.dataset;
-  const held = valueAt(state.view.get(key), path);
-  const version = state.view.version(key);
-  const input = Object.assign(document.createElement('input'), { value: shownText(held) });
-  input.setAttribute('aria-label', `${path.slice(1)} of ${key}`);
-  let isOver = false;
-  const end = (isKept) => {
-    if (isOver) return;
-    isOver = true;
-    const text = input.value;
-    input.remove();
-    cell.textContent = shownText(valueAt(state.view.get(key) || {}, path));
-    cell.focus();
-    if (isKept && text !== shownText(held)) save(key, path, text, held, version);
-    draw();
-  };
-  input.addEventListener('keydown', (event) => {
-    event.stopPropagation();
-    if (event.key === 'Enter') end(true);
-    else if (event.key === 'Escape') end(false);
-  });
-  input.addEventListener('blur', () => end(false));
-  cell.replaceChildren(input);
-  input.select();
-}
-
-/** Write one field of a record that is there: with its version, so that one which was deleted meanwhile stays so. */
-async function save(key, path, text, held, version) {
-  try {
-    const data = nested(path, typed(text, held));
-    for (let expected = version, tries = 1; ; tries += 1) {
-      try {
-        await state.connection.publish(state.topic.topic, data, { allowMerge: true, key, expectVersion: expected, ack: 'processed' });
-        break;
-      } catch (error) {
-        expected = error.ack?.version;
-        if (error.reason !== 'conflict' || tries === TRIES_MAX) throw error;
-        if (!expected) throw new SowstreamError('conflict', 'The record was deleted meanwhile.');
-      }
-    }
-    message('');
-    state.edits += 1;
-  } catch (error) { message(`The change was not made. ${describe(error)}`); }
-}
-
-$('query').addEventListener('submit', (event) => { event.preventDefault(); apply(); });
-$('topic').addEventListener('change', choose);
-$('sort').addEventListener('change', apply);
-$('direction').addEventListener('change', apply);
-$('scroller').addEventListener('scroll', scrolled, { passive: true });
-$('scroller').addEventListener('wheel', (event) => {
-  if (event.ctrlKey || Math.abs(event.deltaY) < Math.abs(event.deltaX) || (state.view?.rows ?? 0) * ROW_PX < HEIGHT_MAX_PX) return;
-  event.preventDefault();
-  moveBy(Math.sign(event.deltaY) * Math.max(1, Math.round(Math.abs(event.deltaY) / (event.deltaMode ? 1 : ROW_PX))));
-}, { passive: false });
-new ResizeObserver(() => {
-  const before = state.top;
-  measure();
-  if (state.view && state.top > before) state.view.replace({ top: state.top }).then(draw, () => {});
-}).observe($('scroller'));
+$('query').addEventListener('submit', (event) => { event.preventDefault(); ask(); });
+$('topic').addEventListener('change', () => {
+  state.filters.set(state.topic.topic, { ...readLink(location.hash), filter: $('filter').value, record: undefined });
+  const topic = $('topic').value;
+  follow({ ...readLink(''), ...state.filters.get(topic), topic });
+});
+$('groups').addEventListener('change', regroup);
+$('figure').addEventListener('change', regroup);
+$('totals').addEventListener('change', () => { state.hasTotals = $('totals').checked; keepLink(); retotal(); });
+$('csv').addEventListener('click', () => attempt('', () => saveCsv(state.grid.window, state.topic.topic, state.grid.shownPaths)));
+$('undo').addEventListener('click', undo);
+$('analyse').addEventListener('click', () => open(`adapters/perspective.html#${new URLSearchParams({ topic: state.topic.topic, filter: state.grid.window.filter })}`));
 $('pause').addEventListener('click', () => {
-  state.paused = !state.paused;
-  $('pause').setAttribute('aria-pressed', String(state.paused));
-  $('pause').textContent = state.paused ? 'Go on' : 'Pause';
-  draw();
+  const isPaused = $('pause').getAttribute('aria-pressed') !== 'true';
+  $('pause').setAttribute('aria-pressed', String(isPaused));
+  $('pause').textContent = isPaused ? 'Go on' : 'Pause';
+  state.grid.pause(isPaused);
 });
-$('theme').addEventListener('click', () => {
-  const root = document.documentElement;
-  const isDark = (root.dataset.theme || (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light')) === 'dark';
-  root.dataset.theme = isDark ? 'light' : 'dark';
-  $('theme').setAttribute('aria-pressed', String(!isDark));
+$('record-close').addEventListener('click', () => { panel.close(); keepLink(); });
+$('view-save').addEventListener('click', () => {
+  const name = $('view-name').value.trim();
+  if (name) { saveView(name, location.hash); $('view-name').value = ''; listViews(); }
 });
-$('body').addEventListener('dblclick', (event) => { const cell = event.target.closest('td'); if (cell) edit(cell); });
-$('body').addEventListener('click', (event) => {
-  const cell = event.target.closest('td');
-  if (cell && !cell.firstElementChild) moveTo([...$('body').children].indexOf(cell.parentNode), [...cell.parentNode.children].indexOf(cell));
+$('theme').addEventListener('click', () => { useTheme(isDark() ? 'light' : 'dark'); showTheme(); });
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', showTheme);
+addEventListener('hashchange', () => { if (state.grid) follow(); });
+addEventListener('keydown', (event) => {
+  if ((event.ctrlKey || event.metaKey) && event.key === 'z' && !event.target.closest('input, textarea')) { event.preventDefault(); undo(); }
+  else if (event.key === 'Escape' && event.target.closest('#record')) $('record-close').click();
 });
-$('grid').addEventListener('keydown', (event) => {
-  const cell = event.target.closest('td');
-  if (!cell) return;
-  const { row, column } = state.cell;
-  const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1], Home: [0, -1e9], End: [0, 1e9] };
-  if (event.key in steps) {
-    const last = Math.min($('body').children.length, shownRows()) - 1;
-    if (event.key === 'ArrowDown' && row >= last) moveBy(1);
-    else if (event.key === 'ArrowUp' && row === 0) moveBy(-1);
-    else moveTo(row + steps[event.key][0], column + steps[event.key][1]);
-  } else if (event.key === 'PageDown') moveBy(shownRows());
-  else if (event.key === 'PageUp') moveBy(-shownRows());
-  else if (event.key === 'Enter' || event.key === 'F2') edit(cell);
-  else return;
-  event.preventDefault();
+document.addEventListener('click', ({ target }) => {
+  for (const menu of document.querySelectorAll('.menu[open]')) if (!menu.contains(target) && target.isConnected) menu.open = false;
 });
+completeFields($('filter'), $('completions'), () => state.grid?.fields.map(filterPath) ?? []);
 setInterval(() => {
   showLife();
   $('rate').textContent = state.updates.toLocaleString('en');
@@ -406,5 +324,6 @@ setInterval(() => {
   $('lag').textContent = lags.length ? `${Math.max(0, lags[lags.length >> 1]).toLocaleString('en')} ms` : '–';
   state.lags = [];
 }, 1000);
+listViews();
 window.sowstreamPage = state;
 start();

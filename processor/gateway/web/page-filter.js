@@ -1,0 +1,72 @@
+// The filter's field of the page: completion of the names of fields, and the reason why no record matches.
+import { filterPath, leaves } from './page-cells.js';
+
+const SAMPLE_ROWS = 100;
+const SHOWN_MAX = 8;
+
+/** Complete fields in an input while they are typed; `fields` gives those that are known. */
+export function completeFields(input, list, fields) {
+  let [items, at, begin] = [[], 0, 0];
+  const draw = () => {
+    list.hidden = !items.length;
+    input.setAttribute('aria-expanded', String(items.length > 0));
+    list.replaceChildren(...items.map((text, place) => {
+      const line = Object.assign(document.createElement('li'), { textContent: text, id: `completion-${place}` });
+      line.setAttribute('role', 'option');
+      line.setAttribute('aria-selected', String(place === at));
+      line.addEventListener('mousedown', (event) => { event.preventDefault(); take(text); });
+      return line;
+    }));
+    if (items.length) input.setAttribute('aria-activedescendant', `completion-${at}`);
+    else input.removeAttribute('aria-activedescendant');
+  };
+  const close = () => { items = []; draw(); };
+  const take = (text) => {
+    input.setRangeText(text, begin, input.selectionEnd, 'end');
+    close();
+  };
+  input.addEventListener('input', () => {
+    const typed = /\/[\w/'@.$-]*$/.exec(input.value.slice(0, input.selectionEnd));
+    begin = typed?.index ?? 0;
+    const wanted = typed?.[0].toLowerCase();
+    items = typed ? fields().filter((path) => path.toLowerCase().startsWith(wanted) && path.toLowerCase() !== wanted).slice(0, SHOWN_MAX) : [];
+    at = 0;
+    draw();
+  });
+  input.addEventListener('blur', close);
+  input.addEventListener('keydown', (event) => {
+    if (!items.length) return;
+    if (event.key === 'ArrowDown' || event.key === 'ArrowUp') at = (at + (event.key === 'ArrowDown' ? 1 : items.length - 1)) % items.length;
+    else if (event.key === 'Tab') { event.preventDefault(); take(items[at]); return; }
+    else if (event.key === 'Escape') { close(); return; }
+    else return;
+    event.preventDefault();
+    draw();
+  });
+}
+
+/** Why no record matches a filter: the topic is empty, a field of the filter is in no record, or there is just none. */
+export async function hintOf(connection, topic, filter) {
+  if (!filter) return `${topic} has no record.`;
+  let rows;
+  try { rows = await connection.sow(topic, { top: SAMPLE_ROWS, orderBy: 'SOW_KEY()' }); } catch { return 'No record matches the filter.'; }
+  if (!rows.length) return `${topic} has no record.`;
+  const known = new Set(rows.flatMap(({ data }) => [...leaves(data)].map(([path]) => filterPath(path))));
+  const names = filter.replace(/'[^']*'|"[^"]*"/g, "''").match(/\/[A-Za-z_][\w/]*/g) ?? [];
+  const missing = names.find((name) => ![...known].some((path) => path === name || path.startsWith(`${name}/`)));
+  if (!missing) return 'No record matches the filter.';
+  const [nearest] = [...known].map((path) => [distance(path, missing), path]).sort(([one], [other]) => one - other);
+  const mean = nearest && nearest[0] <= Math.max(2, missing.length / 3) ? ` Did you mean ${nearest[1]}?` : '';
+  return `No record matches. None of the first ${rows.length} records has ${missing}.${mean}`;
+}
+
+/** The number of characters to insert, delete or replace between two texts. */
+function distance(one, other) {
+  let line = [...other, ''].map((_, at) => at);
+  for (let row = 1; row <= one.length; row += 1) {
+    const next = [row];
+    for (let at = 1; at <= other.length; at += 1) next[at] = Math.min(next[at - 1] + 1, line[at] + 1, line[at - 1] + (one[row - 1] === other[at - 1] ? 0 : 1));
+    line = next;
+  }
+  return line[other.length];
+}

@@ -1,0 +1,275 @@
+// The grid of the page: AG Grid Community over a live window. The grid scrolls over places; the window fills those in sight.
+import { decimalsOf, filterPath, formatted, isName, leaves, shownKind, shownText, typed } from './page-cells.js';
+
+const BLOCK_ROWS = 500;
+const FIELDS_MAX = 200;
+const BLANK = Object.freeze({ key: undefined, record: null, version: 0, values: {}, texts: {}, moves: {} });
+const KEY = 'SOW_KEY()'; // The column of the key, and the order by it.
+
+/** An order by a column, with its words of the filter language. */
+const ordered = ({ path, isFalling }) => ({ path, isFalling, text: `${path === KEY ? KEY : filterPath(path)}${isFalling ? ' DESC' : ''}` });
+
+export class Grid {
+  #api; #window = null; #topic = null; #fields = new Map(); #painted = new Map(); #calls; #isDue = false; #layout = []; #order = []; #isPaused = false; #isNew = false; #learnt = null;
+
+  /**
+   * @param {HTMLElement} element
+   * @param {{order: Function, layout: Function, edit: Function, refused: Function, open: Function, copied: Function}} calls called when the
+   *   user sorts, arranges columns, edits a cell, types a value of another kind, opens a record, copies
+   */
+  constructor(element, calls) {
+    this.#calls = calls;
+    const theme = globalThis.agGrid.themeQuartz.withParams({
+      backgroundColor: 'var(--back)', foregroundColor: 'var(--text)', headerBackgroundColor: 'var(--bar)', headerTextColor: 'var(--text)',
+      borderColor: 'var(--line)', accentColor: 'var(--accent)', oddRowBackgroundColor: 'var(--odd)', rowHoverColor: 'var(--hover)',
+      valueChangeValueHighlightBackgroundColor: 'var(--flash)', fontFamily: 'inherit', fontSize: 13, headerFontSize: 13, spacing: 5,
+      browserColorScheme: 'inherit', rangeSelectionBorderColor: 'var(--accent)', invalidColor: 'var(--fault)',
+    });
+    this.#api = globalThis.agGrid.createGrid(element, {
+      theme,
+      rowModelType: 'infinite',
+      cacheBlockSize: BLOCK_ROWS,
+      maxBlocksInCache: 20,
+      infiniteInitialRowCount: 0,
+      datasource: { getRows: ({ startRow, endRow, successCallback }) => successCallback(Array(endRow - startRow).fill(BLANK)) },
+      rowHeight: 28,
+      headerHeight: 32,
+      columnDefs: [],
+      defaultColDef: { sortable: true, resizable: true, suppressHeaderMenuButton: true, cellDataType: false, minWidth: 50, enableCellChangeFlash: true },
+      maintainColumnOrder: true,
+      suppressFieldDotNotation: true,
+      readOnlyEdit: true,
+      invalidEditValueMode: 'block',
+      stopEditingWhenCellsLoseFocus: true,
+      cellFlashDuration: 700,
+      cellFadeDuration: 500,
+      animateRows: false,
+      tooltipShowDelay: 600,
+      overlayNoRowsTemplate: '<span></span>',
+      onViewportChanged: () => this.#look(),
+      onModelUpdated: () => this.draw(),
+      onSortChanged: ({ source }) => { if (source === 'uiColumnSorted') this.#calls.order(this.#sorted()); },
+      onColumnMoved: (event) => this.#arranged(event, event.finished),
+      onColumnResized: (event) => this.#arranged(event, event.finished),
+      onColumnPinned: (event) => this.#arranged(event, true),
+      onColumnVisible: (event) => this.#arranged(event, true),
+      onCellEditRequest: (event) => this.#edited(event),
+      onCellEditingStopped: () => { this.#calls.refused(''); this.draw(); },
+      onCellKeyDown: (event) => this.#pressed(event),
+      onCellClicked: ({ data }) => { if (data?.key !== undefined) this.#calls.open(data.key, false); },
+    });
+  }
+
+  get api() { return this.#api; }
+
+  /** The fields that were seen, as JSON Pointers. */
+  get fields() { return [...this.#fields.keys()]; }
+
+  /** The order as the user sorted: `{path, isFalling, text}`, the first one first. */
+  #sorted() {
+    const sorted = this.#api.getColumnState().filter(({ sort }) => sort).sort((one, other) => one.sortIndex - other.sortIndex);
+    return sorted.map(({ colId, sort }) => ordered({ path: colId, isFalling: sort === 'desc' }));
+  }
+
+  /** The columns as the user has arranged them: `{path, isHidden, isPinned, width}`. */
+  get layout() { return this.#api.getColumnState().map(({ colId, hide, pinned, width }) => ({ path: colId, isHidden: Boolean(hide), isPinned: Boolean(pinned), width })); }
+
+  /** The paths of the visible columns, from the left. */
+  get shownPaths() { return this.#api.getAllDisplayedColumns().map((column) => column.getColId()); }
+
+  /** Show another topic. The window is made from the order, by the function. */
+  begin(topic, { order = [], layout = [] }, open) {
+    this.#window?.close();
+    this.#topic = topic;
+    this.#fields = new Map();
+    this.#layout = layout;
+    this.#painted.clear();
+    this.#api.setGridOption('columnDefs', []);
+    this.#order = order;
+    for (const { path } of layout) if (path !== KEY) this.#learn(path, null);
+    this.#define();
+    this.#api.setRowCount(0, true);
+    this.#window = open(order.map(ordered));
+  }
+
+  get window() { return this.#window; }
+
+  /** True if the rows in sight are those of the window, and the window is that of the query. */
+  get isSettled() { return Boolean(this.#window?.isSettled) && !this.#isDue; }
+
+  /** Show totals below the rows; none: undefined. */
+  total(record) {
+    this.#api.setGridOption('pinnedBottomRowData', record ? [{ ...rowOf({ record }), values: { ...rowOf({ record }).values, [this.#topic.key[0]]: 'total' } }] : []);
+  }
+
+  /** Hide or show a column, or pin it. */
+  arrange(path, { isHidden, isPinned }) {
+    if (isHidden !== undefined) this.#api.setColumnsVisible([path], !isHidden);
+    if (isPinned !== undefined) this.#api.setColumnsPinned([path], isPinned ? 'left' : null);
+  }
+
+  pause(isPaused) { this.#isPaused = isPaused; this.draw(); }
+
+  /** Draw the rows in sight before the next frame. */
+  draw() {
+    if (this.#isDue) return;
+    this.#isDue = true;
+    requestAnimationFrame(() => { this.#isDue = false; if (!this.#isPaused && this.#window) this.#paint(); });
+  }
+
+  /** Scroll to the first row. */
+  toTop() { if (this.#window?.total) this.#api.ensureIndexVisible(0, 'top'); }
+
+  #look() {
+    const [first, last] = [this.#api.getFirstDisplayedRowIndex(), this.#api.getLastDisplayedRowIndex()];
+    if (this.#window && last >= first && first >= 0) this.#window.show(first, last);
+    this.draw();
+  }
+
+  #paint() {
+    const { first, rows, total } = this.#window;
+    if (this.#api.getEditingCells().length) return; // No row moves away below an edit.
+    if (this.#learnt !== rows) for (const row of rows) this.learn(row.record);
+    this.#learnt = rows;
+    if (this.#isNew) this.#define();
+    if (total !== undefined && this.#api.getDisplayedRowCount() !== total) this.#api.setRowCount(total, true);
+    const from = Math.max(0, this.#api.getFirstDisplayedRowIndex());
+    const to = this.#api.getLastDisplayedRowIndex();
+    for (const [at, node] of this.#painted) {
+      if (at >= from && at <= to) continue;
+      node.setData(BLANK); // What is not in sight is not kept up to date.
+      this.#painted.delete(at);
+    }
+    for (let at = from; at <= to; at += 1) {
+      const node = this.#api.getDisplayedRowAtIndex(at);
+      if (!node?.data) continue; // Its block comes, and this is called again.
+      this.#fill(node, rows[at - first]);
+      this.#painted.set(at, node);
+    }
+  }
+
+  #fill(node, row) {
+    const before = node.data;
+    if (!row) { if (before !== BLANK) node.setData(BLANK); return; }
+    const { record, version } = this.#window.newest(row);
+    const isSame = before.key === row.key;
+    if (isSame && before.record === record && before.version === version) return;
+    const data = rowOf({ key: row.key, record, version });
+    for (const [path, { kind }] of isSame ? this.#fields : []) {
+      const [old, now] = [before.texts[path], data.texts[path]];
+      if (kind === 'number' && old && now && old !== now) data.moves[path] = Number(now) > Number(old) ? 'up' : 'down';
+    }
+    if (isSame) node.updateData(data); // Its changed cells flash.
+    else node.setData(data);
+  }
+
+  /** Learn the fields of a record: their kinds, and how much room they need. */
+  learn(record) {
+    for (const [path, value] of leaves(record)) this.#learn(path, value);
+    if (this.#isNew) this.draw();
+  }
+
+  #learn(path, value) {
+    let field = this.#fields.get(path);
+    if (!field) {
+      if (this.#fields.size >= FIELDS_MAX) return;
+      this.#fields.set(path, field = { kind: undefined, decimals: 0, length: 0 });
+      this.#isNew = true;
+    }
+    if (value === undefined || value === null) return;
+    const kind = shownKind(value);
+    if (!field.kind) { field.kind = kind; this.#isNew = true; }
+    const text = shownText(value);
+    const decimals = kind === 'number' ? decimalsOf(text) : 0;
+    field.length = Math.max(field.length, text.length);
+    if (decimals <= field.decimals) return;
+    field.decimals = decimals; // The points of the column stand further to the left.
+    if (!this.#isNew) this.#api.refreshCells({ columns: [path], force: true, suppressFlash: true });
+  }
+
+  /** Define the columns: those of the layout as it says, then the others as they appeared. */
+  #define() {
+    this.#isNew = false;
+    const { key } = this.#topic;
+    const names = [KEY, ...this.#fields.keys()];
+    const arranged = this.#layout.filter(({ path }) => names.includes(path));
+    const placed = [...arranged.map(({ path }) => path), ...names.filter((path) => !arranged.some((one) => one.path === path))];
+    const isKeyShown = !this.#topic.isGrouped && (key.length !== 1 || this.#topic.groups);
+    const defined = new Set((this.#api.getColumnDefs() ?? []).map(({ colId }) => colId));
+    this.#api.setGridOption('columnDefs', placed.map((path) => {
+      const column = this.#column(path);
+      if (defined.has(path)) return column;
+      const own = arranged.find((one) => one.path === path);
+      const isNarrow = matchMedia('(max-width: 600px)').matches;
+      const isPinned = own ? own.isPinned : isKeyShown ? path === KEY : key.includes(path);
+      const place = this.#order.findIndex((one) => one.path === path);
+      return {
+        ...column,
+        initialHide: own ? own.isHidden : path === KEY && !isKeyShown,
+        initialPinned: isPinned ? 'left' : null,
+        initialWidth: own?.width ?? width(path, this.#fields.get(path), isNarrow),
+        ...(place < 0 ? {} : { initialSort: this.#order[place].isFalling ? 'desc' : 'asc', initialSortIndex: place }),
+      };
+    }));
+  }
+
+  #column(path) {
+    const field = this.#fields.get(path);
+    const isNamed = path === KEY || this.#topic.key.includes(path) || isName(path);
+    const valueOf = (data) => (path === KEY ? data.key : data.values[path]);
+    return {
+      colId: path,
+      headerName: path === KEY ? 'key' : path.slice(1),
+      headerTooltip: path === KEY ? 'The key of the record' : path,
+      headerClass: field?.kind === 'number' ? 'ag-right-aligned-header' : undefined,
+      valueGetter: ({ data }) => (data ? (path === KEY ? data.key : data.values[path] === null ? null : data.texts[path]) : undefined),
+      valueFormatter: ({ data }) => (data ? formatted(valueOf(data), { isName: isNamed, decimals: this.#fields.get(path)?.decimals }) : ''),
+      equals: (one, other) => one === other,
+      tooltipValueGetter: ({ data }) => (data && (shownKind(valueOf(data)) === 'time' || shownText(valueOf(data)).length > 24) ? shownText(valueOf(data)) : undefined),
+      cellClass: ({ data }) => (data ? [`kind-${shownKind(valueOf(data))}`, field?.kind === 'number' ? 'ag-right-aligned-cell' : ''] : ''),
+      cellClassRules: { up: ({ data }) => data?.moves[path] === 'up', down: ({ data }) => data?.moves[path] === 'down' },
+      editable: ({ data }) => path !== KEY && this.#topic.publish && !this.#topic.key.includes(path) && data?.key !== undefined,
+      cellEditor: 'agTextCellEditor',
+      cellEditorParams: ({ data }) => ({
+        getValidationErrors: ({ value }) => {
+          try { typed(value ?? '', data.values[path]); } catch (error) { this.#calls.refused(error.message); return [error.message]; }
+          return null;
+        },
+      }),
+    };
+  }
+
+  #edited({ data, colDef: { colId: path }, newValue, oldValue }) {
+    const text = newValue ?? '';
+    if (text === (oldValue ?? '')) return;
+    this.#calls.edit({ key: data.key, path, text, held: data.values[path], version: data.version });
+  }
+
+  #arranged(event, isFinished) {
+    if (isFinished && event.source !== 'api' && event.source !== 'gridOptionsChanged' && event.source !== 'gridInitializing') this.#calls.layout(this.layout);
+    else if (event.source === 'api' && (event.type === 'columnVisible' || event.type === 'columnPinned')) this.#calls.layout(this.layout);
+  }
+
+  #pressed({ data, column, event }) {
+    const isCommand = event.ctrlKey || event.metaKey;
+    if (data?.key === undefined || this.#api.getEditingCells().length) return;
+    if (event.key === ' ' && !isCommand) { event.preventDefault(); this.#calls.open(data.key, true); }
+    else if (isCommand && event.key.toLowerCase() === 'c' && !String(getSelection())) {
+      const path = column.getColId();
+      this.#calls.copied(path === KEY ? data.key : data.texts[path] ?? '');
+    }
+  }
+}
+
+/** A row of the grid: a record, its values and their texts by path, and where numbers went. */
+function rowOf({ key, record, version = 0 }) {
+  const data = { key, record, version, values: {}, texts: {}, moves: {} };
+  for (const [path, value] of leaves(record)) [data.values[path], data.texts[path]] = [value, shownText(value)];
+  return data;
+}
+
+/** The first width of a column in pixels: room for its name, and for the values that were seen. */
+function width(path, { kind, length = 8, decimals = 0 } = {}, isNarrow = false) {
+  const room = kind === 'time' ? 23 : kind === 'number' ? length * 1.25 + Math.min(decimals, 8) : length;
+  return Math.min(isNarrow ? 150 : 280, Math.max(60, Math.round(7.5 * Math.max(path.length + 1, room) + 28)));
+}

@@ -1,0 +1,64 @@
+// What the page keeps of a view: in the link all of it, in the browser the views that were saved and the look.
+const VIEWS = 'sowstream.views';
+const THEME = 'sowstream.theme';
+
+const escaped = (path) => path.replace(/[%,:]/g, encodeURIComponent);
+const plain = (text) => text.replace(/%25|%2C|%3A/g, decodeURIComponent);
+
+/** Read a link: `{topic, filter, order: [{path, isFalling}], layout: [{path, isHidden, isPinned, width}], record,
+ * groups: [path], figure, hasTotals}`. */
+export function readLink(hash) {
+  const asked = new URLSearchParams(hash.replace(/^#/, ''));
+  const items = (name) => (asked.get(name) || '').split(',').filter(Boolean);
+  return {
+    topic: asked.get('topic') || '',
+    filter: asked.get('filter') || '',
+    record: asked.get('record') ?? undefined,
+    groups: items('groups').map(plain),
+    figure: asked.get('figure') || 'SUM',
+    hasTotals: asked.has('totals'),
+    order: items('order').map((item) => ({ path: plain(item.replace(/^-/, '')), isFalling: item.startsWith('-') })),
+    layout: items('columns').map((item) => {
+      const [, marks, path, width] = /^([!*]*)([^:]*):?(\d*)$/.exec(item) ?? [];
+      return { path: plain(path ?? ''), isHidden: marks?.includes('!') ?? false, isPinned: marks?.includes('*') ?? false, width: Number(width) || undefined };
+    }).filter(({ path }) => path),
+  };
+}
+
+/** Write a link; a layout that is empty, as it begins, is left out. */
+export function writeLink({ topic, filter, record, order = [], layout = [], groups = [], figure = 'SUM', hasTotals = false }) {
+  const link = new URLSearchParams({ topic });
+  if (filter) link.set('filter', filter);
+  if (order.length) link.set('order', order.map(({ path, isFalling }) => `${isFalling ? '-' : ''}${escaped(path)}`).join(','));
+  const column = ({ path, isHidden, isPinned, width }) => `${isHidden ? '!' : ''}${isPinned ? '*' : ''}${escaped(path)}${width ? `:${Math.round(width)}` : ''}`;
+  if (layout.length) link.set('columns', layout.map(column).join(','));
+  if (groups.length) link.set('groups', groups.map(escaped).join(','));
+  if (hasTotals) link.set('totals', '');
+  if ((groups.length || hasTotals) && figure !== 'SUM') link.set('figure', figure);
+  if (record !== undefined) link.set('record', record);
+  return `#${link}`;
+}
+
+function kept(name, otherwise) {
+  try { return JSON.parse(localStorage.getItem(name)) ?? otherwise; } catch { return otherwise; } // Private windows keep nothing.
+}
+
+function keep(name, value) {
+  try { localStorage.setItem(name, JSON.stringify(value)); } catch { /* The page works without it. */ }
+}
+
+/** The links of the views that were saved in this browser, by name. */
+export const savedViews = () => kept(VIEWS, {});
+
+/** Save a view, or with no link forget it. */
+export function saveView(name, link) {
+  const { [name]: _, ...others } = savedViews();
+  keep(VIEWS, link === undefined ? others : { ...others, [name]: link });
+}
+
+export const isDark = () => (document.documentElement.dataset.theme || (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light')) === 'dark';
+
+/** Take up the look that was chosen in this browser; without one the page looks as the system does. */
+export function useTheme(name = kept(THEME, null)) {
+  if (name === 'dark' || name === 'light') { document.documentElement.dataset.theme = name; keep(THEME, name); }
+}

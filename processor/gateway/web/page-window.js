@@ -1,0 +1,146 @@
+// The rows of a topic that the page can show: a window over the topic in its order, which follows the topic.
+const ORDER_MS = 200;
+const SPARE_ROWS = 20;
+const ROWS_MAX = 4000;
+
+/**
+ * A live window. Its order comes from the gateway, which alone compares every digit and values of all kinds. A picture of the
+ * rows is one answer to a query, so that no row is missing in it and none is there twice. Changes that move no row go
+ * into the picture at once; rows that may have moved keep the values of the picture until the next answer.
+ */
+export class LiveWindow {
+  #connection; #topic; #query; #calls; #view; #isStale = true; #isReading = false; #isClosed = false; #moved = new Set(); #pictured = ''; #asked = { first: 0, count: 100 };
+
+  /**
+   * @param {object} connection
+   * @param {string} topic
+   * @param {{filter: string, order: {path: string, isFalling: boolean, text: string}[], options: object}} query with `options`, of groups
+   * @param {{rows: Function, changes: Function, error: Function}} calls called with a new picture, with changes, with an error
+   */
+  constructor(connection, topic, query, calls) {
+    this.#connection = connection;
+    this.#topic = topic;
+    this.#query = query;
+    this.#calls = calls;
+    /** The picture: the index of its first row, and its rows as `{key, record, version}`. */
+    this.first = 0;
+    this.rows = [];
+    /** The number of records that match; undefined before the first answer. */
+    this.total = undefined;
+    this.#open();
+  }
+
+  get filter() { return this.#query.filter; }
+
+  /** The order, `{path, isFalling, text}`; none: by key. */
+  get order() { return this.#query.order; }
+
+  /** True if the picture is of the rows and the query that were asked for last, and no change of their order is known. */
+  get isSettled() { return !this.#isStale && !this.#isReading && this.#moved.size === 0 && this.#pictured === this.#wanted; }
+
+  get #wanted() { return JSON.stringify([this.#query.filter, this.#range]); }
+
+  /** The words of the filter language for the order. */
+  get orderBy() { return this.#query.order.map(({ text }) => text).join(', ') || 'SOW_KEY()'; }
+
+  get #range() { return { ...this.#query.options, orderBy: this.orderBy, skip: this.#asked.first, top: this.#asked.count }; }
+
+  #open() {
+    const { filter } = this.#query;
+    const view = this.#connection.view(this.#topic, { filter: filter || undefined, ...this.#range, timestamp: true });
+    this.#view = view;
+    view.addEventListener('change', ({ changes }) => this.#changed(changes));
+    view.addEventListener('rows', () => { if (view.rows !== this.total) this.reread(); });
+    view.addEventListener('ready', () => this.reread());
+    view.addEventListener('error', ({ error }) => this.#calls.error(error));
+  }
+
+  /** Show rows `first` to `last`: the window moves if it has not got them. */
+  show(first, last) {
+    const end = this.#asked.first + this.#asked.count;
+    if (first >= this.#asked.first && last < end) return;
+    this.#asked = { first: Math.max(0, first - SPARE_ROWS), count: Math.min(ROWS_MAX, last - first + 1 + 2 * SPARE_ROWS) };
+    this.#view.replace({ skip: this.#asked.first, top: this.#asked.count }).catch((error) => this.#calls.error(error));
+    this.reread();
+  }
+
+  /** Ask another query, from its first row on; a wrong one changes nothing, and its error is thrown. */
+  async replace(query) {
+    const [before, asked] = [this.#query, this.#asked];
+    const next = { ...before, ...query };
+    this.#query = next;
+    this.#asked = { first: 0, count: asked.count };
+    if (this.#view.subscription.isOver) this.#open();
+    else {
+      try {
+        await this.#view.replace({ filter: query.filter || '', ...this.#range });
+      } catch (error) {
+        if (this.#query === next) [this.#query, this.#asked] = [before, asked];
+        throw error;
+      }
+    }
+    this.reread();
+  }
+
+  /** Read the rows in their order as soon as may be, at most every 200 ms. */
+  async reread() {
+    this.#isStale = true;
+    if (this.#isReading) return;
+    this.#isReading = true;
+    while (this.#isStale && !this.#isClosed && this.#connection.state === 'open') {
+      this.#isStale = false;
+      const { filter } = this.#query;
+      const range = this.#range;
+      const wanted = this.#wanted;
+      let rows;
+      try {
+        rows = await this.#connection.sow(this.#topic, { filter: filter || undefined, ...range });
+      } catch { this.#isStale ||= this.#connection.state === 'open' && !this.#view.subscription.isOver; }
+      if (rows && wanted === this.#wanted && !this.#isClosed) {
+        this.#pictured = wanted;
+        this.#place(range, rows);
+      }
+      await new Promise((done) => setTimeout(done, ORDER_MS));
+    }
+    this.#isReading = false;
+  }
+
+  #place({ skip, top }, rows) {
+    this.first = skip;
+    this.rows = rows.map(({ sow_key: key, data: record, version }) => ({ key, record, version }));
+    const end = skip + rows.length;
+    this.total = rows.length < top && (rows.length || !skip) ? end : Math.max(this.#view.rows ?? 0, rows.length ? end : 0);
+    for (const { key, version } of this.rows) if ((this.#view.version(key) ?? 0) <= version) this.#moved.delete(key);
+    for (const key of this.#moved) if (!this.#view.has(key)) this.#moved.delete(key);
+    if (this.#moved.size) this.#isStale = true;
+    this.#calls.rows();
+  }
+
+  #changed(changes) {
+    if (this.#isClosed) return;
+    const moves = (one) => this.#query.order.some(({ path }) => one === path || one === '' || path.startsWith(`${one}/`) || one.startsWith(`${path}/`));
+    let isMoved = false;
+    for (const { type, key, changed, removed } of changes) {
+      if (type === 'update' && ![...changed, ...removed].some(moves)) continue;
+      isMoved = true;
+      this.#moved.add(key);
+    }
+    this.#calls.changes(changes);
+    if (isMoved) this.reread();
+    this.#calls.rows();
+  }
+
+  /** The newest state of a row that stands in its place; of one that may have moved, that of the picture. */
+  newest(row) {
+    const version = this.#view.version(row.key) ?? 0;
+    return this.#moved.has(row.key) || version <= row.version ? row : { record: this.#view.get(row.key), version };
+  }
+
+  /** All records that match, in the order. */
+  readAll() { return this.#connection.sow(this.#topic, { filter: this.filter || undefined, ...this.#query.options, orderBy: this.orderBy }); }
+
+  close() {
+    this.#isClosed = true;
+    this.#view.close();
+  }
+}

@@ -1,0 +1,122 @@
+// Tests of the page's modules that need no browser, against the gateway at GATEWAY_URL; run by test_javascript.py.
+import assert from 'node:assert/strict';
+import test from 'node:test';
+
+import { formatted, typed } from '../../../processor/gateway/web/page-cells.js';
+import { hintOf } from '../../../processor/gateway/web/page-filter.js';
+import { groupFilter, groupOptions } from '../../../processor/gateway/web/page-groups.js';
+import { readLink, writeLink } from '../../../processor/gateway/web/page-link.js';
+import { LiveWindow } from '../../../processor/gateway/web/page-window.js';
+import { connect, parse } from '../../../processor/gateway/web/sowstream.js';
+
+const url = process.env.GATEWAY_URL;
+const open = () => connect({ url, backoffMin: 10, backoffMax: 50 });
+const HALF = [{ path: '/half', isFalling: false, text: '/half' }];
+
+async function until(holds) {
+  for (let turn = 0; !holds(); turn += 1) {
+    if (turn > 2000) throw new Error('it never holds');
+    await new Promise((done) => setTimeout(done, 20));
+  }
+}
+
+test('each picture of a window is complete and in order, while records come, go and move', async () => {
+  const [reader, writer] = [await open(), await open()];
+  let seed = 20261128;
+  const random = (below) => { seed = (seed * 1103515245 + 12345) % 2147483648; return (seed >> 12) % below; };
+  const write = (id) => writer.publish('orders', { id, half: random(400) / 2 }, { ack: 'processed' });
+  await Promise.all(Array.from({ length: 300 }, (_, id) => write(id)));
+  let pictures = 0;
+  const window = new LiveWindow(reader, 'orders', { filter: '/half >= 50', order: HALF }, {
+    rows: () => {
+      pictures += 1;
+      const records = window.rows.map((row) => window.newest(row).record);
+      const halves = records.map(({ half }) => half);
+      assert.deepEqual(halves, [...halves].sort((one, other) => one - other));
+      assert.equal(new Set(window.rows.map(({ key }) => key)).size, window.rows.length);
+      assert.ok(halves.every((half) => half >= 50));
+      for (const [at, { key }] of window.rows.entries()) assert.equal(String(records[at].id), key);
+    },
+    changes: () => {},
+    error: (error) => { throw error; },
+  });
+  for (let turn = 0; turn < 60; turn += 1) {
+    const commands = Array.from({ length: 20 }, () => {
+      const id = random(350);
+      return random(5) ? write(id) : writer.sowDelete('orders', { key: String(id), ack: 'processed' }).catch(() => {});
+    });
+    const first = random(150);
+    if (turn % 3 === 0) window.show(first, first + 30);
+    await Promise.all(commands);
+  }
+  await until(() => window.isSettled);
+  const wanted = await reader.sow('orders', { filter: '/half >= 50', orderBy: '/half' });
+  assert.equal(window.total, wanted.length);
+  const place = window.rows.map(({ key }, at) => [window.first + at, key]);
+  for (const [at, key] of place) assert.equal(wanted[at]?.sow_key, key);
+  assert.ok(place.length >= 31 || window.first + place.length === wanted.length);
+  assert.ok(pictures > 20);
+  window.close();
+  for (const one of [reader, writer]) one.close();
+});
+
+test('a wrong filter leaves a window as it is', async () => {
+  const reader = await open();
+  const window = new LiveWindow(reader, 'orders', { filter: '', order: [] }, { rows: () => {}, changes: () => {}, error: () => {} });
+  await until(() => window.isSettled);
+  const before = window.rows.map(({ key }) => key);
+  await assert.rejects(window.replace({ filter: '/half >', order: [] }), (error) => error.message.includes('^'));
+  await until(() => window.isSettled);
+  assert.equal(window.filter, '');
+  assert.deepEqual(window.rows.map(({ key }) => key), before);
+  window.close();
+  reader.close();
+});
+
+test('values are shown by kind, and keep each digit', () => {
+  const shown = (text, column) => formatted(parse(text), column);
+  assert.equal(shown('1234567.5'), '1,234,567.5');
+  assert.equal(shown('12345678901234567890.12'), '12,345,678,901,234,567,890.12');
+  assert.equal(shown('1E+400'), '1E+400');
+  assert.equal(shown('1234', { isName: true }), '1234');
+  assert.equal(shown('-1234.5', { decimals: 3 }), '-1,234.5\u2007\u2007');
+  assert.equal(shown('7', { decimals: 2 }), '7\u2008\u2007\u2007');
+  assert.equal(shown('null'), 'null');
+  const at = formatted('2026-11-27T09:22:46.873123456+00:00');
+  assert.match(at, /^2026-11-2[678] \d\d:\d\d:46\.873123456$/);
+  assert.equal(formatted('2026-11-27'), '2026-11-27');
+});
+
+test('a text stands for a value of the kind that it replaces, or for none', () => {
+  assert.equal(typed('1000', 5), 1000);
+  assert.equal(typed('1,000', 'text'), '1,000');
+  assert.throws(() => typed('1,000', 5), /1,000 is none. Write 1000./);
+  assert.throws(() => typed('abc', 5), /abc is none/);
+  assert.throws(() => typed('1', true), /Write true or false/);
+  assert.equal(typed('false', true), false);
+  assert.equal(typed('abc', null), 'abc');
+});
+
+test('a link has all of a view, with any names', () => {
+  const view = {
+    topic: 'a&b', filter: "/x = 'ä & #' AND /y > 1", record: '["1","ä"]', groups: ['/a,b', '/c'], figure: 'AVG', hasTotals: true,
+    order: [{ path: '/-a,b:c%', isFalling: true }, { path: '/p', isFalling: false }],
+    layout: [{ path: '/x:1,%2C', isHidden: true, isPinned: false, width: 120 }, { path: 'SOW_KEY()', isHidden: false, isPinned: true, width: undefined }],
+  };
+  assert.deepEqual(readLink(writeLink(view)), view);
+});
+
+test('an empty grid has its reason, and a group its records', async () => {
+  const reader = await open();
+  await reader.publish('quotes', { id: 'a', bid: 1.5, side: null, at: { venue: "O'Neil" } }, { ack: 'processed' });
+  assert.match(await hintOf(reader, 'quotes', '/bidd > 1'), /has \/bidd. Did you mean \/bid\?/);
+  assert.equal(await hintOf(reader, 'quotes', "/bid > 2 AND /at/venue = '/nosuch'"), 'No record matches the filter.');
+  const paths = ['/side', '/at/venue'];
+  const options = await groupOptions(reader, { topic: 'quotes', key: ['/id'] }, { filter: '', paths, figure: 'SUM' });
+  assert.deepEqual(options, { grouping: paths, projection: 'COUNT(*) AS /count, SUM(/bid) AS /bid' });
+  const [{ data }] = await reader.sow('quotes', options);
+  assert.equal(data.count, 1);
+  const rows = await reader.sow('quotes', { filter: groupFilter('/bid > 1', paths, { '/side': null, '/at/venue': "O'Neil" }) });
+  assert.equal(rows.length, 1);
+  reader.close();
+});
