@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from processor.client.blocking_calls import BlockingCalls
+from processor.client.publish.outbox import DeleteArguments, PublishArguments
+from processor.client.subscribe.arguments import StreamArguments, naming
 from processor.client.subscribe.subscribe_calls import SubscribeCalls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
     from concurrent.futures import Future
 
-    from processor.client.publish.outbox import DeleteArguments, PublishArguments
-    from processor.client.subscribe.arguments import StreamArguments
+    from processor.client.publish.publish_many import OnProgress, OnReject
+    from processor.client.subscribe.opener import TopicInfo
     from processor.client.subscribe.subscription import Subscription
+    from processor.client.subscribe.typed_view import RecordT, TypedView
     from processor.client.subscribe.view import View
     from processor.record import Value
     from processor.subscriptions import Message
@@ -32,29 +35,35 @@ class AsyncClient(Generic[_ClientT]):
     ack has arrived. Subscriptions are read with `async for`.
     """
 
+    def __repr__(self) -> str:
+        return f"<Async{repr(self.client)[1:]}"
+
     def __init__(self, client: _ClientT) -> None:
         """Made by `Client.__aenter__`."""
         self.client = client
         """The client itself, for calls that do not wait."""
 
+    @naming(PublishArguments)
     async def publish(
-        self, topic: str, data: Value, key: str | None = None,
+        self, topic: str, data: Value, key: Value = None,
         headers: Mapping[str, str | bytes] | None = None, *, ack: str | None = None,
         **arguments: Unpack[PublishArguments],
     ) -> Ack | None:  # fmt: skip
         """Store a full record; returns the last ack, None without `ack`."""
         return await self._send(partial(self.client.publish, topic, data, key, headers, ack=ack, **arguments))
 
+    @naming(PublishArguments)
     async def delta_publish(
-        self, topic: str, data: Value, key: str | None = None,
+        self, topic: str, data: Value, key: Value = None,
         headers: Mapping[str, str | bytes] | None = None, *, ack: str | None = None,
         **arguments: Unpack[PublishArguments],
     ) -> Ack | None:  # fmt: skip
         """Merge changes into a record; returns the last ack, None without `ack`."""
         return await self._send(partial(self.client.delta_publish, topic, data, key, headers, ack=ack, **arguments))
 
+    @naming(DeleteArguments)
     async def sow_delete(
-        self, topic: str, key: str | None = None, headers: Mapping[str, str | bytes] | None = None, *,
+        self, topic: str, key: Value = None, headers: Mapping[str, str | bytes] | None = None, *,
         ack: str | None = None, **arguments: Unpack[DeleteArguments],
     ) -> Ack | None:  # fmt: skip
         """Delete records; returns the last ack, None without `ack`."""
@@ -68,9 +77,54 @@ class AsyncClient(Generic[_ClientT]):
         """The current record of a key, or None."""
         return await asyncio.to_thread(partial(self.client.get, topic, key, min_version=min_version))
 
-    async def view(self, topic: str, filter: str | None = None, options: str | None = None) -> View:  # noqa: A002
+    @overload
+    async def view(
+        self, topic: str, filter: str | None = None, options: str | None = None, *, as_: None = None
+    ) -> View: ...  # fmt: skip
+    @overload
+    async def view(
+        self, topic: str, filter: str | None = None, options: str | None = None, *, as_: type[RecordT]
+    ) -> TypedView[RecordT]: ...  # fmt: skip
+    async def view(
+        self,
+        topic: str,
+        filter: str | None = None,  # noqa: A002
+        options: str | None = None,
+        *,
+        as_: type[Any] | None = None,
+    ) -> View | TypedView[Any]:
         """The state of the world as a mapping; returns when its snapshot is complete."""
-        return await asyncio.to_thread(self.client.view, topic, filter, options)
+        return await asyncio.to_thread(partial(self.client.view, topic, filter, options, as_=as_))
+
+    async def record(self, topic: str, key: Value) -> Value | None:
+        """The current record of a key, or None if there is none."""
+        return await asyncio.to_thread(self.client.record, topic, key)
+
+    async def records(
+        self, topic: str, filter: str | None = None, order_by: str | None = None, *, select: str | None = None  # noqa: A002
+    ) -> AsyncIterator[Value]:  # fmt: skip
+        """The records of the state of the world now, to be read with `async for`."""
+        async with await self.sow(topic, filter, order_by, select=select) as snapshot:
+            async for message in snapshot:
+                if message.command == "sow":
+                    yield message.data
+
+    async def publish_many(
+        self, topic: str, records: Iterable[Value], *, key: Callable[[Any], Value] | None = None, delta: bool = False,
+        ack: str | None = None, on_progress: OnProgress | None = None, on_reject: OnReject | None = None,
+        timeout_s: float | None = None,
+    ) -> int:  # fmt: skip
+        """Publish many records, which are taken from the iterable on another thread; returns their number."""
+        return await asyncio.to_thread(
+            partial(
+                self.client.publish_many, topic, records, key=key, delta=delta, ack=ack, on_progress=on_progress,
+                on_reject=on_reject, timeout_s=timeout_s,
+            )
+        )  # fmt: skip
+
+    async def topics(self) -> list[TopicInfo]:
+        """The topics that this client may use."""
+        return await asyncio.to_thread(self.client.topics)
 
     async def sow(
         self, topic: str, filter: str | None = None, order_by: str | None = None, *, select: str | None = None  # noqa: A002
@@ -78,24 +132,28 @@ class AsyncClient(Generic[_ClientT]):
         """The state of the world now, to be read with `async for`."""
         return await asyncio.to_thread(self.client.sow, topic, filter, order_by, select=select)
 
+    @naming(StreamArguments)
     async def subscribe(
         self, topic: str, filter: str | None = None, options: str | None = None, **arguments: Unpack[StreamArguments]  # noqa: A002
     ) -> Subscription:  # fmt: skip
         """The full record on each update from now on."""
         return await self._open(SubscribeCalls.subscribe, topic, filter, options, arguments)
 
+    @naming(StreamArguments)
     async def sow_and_subscribe(
         self, topic: str, filter: str | None = None, options: str | None = None, **arguments: Unpack[StreamArguments]  # noqa: A002
     ) -> Subscription:  # fmt: skip
         """The state of the world, then each update."""
         return await self._open(SubscribeCalls.sow_and_subscribe, topic, filter, options, arguments)
 
+    @naming(StreamArguments)
     async def delta_subscribe(
         self, topic: str, filter: str | None = None, options: str | None = None, **arguments: Unpack[StreamArguments]  # noqa: A002
     ) -> Subscription:  # fmt: skip
         """Key fields and changed fields on each update from now on."""
         return await self._open(SubscribeCalls.delta_subscribe, topic, filter, options, arguments)
 
+    @naming(StreamArguments)
     async def sow_and_delta_subscribe(
         self, topic: str, filter: str | None = None, options: str | None = None, **arguments: Unpack[StreamArguments]  # noqa: A002
     ) -> Subscription:  # fmt: skip

@@ -11,7 +11,3 @@ from processor.client.subscribe.subscribe_calls import SubscribeCalls
 
 class BlockingCalls(PublishCalls, SubscribeCalls):
     """The calls of a client that wait for Kafka."""
-
-    def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until Kafka has all published records, and every requested ack has arrived."""
-        raise NotImplementedError  # The client's own.

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from processor.client.subscribe.opener import SubscriptionOpener
     from processor.queues.consumer import OnQueueMessage, Queue
     from processor.queues.queue_opening import QueueOpener
+    from processor.record import Value
 
 _DIRECTORY_TIMEOUT_S = 5.0
 _FLUSH_AFTER_ERROR_S = 5.0
@@ -57,6 +58,7 @@ class Client(BlockingCalls, OfOneProcess):
         bootstrap: str | None = None,
         topic_prefix: str | None = None,
         skip_unreadable: bool = False,
+        default: Callable[[Any], Any] | None = None,
         gateway: str | None = None,
         token: str | Callable[[], str] | None = None,
     ) -> None:
@@ -75,6 +77,9 @@ class Client(BlockingCalls, OfOneProcess):
             skip_unreadable: whether snapshots and subscriptions leave out SOW records that cannot be parsed, and list
                 them in the log and in `unreadable`; otherwise the first one ends the subscription. Each record is then
                 parsed twice. Cannot be combined with `view_dir`.
+            default: called with a value in a published record that its message type does not write, such as a datetime
+                or a UUID in JSON; returns another one, as `default` of `json.dumps`: `default=str`. None: such a record
+                is refused.
             gateway: the address of a gateway, such as `http://localhost:8080` or `https://desk/sow`: all calls go over
                 it, and neither Kafka nor settings are needed. Subscriptions resume by themselves after a lost
                 connection. None: straight to Kafka.
@@ -87,11 +92,12 @@ class Client(BlockingCalls, OfOneProcess):
         """
         OfOneProcess.__init__(self, "client")
         self.name = name
+        self._default = default
         self._queues: QueueOpener | None = None
         self._gateway: tuple[str, str | Callable[[], str] | None] | None = None
         self._command_sender: ClientSender | None = None
         self._lock = threading.Lock()
-        self._block_has_ended = False
+        self._is_closed = False
         if gateway is not None:
             if config is not None or bootstrap is not None or view_dir is not None or skip_unreadable:
                 raise ConfigurationError("gateway: its own settings count; leave out the other arguments")
@@ -116,10 +122,24 @@ class Client(BlockingCalls, OfOneProcess):
             skips_unreadable=skip_unreadable,
         )
 
+    def __repr__(self) -> str:
+        where = self._gateway[0] if self._gateway is not None else self.config.kafka["bootstrap.servers"]
+        return f"<Client {self.name!r} {where}{' closed' if self._is_closed else ''}>"
+
     @property
     def _opener(self) -> SubscriptionOpener[Any]:
         self.refuse_inherited()
+        self._refuse_closed()
         return self._reader
+
+    def _refuse_closed(self) -> None:
+        """Refuse a call of a closed client.
+
+        Raises:
+            SowstreamError: it is closed.
+        """
+        if self._is_closed:
+            raise SowstreamError(f"the client {self.name!r} is closed: open another one")
 
     @property
     def unreadable(self) -> dict[str, dict[str, str]]:
@@ -148,10 +168,10 @@ class Client(BlockingCalls, OfOneProcess):
     ) -> None:
         if self.is_inherited:
             return
-        self._block_has_ended = True
         if error is None:
             self.close()
             return
+        self._is_closed = True
         # The caller must see the first error, not a later one; sent records still get a moment to arrive.
         with contextlib.suppress(Exception):
             self._reader.close()
@@ -191,6 +211,7 @@ class Client(BlockingCalls, OfOneProcess):
             BrokerUnavailable: no answer in time.
         """
         self.refuse_inherited()
+        self._refuse_closed()
         if self._gateway is not None:
             raise ConfigurationError("a gateway serves no queues; consume them with a client on Kafka")
         with self._lock:
@@ -219,8 +240,8 @@ class Client(BlockingCalls, OfOneProcess):
     def close(self) -> None:
         """End all subscriptions, send queued records and wait for acks as `flush` does.
 
-        A client that is used again is to be closed again; after a `with` block it refuses records. In a fork of the
-        client's process it does nothing.
+        From then on each call but this one and `flush` raises SowstreamError; views keep the records that they have. In
+        a fork of the client's process it does nothing.
 
         Raises:
             AcksMissing: acks have not arrived; their futures fail with this too.
@@ -229,6 +250,8 @@ class Client(BlockingCalls, OfOneProcess):
         """
         if self.is_inherited:
             return
+        with self._lock:
+            self._is_closed = True
         try:
             with contextlib.ExitStack() as stack:
                 if self._queues is not None:
@@ -249,16 +272,15 @@ class Client(BlockingCalls, OfOneProcess):
         """
         return _NamedCalls(self, name)
 
+    def _key_text(self, topic: str, key: Value) -> str:
+        return self._opener.key_text(topic, key)
+
     def _sender(self) -> ClientSender:
         self.refuse_inherited()
         sender = self._command_sender
         if sender is None:
             with self._lock:
-                if self._block_has_ended:
-                    raise SowstreamError(
-                        "the client is closed, as its `with` block has ended: nothing would send this record; "
-                        "open another client"
-                    )
+                self._refuse_closed()
                 sender = self._command_sender
                 if sender is None:
                     if self._gateway is not None:
@@ -278,6 +300,14 @@ class _NamedCalls(PublishCalls):
 
     def __init__(self, client: Client, name: str) -> None:
         self._client, self._name = client, name
+        self._default = client._default  # noqa: SLF001
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait for all commands of the client."""
+        self._client.flush(timeout_s)
+
+    def _key_text(self, topic: str, key: Value) -> str:
+        return self._client._key_text(topic, key)  # noqa: SLF001
 
     def _sender(self) -> ClientSender:
         return self._client._sender().named(self._name)  # noqa: SLF001

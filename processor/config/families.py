@@ -308,8 +308,14 @@ class Families(BaseSettings):
     def no_topics(self) -> str:
         """The reason why there are no topics, and the remedy; the start of a message."""
         if self._absent_file is not None:
-            return f"there is no settings file {self._absent_file}, and so there are no topics; name a file: -c FILE"
-        return "the settings name no topics; add a section `topics`, or name another file: -c FILE"
+            return (
+                f"there is no settings file {self._absent_file}, and so there are no topics; name a file: -c FILE, in "
+                "Python Client(NAME, FILE)"
+            )
+        return (
+            "the settings name no topics; add a section `topics`, or name another file: -c FILE, in Python "
+            "Client(NAME, FILE)"
+        )
 
     def no_topic(self, name: str, names: list[str]) -> str:
         """The message of an error: no topic of this name is configured."""

@@ -119,7 +119,9 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         tree = parse(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigurationError(f"{file}: {error.strerror}; name the settings file with -c FILE") from None
+        raise ConfigurationError(
+            f"{file}: {error.strerror}; name the settings file: -c FILE, in Python Client(NAME, FILE)"
+        ) from None
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{file}: not UTF-8 text, from byte {error.start} on") from None
     except yaml.YAMLError as error:

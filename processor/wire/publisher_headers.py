@@ -46,10 +46,16 @@ def named_headers(headers: Mapping[str, str | bytes]) -> Headers:
     """Return the headers that a caller gives by name.
 
     Raises:
-        ConfigurationError: a header that is not a publisher's to give, or that has an argument of its own.
+        ConfigurationError: a header that is not a publisher's to give, that has an argument of its own, or that is no
+            text.
     """
     checked: Headers = []
     for name, value in headers.items():
+        # Callers without a type checker pass anything.
+        if not isinstance(name, str):
+            raise ConfigurationError(f"the header name {name!r:.100} is no text")
+        if not isinstance(value, str | bytes):
+            raise ConfigurationError(f"the value of header {name!r:.100} is {value!r:.100}; it is a text or bytes")
         if name in _ARGUMENTS:
             raise ConfigurationError(f"header {name!r} is not given by name; {_ARGUMENTS[name]}")
         if _UNSENDABLE.search(name):

@@ -16,7 +16,7 @@ from processor.config.suggestions import PATTERNS
 from processor.errors import ConfigurationError, FilterError, RecordRejected
 from processor.filter import compile_filter
 from processor.subscriptions.request.record_order import SortOrder
-from processor.wire.publisher_headers import expect_version_header, time_to_live_header
+from processor.wire.publisher_headers import expect_version_header, named_headers, time_to_live_header
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,12 +100,18 @@ def test_a_version_that_is_no_number_is_rejected(value: Any):
         expect_version_header(value)
 
 
-def test_a_delete_by_something_else_than_a_text_is_explained():
-    """A number as key, or as keys, is answered by the forms that a delete takes."""
-    with pytest.raises(ConfigurationError, match=r"key is 7; it is the SOW key as text, such as '7', or give data="):
-        check(Selection(typing.cast("str", 7), None, None, None), has_sequence=False)
+def test_a_delete_by_something_else_than_a_list_is_explained():
+    """A number as keys is answered by the forms that a delete takes."""
     with pytest.raises(ConfigurationError, match="keys is 7; it is a list of SOW keys, or give key= for one"):
         check(Selection(None, typing.cast("list[str]", 7), None, None), has_sequence=False)
+
+
+def test_a_header_that_is_no_text_is_named():
+    """A number as a header, or as its name, is named with its value; it is no AttributeError about `encode`."""
+    with pytest.raises(ConfigurationError, match=r"the value of header 'trace' is 1; it is a text or bytes"):
+        named_headers(typing.cast("dict[str, str]", {"trace": 1}))
+    with pytest.raises(ConfigurationError, match=r"the header name 1 is no text"):
+        named_headers(typing.cast("dict[str, str]", {1: "x"}))
 
 
 def test_a_filter_that_is_no_text_is_explained():

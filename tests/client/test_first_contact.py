@@ -15,6 +15,7 @@ from processor.client.subscribe.frames import arrow_table, html_table, pandas_fr
 from processor.config import Config
 from processor.errors import BrokerUnavailable, ConfigurationError, SowstreamError
 from tests.client.family import Family
+from tests.client.test_publish import published
 
 ROOT = Path(__file__).parents[2]
 TREE = {"kafka": {"bootstrap.servers": "127.0.0.1:1"}, "topics": {"orders": {"key": ["/id"]}}}
@@ -52,17 +53,27 @@ class TestSettings:
             client.get("orders", "7")
         client.close()
 
-    def test_a_client_refuses_records_after_its_block(self) -> None:
-        """A publication after the `with` block is an error: its record would stay in a queue that nothing sends."""
-        with Client("desk", TREE) as client:
-            pass
-        with pytest.raises(SowstreamError, match="the client is closed"):
-            client.publish("orders", {"id": 7})
+    def test_a_closed_client_refuses_calls(self) -> None:
+        """A call of a closed client is an error, after a `with` block as after `close`; its text shows that it is."""
+        with Client("desk", TREE) as in_block:
+            assert repr(in_block) == "<Client 'desk' 127.0.0.1:1>"
+        closed = Client("desk", TREE)
+        closed.close()
+        closed.close()
+        for client in (in_block, closed):
+            for call in (
+                lambda: client.publish("orders", {"id": 7}),  # noqa: B023 - called at once
+                lambda: client.get("orders", 7),  # noqa: B023
+                lambda: client.queue("q"),  # noqa: B023
+            ):
+                with pytest.raises(SowstreamError, match="the client 'desk' is closed: open another one"):
+                    call()
+            assert repr(client) == "<Client 'desk' 127.0.0.1:1 closed>"
 
 
 @pytest.mark.broker
 class TestKeys:
-    """`get` takes a key as its text or as its value."""
+    """Each call takes a key as its text or as its value."""
 
     def test_a_number_is_a_key(self, family: Family, client: Client) -> None:
         """A number finds the record of its text; an object is a message with the key field."""
@@ -72,6 +83,31 @@ class TestKeys:
             assert message is not None, key
             assert message.data == {"id": 7, "qty": 1}
         assert client.get(family.name, 8) is None
+
+    def test_a_view_takes_the_keys_that_get_takes(self, family: Family, client: Client) -> None:
+        """`view[...]` and `in` find a record by each form of its key; another value is in no view."""
+        family.sow("7", {"id": 7, "qty": 1})
+        with client.view(family.name) as view:
+            for key in ("7", 7, {"id": 7, "more": 1}):
+                assert key in view, key
+                assert view[key] == {"id": 7, "qty": 1}
+            for other in ("8", 8, None, [1, 2], object()):
+                assert other not in view
+            with pytest.raises(KeyError):
+                view[8]
+            assert view.get(7) == {"id": 7, "qty": 1}
+
+    def test_publishers_take_the_keys_that_get_takes(self, family: Family, client: Client) -> None:
+        """The Kafka key of each command is the text of the key; a value that is no key is refused, and nothing sent."""
+        client.publish(family.name, {"id": 7}, key=7)
+        client.delta_publish(family.name, {"qty": 1}, key={"id": 7})
+        client.sow_delete(family.name, 7)
+        client.sow_delete(family.name, keys=iter([7, "7"]))
+        client.flush(60)
+        keys = [record.key for records in published(family).values() for record in records]
+        assert keys == [b"7"] * 4
+        with pytest.raises(ConfigurationError, match=r"\[1, 2\] is no key of"):
+            client.publish(family.name, {"id": 7}, key=[1, 2])
 
     @pytest.mark.parametrize("key", [None, {"other": 1}, [1, 2], {"id": {}}])
     def test_a_value_that_is_no_key_is_refused(self, family: Family, client: Client, key) -> None:

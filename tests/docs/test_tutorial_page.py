@@ -72,7 +72,7 @@ def reader(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[Cli]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_tutorial_leads_to_a_live_filtered_table(reader: Cli, bootstrap: str, unique: str) -> None:
-    """Each command succeeds and prints the output that the page shows."""
+    """Each command succeeds and prints the output that the page shows; Ctrl-C twice ends everything in order."""
 
     def run(section: str) -> str:
         return shell(reader.directory, adapted(block(PAGE, section, "sh"), bootstrap, unique))
@@ -101,8 +101,11 @@ def test_the_tutorial_leads_to_a_live_filtered_table(reader: Cli, bootstrap: str
         ]
         run(QUERY)
         assert python(reader.directory, adapted(block(PAGE, PYTHON, "python"), bootstrap, unique)).strip() == "{'8': 9}"
+        assert sum("guard.py" in " ".join(one.cmdline()) for one in up.programs) == 2
+        up.press(CTRL_C)
         up.press(CTRL_C)
         assert up.end() == 0, up.output
+        assert up.output.endswith("Stopped.\n")
         assert up.left() == []
 
 
@@ -133,7 +136,9 @@ def test_the_five_minutes_of_readme(tmp_path: Path, unique: str) -> None:
         printed = shell(tmp_path, of_page("sh").replace(subscribe, f"{subscribe} --count 3 --timeout 60")).splitlines()
         assert printed[0] == '{"id":7,"item":"tea","qty":3,"state":"held"}'
         assert [json.loads(line)["command"] for line in printed[1:4]] == ["group_begin", "sow", "group_end"]
-        assert "7" in python(tmp_path, of_page("python"))
+        lines = python(tmp_path, of_page("python")).splitlines()
+        assert lines[0] == "{'id': 7, 'item': 'tea', 'qty': 4, 'state': 'held'}"
+        assert sorted(lines[1:]) == [f"{number} {number}" for number in range(16, 20)]
         assert "java" in {program.name() for program in up.programs}
         up.terminate()
         assert up.end() == 0, up.output

@@ -110,3 +110,19 @@ def test_a_delete_of_several_records_is_answered_once_with_their_number(world, c
         world.put(key, qty=1)
     assert client.sow_delete("orders", keys=["0", "2"], ack="stats").result(60).records_deleted == 2
     assert [message.sow_key for message in client.sow("orders") if message.command == "sow"] == ["1"]
+
+
+def test_records_keys_and_topics_have_the_forms_of_a_client_on_kafka(world, client):
+    """`records`, `record`, `topics` and `publish_many` work over a gateway, and each call takes a key by value."""
+    assert client.publish_many("orders", ({"id": number, "qty": number} for number in range(5)), ack="persisted") == 5
+    assert [record["id"] for record in client.records("orders", "/qty > 2", order_by="/id")] == [3, 4]
+    assert client.record("orders", 4) == {"id": 4, "qty": 4}
+    client.publish("orders", {"id": 4, "qty": 40}, key=4, ack="persisted").result(60)
+    client.sow_delete("orders", keys=[0, 1], ack="persisted").result(60)
+    with client.view("orders") as view:
+        assert (view[4], 0 in view, 2 in view) == ({"id": 4, "qty": 40}, False, True)
+    assert [(one.name, one.key, one.message_type, one.kind) for one in client.topics()] == [
+        ("orders", ("/id",), "json", None),
+        ("prices", ("/id",), "json", None),
+    ]
+    assert repr(client) == f"<Client 'py' http://{world.gateway.address}>"

@@ -1,8 +1,10 @@
-"""`sowstream up` on a real broker: what it shows, and that nothing is left of it in any case."""
+"""`sowstream up`: its refusals, and that nothing is left of it after a bad end.
+
+Its good ends, by Ctrl-C and SIGTERM, are in `tests/docs/test_tutorial_page.py`.
+"""
 
 from __future__ import annotations
 
-import re
 import socket
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,7 @@ from processor.config import Config
 from processor.trial.broker.server import free_port
 from processor.trial.up.readiness import Readiness
 from tests.forked import run
-from tests.trial.conftest import CTRL_C, Up
+from tests.trial.conftest import Up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,21 +47,6 @@ def with_settings(folder: Path, bootstrap: str, name: str, **more: Any) -> Path:
     }
     (folder / "sowstream.yaml").write_text(yaml.safe_dump(tree | more))
     return folder
-
-
-@pytest.mark.broker
-def test_ctrl_c_ends_everything_also_when_it_is_pressed_again(folder: Path, unique: str) -> None:
-    """A terminal has a line for each topic; Ctrl-C twice ends all programs in order, with exit code 0."""
-    with Up(folder, on_terminal=True) as up:
-        output = up.until(READY)
-        assert re.search(rf"^{unique}: 2 partitions, ready in [\d.]+ s$", output, re.MULTILINE), output
-        assert "{" not in output
-        assert sum("guard.py" in " ".join(program.cmdline()) for program in up.programs) == 2
-        up.press(CTRL_C)
-        up.press(CTRL_C)
-        assert up.end() == 0, up.output
-        assert up.output.endswith("Stopped.\n")
-        assert up.left() == []
 
 
 @pytest.mark.broker

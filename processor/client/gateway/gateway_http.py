@@ -6,7 +6,7 @@ import itertools
 import random
 import re
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit, urlunsplit
 from urllib.request import Request, urlopen
@@ -84,10 +84,15 @@ class GatewayHttp:
             BrokerUnavailable: the gateway does not answer.
             Stop: it refuses the client.
         """
-        for one in (self._read("/v1/topics") or {"topics": []})["topics"]:
+        for one in self.topics():
             if one["topic"] == topic:
                 return tuple(one["key"]), one.get("groups", False)  # An older gateway does not say it.
         raise ConfigurationError(f"there is no topic {topic!r} that this client may use")
+
+    def topics(self) -> list[dict[str, Any]]:
+        """The topics that this client may use, as `GET /v1/topics` answers. Errors as `key_fields`."""
+        answer: dict[str, list[dict[str, Any]]] = self._read("/v1/topics") or {"topics": []}
+        return answer["topics"]
 
     def record(self, topic: str, key: str, min_version: int) -> Value | None:
         """The fields of a record, in a version or a later one; None: it is gone. Errors as `key_fields`."""

@@ -13,7 +13,7 @@ from processor.client.gateway.answers import LATER, Token, error_of, message_of
 from processor.client.gateway.gateway_http import GatewayAddress, GatewayHttp, LinkTimes
 from processor.client.gateway.link import GatewayLink
 from processor.client.subscribe.arguments import key_text
-from processor.client.subscribe.opener import SubscriptionOpener
+from processor.client.subscribe.opener import SubscriptionOpener, TopicInfo
 from processor.errors import BrokerUnavailable, ConfigurationError, SowstreamError
 from processor.filter import compile_filter
 from processor.merge import KeyFields
@@ -323,12 +323,7 @@ class GatewayOpener(SubscriptionOpener[GatewayRequest]):
 
     def get(self, name: str, key: Value, *, min_version: int | None = None) -> Message | None:
         """The current record of a key, or None. Arguments and errors as `Client.get`."""
-        if not isinstance(key, str) or is_respelled(key):
-            if name not in self._key_fields:
-                pointers, is_of_groups = self._http().key_fields(name)
-                self._key_fields[name] = KeyFields(pointers), is_of_groups
-            fields, is_of_groups = self._key_fields[name]
-            key = key_text(name, key, fields, is_of_groups=is_of_groups)
+        key = self.key_text(name, key)
         if min_version is not None:
             record = self._http().record(name, key, min_version)
             return None if record is None else message_of({"command": "sow", **record}, names_subscriptions=False)
@@ -337,6 +332,20 @@ class GatewayOpener(SubscriptionOpener[GatewayRequest]):
         with query:
             records = [message for message in query if message.command == "sow"]
         return records[0] if records else None
+
+    def topics(self) -> list[TopicInfo]:
+        """The topics that the gateway serves to this client."""
+        return [TopicInfo(one["topic"], tuple(one["key"]), one["message_type"], None) for one in self._http().topics()]
+
+    def key_text(self, name: str, key: Value) -> str:
+        """The SOW key of a record; the gateway is asked once for a topic's key fields, where they are needed."""
+        if isinstance(key, str) and not is_respelled(key):
+            return key
+        if name not in self._key_fields:
+            pointers, is_of_groups = self._http().key_fields(name)
+            self._key_fields[name] = KeyFields(pointers), is_of_groups
+        fields, is_of_groups = self._key_fields[name]
+        return key_text(name, key, fields, is_of_groups=is_of_groups)
 
     def _link(self) -> GatewayLink:
         return GatewayLink(self._url, self._token, self._name, self.times)

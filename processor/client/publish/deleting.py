@@ -49,10 +49,6 @@ def check(selection: Selection, *, has_sequence: bool, is_conditional: bool = Fa
     if len(named) != 1:
         fields = " and ".join(named) or "none of them"
         raise ConfigurationError(f"sow_delete takes exactly one of key, keys, data and filter; this call has {fields}")
-    if not isinstance(selection.key, str | None):
-        raise ConfigurationError(
-            f"key is {selection.key!r:.100}; it is the SOW key as text, such as '7', or give data= with the key fields"
-        )
     if selection.keys is not None and not isinstance(selection.keys, Iterable):
         raise ConfigurationError(f"keys is {selection.keys!r:.100}; it is a list of SOW keys, or give key= for one")
     if isinstance(selection.keys, str):

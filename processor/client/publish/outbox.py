@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeAlias, TypedDict
 
 from processor.codec import Codec
@@ -46,7 +46,7 @@ class PublishArguments(_CommonArguments, total=False):
 class DeleteArguments(_CommonArguments, total=False):
     """Arguments by name of `sow_delete`, except `ack`, on which the result depends."""
 
-    keys: Sequence[str] | None
+    keys: Iterable[Value] | None
     """The SOW keys of several records."""
     data: Value
     """A message with the key fields of one record."""

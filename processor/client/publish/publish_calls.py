@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, Self, Unpack, overload
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack, overload
 
 from processor.client.publish.deleting import Selection
 from processor.client.publish.outbox import PublishOptions
+from processor.client.publish.plain_value import PLAIN, plain_value
+from processor.client.publish.publish_many import ManyRecords
+from processor.errors import RecordRejected
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
 
     from processor.client.publish.outbox import DeleteArguments, OnAck, PublishArguments
+    from processor.client.publish.plain_value import Default
+    from processor.client.publish.publish_many import OnProgress, OnReject
     from processor.kafka.clients.publisher import Delivered
     from processor.record import Command, Value
     from processor.wire.ack import Ack
@@ -47,35 +54,62 @@ class ClientSender(Protocol):
 class PublishCalls:
     """The calls that write. What cannot be sent raises at once; what happens to a command later is in its future."""
 
+    _default: Default | None = None
+    """Called with values that no message type writes."""
+
     def _sender(self) -> ClientSender:
         """The sender of commands, created with the first one: a subscriber needs no producer."""
         raise NotImplementedError
 
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until Kafka has all published records, and every requested ack has arrived."""
+        raise NotImplementedError
+
+    def _send(
+        self, command: Command, topic: str, data: Value, key: Value, options: PublishOptions
+    ) -> Future[Ack] | None:
+        """Send a command; values that its message type does not write are replaced first."""
+        sender = self._sender()
+        text = key if key is None or type(key) is str else self._key_text(topic, key)
+        if type(data) not in PLAIN:
+            data = plain_value(data, self._default)
+        elif type(data) is dict or type(data) is list:
+            try:
+                return sender.send(command, topic, data, text, options)
+            except RecordRejected:
+                # Only now: most records have nothing to replace, and a message type may write what JSON does not.
+                data = plain_value(data, self._default)
+        return sender.send(command, topic, data, text, options)
+
+    def _key_text(self, topic: str, key: Value) -> str:
+        """The SOW key of a value, as `Client.get` has it."""
+        raise NotImplementedError
+
     @overload
     def publish(
-        self, topic: str, data: Value, key: str | None = None, headers: Mapping[str, str | bytes] | None = None, *,
+        self, topic: str, data: Value, key: Value = None, headers: Mapping[str, str | bytes] | None = None, *,
         ack: None = None, expect_version: None = None, **arguments: Unpack[PublishArguments],
     ) -> None: ...  # fmt: skip
     @overload
     def publish(
-        self, topic: str, data: Value, key: str | None = None, headers: Mapping[str, str | bytes] | None = None, *,
+        self, topic: str, data: Value, key: Value = None, headers: Mapping[str, str | bytes] | None = None, *,
         ack: str, expect_version: int | None = None, **arguments: Unpack[PublishArguments],
     ) -> Future[Ack]: ...  # fmt: skip
     @overload
     def publish(
-        self, topic: str, data: Value, key: str | None = None, headers: Mapping[str, str | bytes] | None = None, *,
+        self, topic: str, data: Value, key: Value = None, headers: Mapping[str, str | bytes] | None = None, *,
         ack: None = None, expect_version: int, **arguments: Unpack[PublishArguments],
     ) -> Future[Ack]: ...  # fmt: skip
     @overload
     def publish(
-        self, topic: str, data: Value, key: str | None = None, headers: Mapping[str, str | bytes] | None = None, *,
+        self, topic: str, data: Value, key: Value = None, headers: Mapping[str, str | bytes] | None = None, *,
         ack: str | None = None, expect_version: int | None = None, **arguments: Unpack[PublishArguments],
     ) -> Future[Ack] | None: ...  # fmt: skip
     def publish(
         self,
         topic: str,
         data: Value,
-        key: str | None = None,
+        key: Value = None,
         headers: Mapping[str, str | bytes] | None = None,
         *,
         ack: str | None = None,
@@ -91,8 +125,11 @@ class PublishCalls:
 
         Args:
             topic: the SOW topic.
-            data: a parsed value, or `bytes` that are an encoded message already and are sent unchanged.
-            key: the SOW key; None: computed from the key fields in the data. A topic with `key: explicit` needs it.
+            data: a parsed value, a dataclass or a pydantic model; or `bytes` that are an encoded message already and
+                are sent unchanged. Of a value that the message type does not write, such as a UUID in JSON, the
+                client's `default` makes another one.
+            key: the SOW key, as text or as the value of the key field, as `get` has it; None: computed from the key
+                fields in the data. A topic with `key: explicit` needs it.
             headers: more headers; they travel on to subscribers.
             ack: the acks to wait for: `persisted`, or several such as `processed,persisted`.
             on_ack: called with each of them, on the thread that reads acks: it must be quick and must not block; it
@@ -121,9 +158,9 @@ class PublishCalls:
             RecordRejected: the data has no key, or cannot be encoded. Nothing was sent.
             ConfigurationError: no such topic, header or ack type.
             AcksMissing: 100,000 commands wait for acks, and none has arrived for a minute.
-            SowstreamError: the client's `with` block has ended.
+            SowstreamError: the client is closed.
         """
-        return self._sender().send(
+        return self._send(
             "publish",
             topic,
             data,
@@ -135,29 +172,29 @@ class PublishCalls:
 
     @overload
     def delta_publish(
-        self, topic: str, data: Value, key: str | None = None, headers: Mapping[str, str | bytes] | None = None, *,
+        self, topic: str, data: Value, key: Value = None, headers: Mapping[str, str | bytes] | None = None, *,
         ack: None = None, expect_version: None = None, **arguments: Unpack[PublishArguments],
     ) -> None: ...  # fmt: skip
     @overload
     def delta_publish(
-        self, topic: str, data: Value, key: str | None = None, headers: Mapping[str, str | bytes] | None = None, *,
+        self, topic: str, data: Value, key: Value = None, headers: Mapping[str, str | bytes] | None = None, *,
         ack: str, expect_version: int | None = None, **arguments: Unpack[PublishArguments],
     ) -> Future[Ack]: ...  # fmt: skip
     @overload
     def delta_publish(
-        self, topic: str, data: Value, key: str | None = None, headers: Mapping[str, str | bytes] | None = None, *,
+        self, topic: str, data: Value, key: Value = None, headers: Mapping[str, str | bytes] | None = None, *,
         ack: None = None, expect_version: int, **arguments: Unpack[PublishArguments],
     ) -> Future[Ack]: ...  # fmt: skip
     @overload
     def delta_publish(
-        self, topic: str, data: Value, key: str | None = None, headers: Mapping[str, str | bytes] | None = None, *,
+        self, topic: str, data: Value, key: Value = None, headers: Mapping[str, str | bytes] | None = None, *,
         ack: str | None = None, expect_version: int | None = None, **arguments: Unpack[PublishArguments],
     ) -> Future[Ack] | None: ...  # fmt: skip
     def delta_publish(
         self,
         topic: str,
         data: Value,
-        key: str | None = None,
+        key: Value = None,
         headers: Mapping[str, str | bytes] | None = None,
         *,
         ack: str | None = None,
@@ -170,7 +207,7 @@ class PublishCalls:
         expect_version: int | None = None,
     ) -> Future[Ack] | None:
         """Merge changes into a record. Arguments, future and errors as `publish`."""
-        return self._sender().send(
+        return self._send(
             "delta_publish",
             topic,
             data,
@@ -180,33 +217,78 @@ class PublishCalls:
             ),
         )
 
+    def publish_many(
+        self,
+        topic: str,
+        records: Iterable[Value],
+        *,
+        key: Callable[[Any], Value] | None = None,
+        delta: bool = False,
+        ack: str | None = None,
+        on_progress: OnProgress | None = None,
+        on_reject: OnReject | None = None,
+        timeout_s: float | None = None,
+    ) -> int:
+        """Publish many records; returns when Kafka has all of them and, with `ack`, when each was acknowledged.
+
+        They are taken from the iterable in parts of 10,000, each confirmed before the next: a source of any length
+        needs no more memory than that, and a slow Kafka slows it down.
+
+        Args:
+            topic: the SOW topic.
+            records: the records, as `data` of `publish`; of a DataFrame `frame.to_dict("records")`.
+            key: returns the SOW key of a record; None: it is computed from the key fields.
+            delta: whether they are changes, as of `delta_publish`; else they are full records.
+            ack: the acks to wait for, as `publish`.
+            on_progress: called after each part with the number of records that are confirmed so far.
+            on_reject: called with each record that is refused: its number, from 0, the record, and the error. None: the
+                first one of a part is raised, with its number as a note, when the rest of its part was sent.
+            timeout_s: the longest wait for a part, as of `flush`.
+
+        Returns:
+            The number of records that were not refused.
+
+        Raises:
+            RecordRejected: a record has no key or cannot be encoded, or a worker has rejected it (PublishRejected).
+            ConfigurationError: no such topic or ack type.
+            BrokerUnavailable: Kafka has not taken the records in time.
+            AcksMissing: acks have not arrived in time.
+        """
+        options = PublishOptions(ack=ack)
+        command: Command = "delta_publish" if delta else "publish"
+
+        def send(record: Value) -> Future[Ack] | None:
+            return self._send(command, topic, record, None if key is None else key(record), options)
+
+        return ManyRecords(send, partial(self.flush, timeout_s), on_progress, on_reject).publish(records)
+
     @overload
     def sow_delete(
-        self, topic: str, key: str | None = None, headers: Mapping[str, str | bytes] | None = None, *,
+        self, topic: str, key: Value = None, headers: Mapping[str, str | bytes] | None = None, *,
         ack: None = None, expect_version: None = None, **arguments: Unpack[DeleteArguments],
     ) -> None: ...  # fmt: skip
     @overload
     def sow_delete(
-        self, topic: str, key: str | None = None, headers: Mapping[str, str | bytes] | None = None, *,
+        self, topic: str, key: Value = None, headers: Mapping[str, str | bytes] | None = None, *,
         ack: str, expect_version: int | None = None, **arguments: Unpack[DeleteArguments],
     ) -> Future[Ack]: ...  # fmt: skip
     @overload
     def sow_delete(
-        self, topic: str, key: str | None = None, headers: Mapping[str, str | bytes] | None = None, *,
+        self, topic: str, key: Value = None, headers: Mapping[str, str | bytes] | None = None, *,
         ack: None = None, expect_version: int, **arguments: Unpack[DeleteArguments],
     ) -> Future[Ack]: ...  # fmt: skip
     @overload
     def sow_delete(
-        self, topic: str, key: str | None = None, headers: Mapping[str, str | bytes] | None = None, *,
+        self, topic: str, key: Value = None, headers: Mapping[str, str | bytes] | None = None, *,
         ack: str | None = None, expect_version: int | None = None, **arguments: Unpack[DeleteArguments],
     ) -> Future[Ack] | None: ...  # fmt: skip
     def sow_delete(
         self,
         topic: str,
-        key: str | None = None,
+        key: Value = None,
         headers: Mapping[str, str | bytes] | None = None,
         *,
-        keys: Sequence[str] | None = None,
+        keys: Iterable[Value] | None = None,
         data: Value = None,
         filter: str | None = None,  # noqa: A002 - AMPS' name
         ack: str | None = None,
@@ -223,7 +305,7 @@ class PublishCalls:
 
         Args:
             topic: the SOW topic.
-            key: the SOW key of one record.
+            key: the SOW key of one record, as text or as the value of the key field, as `get` has it.
             headers: more headers; they travel on to subscribers.
             keys: the SOW keys of several records: one command for each.
             data: a message with the key fields of one record.
@@ -243,11 +325,22 @@ class PublishCalls:
         """
         return self._sender().delete(
             topic,
-            Selection(key, keys, data, filter),
+            Selection(
+                key if key is None or type(key) is str else self._key_text(topic, key),
+                self._key_texts(topic, keys),
+                data if type(data) in PLAIN else plain_value(data, self._default),
+                filter,
+            ),
             PublishOptions(
                 headers, ack, on_ack, sequence, None, correlation_id, command_id, on_delivery, expect_version
             ),
         )
+
+    def _key_texts(self, topic: str, keys: Iterable[Value] | None) -> Sequence[str] | None:
+        """The SOW keys of several records; other values than a list are left to the check of the selection."""
+        if isinstance(keys, str) or not isinstance(keys, Iterable):
+            return keys
+        return [key if type(key) is str else self._key_text(topic, key) for key in keys]
 
     def mark(self, topic: str) -> int | None:
         """Return the highest `sequence` that workers have taken from this client's name, over all partitions.

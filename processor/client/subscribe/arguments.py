@@ -5,7 +5,8 @@ Such a topic delivers each message as it was published, from the delta topic.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+import inspect
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from processor.codec import Codec
 from processor.config import TopicConfig
@@ -21,7 +22,7 @@ from processor.values.pointer import names
 from processor.wire.subscriber_headers import command_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from processor.client.subscribe.stream import OnMessage
 
@@ -109,8 +110,40 @@ class StreamArguments(SubscriptionArguments, total=False):
     """Called with each message, on a thread of its own; without it the subscription is iterated over, or awaited."""
 
 
+CallT = TypeVar("CallT", bound="Callable[..., Any]")
+
+
+def naming(arguments: type) -> Callable[[CallT], CallT]:
+    """Show the arguments by name in the signature of a call, which takes them as `**arguments`.
+
+    Type checkers know them by `Unpack`, but `help()` and notebooks would print that word alone.
+
+    Args:
+        arguments: the `TypedDict` with their names and types; each has the default None.
+    """
+
+    def shown(call: CallT) -> CallT:
+        signature = inspect.signature(call)
+        own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        named = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_text(annotation))
+            for name, annotation in arguments.__annotations__.items()
+        ]
+        call.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
+        return call
+
+    return shown
+
+
+def _text(annotation: Any) -> str:
+    """An annotation as it is written."""
+    return str(getattr(annotation, "__forward_arg__", annotation))
+
+
 def key_text(topic: str, key: Value, fields: KeyFields, *, is_of_groups: bool = False) -> str:
     """The SOW key of a value: of a key field, of a list or an object of several; a text is the key itself.
+
+    Where keys are explicit, an integer means its digits.
 
     Args:
         topic: the topic.
@@ -126,7 +159,7 @@ def key_text(topic: str, key: Value, fields: KeyFields, *, is_of_groups: bool = 
     if is_of_groups and (values := _grouping_values(key, fields)) is not None:
         return group_key(values).decode(errors="surrogatepass")
     named = ", ".join(fields.pointers) or "explicit"
-    text = None
+    text = str(key) if type(key) is int and not fields.pointers else None
     try:
         if fields.pointers:
             text = fields.text(key) if isinstance(key, dict) else fields.text_of_values(key)

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from processor.client.feeds import bookmark
 from processor.client.feeds.compact_records import CompactRecords, SkippedRecords
@@ -37,7 +37,7 @@ from processor.client.feeds.growing_view import GrowingView, NothingKept
 from processor.client.feeds.many_feeds import TopicFeed
 from processor.client.feeds.snapshot_boundary import SnapshotBoundary, refuse_moved
 from processor.client.subscribe.arguments import LiteralTopic, check_literal, key_text, refuse_state
-from processor.client.subscribe.opener import SubscriptionOpener
+from processor.client.subscribe.opener import SubscriptionOpener, TopicInfo
 from processor.client.subscribe.stream import received
 from processor.codec import codec_of
 from processor.config import Config
@@ -142,9 +142,8 @@ class KafkaOpener(SubscriptionOpener[SubscriptionSpec]):
         if isinstance(topic, LiteralTopic):
             raise refuse_state(name, "get")
         sow = self._kafka_topic(name, "sow")
-        settings, is_of_groups = self._config.topic(name), self._config.has_group_keys(name)
-        key_bytes = key_text(name, key, KeyFields(settings.key_fields), is_of_groups=is_of_groups).encode()
-        is_anywhere = settings.foreign_partition == "accept"
+        key_bytes = self.key_text(name, key).encode()
+        is_anywhere = self._config.topic(name).foreign_partition == "accept"
         partitions = partitions_of(key_bytes, self._lookup.partitions(sow), is_anywhere=is_anywhere)
         boundary = SnapshotBoundary(
             self._config.kafka, self._admin, topic=sow, partitions=partitions, group=self._group, follows=False
@@ -156,6 +155,26 @@ class KafkaOpener(SubscriptionOpener[SubscriptionSpec]):
         if last is None or last.value is None or is_over(last, wall_ms()):
             return None
         return MessageBuilder(topic, Options(timestamp=True), delta=False).full("sow", last, topic.value(last))
+
+    def topics(self) -> list[TopicInfo]:
+        """The topics of the settings."""
+        config = self._config
+        kinds: dict[Literal["topic", "conflated", "view", "processor"], Iterable[str]] = {
+            "topic": config.topics,
+            "conflated": config.conflated,
+            "view": config.views,
+            "processor": config.processors,
+        }
+        return [
+            TopicInfo(name, KeyFields(settings.key_fields).pointers, settings.message_type, kind)
+            for kind, names in kinds.items()
+            for name, settings in ((name, config.topic(name)) for name in names)
+        ]
+
+    def key_text(self, name: str, key: Value) -> str:
+        """The SOW key of a record, of its text or of the values of its key fields."""
+        fields = KeyFields(self._config.topic(name).key_fields)
+        return key_text(name, key, fields, is_of_groups=self._config.has_group_keys(name))
 
     def _topic(self, name: str) -> Topic:
         settings = self._config.topic(name)

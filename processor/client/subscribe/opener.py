@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Unpack
 
 from processor.client.feeds.many_feeds import ManyFeeds, RequestT
+from processor.client.subscribe.arguments import SubscriptionArguments, naming
 from processor.client.subscribe.stream import Stream
 from processor.client.subscribe.subscription import Subscription
 from processor.errors import SowstreamError
@@ -18,11 +19,23 @@ if TYPE_CHECKING:
 
     from processor.client.feeds.compact_records import SkippedRecords
     from processor.client.feeds.many_feeds import TopicFeed
-    from processor.client.subscribe.arguments import SubscriptionArguments
     from processor.client.subscribe.stream import OnFetched, OnMessage
     from processor.record import Value
     from processor.subscriptions import Message
     from processor.subscriptions.request.subscribe_options import SubscribeCall
+
+
+class TopicInfo(NamedTuple):
+    """A topic that a client may use."""
+
+    name: str
+    """Its configured name."""
+    key: tuple[str, ...]
+    """The JSON Pointers of its key fields; empty where keys are explicit."""
+    message_type: str
+    """The format of its records, such as `json`."""
+    kind: Literal["topic", "conflated", "view", "processor"] | None
+    """The section of the settings that has it; None: a gateway does not say it."""
 
 
 class SubscriptionOpener(ABC, Generic[RequestT]):
@@ -82,6 +95,23 @@ class SubscriptionOpener(ABC, Generic[RequestT]):
     def get(self, name: str, key: Value, *, min_version: int | None = None) -> Message | None:
         """The current record of a key, or None. Arguments and errors as `Client.get`."""
 
+    @abstractmethod
+    def topics(self) -> list[TopicInfo]:
+        """The topics that the client may use. Errors as `Client.topics`."""
+
+    @abstractmethod
+    def key_text(self, name: str, key: Value) -> str:
+        """The SOW key of a record as the topic's workers write it, of its text or of the values of its key fields.
+
+        Args:
+            name: the topic.
+            key: as `Client.get`.
+
+        Raises:
+            ConfigurationError: no such topic, or no key of it.
+            BrokerUnavailable: the gateway is to be asked for the key fields, and does not answer.
+        """
+
     def subscription(
         self,
         name: str,
@@ -121,6 +151,7 @@ class SubscriptionOpener(ABC, Generic[RequestT]):
             on_message=on_message,
             on_close=self._open.discard,
             on_fetched=self._on_fetched,
+            label=f"{call} {name!r}",
         )
         self._open.add(opened)
         return opened
@@ -175,6 +206,7 @@ class ClientConnection(Stream):
         self._opening = threading.Lock()
         super().__init__(self._feeds, timeout_s=timeout_s, on_message=on_message, on_close=on_close)
 
+    @naming(SubscriptionArguments)
     def sow(
         self,
         topic: str,
@@ -185,6 +217,7 @@ class ClientConnection(Stream):
         """Query the state of the world; the subscription ends with its `group_end`. Arguments as `Client.subscribe`."""
         return self._add(topic, filter, options, "sow", **arguments)
 
+    @naming(SubscriptionArguments)
     def subscribe(
         self,
         topic: str,
@@ -204,6 +237,7 @@ class ClientConnection(Stream):
         """
         return self._add(topic, filter, options, "subscribe", **arguments)
 
+    @naming(SubscriptionArguments)
     def sow_and_subscribe(
         self,
         topic: str,
@@ -214,6 +248,7 @@ class ClientConnection(Stream):
         """Subscribe to the state of the world, then to full records. Arguments as `subscribe`."""
         return self._add(topic, filter, options, "sow_and_subscribe", **arguments)
 
+    @naming(SubscriptionArguments)
     def delta_subscribe(
         self,
         topic: str,
@@ -224,6 +259,7 @@ class ClientConnection(Stream):
         """Subscribe to key fields and changed fields from now on. Arguments as `subscribe`."""
         return self._add(topic, filter, options, "delta_subscribe", **arguments)
 
+    @naming(SubscriptionArguments)
     def sow_and_delta_subscribe(
         self,
         topic: str,

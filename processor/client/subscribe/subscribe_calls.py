@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Unpack
+from functools import partial
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
+from processor.client.subscribe.arguments import StreamArguments, naming
+from processor.client.subscribe.typed_view import RecordType, TypedView
 from processor.client.subscribe.view import View
 from processor.errors import ConfigurationError
 from processor.subscriptions.request.subscribe_options import split
 
 if TYPE_CHECKING:
-    from processor.client.subscribe.arguments import StreamArguments
-    from processor.client.subscribe.opener import ClientConnection, SubscriptionOpener
+    from collections.abc import Callable, Iterator
+
+    from processor.client.subscribe.opener import ClientConnection, SubscriptionOpener, TopicInfo
     from processor.client.subscribe.stream import OnMessage
     from processor.client.subscribe.subscription import Subscription
+    from processor.client.subscribe.typed_view import RecordT
     from processor.record import Value
     from processor.subscriptions import Message
 
@@ -71,6 +76,71 @@ class SubscribeCalls:
             on_message=on_message,
         )
 
+    @overload
+    def records(
+        self, topic: str, filter: str | None = None, order_by: str | None = None, *, as_: None = None,
+        select: str | None = None, top_n: int | None = None, skip_n: int | None = None,
+    ) -> Iterator[Value]: ...  # fmt: skip
+    @overload
+    def records(
+        self, topic: str, filter: str | None = None, order_by: str | None = None, *, as_: type[RecordT],
+        select: str | None = None, top_n: int | None = None, skip_n: int | None = None,
+    ) -> Iterator[RecordT]: ...  # fmt: skip
+    def records(
+        self,
+        topic: str,
+        filter: str | None = None,  # noqa: A002 - AMPS' name
+        order_by: str | None = None,
+        *,
+        as_: type[Any] | None = None,
+        select: str | None = None,
+        top_n: int | None = None,
+        skip_n: int | None = None,
+    ) -> Iterator[Any]:
+        """The records of the state of the world now, one after the other, and nothing else. Arguments as `sow`.
+
+        Args:
+            topic: a SOW topic or a conflated one.
+            filter: selects records.
+            order_by: the order, such as `/price DESC,/id`; None: no order.
+            as_: the class of the records: a dataclass, a pydantic model, or another type that pydantic validates. None:
+                they are dicts.
+            select: selects fields.
+            top_n: the size limit.
+            skip_n: the number of records that are left out before the first.
+
+        Raises:
+            SowstreamError: a record does not fit the class; besides the errors of every call.
+        """
+        snapshot = self.sow(topic, filter, order_by, select=select, top_n=top_n, skip_n=skip_n)
+        read = None if as_ is None else RecordType(topic, as_).read
+        return _records(snapshot, read)
+
+    @overload
+    def record(self, topic: str, key: Value, *, as_: None = None) -> Value | None: ...
+    @overload
+    def record(self, topic: str, key: Value, *, as_: type[RecordT]) -> RecordT | None: ...
+    def record(self, topic: str, key: Value, *, as_: type[Any] | None = None) -> Any:
+        """The current record of a key, or None if there is none. `get` returns the same with version and headers.
+
+        Args:
+            topic: a SOW topic or a conflated one.
+            key: the key, as `get` has it.
+            as_: the class of the record, as `records` has it.
+        """
+        message = self.get(topic, key)
+        if message is None:
+            return None
+        return message.data if as_ is None else RecordType(topic, as_).read(message.sow_key, message.data)
+
+    def topics(self) -> list[TopicInfo]:
+        """The topics that this client may use, by their names: those of its settings, or of its gateway.
+
+        Raises:
+            BrokerUnavailable: the gateway does not answer.
+        """
+        return self._opener.topics()
+
     def get(self, topic: str, key: Value, *, min_version: int | None = None) -> Message | None:
         """The current record of a key, or None. Reads the key's partition only.
 
@@ -87,6 +157,7 @@ class SubscribeCalls:
         """
         return self._opener.get(topic, key, min_version=min_version)
 
+    @naming(StreamArguments)
     def subscribe(
         self,
         topic: str,
@@ -101,10 +172,11 @@ class SubscribeCalls:
             filter: selects records, in the filter language; None: all.
             options: AMPS' options, separated by commas: `oof`, `timestamp`, and options with a value, such as
                 `conflation=500ms` or `select=[-/,+/id]`; for deltas also `no_empties`, `no_sowkey`, `send_keys`.
-            arguments: the same and more by name.
+            arguments: the same and more by name; the client's README describes each.
         """
         return self._opener.subscription(topic, filter, options, "subscribe", **arguments)
 
+    @naming(StreamArguments)
     def sow_and_subscribe(
         self,
         topic: str,
@@ -115,6 +187,7 @@ class SubscribeCalls:
         """The state of the world, then each update, with no gap and no overlap. Arguments as `subscribe`."""
         return self._opener.subscription(topic, filter, options, "sow_and_subscribe", **arguments)
 
+    @naming(StreamArguments)
     def delta_subscribe(
         self,
         topic: str,
@@ -128,6 +201,7 @@ class SubscribeCalls:
         """
         return self._opener.subscription(topic, filter, options, "delta_subscribe", **arguments)
 
+    @naming(StreamArguments)
     def sow_and_delta_subscribe(
         self,
         topic: str,
@@ -148,22 +222,36 @@ class SubscribeCalls:
         """
         return self._opener.connection(timeout_s=timeout_s, on_message=on_message)
 
+    @overload
+    def view(
+        self, topic: str, filter: str | None = None, options: str | None = None, *, as_: None = None,
+        select: str | None = None, conflation: str | float | None = None, order_by: str | None = None,
+        top_n: int | None = None, skip_n: int | None = None,
+    ) -> View: ...  # fmt: skip
+    @overload
+    def view(
+        self, topic: str, filter: str | None = None, options: str | None = None, *, as_: type[RecordT],
+        select: str | None = None, conflation: str | float | None = None, order_by: str | None = None,
+        top_n: int | None = None, skip_n: int | None = None,
+    ) -> TypedView[RecordT]: ...  # fmt: skip
     def view(
         self,
         topic: str,
         filter: str | None = None,  # noqa: A002 - AMPS' name
         options: str | None = None,
         *,
+        as_: type[Any] | None = None,
         select: str | None = None,
         conflation: str | float | None = None,
         order_by: str | None = None,
         top_n: int | None = None,
         skip_n: int | None = None,
-    ) -> View:
+    ) -> View | TypedView[Any]:
         """The state of the world as a mapping that follows the topic: `view[key]` is a full record.
 
         Returns when the snapshot is complete. With `view_dir` a later run begins with the records that this one
-        received, and then receives only the changes since. Arguments as `subscribe`.
+        received, and then receives only the changes since. With `as_` its records are objects of that class, as of
+        `records`. Arguments as `subscribe`.
         """
         named = [item.text for item in split(options or "") if item.text]
         if "no_sowkey" in named:
@@ -181,4 +269,15 @@ class SubscribeCalls:
             top_n=top_n,
             skip_n=skip_n,
         )
-        return View(subscription)
+        view = View(subscription, partial(self._opener.key_text, topic))
+        return view if as_ is None else TypedView(view, RecordType(topic, as_))
+
+
+def _records(snapshot: Subscription, read: Callable[[object, Value], Any] | None) -> Iterator[Any]:
+    """The records of a snapshot, each once: it begins again where a gateway was lost before its end."""
+    seen: set[str | None] = set()
+    with snapshot:
+        for message in snapshot:
+            if message.command == "sow" and message.sow_key not in seen:
+                seen.add(message.sow_key)
+                yield message.data if read is None else read(message.sow_key, message.data)

@@ -42,6 +42,7 @@ class Subscription(Stream):
         on_message: OnMessage | None,
         on_close: Callable[[Stream], None],
         on_fetched: OnFetched | None = None,
+        label: str = "",
     ) -> None:
         """Created by the client.
 
@@ -52,10 +53,15 @@ class Subscription(Stream):
             on_message: called with each message; None: it is iterated over, or awaited.
             on_close: called once, when it has ended.
             on_fetched: called with the messages of each turn before they are delivered.
+            label: the call and the topic, for `repr`.
         """
+        self._label = label
         self._understand = understand
         self._topic_feed = feed
         super().__init__(feed, timeout_s=timeout_s, on_message=on_message, on_close=on_close, on_fetched=on_fetched)
+
+    def __repr__(self) -> str:
+        return f"<Subscription {self._label}{' closed' if self._is_closed else ''}>"
 
     def add(
         self,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from processor.client.subscribe.frames import Frame, Table, arrow_table, html_table, pandas_frame
 from processor.client.subscribe.subscription import Subscription
+from processor.errors import ConfigurationError
 from processor.merge import apply_delta, diff, strictly_equal
 from processor.record import Value
 from processor.subscriptions import Message
@@ -34,12 +35,15 @@ class View(Mapping[str, Value]):
     records change with it: copy a record to keep or to edit it.
     """
 
-    def __init__(self, subscription: Subscription) -> None:
+    def __init__(self, subscription: Subscription, spell: Callable[[Value], str] | None = None) -> None:
         """Created by the client; reads the state of the world.
 
         Args:
             subscription: a `sow_and_delta_subscribe` with `oof`, which belongs to the view from then on.
+            spell: returns the SOW key of a value; raises ConfigurationError for a value that is no key. None: keys are
+                given as text.
         """
+        self._spell = spell
         self._subscription = subscription
         self._records: dict[str, Value] = {}
         self._versions: dict[str, int | None] = {}
@@ -56,9 +60,23 @@ class View(Mapping[str, Value]):
             subscription.close()
             raise
 
-    def __getitem__(self, key: str) -> Value:
-        """The current record of a key."""
-        return self._records[key]
+    def __getitem__(self, key: Value) -> Value:
+        """The current record of a key: as text, or as the value of the key field, as `Client.get` has it."""
+        if type(key) is str and key in self._records:
+            return self._records[key]
+        try:
+            text = key if self._spell is None else self._spell(key)
+        except ConfigurationError:
+            raise KeyError(key) from None
+        return self._records[text]
+
+    def __contains__(self, key: object) -> bool:
+        """True if there is a record of the key, which is given as for `view[key]`."""
+        try:
+            self[key]
+        except (KeyError, TypeError):  # The latter: a list where no key is of values.
+            return False
+        return True
 
     def __len__(self) -> int:
         """Number of records."""

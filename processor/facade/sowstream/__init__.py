@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from processor import api, errors, testing
-    from processor.client import Ack, AsyncClient, Client, Message, Subscription, View
+    from processor.client import Ack, AsyncClient, Client, Message, Subscription, TopicInfo, TypedView, View
     from processor.config import Config, load
 
 _HOMES: Final = {
@@ -19,6 +19,8 @@ _HOMES: Final = {
     "Config": "processor.config",
     "Message": "processor.client",
     "Subscription": "processor.client",
+    "TopicInfo": "processor.client",
+    "TypedView": "processor.client",
     "View": "processor.client",
     "load": "processor.config",
 }
@@ -31,6 +33,8 @@ __all__ = [
     "Config",
     "Message",
     "Subscription",
+    "TopicInfo",
+    "TypedView",
     "View",
     "api",
     "errors",

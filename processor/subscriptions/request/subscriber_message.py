@@ -73,6 +73,12 @@ class Message(NamedTuple):
     expires_at: str | None = None
     """Time of the record's expiry, ISO 8601 in UTC; None: never."""
 
+    def __repr__(self) -> str:
+        """The fields that are set."""
+        defaults = self._field_defaults
+        pairs = [(name, value) for name, value in zip(self._fields, self, strict=True) if value != defaults.get(name)]
+        return f"Message({', '.join(f'{name}={value!r}' for name, value in pairs)})"
+
     def without_record(self, data: Value) -> Message:
         """The `oof` of a record that the subscriber may not see any more: it has the fields listed here, no others.
 
