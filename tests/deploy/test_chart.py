@@ -39,6 +39,21 @@ def full() -> list[dict[str, Any]]:
     return render("-f", str(FULL))
 
 
+def names_of(section: str | None) -> list[str]:
+    """The names of the settings of a section, or of all sections."""
+    model: Any = Config if section is None else Config.model_fields[section].annotation.__args__[1]  # type: ignore[union-attr]
+    return sorted(field.alias or name for name, field in model.model_fields.items())
+
+
+def test_the_chart_knows_the_names_of_all_settings() -> None:
+    """A misspelt section, or setting of a topic, is refused when the chart is rendered: its schema lists the names."""
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))["properties"]["config"]
+    assert schema["propertyNames"]["enum"] == names_of(None)
+    for section in ("topics", "conflated", "views", "queues", "processors"):
+        listed = schema["properties"][section]["additionalProperties"]["propertyNames"]["enum"]
+        assert listed == names_of(section), section
+
+
 KINDS = (("StatefulSet", "worker"), ("Deployment", "conflate"), ("Deployment", "view"))
 """The owners of our pods, by kind and the end of their names."""
 

@@ -149,7 +149,7 @@ def test_without_a_topic_left_there_are_the_groups_alone() -> None:
 
 def test_plug_ins_alone_have_workers() -> None:
     """Processors of third parties run without a topic of our own beside them."""
-    manifests = render("--set-json", 'config.processors.audit={"use":"audit","key":["/id"]}')
+    manifests = render("--set-json", 'config.processors.audit={"use":"audit","topic":{"key":["/id"]}}')
     assert set(workers(manifests)) == {"worker"}
     assert one(manifests, "Job")
 
@@ -161,7 +161,13 @@ def test_plug_ins_alone_have_workers() -> None:
         ('workerGroups.two={"topics":["orders"]}', "another group has orders, too"),
         ('workerGroups.a-name-too-long={"topics":["orders"]}', "a-name-too-long"),
         ("workerGroups.empty={}", "topics"),
-        ('config.kafka.sasl\\.password="hunter2"', "config.kafka"),
+        (
+            'config.kafka.sasl\\.password="hunter2"',
+            r"config\.kafka: sasl\.password is a secret.*kafkaSecret: {name: SECRET",
+        ),
+        ("config.topics.orders.partition=4", "partition"),
+        ('config.conflated.orders_5s={"underlyin":"orders"}', "underlyin"),
+        ("config.topcs={}", "topcs"),
         ('config.kafka.ssl\\.key\\.pem="-----BEGIN"', "config.kafka"),
         ('config.kafka.sasl\\.oauthbearer\\.client\\.secret="hunter2"', "config.kafka"),
         ('image.digest="sha256:12"', "image.digest"),

@@ -1,6 +1,7 @@
 {{/* pipeline.yaml: the user's jobs, and what only the chart knows. The cipher of the connections is Spark's default: with
      AES/GCM/NoPadding the executors of Spark 4.0.0 never hear from their driver (SPARK-56227). */}}
 {{- define "sowstream.pipeline" -}}
+{{- include "sowstream.refuseSecrets" (dict "kafka" (default dict .Values.spark.pipeline.kafka) "place" "spark.pipeline.kafka") -}}
 {{- $name := printf "%s-spark" (include "sowstream.fullname" .) -}}
 {{- $conf := dict
   "spark.master" "k8s://https://kubernetes.default.svc"
