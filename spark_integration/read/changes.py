@@ -229,14 +229,17 @@ class _Asked:
                 records = stream_with_pre_images(self._spark, records)
             else:
                 records = with_pre_images(records, span.begins)
-        return self.reader(schema, columns, layout).rows(records, self.kafka_topic)
+        return self.reader(schema, columns, layout, span).rows(records, self.kafka_topic)
 
-    def reader(self, schema: StructType | str | None, columns: dict[str, Column], layout: Layout) -> TopicReader:
-        """The reader with these metadata columns."""
+    def reader(
+        self, schema: StructType | str | None, columns: dict[str, Column], layout: Layout, span: Span | None = None
+    ) -> TopicReader:
+        """The reader with these metadata columns; `infer` looks at the records before the end of the span."""
+        ends = span.ends if span is not None and self._role == "sow" else None
         return TopicReader.of(
             self._settings,
             schema,
             columns,
             layout,
-            lambda: infer_from_records(self._spark, self._settings, self._options),
+            lambda: infer_from_records(self._spark, self._settings, self._options, ends),
         )

@@ -1,17 +1,18 @@
-"""Finds the records that do not fit their columns, so that a query can go on over them and show them as rows."""
+"""Finds the records that do not fit their columns, so that a query fails at them, or goes on and shows them as rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias, get_args
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructField, StructType
 
 from processor.errors import ConfigurationError
 from spark_integration.read.mask import FROM_JSON, failing
 from spark_integration.read.metadata_columns import SOW
+from spark_integration.read.schemas.json_columns import ddl, inexact, is_several, literal, name_of, shown
 
 OnMisfit: TypeAlias = Literal["fail", "column"]
 """The treatment of a record that does not fit its columns: fail the query, or a row with metadata `misfit`."""
@@ -27,6 +28,16 @@ MISFIT_TYPE: Final = StructType(
 PLACE: Final = ("partition", "offset", "sow_key")
 """The metadata columns that an error has, so that the record can be looked up."""
 
+RECORD: Final = "__record"
+"""The column of the parsed record."""
+
+_INEXACT: Final = "__inexact"
+"""The column with the names of its fields that have another value than the text; null or empty: none."""
+
+_TEXT: Final = "CAST(value AS STRING)"
+"""The record as JSON, in SQL."""
+
+_INEXACT_OR_NONE: Final = f"coalesce({_INEXACT}, array())"
 _TYPES_MAX: Final = 500
 _PERMISSIVE: Final = {**FROM_JSON, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": SOW}
 
@@ -43,8 +54,21 @@ def check_on_misfit(on_misfit: OnMisfit) -> None:
         )
 
 
+def with_record(records: DataFrame, struct: StructType) -> DataFrame:
+    """Add the column `RECORD`: each text is parsed once, whichever columns and conditions a query has.
+
+    Args:
+        records: rows of Spark's Kafka source.
+        struct: the columns.
+    """
+    # Spark copies what is deterministic into each condition above it, and would parse the text again for each.
+    once = F.spark_partition_id() >= 0
+    records = records.withColumn(RECORD, F.when(once, parsed(F.expr(_TEXT), struct)))
+    return records.withColumn(_INEXACT, F.when(once, F.expr(inexact(_TEXT, RECORD, struct))))
+
+
 def parsed(text: Column, struct: StructType) -> Column:
-    """Parse JSON; `is_misfit` finds the texts that do not fit.
+    """Parse JSON.
 
     Returns:
         The struct, with another field `_sow`, which is null unless the text does not fit.
@@ -52,70 +76,68 @@ def parsed(text: Column, struct: StructType) -> Column:
     return F.from_json(text, _with_mark(struct), _PERMISSIVE)
 
 
-def is_misfit(text: Column, record: Column) -> Column:
-    """Return whether a text does not fit: the result of `parsed` is marked, or there is none, as of an empty text."""
-    return text.isNotNull() & (record.isNull() | record[SOW].isNotNull())
+def is_misfit() -> Column:
+    """Return whether a row of `with_record` does not fit: `from_json` says so, or a column is inexact."""
+    is_unread = f"{RECORD} IS NULL OR {RECORD}.{SOW} IS NOT NULL"
+    return F.expr(f"value IS NOT NULL AND ({is_unread} OR coalesce(size({_INEXACT}) > 0, false))")
 
 
-def misfit(text: Column, record: Column, struct: StructType, topic: str, value: Column) -> Column:
+def misfit(is_unfit: Column, struct: StructType, topic: str) -> Column:
     """The metadata column `misfit`.
 
     Args:
-        text: the record as JSON.
-        record: the result of `parsed`.
-        struct: the columns.
+        is_unfit: the result of `is_misfit`.
+        struct: the columns; the rows are those of `with_record`.
         topic: the Kafka topic of the records.
-        value: the bytes of the record.
     """
-    columns = F.struct(_reason(text, struct).alias("reason"), F.lit(topic).alias("topic"), value.alias("value"))
-    return F.when(is_misfit(text, record), columns)
+    columns = F.struct(_reason(struct).alias("reason"), F.lit(topic).alias("topic"), F.col("value").alias("value"))
+    return F.when(is_unfit, columns)
 
 
-def fitting(
-    text: Column, record: Column, struct: StructType, topic: str, place: Sequence[tuple[str, Column]]
-) -> Column:
-    """The record, where it fits; else the query fails, and the error has the place of the record and its types.
+def fitting(records: DataFrame, struct: StructType, topic: str, place: Sequence[tuple[str, Column]]) -> DataFrame:
+    """The records, where all fit; else the query fails, and the error has the place of the record and its fields.
+
+    It is a condition on the rows, so that no choice of columns removes it.
 
     Args:
-        text: the record as JSON.
-        record: the result of `parsed`.
+        records: the result of `with_record`.
         struct: the columns.
         topic: the Kafka topic of the records.
         place: names and values of the columns in `PLACE`.
     """
     where = (part for name, column in place for part in (F.lit(f", {name} "), column))
     remedy = "; publish the record again, give a schema that it fits, or go on over it: on_misfit='column'"
-    # Not `_reason`: Java does not compile the long code of a wide schema, which all records would run through.
-    types = F.substring(F.schema_of_variant(F.try_parse_json(text)), 1, _TYPES_MAX)
-    reason = F.coalesce(F.concat(F.lit("does not fit the schema, as it is "), types), F.lit("not JSON"))
-    error = failing(F.lit(topic), *where, F.lit(": "), reason, F.lit(remedy))
-    return F.when(is_misfit(text, record), error.cast(_with_mark(struct))).otherwise(record)
+    types = F.expr(f"substring(schema_of_variant(try_parse_json({_TEXT})), 1, {_TYPES_MAX})")
+    shown = F.coalesce(F.concat(F.lit("; the record is "), types), F.lit(""))
+    error = failing(F.lit(topic), *where, F.lit(": "), _reason(struct), shown, F.lit(remedy)).cast("boolean")
+    return records.where(F.when(is_misfit(), error).otherwise(F.lit(True)))
 
 
-def _reason(text: Column, struct: StructType) -> Column:
-    """The fields that do not fit. It is evaluated for records that do not fit only: each field is parsed alone."""
-    wrong = F.filter(
-        F.array(*(F.when(_is_wrong(text, field), F.lit(_shown(field))) for field in struct.fields)).cast(
-            "array<string>"
-        ),
-        lambda name: name.isNotNull(),
-    )
+def _reason(struct: StructType) -> Column:
+    """The fields that do not fit. It is evaluated for records that do not fit only."""
+    wrong = ", ".join(f"IF({_is_wrong(field)}, {shown(field)}, NULL)" for field in struct.fields)
+    names = f"filter(array_union({_INEXACT_OR_NONE}, array({wrong or 'NULL'})), name -> name > '')"
+    reason = f"concat_ws(': ', 'does not fit the schema', nullif(array_join({names}, ', '), ''))"
+    present = f"map_keys(map_filter(from_json({_TEXT}, 'map<string, string>'), (name, text) -> text IS NOT NULL))"
+    # A function of arrays is not compiled: the code of a wide schema would be too long for Java.
+    fields = f"element_at(transform(array({present}), present -> {reason}), 1)"
     # A name that occurs twice is an error of Spark's variant, not of from_json.
-    document = F.try_parse_json(text)
-    return (
-        F.when(document.isNull(), F.lit("not JSON"))
-        .when(~F.startswith(F.schema_of_variant(document), F.lit("OBJECT")), F.lit("not a JSON object"))
-        .when(F.size(wrong) > 0, F.concat(F.lit("does not fit the schema: "), F.array_join(wrong, ", ")))
-        .otherwise(F.lit("does not fit the schema"))
-    )
+    return F.expr(f"""CASE WHEN try_parse_json({_TEXT}) IS NULL THEN 'not JSON'
+        WHEN NOT startswith(schema_of_variant(try_parse_json({_TEXT})), 'OBJECT') THEN 'not a JSON object'
+        WHEN {is_several(_TEXT)} THEN 'not one JSON object' ELSE {fields} END""")
 
 
-def _is_wrong(text: Column, field: StructField) -> Column:
-    return parsed(text, StructType([field]))[SOW].isNotNull()
+def _is_wrong(field: StructField) -> str:
+    """Return whether `from_json` finds no value of the type; `present` names the fields that are not null."""
+    if isinstance(field.dataType, StructType | ArrayType | MapType):
+        # It has the parts that fit.
+        return f"{_parsed(StructType([field]))}.{SOW} IS NOT NULL"
+    return f"{RECORD}.{name_of(field)} IS NULL AND array_contains(present, {literal(field.name)})"
 
 
-def _shown(field: StructField) -> str:
-    return f"/{field.name} is not {field.dataType.simpleString():.100}"
+def _parsed(struct: StructType) -> str:
+    options = ", ".join(f"'{name}', '{value}'" for name, value in _PERMISSIVE.items())
+    return f"from_json({_TEXT}, {literal(ddl(_with_mark(struct)))}, map({options}))"
 
 
 def _with_mark(struct: StructType) -> StructType:

@@ -247,13 +247,22 @@ def _stream(
     return reader.rows(until_moved(records, settings.kafka_topic(role)), settings.kafka_topic(role))
 
 
-def infer_from_records(spark: SparkSession, settings: TopicSettings, options: Options | None) -> StructType:
-    """Infer the columns from the full records, as deltas seldom have all fields."""
+def infer_from_records(
+    spark: SparkSession, settings: TopicSettings, options: Options | None, ends: Mapping[int, int] | None = None
+) -> StructType:
+    """Infer the columns from the full records, as deltas seldom have all fields.
+
+    Args:
+        spark: the session.
+        settings: the settings of the topic.
+        options: options of the call.
+        ends: the end of the read, where the records are those that the call reads; None: everything committed now.
+    """
     # The start of a stream does not apply to a table.
     of_a_table = {name: text for name, text in (options or {}).items() if "offsets" not in name.lower()}
     kafka_options = table_options(settings.family, "sow", with_connection(of_a_table, settings.kafka), settings.names)
     with topic_facts(settings, "sow", options) as facts:
-        return inferred(spark, facts, kafka_options)
+        return inferred(spark, facts, kafka_options, ends)
 
 
 def _described() -> dict[str, Column]:

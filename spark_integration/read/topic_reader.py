@@ -20,20 +20,20 @@ from spark_integration.read.misfit import (
     MISFIT,
     MISFIT_TYPE,
     PLACE,
+    RECORD,
     OnMisfit,
     check_on_misfit,
     fitting,
     is_misfit,
     misfit,
-    parsed,
+    with_record,
 )
 from spark_integration.read.schemas.schema import INFER, given_schema, own_schema, pinned, refuse_twins
 
 CHANGED = "changed"
 """The metadata column that is computed when the record is decoded."""
 
-_RECORD = "__record"
-_PARSED = "__parsed"
+_IS_UNFIT = "__is_unfit"
 
 
 class Layout(NamedTuple):
@@ -147,18 +147,17 @@ class TopicReader:
         """Convert records of JSON, in the JVM as far as it can evaluate the filter."""
         text, described = F.col("value").cast("string"), dict(self.described)
         record, fits = None, F.lit(True)
+        if self.struct is not None:
+            records, record = with_record(records, self.struct), F.col(RECORD)
         if self.struct is not None and self._shows_misfits:
-            # A column of its own, so that each record is parsed once.
-            records = records.withColumn(_RECORD, parsed(text, self.struct))
-            record, fits = F.col(_RECORD), ~is_misfit(text, F.col(_RECORD))
-            described[MISFIT] = misfit(text, record, self.struct, topic, F.col("value"))
+            records = records.withColumn(_IS_UNFIT, is_misfit())
+            fits = ~F.col(_IS_UNFIT)
+            described[MISFIT] = misfit(F.col(_IS_UNFIT), self.struct, topic)
             if CHANGED in described:
                 described[CHANGED] = changed(F.when(fits, text))
         elif self.struct is not None:
             place = [(name, described[name]) for name in PLACE if name in described]
-            records = records.withColumn(_PARSED, parsed(text, self.struct))
-            records = records.withColumn(_RECORD, fitting(text, F.col(_PARSED), self.struct, topic, place))
-            record = F.col(_RECORD)
+            records = fitting(records, self.struct, topic, place)
         elif self._shows_misfits:
             # A text is shown as it is.
             described[MISFIT] = F.lit(None).cast(MISFIT_TYPE)

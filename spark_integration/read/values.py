@@ -2,38 +2,57 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import ctypes
 import datetime as dt
+import math
 import uuid
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import Context, Decimal, InvalidOperation
 from typing import Final, TypeAlias
 
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     BooleanType,
+    ByteType,
     DataType,
     DateType,
     DecimalType,
     DoubleType,
     FloatType,
-    IntegralType,
+    IntegerType,
+    LongType,
     MapType,
+    ShortType,
     StringType,
     StructType,
     TimestampNTZType,
     TimestampType,
 )
 
+from processor.codec.json import JsonCodec
 from processor.errors import ConfigurationError
 from processor.record import Value
+from processor.values.instant import read_time
 
 Convert: TypeAlias = Callable[[Value], Value]
 """Converts a value to one that pyarrow accepts for the column; TypeError for another type."""
 
 _AS_TEXT: Final = frozenset(("UUID", "ObjectId", "DBRef", "Regex", "Code"))
 """Types whose values are converted to their text."""
+
+_BITS: Final[tuple[tuple[type[DataType], int], ...]] = (
+    (ByteType, 8),
+    (ShortType, 16),
+    (IntegerType, 32),
+    (LongType, 64),
+)
+_NO_NUMBERS: Final = frozenset(("NaN", "Infinity", "+Infinity", "-Infinity", "INF", "+INF", "-INF"))
+_DIGITS: Final = Context(prec=38)
+_EPOCH_DAY: Final = dt.date(1970, 1, 1).toordinal()
+_DAY_S: Final = 86_400
 
 
 def compile_struct(struct: StructType, path: str = "", *, of_json: bool = False) -> Convert:
@@ -42,7 +61,8 @@ def compile_struct(struct: StructType, path: str = "", *, of_json: bool = False)
     Args:
         struct: the columns.
         path: the JSON Pointer of the struct, for messages.
-        of_json: whether the records are JSON, which has one kind of number: a column of decimals takes floats too.
+        of_json: whether the records are JSON, which has one kind of number, and texts for times and bytes. The rules
+            are those of Spark's `from_json` with `read/schemas/json_columns.py`.
 
     Raises:
         ConfigurationError: a column has a type without values in any message type.
@@ -68,9 +88,12 @@ def _compile(data_type: DataType, path: str, of_json: bool) -> Convert:
         return _array(_compile(data_type.elementType, path, of_json), path)
     if isinstance(data_type, MapType) and isinstance(data_type.keyType, StringType):
         return _map(_compile(data_type.valueType, path, of_json), path)
-    if of_json and isinstance(data_type, DecimalType):
-        return _decimal_of_json(path)
-    for kind, make in _SCALARS:
+    if isinstance(data_type, DecimalType):
+        return _decimal(path, data_type, of_json=of_json)
+    for kind, bits in _BITS:
+        if isinstance(data_type, kind):
+            return _whole(path, bits)
+    for kind, make in (*_OF_JSON, *_SCALARS) if of_json else _SCALARS:
         if isinstance(data_type, kind):
             return make(path)
     raise ConfigurationError(
@@ -135,21 +158,45 @@ def _float(path: str) -> Convert:
     return convert
 
 
-def _decimal(path: str) -> Convert:
+def _whole(path: str, bits: int) -> Convert:
+    low, high = -(1 << bits - 1), (1 << bits - 1) - 1
+
     def convert(value: Value) -> Value:
-        if type(value).__name__ == "Decimal128":
-            value = value.to_decimal()
-        if isinstance(value, Decimal | int) and not isinstance(value, bool):
-            return Decimal(value)
-        raise _unfit(value, path, "a decimal")
+        if type(value) is not int and (not isinstance(value, int) or isinstance(value, bool)):
+            raise _unfit(value, path, "an integer")
+        if low <= value <= high:
+            return value
+        raise TypeError(f"{path} is {value!r:.30}, which has no room in {bits} bits")
 
     return convert
 
 
-def _decimal_of_json(path: str) -> Convert:
-    decimal = _decimal(path)
-    # The shortest text of a float is the number that was written.
-    return lambda value: decimal(Decimal(repr(value)) if type(value) is float else value)
+def _decimal(path: str, data_type: DecimalType, *, of_json: bool) -> Convert:
+    limit, step = Decimal(10) ** (data_type.precision - data_type.scale), Decimal(1).scaleb(-data_type.scale)
+
+    def convert(value: Value) -> Value:
+        if type(value).__name__ == "Decimal128":
+            value = value.to_decimal()
+        elif of_json and type(value) is float:
+            # The shortest text of a float is the number that was written.
+            value = Decimal(repr(value))
+        elif of_json and type(value) is str:
+            value = _number_of(value, path)
+        if not isinstance(value, Decimal | int) or isinstance(value, bool):
+            raise _unfit(value, path, "a decimal")
+        exact = Decimal(value)
+        if exact.is_finite() and exact.copy_abs() < limit and exact == (held := exact.quantize(step, context=_DIGITS)):
+            return held
+        raise TypeError(f"{path} is {value!s:.50}, which has no room in {data_type.simpleString()}")
+
+    return convert
+
+
+def _number_of(text: str, path: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        raise TypeError(f"{path} is a text where the schema means a decimal") from None
 
 
 def _date(path: str) -> Convert:
@@ -185,14 +232,113 @@ def _local_timestamp(path: str) -> Convert:
 _SCALARS: Final[tuple[tuple[type[DataType], Callable[[str], Convert]], ...]] = (
     (StringType, _text),
     (BooleanType, _of(bool, meant="a boolean")),
-    (IntegralType, _of(int, meant="an integer")),
-    (DecimalType, _decimal),
     (FloatType, _float),
     (DoubleType, _of(float, int, meant="a number")),
     (BinaryType, _of(bytes, bytearray, meant="bytes")),
     (DateType, _date),
     (TimestampType, _timestamp),
     (TimestampNTZType, _local_timestamp),
+)
+
+
+def _json_text(path: str) -> Convert:  # noqa: ARG001 - every value has a text
+    encode = JsonCodec().encode_decoded
+    return lambda value: value if type(value) is str else encode(value).decode()
+
+
+def _json_number(bits: int) -> Callable[[str], Convert]:
+    """The nearest number of a type of floats; a whole number must be there to its last digit."""
+
+    def make(path: str) -> Convert:
+        def convert(value: Value) -> Value:
+            if type(value) is float:
+                held = value if bits == _DOUBLE_BITS else ctypes.c_float(value).value
+            elif type(value) is str and value in _NO_NUMBERS:
+                return float(value.replace("INF", "inf"))
+            elif type(value) in (int, Decimal):
+                held = float(value) if bits == _DOUBLE_BITS else ctypes.c_float(float(value)).value
+                is_whole = type(value) is int or value.as_tuple().exponent == 0
+                if is_whole and (held != value or not -_LONG_END <= value < _LONG_END):
+                    raise TypeError(f"{path} is {value!s:.30}, which a number of {bits} bits would round")
+            else:
+                raise _unfit(value, path, "a number")
+            if math.isinf(held):
+                raise TypeError(f"{path} is {value!s:.30}, which has no room in {bits} bits")
+            return held
+
+        return convert
+
+    return make
+
+
+_DOUBLE_BITS: Final = 64
+_LONG_END: Final = 2**63
+
+
+def _json_bytes(path: str) -> Convert:
+    def convert(value: Value) -> Value:
+        if type(value) is not str:
+            raise _unfit(value, path, "bytes in Base64")
+        try:
+            return base64.b64decode(value, validate=True)
+        except binascii.Error:
+            raise TypeError(f"{path} is a text where the schema means bytes in Base64") from None
+
+    return convert
+
+
+def _json_date(path: str) -> Convert:
+    def convert(value: Value) -> Value:
+        if type(value) is str and value[10:11] in ("", "T", " "):
+            instant = read_time(value[:10])
+            if instant is not None and instant.is_dated:
+                return dt.date.fromordinal(_EPOCH_DAY + instant.seconds // _DAY_S)
+        raise _unfit(value, path, "a date")
+
+    return convert
+
+
+def _json_timestamp(path: str) -> Convert:
+    """Microseconds since the epoch, as Arrow has them: further digits are cut. A whole number is seconds."""
+
+    def convert(value: Value) -> Value:
+        if type(value) is int and _FIRST_SECOND <= value <= _LAST_SECOND:
+            return value * 1_000_000
+        instant = read_time(value) if type(value) is str else None
+        if instant is None or not instant.is_dated:
+            raise _unfit(value, path, "a timestamp")
+        return instant.seconds * 1_000_000 + int(instant.fraction[:6].ljust(6, "0"))
+
+    return convert
+
+
+_FIRST_SECOND: Final = -62_135_596_800
+"""The year 1."""
+_LAST_SECOND: Final = 253_402_300_799
+"""The end of the year 9999."""
+
+
+def _json_local_timestamp(path: str) -> Convert:
+    def convert(value: Value) -> Value:
+        try:
+            moment = dt.datetime.fromisoformat(value) if type(value) is str else None
+        except ValueError:
+            moment = None
+        if moment is None or moment.tzinfo is not None:
+            raise _unfit(value, path, "a timestamp without a time zone")
+        return moment
+
+    return convert
+
+
+_OF_JSON: Final[tuple[tuple[type[DataType], Callable[[str], Convert]], ...]] = (
+    (StringType, _json_text),
+    (DoubleType, _json_number(_DOUBLE_BITS)),
+    (FloatType, _json_number(32)),
+    (BinaryType, _json_bytes),
+    (DateType, _json_date),
+    (TimestampType, _json_timestamp),
+    (TimestampNTZType, _json_local_timestamp),
 )
 
 

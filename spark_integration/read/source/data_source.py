@@ -24,6 +24,9 @@ from spark_integration.read.source.source_options import is_sparks, parse_source
 from spark_integration.read.source.sow_reader import PushingReader, SowSourceReader
 from spark_integration.read.source.write_options import parse_write_options
 
+NAME: Final = "sow"
+"""The name of the format, for `format(...)` and `USING`."""
+
 _MARK: Final = "Sowstream "
 _COMMENT: Final = "comment"
 _CATALOG: Final = "provider"
@@ -56,15 +59,13 @@ def all_options(options: Mapping[str, str], schema: StructType) -> dict[str, str
             stored: dict[str, str] = json.loads(comment[len(_MARK) :])
             return stored | dict(options)
     if not options:
+        columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
         raise ConfigurationError(
-            "this table has no options: CREATE TABLE with columns loses them; leave the columns out, and give option "
-            "schema 'id LONG, name STRING'"
+            "Spark passes no options to a table that was created with columns, and asks nobody at its creation. Drop "
+            f"it, and name the columns in an option: CREATE TABLE … USING {NAME} OPTIONS (topic '…', "
+            f"schema '{columns:.500}', `kafka.bootstrap.servers` '…')"
         )
     return dict(options)
-
-
-NAME = "sow"
-"""The name of the format, for `format(...)` and `USING`."""
 
 
 def register_source(spark: SparkSession) -> None:

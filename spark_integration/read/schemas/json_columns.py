@@ -1,0 +1,222 @@
+"""Finds values of JSON that Spark's `from_json` puts into a column as another value, without an error.
+
+`from_json` rounds decimals, and whole numbers in columns of doubles; makes infinity of 1e400 and -56 of 200 in a
+TINYINT; takes `12:00:00` for a time of today; and reads the first of two records in one text. Every such record has a
+sign that is cheap to see: `_is_doubtful`. Only where it has one, it is parsed once more, into columns with room for its
+digits. `read/values.py` has the same rules for values that are decoded in Python.
+
+Conditions are texts of SQL: a wide schema has thousands of expressions, and each would be a call to Java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+_DIGITS: Final = 38
+"""Digits of Spark's longest decimal."""
+_MORE: Final = 9
+"""Digits more than a long decimal's scale to look at."""
+_EXACT: Final[Mapping[type[DataType], int]] = {FloatType: 2**24, DoubleType: 2**53}
+"""The numbers up to which these types have every whole number."""
+_NO_NUMBERS: Final = "('NaN', 'Infinity', '+Infinity', '-Infinity', 'INF', '+INF', '-INF')"
+"""The texts that a column of doubles takes."""
+_LONG: Final = """r'[0-9.]{16,}|"-?Infinity"'"""
+"""The parts of a text that Spark has made of a number with too many digits, or too large."""
+_TINY: Final = "r'[1-9][0-9.]*[eE]-[0-9]{2}'"
+"""A number that the longest decimal may have as zero."""
+_TIME_OF_DAY: Final = """r'"T?[0-9]{1,2}:'"""
+_IS_STRANGE_YEAR: Final = "year({0}) NOT BETWEEN 1 AND 9999"
+
+
+def inexact(text: str, record: str, struct: StructType) -> str:
+    """The columns that have another value than the record, as an array of texts for an error; null where none may have.
+
+    Of a text with more than one record in it, the first element is empty.
+
+    Args:
+        text: the record as JSON, in SQL.
+        record: what `from_json` made of it, in SQL.
+        struct: its columns.
+    """
+    fields = [field for field in struct.fields if _exact_type(field.dataType) is not None]
+    wide = StructType([StructField(field.name, _exact_type(field.dataType) or field.dataType) for field in fields])
+    others = [
+        (_is_other(field.dataType, f"{record}.{name_of(field)}", f"exact.{name_of(field)}", text), field)
+        for field in fields
+    ]
+    names = ", ".join(
+        [f"IF({is_several(text)}, '', NULL)", *(f"IF({other}, {shown(field)}, NULL)" for other, field in others)]
+    )
+    # A function of arrays is not compiled: its code would be too long for Java. In an array the text is parsed once.
+    parsed = f"array(from_json({text}, {literal(ddl(wide))}, map('timeZone', 'UTC')))" if fields else "array(0)"
+    found = f"element_at(transform({parsed}, exact -> filter(array({names}), name -> name IS NOT NULL)), 1)"
+    return f"IF({_is_doubtful(text, record, struct)}, {found}, NULL)"
+
+
+def _is_doubtful(text: str, record: str, struct: StructType) -> str:
+    """A condition that is false for nearly all records, and true for those in which a column may be inexact."""
+    # Behind a record, from_json reads nothing.
+    pairs = ("}{", "} {", "}\n{")
+    signs = [
+        f"NOT startswith({text}, '{{')",
+        f"NOT endswith({text}, '}}')",
+        *(f"contains({text}, '{p}')" for p in pairs),
+    ]
+    kinds = list(_leaves(struct))
+    if decimals := [kind for kind in kinds if isinstance(kind, DecimalType)]:
+        # More digits behind a point than the column has, or an exponent that may mean as much.
+        digits = min(kind.scale for kind in decimals) + 1
+        if any(kind.precision > _DIGITS - _MORE for kind in decimals):
+            digits = 1
+        signs.append(f"{text} RLIKE r'\\.[0-9]{{{digits}}}|[0-9][eE]-'")
+    if any(isinstance(kind, TimestampType) for kind in kinds):
+        signs.append(f"{text} RLIKE {_TIME_OF_DAY}")
+    return f"coalesce({' OR '.join((*signs, *_strange(record, struct)))}, false)"
+
+
+def is_several(text: str) -> str:
+    """Return whether a text is anything but one object."""
+    bare = f"trim(translate({text}, '\t\r\n', '   '))"
+    # Braces without a comma between them are in no text of JSON, except in a string.
+    without_strings = f"""regexp_replace({bare}, r'"(?:[^"\\\\]|\\\\.)*"', '')"""
+    return f"(NOT startswith({bare}, '{{') OR NOT endswith({bare}, '}}') OR {without_strings} RLIKE r'\\}}[ ]*\\{{')"
+
+
+def shown(field: StructField) -> str:
+    """A field with its type, for an error, in SQL."""
+    return literal(f"/{field.name} is not {field.dataType.simpleString():.100}")
+
+
+def ddl(kind: DataType) -> str:
+    """A type in SQL, with quoted names."""
+    match kind:
+        case StructType(fields=fields):
+            return f"struct<{', '.join(f'{name_of(field)}: {ddl(field.dataType)}' for field in fields)}>"
+        case ArrayType(elementType=inner):
+            return f"array<{ddl(inner)}>"
+        case MapType(keyType=key, valueType=inner):
+            return f"map<{ddl(key)}, {ddl(inner)}>"
+        case _:
+            return kind.simpleString()
+
+
+def name_of(field: StructField) -> str:
+    """The name of a field in SQL."""
+    return f"`{field.name.replace('`', '``')}`"
+
+
+def literal(text: str) -> str:
+    """Any text as a literal of SQL; the session's rules for backslashes do not matter."""
+    return f"CAST(X'{text.encode().hex()}' AS STRING)" if "\\" in text or "'" in text else f"'{text}'"
+
+
+def _leaves(kind: DataType) -> Iterator[DataType]:
+    match kind:
+        case StructType(fields=fields):
+            for field in fields:
+                yield from _leaves(field.dataType)
+        case ArrayType(elementType=inner) | MapType(valueType=inner):
+            yield from _leaves(inner)
+        case _:
+            yield kind
+
+
+def _strange(value: str, kind: DataType, level: int = 0) -> Iterator[str]:
+    """Conditions that are true of values that may be others than those in the record."""
+    match kind:
+        case StructType(fields=fields):
+            for field in fields:
+                yield from _strange(f"{value}.{name_of(field)}", field.dataType, level)
+        case ArrayType(elementType=inner):
+            if conditions := list(_strange(f"e{level}", inner, level + 1)):
+                yield f"exists({value}, e{level} -> {' OR '.join(conditions)})"
+        case MapType(valueType=inner):
+            yield from _strange(f"map_values({value})", ArrayType(inner), level)
+        case DoubleType() | FloatType():
+            yield f"isnan({value}) OR abs({value}) >= {_EXACT[type(kind)]}"
+        case ByteType():
+            yield f"{value} < 0"
+        case TimestampType() | TimestampNTZType() | DateType():
+            yield _IS_STRANGE_YEAR.format(value)
+        case StringType():
+            # The first byte of everything but a text; comparing it is much cheaper than the expression.
+            first = f"substring({value}, 1, 1)"
+            yield f"""(({first} BETWEEN '"' AND '9' OR {first} IN ('[', '{{')) AND {value} RLIKE {_LONG})"""
+
+
+def _exact_type(kind: DataType) -> DataType | None:
+    """The type with room for what a record has in a column of this type; None where `from_json` loses nothing."""
+    match kind:
+        case StructType(fields=fields):
+            exact = [(field.name, _exact_type(field.dataType)) for field in fields]
+            inner = [StructField(name, one) for name, one in exact if one is not None]
+            return StructType(inner) if inner else None
+        case ArrayType(elementType=inner):
+            one = _exact_type(inner)
+            return None if one is None else ArrayType(one)
+        case MapType(valueType=inner):
+            one = _exact_type(inner)
+            return None if one is None else MapType(StringType(), one)
+        case DecimalType(precision=precision, scale=scale):
+            return DecimalType(_DIGITS, min(_DIGITS, max(_DIGITS - precision + scale, scale + _MORE)))
+        case DoubleType() | FloatType() | ByteType() | StringType() | DateType() | TimestampType() | TimestampNTZType():
+            return StringType()
+        case _:
+            return None
+
+
+def _is_other(kind: DataType, value: str, exact: str, text: str, level: int = 0) -> str:
+    """Return whether a value is another one than the record has; `exact` has its digits."""
+    match kind:
+        case StructType(fields=fields):
+            others = [
+                _is_other(field.dataType, f"{value}.{name_of(field)}", f"{exact}.{name_of(field)}", text, level)
+                for field in fields
+                if _exact_type(field.dataType) is not None
+            ]
+            return " OR ".join(f"coalesce({other}, false)" for other in others)
+        case ArrayType(elementType=inner):
+            other = _is_other(inner, f"v{level}", f"x{level}", text, level + 1)
+            return f"exists(zip_with({value}, {exact}, (v{level}, x{level}) -> coalesce({other}, false)), o -> o)"
+        case MapType(valueType=inner):
+            return _is_other(ArrayType(inner), f"map_values({value})", f"map_values({exact})", text, level)
+        case DecimalType(scale=scale):
+            # Not by comparing: of two long decimals Spark would round one first.
+            is_short = f"CAST({exact} AS STRING) RLIKE r'^-?[0-9]+([.][0-9]{{0,{scale}}}0*)?$'"
+            return f"(NOT {is_short} OR ({exact} = 0 AND {text} RLIKE {_TINY}))"
+        case ByteType():
+            return f"{value} != try_cast({exact} AS INT)"
+        case TimestampType():
+            return f"({_IS_STRANGE_YEAR.format(value)} OR {exact} RLIKE r'^T?[0-9]{{1,2}}:')"
+        case DateType() | TimestampNTZType():
+            return _IS_STRANGE_YEAR.format(value)
+        case StringType():
+            return f"exists(regexp_extract_all({value}, {_LONG}, 0), run -> NOT contains({text}, run))"
+        case _:
+            return _is_other_number(kind, value, exact)
+
+
+def _is_other_number(kind: DataType, value: str, exact: str) -> str:
+    """A whole number must be there to its last digit; another one is the nearest of the type, and not infinite."""
+    # Spark would make a decimal of the shortest text of a double; as a long it has all digits.
+    is_held = f"coalesce(try_cast({exact} AS DECIMAL({_DIGITS},0)) = try_cast({value} AS LONG), false)"
+    is_rounded = f"(abs({value}) >= {_EXACT[type(kind)]} AND {exact} RLIKE r'^-?[0-9]+$' AND NOT {is_held})"
+    is_finite = f"(NOT isnan({value}) AND abs({value}) != double('infinity'))"
+    return f"IF({is_finite}, {is_rounded}, {exact} NOT IN {_NO_NUMBERS})"
