@@ -186,11 +186,14 @@ class Groups:
 
     def _keep(self, key: bytes, group: Group) -> None:
         """Keep a group in memory, in place of those that were not asked for longest."""
-        values = group.values_kept
-        self._values_sum += values - self._values.get(key, 0)
-        self._values[key] = values
-        self._complete[key] = group
-        self._complete.move_to_end(key)
+        values, before = group.values_kept, self._values.get(key)
+        if before is None:
+            self._complete[key] = group
+        else:
+            self._complete.move_to_end(key)
+        if values != before:
+            self._values_sum += values - (before or 0)
+            self._values[key] = values
         while len(self._complete) > GROUPS_MAX or (self._values_sum > VALUES_MAX and len(self._complete) > 1):
             self._drop(next(iter(self._complete)))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections import defaultdict
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from processor.api import Context, Input, Output, Processor, Record, Stored
@@ -31,18 +30,15 @@ except ImportError:  # There was no compiler where this was installed.
     has_compiled = False
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from pydantic import BaseModel
 
-    from processor.api import Codec, Outgoing
+    from processor.api import Codec, Outgoing, Value
     from processor.filter.aggregate import AggregateDefinition, Group
 
 _PIECE: Final = 2_000
 """Records, or groups, that are gone through in one turn at the start: about 20 ms."""
-
-_PARTITIONS_MAX: Final = 100_000
-"""Groups whose partitions are kept in memory."""
 
 _SENT: Final = Stored(1, b"1")
 """The state of a group of which a part was sent."""
@@ -87,9 +83,10 @@ class ViewPartialAggregate(Processor):
         self._member = b"%d" % context.partition
         self._groups: dict[bytes, Group] = {}
         self._states = self._definition.new_group().states
-        self._plain = _plain_records(self._definition, settings, builtin_context(context).input_codec)
+        self._plain = _plain_records(
+            self._definition, settings, builtin_context(context).input_codec, context.partition
+        )
         self._changed: dict[bytes, None] = {}
-        self._partitions: dict[bytes, int] = {}  # Of the parts of each group.
         self._sent: set[bytes] = set()
         self._is_built = self._knows_sent = False
         self._after: bytes | None = None  # The key of the table, then of the state, up to which was read.
@@ -139,18 +136,33 @@ class ViewPartialAggregate(Processor):
         if not (self._changed and self._knows_sent and self._has_come):
             return
         changed, self._changed = self._changed, {}
+        parts: list[list[Outgoing]] = [[] for _ in range(self._context.partitions_of("parts"))]
+        added: list[bytes] = []
+        left: list[bytes] = []
+        others: Collection[bytes] = changed
+        if self._plain is not None:
+            others = self._plain.parts(changed, self._groups, self._sent, parts, added, left)
+        self._add_parts(others, parts, added, left)
+        for partition, outgoing in enumerate(parts):
+            if outgoing:
+                self._context.forward_to("parts", partition, outgoing)
+        self._note_sent(dict.fromkeys(added, _SENT) | dict.fromkeys(left))
+
+    def _add_parts(
+        self, groups: Collection[bytes], parts: list[list[Outgoing]], added: list[bytes], left: list[bytes]
+    ) -> None:
+        """`PlainRecords.parts` of any groups."""
         place = (0, self._context.partition, 0)
-        computed = {key: self._part_of(key, place) for key in changed}
+        computed = {key: self._part_of(key, place) for key in groups}
         present = {key: part for key, part in computed.items() if part is not None}
-        left = [key for key in changed if key not in present]
-        values = self._contributions.encode_many(present.values())
-        parts: defaultdict[int, list[Outgoing]] = defaultdict(list)
-        for key, value in [*zip(present, values, strict=True), *((key, None) for key in left if key in self._sent)]:
-            parts[self._partition_of(key)].append((member_key(key, self._member), value, []))
-        for partition, outgoing in parts.items():
-            self._context.forward_to("parts", partition, outgoing)
-        self._note_sent({key: _SENT for key in present if key not in self._sent})
-        self._note_sent({key: None for key in left if key in self._sent})
+        values = dict(zip(present, self._contributions.encode_many(present.values()), strict=True))
+        for key in groups:
+            value, is_sent = values.get(key), key in self._sent
+            if value is None and not is_sent:
+                continue
+            if value is None or not is_sent:
+                (left if value is None else added).append(key)
+            parts[self._context.partition_for(key, "parts")].append((member_key(key, self._member), value, []))
 
     def _apply(self, contributions: Iterable[Contribution | None], times: int) -> None:
         """Add contributions to their groups, or remove them with `times` -1."""
@@ -191,7 +203,7 @@ class ViewPartialAggregate(Processor):
             return None if group is None else group.partial(place)
         members, sums = totals
         partials = [sums[argument][0] if kind == "count" else [*sums[argument], 0] for argument, kind in self._states]
-        plain = _new(Contribution, (place, (text_of_key_text(key.decode()),), (members, *partials)))
+        plain = _new(Contribution, (place, (_plain_value(key.decode()),), (members, *partials)))
         if group is None:
             return plain
         both = self._definition.new_combined_group()
@@ -209,15 +221,6 @@ class ViewPartialAggregate(Processor):
             plain = [] if self._plain is None else self._plain.keys()
             self._unsent = [*dict.fromkeys((*plain, *self._groups, *self._sent))]
             self._changed = {}
-
-    def _partition_of(self, key: bytes) -> int:
-        """Return the partition of a group's parts."""
-        partition = self._partitions.get(key)
-        if partition is None:
-            if len(self._partitions) >= _PARTITIONS_MAX:
-                self._partitions.clear()
-            partition = self._partitions[key] = self._context.partition_for(key, "parts")
-        return partition
 
     def _note_sent(self, changes: dict[bytes, Stored | None]) -> None:
         """Remember the groups of which a part was sent, and forget those that were left."""
@@ -256,7 +259,16 @@ def _fold(
         rows[key] = changes[key] = None if value is None else _new(Stored, (1, value, 0, -1, b"", b""))
 
 
-def _plain_records(definition: AggregateDefinition, settings: ViewConfig, codec: Codec) -> PlainRecords | None:
+def _plain_value(text: str) -> Value:
+    """Return the grouping value of plain records: a text that reads as a number has a key in quotation marks."""
+    if not text:
+        return None
+    return int(text) if text.isascii() and text.removeprefix("-").isdigit() else text_of_key_text(text)
+
+
+def _plain_records(
+    definition: AggregateDefinition, settings: ViewConfig, codec: Codec, partition: int
+) -> PlainRecords | None:
     """Return the compiled aggregation; None if the definition is not simple, or it could not be compiled."""
     members = definition.simple_members
     if not has_compiled or codec.json_text is None or settings.filter is not None or members is None:
@@ -265,4 +277,5 @@ def _plain_records(definition: AggregateDefinition, settings: ViewConfig, codec:
     # A canonical text has no other names.
     if len(names) - 1 > most_arguments() or any(b"\\" in name for name in names):
         return None
-    return PlainRecords(group_name=names[0], names=names[1:], stored=Stored)
+    states = definition.new_group().states
+    return PlainRecords(group_name=names[0], names=names[1:], states=states, partition=partition, stored=Stored)

@@ -1,13 +1,30 @@
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from processor.api import Record, Stored
+from processor.api import Outgoing, Record, Stored
 
 class PlainRecords:
-    def __init__(self, *, group_name: bytes, names: list[bytes], stored: type[Stored]) -> None: ...
+    def __init__(
+        self,
+        *,
+        group_name: bytes,
+        names: list[bytes],
+        states: Sequence[tuple[int, str]],
+        partition: int,
+        stored: type[Stored],
+    ) -> None: ...
     def __len__(self) -> int: ...
     def __contains__(self, key: bytes) -> bool: ...
     def keys(self) -> list[bytes]: ...
     def totals(self, key: bytes) -> tuple[int, list[tuple[int, int, int]]] | None: ...
+    def parts(
+        self,
+        changed: dict[bytes, None],
+        others: Mapping[bytes, object],
+        sent: set[bytes],
+        outgoing: list[list[Outgoing]],
+        added: list[bytes],
+        left: list[bytes],
+    ) -> list[bytes]: ...
     def add(self, value: bytes, changed: dict[bytes, None]) -> bool: ...
     def others(self, records: Iterable[Record]) -> list[Record]: ...
     def fold(

@@ -4,25 +4,33 @@
 Why: parsing a record and its former state, and making the objects of both contributions, was most of the time of
 `ViewPartialAggregate`. Here a record's text is gone through once, and numbers are added to those of its group.
 
-The key of a group is that of `processor.values.key_text`.
+The key of a group is that of `processor.values.key_text`, the key of a part that of `processor.wire.view_parts`, and its
+value the JSON that `processor.builtin.view.stage_output` writes.
 
 A record is plain if its text is as orjson writes it and has ASCII characters without escapes alone, its grouping value
-is a text that is not empty, and the arguments of the aggregates are numbers of few digits, null or missing. Whether it
-is plain depends on its text alone, so that a former state is found where it was added. All others are left to the
-caller, which adds up both. Sums are those of `processor.filter.aggregate.moments`: integers and a number of decimals.
+is a text, an integer, null or missing, and the arguments of the aggregates are numbers of few digits, null or missing.
+Whether it is plain depends on its text alone, so that a former state is found where it was added. All others are left
+to the caller, which adds up both. Sums are those of `processor.filter.aggregate.moments`: integers and a number of
+decimals.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int64_t
-from libc.string cimport memcmp
+from cpython.long cimport PyLong_AsLongLongAndOverflow
+from cpython.mem cimport PyMem_Free
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy
 
 from processor.builtin.delta_merge.json_canonical cimport is_canonical
-from processor.builtin.delta_merge.json_text cimport Member, Seen, is_named, read_member, text
+from processor.builtin.delta_merge.json_text cimport Member, Seen, grown, is_named, read_member, text
+from processor.builtin.delta_merge.key_text cimport is_integer, murmur2
 
 cdef enum:
     ARGUMENTS_MAX = 8
+    STATES_MAX = 16  # A count and the moments of each argument.
     ZERO = 48  # The digit.
     DECIMALS_MAX = 16  # One more than a canonical number has.
+    NUMBER_BYTES_MAX = 20  # Of an int64.
+    LENGTH_BYTES = 4  # Of the length of the group in the key of a part.
 
 cdef tuple TENS = tuple([10**power for power in range(DECIMALS_MAX + 1)])
 
@@ -94,6 +102,38 @@ cdef bint is_quoted(text at, text end) noexcept:
     return at < end and skip_digits(at, end) == end
 
 
+cdef bint is_integer_key(text at, text end) noexcept:
+    """Return whether a key is that of an integer: a text that reads as a number stands within its quotes."""
+    if at < end and at[0] == b'-':
+        at += 1
+    return at < end and skip_digits(at, end) == end
+
+
+cdef char *put_bytes(char *at, const char *data, Py_ssize_t size) noexcept:
+    """Write bytes; returns the place behind them."""
+    memcpy(at, data, size)
+    return at + size
+
+
+cdef char *put_number(char *at, int64_t value) noexcept:
+    """Write a number in digits; returns the place behind them."""
+    cdef char[NUMBER_BYTES_MAX] digits
+    cdef int first = NUMBER_BYTES_MAX
+    cdef uint64_t left = <uint64_t>value
+    if value < 0:
+        left = 0 - left
+    while True:
+        first -= 1
+        digits[first] = <char>(ZERO + left % 10)
+        left = left // 10
+        if left == 0:
+            break
+    if value < 0:
+        first -= 1
+        digits[first] = b'-'
+    return put_bytes(at, &digits[first], NUMBER_BYTES_MAX - first)
+
+
 cdef class Totals:
     """The numbers of one group."""
 
@@ -146,21 +186,36 @@ cdef class PlainRecords:
     cdef bytes group_name
     cdef list names
     cdef Py_ssize_t arguments
+    cdef int64_t partition
+    cdef Py_ssize_t states
+    cdef Py_ssize_t[STATES_MAX] argument_of
+    cdef bint[STATES_MAX] is_count
     cdef object new, stored
+    cdef char *buffer
 
-    def __init__(self, *, bytes group_name, list names, stored):
+    def __init__(self, *, bytes group_name, list names, states, int64_t partition, stored):
         """Begin without records.
 
         Args:
             group_name: the grouping member's name, as JSON.
             names: those of the members that are arguments, at most `most_arguments()`.
+            states: of each value of a part the argument, and `count` or `moments`.
+            partition: the number of the partition.
             stored: the type of a state.
         """
+        cdef Py_ssize_t place
         self.groups = {}
         self.group_name, self.names, self.arguments = group_name, names, len(names)
+        self.partition, self.states = partition, len(states)
         self.new, self.stored = tuple.__new__, stored
-        if self.arguments > ARGUMENTS_MAX:
+        if self.arguments > ARGUMENTS_MAX or self.states > STATES_MAX:
             raise ValueError("too many arguments")
+        for place in range(self.states):
+            self.argument_of[place], kind = states[place]
+            self.is_count[place] = kind == "count"
+
+    def __dealloc__(self):
+        PyMem_Free(self.buffer)
 
     def __len__(self):
         """Number of groups."""
@@ -183,6 +238,95 @@ cdef class PlainRecords:
         return totals.members, [
             (totals.counts[place], totals.sums[place], totals.decimals[place]) for place in range(self.arguments)
         ]
+
+    def parts(self, dict changed, dict others, set sent, list outgoing, list added, list left):
+        """Append the part of each changed group to the list of its partition, or a tombstone where it has no members.
+
+        Args:
+            changed: the groups.
+            others: groups that are left to the caller.
+            sent: the groups of which a part was sent.
+            outgoing: for each partition of the parts its records to send: key, value and headers.
+            added: gets the groups of which no part was sent before.
+            left: gets those of which no part is left.
+
+        Returns:
+            The groups that are left to the caller, and those whose sums are no int64.
+        """
+        cdef list rest = []
+        cdef bytes group
+        cdef Totals totals
+        cdef uint32_t partitions = len(outgoing), partition
+        for group in changed:
+            if others and group in others:
+                rest.append(group)
+                continue
+            totals = self.groups.get(group)
+            value = None if totals is None else self.value(group, totals)
+            is_sent = group in sent
+            if totals is None:
+                if not is_sent:
+                    continue
+                left.append(group)
+            elif value is None:
+                rest.append(group)
+                continue
+            elif not is_sent:
+                added.append(group)
+            partition = (murmur2(PyBytes_AS_STRING(group), PyBytes_GET_SIZE(group)) & 0x7FFFFFFFU) % partitions
+            (<list>outgoing[partition]).append((self.part_key(group), value, []))
+        return rest
+
+    cdef bytes part_key(self, bytes group):
+        """Return the key of a group's part."""
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(group)
+        cdef char *begin = self.room(LENGTH_BYTES + size + 1 + NUMBER_BYTES_MAX)
+        cdef char *at = begin
+        cdef int place
+        for place in range(LENGTH_BYTES):
+            at[place] = <char>(<uint32_t>size >> 8 * (LENGTH_BYTES - 1 - place))
+        at = put_bytes(at + LENGTH_BYTES, PyBytes_AS_STRING(group), size)
+        at = put_number(put_bytes(at, b"m", 1), self.partition)
+        return PyBytes_FromStringAndSize(begin, at - begin)
+
+    cdef bytes value(self, bytes group, Totals totals):
+        """Return the part of a group; None: a sum is no int64."""
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(group), number, place
+        cdef text key = PyBytes_AS_STRING(group)
+        # A digit more than the most, for what separates numbers.
+        cdef char *begin = self.room(size + (8 + 4 * self.states) * (NUMBER_BYTES_MAX + 2))
+        cdef char *at = begin
+        cdef int64_t total
+        cdef int is_beyond = 0
+        at = put_number(put_bytes(at, b"[0,", 3), self.partition)
+        at = put_bytes(at, b",0,[", 4)
+        if size == 0:
+            at = put_bytes(at, b"null", 4)
+        elif key[0] == b'"' or is_integer_key(key, key + size):
+            at = put_bytes(at, key, size)
+        else:
+            at = put_bytes(put_bytes(put_bytes(at, b'"', 1), key, size), b'"', 1)
+        at = put_number(put_bytes(at, b"],[", 3), totals.members)
+        for number in range(self.states):
+            place = self.argument_of[number]
+            at = put_bytes(at, b",", 1)
+            if self.is_count[number]:
+                at = put_number(at, totals.counts[place])
+                continue
+            total = PyLong_AsLongLongAndOverflow(totals.sums[place], &is_beyond)
+            if is_beyond:
+                return None
+            at = put_number(put_bytes(at, b"[", 1), totals.counts[place])
+            at = put_number(put_bytes(at, b",", 1), total)
+            at = put_number(put_bytes(at, b",", 1), totals.decimals[place])
+            at = put_bytes(at, b",0]", 3)
+        at = put_bytes(at, b"]]", 2)
+        return PyBytes_FromStringAndSize(begin, at - begin)
+
+    cdef char *room(self, Py_ssize_t size) except NULL:
+        """Return memory for so many bytes, which the next call gives away again."""
+        self.buffer = <char *>grown(self.buffer, size)
+        return self.buffer
 
     def add(self, bytes value, dict changed):
         """Add a record; False, and nothing done, if it is not plain."""
@@ -276,28 +420,32 @@ cdef class PlainRecords:
         cdef bytes name
         if not is_canonical(at, end):
             return False
-        reading.group = NULL
+        reading.group, reading.group_size = at, 0  # NULL, unless the member is there.
         for place in range(self.arguments):
             reading.numbers[place].is_there = False
         if end - at == 2:
-            return False
+            return True
         while at[0] != b'}':
             at = read_member(at + 1, end, &member, &seen)
             if at == NULL:
                 return False
             if is_named(&member, PyBytes_AS_STRING(self.group_name), PyBytes_GET_SIZE(self.group_name)):
-                if member.value[0] != b'"' or member.end - member.value == 2:
-                    return False
-                reading.group = member.value + 1
-                reading.group_size = member.end - member.value - 2
-                if is_quoted(reading.group, reading.group + reading.group_size):
+                if member.value[0] == b'"':
+                    reading.group = member.value + 1
+                    reading.group_size = member.end - member.value - 2
+                    # The empty text is NULL.
+                    if reading.group_size and is_quoted(reading.group, reading.group + reading.group_size):
+                        reading.group, reading.group_size = member.value, member.end - member.value
+                elif is_integer(member.value, member.end):
                     reading.group, reading.group_size = member.value, member.end - member.value
+                elif member.value[0] != b'n':
+                    return False
             for place in range(self.arguments):
                 name = <bytes>self.names[place]
                 if is_named(&member, PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name)):
                     if not read_number(member.value, member.end, &reading.numbers[place]):
                         return False
-        return reading.group != NULL
+        return True
 
 
 def most_arguments():

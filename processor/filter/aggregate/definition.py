@@ -41,6 +41,8 @@ class _Field(NamedTuple):
     """The names that the pointer leads through."""
     value: Evaluate
     """Its value: of the record, or of the group's results."""
+    result: int | None = None
+    """The place of the result that it is; None: it computes with results, or is a record's."""
 
 
 class FieldsDefinition:
@@ -177,12 +179,17 @@ class AggregateDefinition:
         if not group.members:
             return None
         group_values = group.group_values()
-        results = {_RESULT: [*group.values(), *group_values]}
+        results = [*group.values(), *group_values]
+        record = {_RESULT: results}
         row: dict[str, Value] = {}
         for path, value in zip(self._key_paths, group_values, strict=True):
             _set(row, path, value)
-        for field in self._fields:
-            _set(row, field.path, plain(field.value(results, NO_METADATA)))
+        for _, path, evaluate, result in self._fields:
+            value = plain(evaluate(record, NO_METADATA) if result is None else results[result])
+            if len(path) == 1:
+                row[path[0]] = value
+            else:
+                _set(row, path, value)
         return row if self._having is None or self._having.matches(row) else None
 
     def _field(self, pointer: str, text: str) -> _Field:
@@ -190,7 +197,8 @@ class AggregateDefinition:
         if path in self._key_paths:
             raise ConfigurationError(f"{self._noun}: {pointer} is a field of `group_by` already; remove one of the two")
         tree = self._over_results(pointer, text, _parsed(pointer, text))
-        return _Field(pointer, path, _compiled(pointer, text, tree))
+        result = tree.parts[1] if isinstance(tree, Path) else None
+        return _Field(pointer, path, _compiled(pointer, text, tree), result if isinstance(result, int) else None)
 
     def _column(self, pointer: str, text: str, tree: Node) -> Column:
         compiler = Compiler(text)

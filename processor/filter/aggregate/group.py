@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from processor.filter.aggregate.extremes import Exhausted, Extreme, ExtremeOfValues
 from processor.filter.aggregate.moments import Moments, scaled
@@ -15,23 +15,11 @@ from processor.record import Value
 from processor.values.key_text import key_text
 
 Function: TypeAlias = Literal[
-    "COUNT(*)",
-    "AVG",
-    "COUNT",
-    "COUNT_DISTINCT",
-    "FIRST",
-    "LAST",
-    "MAX",
-    "MIN",
-    "STDDEV_POP",
-    "STDDEV_SAMP",
-    "SUM",
+    "COUNT(*)", "AVG", "COUNT", "COUNT_DISTINCT", "FIRST", "LAST", "MAX", "MIN", "STDDEV_POP", "STDDEV_SAMP", "SUM"
 ]
 """The aggregate functions, in the spelling of the parser."""
 
-FUNCTIONS: Final[frozenset[str]] = frozenset(
-    ("COUNT(*)", "AVG", "COUNT", "COUNT_DISTINCT", "FIRST", "LAST", "MAX", "MIN", "STDDEV_POP", "STDDEV_SAMP", "SUM")
-)
+FUNCTIONS: Final[frozenset[str]] = frozenset(get_args(Function))
 
 COMBINED: Final[frozenset[str]] = frozenset(("COUNT(*)", "COUNT", "SUM", "AVG", "STDDEV_POP", "STDDEV_SAMP"))
 """The functions whose values over parts of a group add up to the value over the group."""
@@ -79,7 +67,7 @@ class Contribution(NamedTuple):
 class Group:
     """The aggregates of one group. A function of its members: the order of the calls does not matter."""
 
-    __slots__ = ("_calls", "_has_spellings", "_spellings", "_states", "_values", "members")
+    __slots__ = ("_calls", "_fixed", "_has_spellings", "_sized", "_spellings", "_states", "_values", "members")
 
     def __init__(self, aggregates: tuple[Aggregate, ...]) -> None:
         """Begin without members.
@@ -101,6 +89,8 @@ class Group:
             calls.append((function, state))
         self._calls = calls
         self._states = [(argument, state) for (argument, _), state in states.items()]
+        self._sized = [state for state in states.values() if isinstance(state, _KeepingState)]
+        self._fixed = len(states) - len(self._sized)  # Values of the other states.
         self._values: tuple[Scalar, ...] | None = None  # Of the grouping fields; those of a member.
         self._has_spellings = False  # True if equal values may be written otherwise, as 1 and 1.0.
         self._spellings: dict[_Spelling, tuple[tuple[Scalar, ...], int]] = {}  # Values, and the members with them.
@@ -108,7 +98,7 @@ class Group:
     @property
     def values_kept(self) -> int:
         """Number of values in memory, as a measure of the group's size."""
-        return (len(self._spellings) or 1) + sum([state.values_kept for _, state in self._states])
+        return (len(self._spellings) or 1) + self._fixed + sum([state.values_kept for state in self._sized])
 
     def add(self, contribution: Contribution) -> None:
         """Take a member in."""
@@ -195,8 +185,15 @@ class CombinedGroup(Group):
 
     def replace(self, old: Contribution, new: Contribution) -> None:
         """Take a part's partial aggregate in place of its former one."""
-        self._change(new, 1)
-        self._change(old, -1)
+        before, after = old.arguments, new.arguments
+        self.members += after[0] - before[0]
+        if self._has_spellings and _spelling(old.group) != _spelling(new.group):
+            self._spell(new.group, 1)
+            self._spell(old.group, -1)
+        for place, (_, state) in enumerate(self._states, 1):
+            if before[place] != after[place]:
+                state.combine(after[place], 1)
+                state.combine(before[place], -1)
 
     def _change(self, contribution: Contribution, times: int) -> None:
         members, *partials = contribution.arguments
@@ -232,11 +229,6 @@ def _simplicity(values: tuple[Scalar, ...]) -> list[tuple[int, int, str]]:
 class _State(ABC):
     """The state of an aggregate, or of several of the same argument."""
 
-    @property
-    def values_kept(self) -> int:
-        """Number of values in memory."""
-        return 1
-
     @abstractmethod
     def change(self, value: Value, place: tuple[int, int, int], times: int) -> None:
         """Add a value that is not NULL; `times` -1 removes it."""
@@ -264,6 +256,15 @@ class _State(ABC):
         """
 
 
+class _KeepingState(_State):
+    """The state of an aggregate that keeps values of members, so that its size changes."""
+
+    @property
+    @abstractmethod
+    def values_kept(self) -> int:
+        """Number of values in memory."""
+
+
 class _Moments(_State):
     """`SUM`, `AVG` and the standard deviations: of numbers, and of texts that are numbers."""
 
@@ -286,8 +287,9 @@ class _Moments(_State):
         return list(self._moments.partial)
 
     def combine(self, partial: Value, times: int) -> None:
-        count, total, decimals, squares = map(int, partial)  # JSON has long integers as Decimals.
-        self._moments.combine((count, total, decimals, squares), times)
+        count, total, decimals, squares = partial
+        # JSON has long integers as Decimals.
+        self._moments.combine((count, int(total), decimals, int(squares)), times)
 
     def value(self, function: Function) -> Value:
         match function:
@@ -318,7 +320,7 @@ class _Count(_State):
         return self._count
 
 
-class _Distinct(_State):
+class _Distinct(_KeepingState):
     """`COUNT_DISTINCT`: numbers by value, however they are written, and texts by characters."""
 
     def __init__(self) -> None:
@@ -340,7 +342,7 @@ class _Distinct(_State):
         return len(self._times)
 
 
-class _OfValues(_State):
+class _OfValues(_KeepingState):
     """`MIN` or `MAX`."""
 
     def __init__(self, function: Function) -> None:
@@ -357,7 +359,7 @@ class _OfValues(_State):
         return self._extreme.value()
 
 
-class _OfPlaces(_State):
+class _OfPlaces(_KeepingState):
     """`FIRST` or `LAST`, of the members whose argument is not NULL."""
 
     def __init__(self, function: Function) -> None:
