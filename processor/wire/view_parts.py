@@ -8,13 +8,18 @@ A key is a group and a member of it, so that the members of a group stand togeth
     member                  the key of the record
 
 A contribution is a JSON array: timestamp in milliseconds, partition, offset, grouping values, arguments. The state of
-the first stage has for each record the group that it is in: `g` and the group.
+the first stage has for each record the group that it is in: `g` and the group. With partial aggregation it has such a
+value as the key of each group of which a part was sent, and the state is `1`; of a group whose totals are not in memory
+`1`, a word of the instance that wrote them, a colon, and as JSON the members, and of each argument the count, the sum
+and its decimals.
 """
 
 from __future__ import annotations
 
+import json
 import struct
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
     from processor.record import Headers
@@ -22,6 +27,12 @@ if TYPE_CHECKING:
 _LENGTH: Final = struct.Struct(">I")
 _MEMBER: Final = b"m"
 _GROUP: Final = b"g"
+
+GroupTotals: TypeAlias = tuple[int, Sequence[tuple[int, int, int]]]
+"""The members of a group, and of each argument the count, the sum and its decimals."""
+
+SENT: Final = b"1"
+"""The state of a group of which a part was sent."""
 
 ROUTE_HEADERS: Final[Headers] = [("version", b"1")]
 """The headers of a record of the first stage's state, as every SOW record has them."""
@@ -62,6 +73,25 @@ def route_value(group: bytes) -> bytes:
 def group_of_route(value: bytes) -> bytes:
     """Return the group of such a value."""
     return value[len(_GROUP) :]
+
+
+def totals_state(word: bytes, totals: GroupTotals) -> bytes:
+    """Return the state of a group whose totals are not in memory.
+
+    Args:
+        word: that of the instance, without a colon.
+        totals: the totals.
+    """
+    return b"%b%b:%b" % (SENT, word, json.dumps(totals, separators=(",", ":")).encode())
+
+
+def totals_of_state(state: bytes, word: bytes) -> GroupTotals | None:
+    """Return the totals that an instance wrote; None: the state has none of that instance."""
+    begin = b"%b%b:" % (SENT, word)
+    if not state.startswith(begin):
+        return None
+    members, sums = json.loads(state[len(begin) :])
+    return members, sums
 
 
 def in_array(message: bytes) -> bytes:

@@ -37,7 +37,11 @@ def test_groups_are_equal_everywhere(bootstrap: str, tmp_path: Path, unique: str
         "join": [{"topic": people, "on": {"/g": "/g"}}],
         "fields": {"/id": "/id", "/name": f"[{people}]./name"},
     }
-    views = {split: groups, partial: groups | {"partial_aggregation": True}, named: join}
+    views = {
+        split: groups | {"partial_aggregation": False},
+        partial: groups | {"partial_aggregation": True},
+        named: join,
+    }
     world = World(
         bootstrap, tmp_path, unique, others={people: {"key": ["/id"], "partitions": 2}},
         sections={"views": views}, partitions=2, runtime={"session_timeout_s": 6, "transaction_timeout_s": 20},

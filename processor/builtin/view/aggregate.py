@@ -229,8 +229,8 @@ class ViewAggregate(Processor):
         self._contributions = Contributions()
         self._writer = RowWriter(context)
         self._rows_are_all = settings.having is None
-        is_partial = settings.partial_aggregation
-        new_group = self._definition.new_combined_group if is_partial else self._definition.new_group
+        is_combined = settings.partial_aggregation
+        new_group = self._definition.new_combined_group if is_combined else self._definition.new_group
         self._groups = Groups(context.table, new_group, self._contributions)
         self._changed: dict[bytes, None] = {}
         self._start = StartPass(context)

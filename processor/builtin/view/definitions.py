@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.builtin.view.source import compiled_filter
 from processor.errors import ConfigurationError, FilterError
-from processor.filter.aggregate import FUNCTIONS, compile_aggregates, compile_fields
-from processor.filter.functions import BUILT_IN
-from processor.filter.parse import called_functions, named_fields, syntax_error
+from processor.filter.aggregate import compile_aggregates, compile_fields
+from processor.filter.aggregate.combining import obstacle
+from processor.filter.parse import named_fields, syntax_error
 from processor.values.key_text import KEY_VERSION
 from processor.values.pointer import names
 
@@ -45,23 +45,12 @@ def aggregates_of(stage: str, settings: ViewConfig) -> AggregateDefinition:
 def check_partial_aggregation(stage: str, settings: ViewConfig) -> None:
     """Refuse partial aggregation of a view whose records do not add up, or cannot be computed again.
 
-    A record's former value is computed again from its former state, of which the metadata are not kept.
-
     Raises:
         ConfigurationError: with the reason, and the remedy.
     """
     definition = aggregates_of(stage, settings)
     selected = compiled_filter(view_name(stage), settings.filter)
-    texts = [*settings.fields.values(), *([] if settings.filter is None else [settings.filter])]
-    called = {name for text in texts for name in called_functions(text)}
-    problem = None
-    if definition.not_combined:
-        problem = f"{', '.join(definition.not_combined)} of parts of a group are not that of the group"
-    elif definition.uses_metadata or (selected is not None and selected.uses_metadata):
-        problem = "the metadata of a record's former state are not kept"
-    elif foreign := called - FUNCTIONS - BUILT_IN.keys():
-        problem = f"{', '.join(sorted(foreign))} may have another value for the same record later"
-    if problem is not None:
+    if problem := obstacle(definition, settings, uses_metadata=selected is not None and selected.uses_metadata):
         raise ConfigurationError(f"views.{view_name(stage)}.partial_aggregation: {problem}; remove this setting")
 
 
@@ -204,7 +193,17 @@ def check_fingerprint(context: Context, settings: ViewConfig) -> None:
         context.marks.put(_MARK, current)
     elif known != current:
         name = view_name(context.name)
-        if known == fingerprint(settings, keys_version=1):
+        former = not settings.partial_aggregation
+        of_other_parts = settings.model_copy(update={"partial_aggregation": former})
+        if known == fingerprint(of_other_parts):
+            parts = "one for each group and partition" if former else "one for each record"
+            raise ConfigurationError(
+                f"views.{name}: its rows were computed from other parts, {parts}, by an older version of Sowstream or "
+                f"with another `partial_aggregation`; write `partial_aggregation: {str(former).lower()}` to keep them, "
+                f"or stop its workers and run `sowstream view rebuild {name}`, which deletes the rows and builds them "
+                "again"
+            )
+        if known in [fingerprint(each, keys_version=1) for each in (settings, of_other_parts)]:
             raise ConfigurationError(
                 f"views.{name}: an older version of Sowstream wrote its rows, for which 1 and 1.0 were two values and "
                 f'1 and "1" were one; stop its workers and run `sowstream view rebuild {name}`, which deletes the rows '

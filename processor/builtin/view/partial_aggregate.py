@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import secrets
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from processor.api import Context, Input, Output, Processor, Record, Stored
@@ -19,29 +19,41 @@ from processor.builtin.view.source import FormerSource, Source, compiled_filter
 from processor.builtin.view.stage_output import Contributions, show_groups, show_ready
 from processor.config import ViewConfig
 from processor.filter.aggregate import Contribution
+from processor.filter.aggregate.combining import plain_members
 from processor.values.key_text import group_key, text_of_key_text
-from processor.wire.view_parts import ROUTE_HEADERS, group_of_route, member_key, route_value
+from processor.wire.view_parts import (
+    ROUTE_HEADERS,
+    SENT,
+    group_of_route,
+    member_key,
+    route_value,
+    totals_of_state,
+    totals_state,
+)
 
 try:
-    from processor.builtin.view.plain_records import PlainRecords, most_arguments
+    from processor.builtin.view.plain_records import PlainRecords
 
     has_compiled = not os.environ.get("SOWSTREAM_NO_EXTENSIONS")
 except ImportError:  # There was no compiler where this was installed.
     has_compiled = False
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from pydantic import BaseModel
 
     from processor.api import Codec, Outgoing, Value
     from processor.filter.aggregate import AggregateDefinition, Group
+    from processor.wire.view_parts import GroupTotals
 
 _PIECE: Final = 2_000
 """Records, or groups, that are gone through in one turn at the start: about 20 ms."""
 
-_SENT: Final = Stored(1, b"1")
-"""The state of a group of which a part was sent."""
+_GROUPS_MAX: Final = 100_000
+"""Groups of one partition whose totals are in memory, about 500 bytes each; those of others are in the state."""
+
+_SENT: Final = Stored(1, SENT)
 
 # Stored(...) goes through a function written in Python; this makes the same tuple in half the time.
 _new = tuple.__new__
@@ -51,12 +63,15 @@ class ViewPartialAggregate(Processor):
     """Sends the aggregates of a group's records in this partition, once in a transaction, as one part.
 
     A part is a state and no difference: of all records of the group that the partition has. The former state of a
-    record, which leaves its group, is read from the table, which is the partition's SOW topic itself. All groups of the
+    record, which leaves its group, is read from the table, which is the partition's SOW topic itself. The groups of the
     partition are in memory; a new instance builds them from the table, and sends the parts of all of them. Its state
     has the groups of which a part was sent, so that those without members are found then.
 
     Most records are plain, as the compiled `plain_records` defines it, which adds up their numbers. `_groups` has the
-    others, and all of them where it could not be compiled or the definition is not simple.
+    others, and all of them where it could not be compiled or the definition is not simple: about a kilobyte each.
+
+    Of more than `_GROUPS_MAX` groups of plain records, those that were read longest ago have their totals in the state.
+    These count for the instance that wrote them alone, and as long as the group is not in memory.
     """
 
     settings_type = ViewConfig
@@ -80,7 +95,7 @@ class ViewPartialAggregate(Processor):
         selected = compiled_filter(view_name(context.name), settings.filter)
         self._source = Source(context, settings.underlying, selected)
         self._former = FormerSource(context, settings.underlying, selected)
-        self._member = b"%d" % context.partition
+        self._member, self._place = b"%d" % context.partition, (0, context.partition, 0)
         self._groups: dict[bytes, Group] = {}
         self._states = self._definition.new_group().states
         self._plain = _plain_records(
@@ -90,6 +105,7 @@ class ViewPartialAggregate(Processor):
         self._sent: set[bytes] = set()
         self._is_built = self._knows_sent = False
         self._after: bytes | None = None  # The key of the table, then of the state, up to which was read.
+        self._word = secrets.token_hex(4).encode()  # Of this instance, in the totals that it writes.
         self._unsent: list[bytes] = []  # Groups whose parts are still to be sent since the start.
         self._has_come = context.table_until == 0  # Whether all records that the table was restored from have come.
         check_fingerprint(context, settings)
@@ -120,14 +136,14 @@ class ViewPartialAggregate(Processor):
         self._has_come = self._has_come or is_at_end  # Compaction may have removed the last of them.
         if not self._is_built:
             self._build_some()
-        elif not self._knows_sent:
+        elif not self._knows_sent and self._has_come:
             self._read_sent()
         elif self._unsent and self._has_come:
             self._changed.update(dict.fromkeys(self._unsent[-_PIECE:]))
             del self._unsent[-_PIECE:]
             self.flush()
-        has_more = not self._knows_sent or (bool(self._unsent) and self._has_come)
-        show_ready(self._context, is_ready=is_at_end and not has_more)
+        has_more = not self._is_built or (self._has_come and (not self._knows_sent or bool(self._unsent)))
+        show_ready(self._context, is_ready=is_at_end and self._knows_sent and not self._unsent)
         show_groups(self._context, len(self._groups) + (0 if self._plain is None else len(self._plain)))
         return has_more
 
@@ -136,33 +152,36 @@ class ViewPartialAggregate(Processor):
         if not (self._changed and self._knows_sent and self._has_come):
             return
         changed, self._changed = self._changed, {}
-        parts: list[list[Outgoing]] = [[] for _ in range(self._context.partitions_of("parts"))]
-        added: list[bytes] = []
-        left: list[bytes] = []
+        outbox = _Outbox(self._context.partitions_of("parts"))
         others: Collection[bytes] = changed
         if self._plain is not None:
-            others = self._plain.parts(changed, self._groups, self._sent, parts, added, left)
-        self._add_parts(others, parts, added, left)
-        for partition, outgoing in enumerate(parts):
-            if outgoing:
-                self._context.forward_to("parts", partition, outgoing)
-        self._note_sent(dict.fromkeys(added, _SENT) | dict.fromkeys(left))
+            self._settle(changed)
+            others = self._plain.parts(changed, self._groups, self._sent, outbox.parts, outbox.added, outbox.left)
+        self._put_parts(outbox, {key: self._part_of(key) for key in others})
+        self._send(outbox)
+        self._limit_groups()
 
-    def _add_parts(
-        self, groups: Collection[bytes], parts: list[list[Outgoing]], added: list[bytes], left: list[bytes]
-    ) -> None:
-        """`PlainRecords.parts` of any groups."""
-        place = (0, self._context.partition, 0)
-        computed = {key: self._part_of(key, place) for key in groups}
+    def _put_parts(self, outbox: _Outbox, computed: Mapping[bytes, Contribution | None]) -> None:
+        """`PlainRecords.parts` of any groups: with their parts, None where they have no members."""
         present = {key: part for key, part in computed.items() if part is not None}
         values = dict(zip(present, self._contributions.encode_many(present.values()), strict=True))
-        for key in groups:
+        for key in computed:
             value, is_sent = values.get(key), key in self._sent
             if value is None and not is_sent:
                 continue
             if value is None or not is_sent:
-                (left if value is None else added).append(key)
-            parts[self._context.partition_for(key, "parts")].append((member_key(key, self._member), value, []))
+                (outbox.left if value is None else outbox.added).append(key)
+            partition = self._context.partition_for(key, "parts")
+            outbox.parts[partition].append((member_key(key, self._member), value, []))
+
+    def _send(self, outbox: _Outbox) -> None:
+        """Send parts, remember the groups of which one was sent, and forget those that were left."""
+        for partition, outgoing in enumerate(outbox.parts):
+            if outgoing:
+                self._context.forward_to("parts", partition, outgoing)
+        self._sent.update(outbox.added)
+        self._sent.difference_update(outbox.left)
+        self._put_states(dict.fromkeys(outbox.added, _SENT) | dict.fromkeys(outbox.left))
 
     def _apply(self, contributions: Iterable[Contribution | None], times: int) -> None:
         """Add contributions to their groups, or remove them with `times` -1."""
@@ -194,27 +213,44 @@ class ViewPartialAggregate(Processor):
         self._apply(self._former_contributions(states), 1)
         self._is_built = len(rows) < _PIECE
         self._after = None if self._is_built else rows[-1][0]
+        self._changed = {}  # The parts of all groups will be sent.
+        self._limit_groups()
 
-    def _part_of(self, key: bytes, place: tuple[int, int, int]) -> Contribution | None:
+    def _part_of(self, key: bytes) -> Contribution | None:
         """Return the part of a group; None: it has no members."""
         group = self._groups.get(key)
         totals = None if self._plain is None else self._plain.totals(key)
-        if totals is None:
-            return None if group is None else group.partial(place)
-        members, sums = totals
-        partials = [sums[argument][0] if kind == "count" else [*sums[argument], 0] for argument, kind in self._states]
-        plain = _new(Contribution, (place, (_plain_value(key.decode()),), (members, *partials)))
+        if totals is None or not totals[0]:
+            return None if group is None else group.partial(self._place)
+        plain = self._plain_part(key, totals)
         if group is None:
             return plain
         both = self._definition.new_combined_group()
         both.add(plain)
-        both.add(group.partial(place))
-        return both.partial(place)
+        both.add(group.partial(self._place))
+        return both.partial(self._place)
+
+    def _plain_part(self, key: bytes, totals: GroupTotals) -> Contribution:
+        """Return the part of a group of plain records."""
+        members, sums = totals
+        partials = [sums[argument][0] if kind == "count" else [*sums[argument], 0] for argument, kind in self._states]
+        return _new(Contribution, (self._place, (_plain_value(key.decode()),), (members, *partials)))
 
     def _read_sent(self) -> None:
-        """Read the next piece of the groups of which a part was sent."""
+        """Read the next piece of the groups of which a part was sent; send those of groups that are not in memory."""
         rows = self._context.state.scan(self._after, _PIECE)
-        self._sent.update([group_of_route(key) for key, _ in rows])
+        states = {group_of_route(key): stored.value for key, stored in rows}
+        self._sent.update(states)
+        totals = {
+            key: totals_of_state(state, self._word)
+            for key, state in states.items()
+            if key not in self._groups and (self._plain is None or key not in self._plain)
+        }
+        outbox = _Outbox(self._context.partitions_of("parts"))
+        parts = {key: self._plain_part(key, each) if each and each[0] else None for key, each in totals.items()}
+        self._put_parts(outbox, parts)
+        self._send(outbox)
+        self._sent.difference_update(totals)
         self._knows_sent = len(rows) < _PIECE
         self._after = None if self._knows_sent else rows[-1][0]
         if self._knows_sent:
@@ -222,16 +258,44 @@ class ViewPartialAggregate(Processor):
             self._unsent = [*dict.fromkeys((*plain, *self._groups, *self._sent))]
             self._changed = {}
 
-    def _note_sent(self, changes: dict[bytes, Stored | None]) -> None:
-        """Remember the groups of which a part was sent, and forget those that were left."""
+    def _settle(self, changed: Collection[bytes]) -> None:
+        """Read the totals of the changed groups that are in the state."""
+        assert self._plain is not None
+        if unknown := self._plain.unknown(changed):
+            stored = self._context.state.get_many([*map(route_value, unknown)])
+            states = {key: row.value for key in unknown if (row := stored[route_value(key)]) is not None}
+            self._sent.update(states)
+            self._plain.settle({key: totals_of_state(states.get(key, b""), self._word) for key in unknown})
+
+    def _limit_groups(self) -> None:
+        """Write the totals of the groups that are too many for the memory to the state."""
+        if self._plain is None or (excess := len(self._plain) - _GROUPS_MAX) <= 0:
+            return
+        self._settle(())
+        totals = self._plain.set_aside(excess, self._groups)
+        self._sent.difference_update(totals)
+        self._put_states({key: Stored(1, totals_state(self._word, each)) for key, each in totals.items()})
+
+    def _put_states(self, changes: Mapping[bytes, Stored | None]) -> None:
+        """Write the states of groups; None deletes."""
         if not changes:
             return
-        for key, state in changes.items():
-            (self._sent.discard if state is None else self._sent.add)(key)
         routes = {route_value(key): state for key, state in changes.items()}
         self._context.state.put_many(routes)
         values = [(key, None if state is None else state.value, ROUTE_HEADERS) for key, state in routes.items()]
         self._context.forward_many("sow", values)
+
+
+class _Outbox:
+    """The parts to send."""
+
+    def __init__(self, partitions: int) -> None:
+        self.parts: list[list[Outgoing]] = [[] for _ in range(partitions)]
+        """For each partition key, value and headers of its records."""
+        self.added: list[bytes] = []
+        """The groups of which no part was sent before."""
+        self.left: list[bytes] = []
+        """The groups of which no part is left."""
 
 
 def _fold(
@@ -270,12 +334,8 @@ def _plain_records(
     definition: AggregateDefinition, settings: ViewConfig, codec: Codec, partition: int
 ) -> PlainRecords | None:
     """Return the compiled aggregation; None if the definition is not simple, or it could not be compiled."""
-    members = definition.simple_members
-    if not has_compiled or codec.json_text is None or settings.filter is not None or members is None:
-        return None
-    names = [json.dumps(name).encode() for name in members]
-    # A canonical text has no other names.
-    if len(names) - 1 > most_arguments() or any(b"\\" in name for name in names):
+    names = plain_members(definition, settings)
+    if not has_compiled or codec.json_text is None or names is None:
         return None
     states = definition.new_group().states
     return PlainRecords(group_name=names[0], names=names[1:], states=states, partition=partition, stored=Stored)

@@ -1,8 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, binding=False
 """Aggregates the plain records of a partition by group, compiled: JSON texts are read in place, without parsing them.
 
-Why: parsing a record and its former state, and making the objects of both contributions, was most of the time of
-`ViewPartialAggregate`. Here a record's text is gone through once, and numbers are added to those of its group.
+Parsing a record and its former state, and making the objects of both contributions, took most of the time before.
 
 The key of a group is that of `processor.values.key_text`, the key of a part that of `processor.wire.view_parts`, and its
 value the JSON that `processor.builtin.view.stage_output` writes.
@@ -17,27 +16,22 @@ decimals.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.mem cimport PyMem_Free
-from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy
+from libc.stdint cimport int64_t, uint32_t
+from libc.string cimport memcmp
 
 from processor.builtin.delta_merge.json_canonical cimport is_canonical
 from processor.builtin.delta_merge.json_text cimport Member, Seen, grown, is_named, read_member, text
 from processor.builtin.delta_merge.key_text cimport is_integer, murmur2
+from processor.builtin.view.plain_texts cimport (
+    LENGTH_BYTES, NUMBER_BYTES_MAX, Number, is_quoted, put_bytes, put_group, put_number, put_part_key, read_number
+)
 
 cdef enum:
     ARGUMENTS_MAX = 8
     STATES_MAX = 16  # A count and the moments of each argument.
-    ZERO = 48  # The digit.
     DECIMALS_MAX = 16  # One more than a canonical number has.
-    NUMBER_BYTES_MAX = 20  # Of an int64.
-    LENGTH_BYTES = 4  # Of the length of the group in the key of a part.
 
 cdef tuple TENS = tuple([10**power for power in range(DECIMALS_MAX + 1)])
-
-cdef struct Number:
-    bint is_there
-    int64_t value    # 18 digits at most
-    int decimals
 
 cdef struct Reading:
     text group       # its text in keys: within its quotes, or with them
@@ -45,125 +39,33 @@ cdef struct Reading:
     Number numbers[ARGUMENTS_MAX]
 
 
-cdef bint read_number(text at, text end, Number *number) noexcept:
-    """Read a canonical number or null; False for any other value."""
-    cdef bint is_negative = at[0] == b'-'
-    number.is_there = False
-    if at[0] == b'n':
-        return True
-    if is_negative:
-        at += 1
-    if not b'0' <= at[0] <= b'9':
-        return False
-    number.is_there = True
-    number.value = number.decimals = 0
-    while at < end and at[0] != b'.':
-        number.value = number.value * 10 + (at[0] - ZERO)
-        at += 1
-    at += 1
-    while at < end:
-        number.value = number.value * 10 + (at[0] - ZERO)
-        number.decimals += 1
-        at += 1
-    if is_negative:
-        number.value = -number.value
-    return True
-
-
-cdef text skip_digits(text at, text end) noexcept:
-    """The first character that is no digit."""
-    while at < end and b'0' <= at[0] <= b'9':
-        at += 1
-    return at
-
-
-cdef bint is_quoted(text at, text end) noexcept:
-    """Return whether a text, not empty, stands in a key within its quotes: it reads as a number, or is true or false."""
-    cdef text begin = at
-    cdef Py_ssize_t digits
-    if at[0] == b't' or at[0] == b'f':
-        return (end - at == 4 and memcmp(at, b"true", 4) == 0) or (end - at == 5 and memcmp(at, b"false", 5) == 0)
-    if at[0] == b'+' or at[0] == b'-':
-        at += 1
-    begin = at
-    at = skip_digits(at, end)
-    digits = at - begin
-    if at < end and at[0] == b'.':
-        begin = at + 1
-        at = skip_digits(begin, end)
-        digits += at - begin
-    if digits == 0 or at == end:
-        return digits > 0
-    if at[0] != b'e' and at[0] != b'E':
-        return False
-    at += 1
-    if at < end and (at[0] == b'+' or at[0] == b'-'):
-        at += 1
-    return at < end and skip_digits(at, end) == end
-
-
-cdef bint is_integer_key(text at, text end) noexcept:
-    """Return whether a key is that of an integer: a text that reads as a number stands within its quotes."""
-    if at < end and at[0] == b'-':
-        at += 1
-    return at < end and skip_digits(at, end) == end
-
-
-cdef char *put_bytes(char *at, const char *data, Py_ssize_t size) noexcept:
-    """Write bytes; returns the place behind them."""
-    memcpy(at, data, size)
-    return at + size
-
-
-cdef char *put_number(char *at, int64_t value) noexcept:
-    """Write a number in digits; returns the place behind them."""
-    cdef char[NUMBER_BYTES_MAX] digits
-    cdef int first = NUMBER_BYTES_MAX
-    cdef uint64_t left = <uint64_t>value
-    if value < 0:
-        left = 0 - left
-    while True:
-        first -= 1
-        digits[first] = <char>(ZERO + left % 10)
-        left = left // 10
-        if left == 0:
-            break
-    if value < 0:
-        first -= 1
-        digits[first] = b'-'
-    return put_bytes(at, &digits[first], NUMBER_BYTES_MAX - first)
-
-
 cdef class Totals:
-    """The numbers of one group."""
+    """The numbers of one group, or the change since they were set aside."""
 
+    cdef bint is_change
     cdef int64_t members
     cdef int64_t[ARGUMENTS_MAX] counts
     cdef int[ARGUMENTS_MAX] decimals
     cdef list sums
 
     def __cinit__(self, Py_ssize_t arguments):
-        cdef Py_ssize_t place
-        self.members = 0
-        self.sums = [0] * arguments
-        for place in range(ARGUMENTS_MAX):
-            self.counts[place] = 0
-            self.decimals[place] = 0
+        self.sums = [0] * arguments  # All else begins as zeros.
 
     cdef int add(self, Py_ssize_t place, const Number *number, int times) except -1:
         """Add an argument's number, or remove it with `times` -1."""
-        cdef int missing
-        cdef object value
         if not number.is_there:
             return 0
         self.counts[place] += times
-        value = number.value * times
-        missing = self.decimals[place] - number.decimals
+        return self.add_sum(place, number.value * times, number.decimals)
+
+    cdef int add_sum(self, Py_ssize_t place, object value, int decimals) except -1:
+        """Add a number with some decimals to an argument's sum."""
+        cdef int missing = self.decimals[place] - decimals
         if missing > 0:
             value = value * TENS[missing]
         elif missing < 0:
             self.sums[place] = self.sums[place] * TENS[-missing]
-            self.decimals[place] = number.decimals
+            self.decimals[place] = decimals
         self.sums[place] = self.sums[place] + value
         return 0
 
@@ -180,9 +82,15 @@ cdef class Totals:
 
 
 cdef class PlainRecords:
-    """The plain records of one partition by group, as sums."""
+    """The plain records of one partition by group, as sums.
+
+    Groups can be set aside: `set_aside` returns their sums, and forgets them. From the first one on, a group that is not
+    in memory begins as a change, to which `settle` adds the sums that were set aside.
+    """
 
     cdef dict groups
+    cdef readonly bint has_set_aside
+    cdef list unsettled
     cdef bytes group_name
     cdef list names
     cdef Py_ssize_t arguments
@@ -198,13 +106,13 @@ cdef class PlainRecords:
 
         Args:
             group_name: the grouping member's name, as JSON.
-            names: those of the members that are arguments, at most `most_arguments()`.
+            names: those of the arguments, at most `ARGUMENTS_MAX`.
             states: of each value of a part the argument, and `count` or `moments`.
             partition: the number of the partition.
             stored: the type of a state.
         """
         cdef Py_ssize_t place
-        self.groups = {}
+        self.groups, self.unsettled, self.has_set_aside = {}, [], False
         self.group_name, self.names, self.arguments = group_name, names, len(names)
         self.partition, self.states = partition, len(states)
         self.new, self.stored = tuple.__new__, stored
@@ -239,12 +147,53 @@ cdef class PlainRecords:
             (totals.counts[place], totals.sums[place], totals.decimals[place]) for place in range(self.arguments)
         ]
 
-    def parts(self, dict changed, dict others, set sent, list outgoing, list added, list left):
+    def set_aside(self, Py_ssize_t count, others):
+        """Forget so many groups but `others`, none of which is a change: those longest in memory. Returns their totals."""
+        cdef dict result = {}
+        for group in self.groups:
+            if len(result) >= count:
+                break
+            if group not in others:
+                result[group] = self.totals(group)
+        for group in result:
+            del self.groups[group]
+        self.has_set_aside = self.has_set_aside or bool(result)
+        return result
+
+    def unknown(self, groups):
+        """Return those of the groups, and of all that are changes, whose sums may have been set aside."""
+        if not self.has_set_aside:
+            return []
+        return [*self.unsettled, *[group for group in groups if group not in self.groups]]
+
+    def settle(self, dict aside):
+        """Add what was set aside to the changes of groups, which are changes no more.
+
+        Args:
+            aside: for each group that `unknown` returned what `set_aside` did; None: there is nothing.
+        """
+        cdef Totals totals
+        cdef Py_ssize_t place
+        self.unsettled = []
+        for group, former in aside.items():
+            totals = self.groups.get(group)
+            if totals is None:
+                if former is None:
+                    continue
+                totals = self.groups[group] = Totals(self.arguments)
+            totals.is_change = False
+            if former is not None:
+                totals.members += former[0]
+                for place, (count, total, decimals) in enumerate(former[1]):
+                    totals.counts[place] += count
+                    totals.add_sum(place, total, decimals)
+
+    def parts(self, changed, dict others, set sent, list outgoing, list added, list left):
         """Append the part of each changed group to the list of its partition, or a tombstone where it has no members.
 
         Args:
             changed: the groups.
-            others: groups that are left to the caller.
+            others: those among them, and more, that are left to the caller.
             sent: the groups of which a part was sent.
             outgoing: for each partition of the parts its records to send: key, value and headers.
             added: gets the groups of which no part was sent before.
@@ -262,17 +211,21 @@ cdef class PlainRecords:
                 rest.append(group)
                 continue
             totals = self.groups.get(group)
-            value = None if totals is None else self.value(group, totals)
-            is_sent = group in sent
-            if totals is None:
-                if not is_sent:
+            if totals is not None and totals.members == 0:
+                del self.groups[group]
+                totals = None
+            value = None
+            if totals is not None:
+                value = self.value(group, totals)
+                if value is None:
+                    rest.append(group)
                     continue
+                if group not in sent:
+                    added.append(group)
+            elif group in sent:
                 left.append(group)
-            elif value is None:
-                rest.append(group)
+            else:
                 continue
-            elif not is_sent:
-                added.append(group)
             partition = (murmur2(PyBytes_AS_STRING(group), PyBytes_GET_SIZE(group)) & 0x7FFFFFFFU) % partitions
             (<list>outgoing[partition]).append((self.part_key(group), value, []))
         return rest
@@ -281,31 +234,19 @@ cdef class PlainRecords:
         """Return the key of a group's part."""
         cdef Py_ssize_t size = PyBytes_GET_SIZE(group)
         cdef char *begin = self.room(LENGTH_BYTES + size + 1 + NUMBER_BYTES_MAX)
-        cdef char *at = begin
-        cdef int place
-        for place in range(LENGTH_BYTES):
-            at[place] = <char>(<uint32_t>size >> 8 * (LENGTH_BYTES - 1 - place))
-        at = put_bytes(at + LENGTH_BYTES, PyBytes_AS_STRING(group), size)
-        at = put_number(put_bytes(at, b"m", 1), self.partition)
-        return PyBytes_FromStringAndSize(begin, at - begin)
+        cdef char *end = put_part_key(begin, PyBytes_AS_STRING(group), size, self.partition)
+        return PyBytes_FromStringAndSize(begin, end - begin)
 
     cdef bytes value(self, bytes group, Totals totals):
         """Return the part of a group; None: a sum is no int64."""
         cdef Py_ssize_t size = PyBytes_GET_SIZE(group), number, place
-        cdef text key = PyBytes_AS_STRING(group)
         # A digit more than the most, for what separates numbers.
         cdef char *begin = self.room(size + (8 + 4 * self.states) * (NUMBER_BYTES_MAX + 2))
         cdef char *at = begin
         cdef int64_t total
         cdef int is_beyond = 0
         at = put_number(put_bytes(at, b"[0,", 3), self.partition)
-        at = put_bytes(at, b",0,[", 4)
-        if size == 0:
-            at = put_bytes(at, b"null", 4)
-        elif key[0] == b'"' or is_integer_key(key, key + size):
-            at = put_bytes(at, key, size)
-        else:
-            at = put_bytes(put_bytes(put_bytes(at, b'"', 1), key, size), b'"', 1)
+        at = put_group(put_bytes(at, b",0,[", 4), PyBytes_AS_STRING(group), size)
         at = put_number(put_bytes(at, b"],[", 3), totals.members)
         for number in range(self.states):
             place = self.argument_of[number]
@@ -377,7 +318,7 @@ cdef class PlainRecords:
                     and memcmp(new.group, old.group, new.group_size) == 0
                 ):
                     group = PyBytes_FromStringAndSize(new.group, new.group_size)
-                    totals = self.groups[group]
+                    totals = self.of_group(group)
                     for place in range(self.arguments):
                         totals.replace(place, &old.numbers[place], &new.numbers[place])
                     changed[group] = None
@@ -396,17 +337,25 @@ cdef class PlainRecords:
     cdef int change(self, const Reading *reading, int times, dict changed) except -1:
         """Add a record to its group, or remove it with `times` -1."""
         cdef bytes group = PyBytes_FromStringAndSize(reading.group, reading.group_size)
-        cdef Totals totals = self.groups.get(group)
+        cdef Totals totals = self.of_group(group)
         cdef Py_ssize_t place
-        if totals is None:
-            totals = self.groups[group] = Totals(self.arguments)
         totals.members += times
         for place in range(self.arguments):
             totals.add(place, &reading.numbers[place], times)
-        if totals.members == 0:
-            del self.groups[group]
+        if totals.members == 0 and not self.has_set_aside:
+            del self.groups[group]  # Else `parts` does it: it would begin again as a change.
         changed[group] = None
         return 0
+
+    cdef Totals of_group(self, bytes group):
+        """Return the totals of a group."""
+        cdef Totals totals = self.groups.get(group)
+        if totals is None:
+            totals = self.groups[group] = Totals(self.arguments)
+            totals.is_change = self.has_set_aside
+            if totals.is_change:
+                self.unsettled.append(group)
+        return totals
 
     cdef bint read(self, value, Reading *reading) except -1:
         """Read the members that count; False if the record is not plain."""
@@ -446,8 +395,3 @@ cdef class PlainRecords:
                     if not read_number(member.value, member.end, &reading.numbers[place]):
                         return False
         return True
-
-
-def most_arguments():
-    """Return the most arguments that `PlainRecords` takes."""
-    return ARGUMENTS_MAX

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from processor.builtin.view import partial_aggregate
+from processor.builtin.view import definitions, partial_aggregate
 from processor.builtin.view.partial_aggregate import ViewPartialAggregate
-from processor.config import ViewConfig
+from processor.config import Config, ViewConfig
 from processor.errors import ConfigurationError
+from processor.installation.configured_pipelines import pipelines
 from tests.builtin.view.chain import AggregateChain
 from tests.builtin.view.histories import PartialHistory
 from tests.builtin.view.oracle import Duck
@@ -45,6 +46,22 @@ def test_rows_equal_sql_at_every_step() -> None:
             assert not (wrong := history.step()), f"seed {seed}, step {step}: {wrong}"
         simple += "filter" not in history.view
     assert 0 < simple < 10, "the seeds leave something out"
+
+
+def test_rows_equal_sql_where_totals_are_in_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So do they where the totals of all groups, or of all but one, are in the state and come back for each change."""
+    if not partial_aggregate.has_compiled:
+        pytest.skip("it was not compiled here")
+    monkeypatch.setattr(partial_aggregate, "_PIECE", 2)
+    duck, settled = Duck(), 0
+    for seed in range(20):
+        monkeypatch.setattr(partial_aggregate, "_GROUPS_MAX", seed % 2)
+        history = PartialHistory(seed, duck)
+        for step in range(6):
+            assert not (wrong := history.step()), f"seed {seed}, step {step}: {wrong}"
+        records = [each for split in history.chain.splits for each in split.read_output("sow")]
+        settled += sum(b":" in (each.value or b"") for each in records)
+    assert settled > 50, "few totals were in the state"
 
 
 def test_compiled_and_python_write_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,6 +139,56 @@ def test_definitions_that_do_not_add_up_are_refused(view: dict[str, Any], messag
     )
     with pytest.raises(ConfigurationError, match=message):
         ViewPartialAggregate.check("v.split", settings, None)
+
+
+@pytest.mark.parametrize(
+    ("view", "message_type", "combines"),
+    [
+        ({}, "json", True),
+        ({"having": "/n > 1"}, "json", True),
+        ({"partial_aggregation": False}, "json", False),
+        ({}, "msgpack", False),
+        ({"as_of": True}, "json", False),
+        ({"filter": "/px > 1"}, "json", False),
+        ({"group_by": ["/customer", "/shop"]}, "json", False),
+        ({"group_by": []}, "json", False),
+        ({"fields": {"/n": "SUM(/qty * /px)"}}, "json", False),
+        ({"fields": {"/n": "STDDEV_POP(/qty)"}}, "json", False),
+        ({"fields": {"/n": "SUM(/qty)", "/worst": "MAX(/px)"}}, "json", False),
+        ({"fields": {f"/n{number}": f"SUM(/a{number})" for number in range(9)}}, "json", False),
+        ({"filter": "/px > 1", "partial_aggregation": True}, "msgpack", True),
+    ],
+)
+def test_definition_decides_whether_a_view_combines(view: dict[str, Any], message_type: str, combines: bool) -> None:
+    """A view combines if its records need no parsing for it, or if its settings say so."""
+    config = Config.model_validate(
+        {
+            "application_id": "desk",
+            "topics": {"orders": {"key": ["/id"], "message_type": message_type}},
+            "views": {"v": {"underlying": "orders", "group_by": ["/customer"], "fields": {"/n": "SUM(/qty)"}} | view},
+        }
+    )
+    first, last = pipelines(config, ["v"])
+    assert (first.processor_type is ViewPartialAggregate) is combines
+    assert [bool(each.settings.partial_aggregation) for each in (first, last)] == [combines, combines]  # type: ignore[attr-defined]
+
+
+def test_rows_of_other_parts_are_refused_with_both_ways_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A view whose rows were computed from parts of records names the setting that keeps these, and the rebuild."""
+    view = {"underlying": "orders"} | VIEW
+    for keys_version, message in (
+        (2, "`partial_aggregation: false`.*`sowstream view rebuild v`"),
+        (1, "view rebuild v"),
+    ):
+        single = ViewConfig.model_validate(view | {"partial_aggregation": False})
+        former = definitions.fingerprint(single, keys_version=keys_version)
+        with monkeypatch.context() as patched:
+            patched.setattr(definitions, "fingerprint", lambda *_args, _former=former, **_more: _former)
+            chain = AggregateChain(view, inputs=1, partitions=1)
+            chain.put(0, "k1", {"customer": "ann", "qty": 1})
+            chain.run()
+        with pytest.raises(ConfigurationError, match=message):
+            chain.splits[0].crash()
 
 
 def _outputs(seed: int) -> dict[tuple[str, bytes | None], list[tuple[bytes | None, Headers | None]]]:

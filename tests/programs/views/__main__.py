@@ -43,13 +43,13 @@ def main() -> int:
     speed.add_argument("--processes", type=int, default=1, help="of the view, for the throughput and the build")
     speed.add_argument("--seconds", type=float, default=30.0, help="of the latency")
     speed.add_argument("--rate", type=int, default=1_000, help="updates a second for the latency")
-    speed.add_argument("--partial", action="store_true", help="with partial aggregation: the throughput and the build")
+    speed.add_argument("--single", action="store_true", help="a part for each record: the throughput and the build")
     cost = commands.add_parser("stages", help="processor time of the stages for each update, without a broker")
     cost.add_argument("--records", type=int, default=300_000)
     cost.add_argument("--keys", type=int, default=100_000)
     cost.add_argument("--groups", type=int, default=1_000)
     cost.add_argument("--commit-records", type=int, default=12_000, help="input records of one transaction")
-    cost.add_argument("--partial", action="store_true", help="with partial aggregation")
+    cost.add_argument("--single", action="store_true", help="a part for each record")
     for each in (many, killing, speed):
         each.add_argument("--seed", type=int, default=secrets.randbits(32))
     for each in (killing, speed):
@@ -61,7 +61,7 @@ def main() -> int:
         return injected(arguments.count)
     if arguments.command == "stages":
         counts = {name: getattr(arguments, name) for name in ("records", "keys", "groups", "commit_records")}
-        stage_costs(say, **counts, is_partial=arguments.partial)
+        stage_costs(say, **counts, is_combined=not arguments.single)
         return 0
     with contextlib.ExitStack() as cleanup:
         directory = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="sowstream-views-")))
@@ -70,7 +70,7 @@ def main() -> int:
         bootstrap = arguments.bootstrap or cleanup.enter_context(EmbeddedBroker()).bootstrap
         keys, groups, processes = arguments.keys, arguments.groups, arguments.processes
         bench = Benchmark(
-            bootstrap, directory, say, keys=keys, groups=groups, processes=processes, is_partial=arguments.partial
+            bootstrap, directory, say, keys=keys, groups=groups, processes=processes, is_combined=not arguments.single
         )
         measures = {
             "throughput": lambda: bench.throughput(arguments.records),

@@ -16,7 +16,7 @@ _PARTITIONS = 4
 
 
 def stage_costs(
-    say: Callable[[str], None], *, records: int, keys: int, groups: int, commit_records: int, is_partial: bool
+    say: Callable[[str], None], *, records: int, keys: int, groups: int, commit_records: int, is_combined: bool
 ) -> None:
     """Print the microseconds of processor time that each stage takes for an update, the first of each key apart.
 
@@ -29,12 +29,12 @@ def stage_costs(
         keys: the number of records' keys, each of which has a record before.
         groups: the number of groups.
         commit_records: input records of one transaction.
-        is_partial: whether the view has partial aggregation.
+        is_combined: whether the view combines, or sends a part for each record.
     """
     settings = {
         "group_by": ["/group"],
         "fields": {"/n": "COUNT(*)", "/qty": "SUM(/qty)"},
-        "partial_aggregation": is_partial,
+        "partial_aggregation": is_combined,
     }
     chain = AggregateChain(settings, inputs=_PARTITIONS, partitions=_PARTITIONS, checks_state=False)
     rng = random.Random(1)
@@ -56,7 +56,7 @@ def stage_costs(
                 spent_s["second stage"] += second_s
                 parts += sum(len(aggregate.input) for aggregate in chain.aggregates) - before
     costs = ", ".join(f"{stage} {seconds / records * 1e6:.1f} us" for stage, seconds in spent_s.items())
-    kind = "partial aggregation" if is_partial else "a part for each record"
+    kind = "a part for each group" if is_combined else "a part for each record"
     say(f"{kind}: {costs} of processor time an update; {parts / records:.2f} parts an update")
 
 
