@@ -146,9 +146,9 @@ class RocksStore:
             rows = self._db.iter(options)
             # No key lies between a key and the same key with a zero byte at its end.
             rows.seek(layout.RECORD_PREFIX if after is None else layout.RECORD_PREFIX + after + b"\0")
-            begin, is_valid, row_key, row, move_on = _KEY_BEGIN, rows.valid, rows.key, rows.value, rows.next
-            while is_valid():
-                yield row_key()[begin:], row()
+            begin, key_of, row_of, move_on = _KEY_BEGIN, rows.key, rows.value, rows.next
+            while (row_key := key_of()) is not None:
+                yield row_key[begin:], row_of()
                 move_on()
             # Damage ends an iteration as the last record does; only this call distinguishes them.
             rows.status()

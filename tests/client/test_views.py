@@ -9,7 +9,13 @@ import pytest
 
 from processor.client.feeds.compact_records import CompactRecords
 from processor.client.feeds.growing_view import GrowingView, ReaderView
-from processor.client.feeds.stored_partition import _record, _row
+from processor.client.feeds.stored_partition import (
+    _record,
+    _record_of_row,
+    _records_in_python,
+    _row,
+    has_compiled,
+)
 from processor.client.feeds.stored_view import StoredView
 from processor.client.subscribe.kafka_opener import KafkaOpener
 from processor.config import Config
@@ -17,8 +23,11 @@ from processor.errors import StateDamaged, Stop
 from processor.kafka.message import Message as Kafka
 from processor.kafka.partitioner import partition_for
 from processor.record import Headers, Record
-from processor.store.layout import decode_record
+from processor.store.layout import decode_record, encode_record
 from processor.wire.headers import header_text
+
+if has_compiled:
+    from processor.client.feeds.stored_rows import records_of
 
 PARTITIONS = 3
 DAY_MS = 86_400_000
@@ -385,3 +394,25 @@ def test_a_view_that_cannot_be_opened_is_tried_again(tmp_path: Path):
     got = reading._view("orders.sow", "id", "orders", 1)
     assert isinstance(got, StoredView)
     got.close()
+
+
+@pytest.mark.skipif(not has_compiled, reason="the rows are not compiled here")
+def test_compiled_rows_are_those_of_python(random_seed: int):
+    """Both make the same records of any rows, leave out newer keys, and end a piece at the same row."""
+    choice = random.Random(random_seed)
+    rows = []
+    for number in range(500):
+        headers: Headers = [("version", b"%d" % choice.choice((0, 1, 255, 256, 2**40)))]
+        headers += [("trace", b"abc")] if choice.random() < 0.2 else []
+        value = bytes(choice.randrange(256) for _ in range(choice.choice((0, 1, 40, 300))))
+        kept = Record(b"%d" % number, value, headers, choice.choice((0, 2**50)), choice.choice((-1, 0, 2**41)))
+        stored = decode_record(_row(kept))
+        rows.append((kept.key or b"", encode_record(stored._replace(expiration=choice.choice((b"", b"", b"60"))))))
+    over = {b"7": record("7", "{}"), b"8": record("8", None)}
+    ways = []
+    for pieces in (records_of, _records_in_python):
+        left = iter(rows)
+        ways.append([pieces(left, 50, 2_000, over, Record, "version", _record_of_row) for _ in range(60)])
+    assert ways[0] == ways[1]
+    assert ways[0][-1] == ([], True)
+    assert [found.key for piece, _ in ways[0] for found in piece][6:8] == [b"6", b"9"]

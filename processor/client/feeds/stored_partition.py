@@ -13,18 +13,28 @@ A change of this layout raises `ROW_FORMAT`: a view with other rows is wiped.
 
 from __future__ import annotations
 
+import os
 import struct
-from itertools import chain
+import sys
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 from processor.errors import StateDamaged
 from processor.record import Record, Stored
 from processor.store.contract import Progress, past_ms
 from processor.store.layout import RECORD_HEAD, decode_record, encode_record
+from processor.wire.headers import Name
 from processor.wire.record_headers import VERSION_AND_KIND, headers_of_version, version_of
 
+try:
+    from processor.client.feeds.stored_rows import records_of
+
+    has_compiled = sys.byteorder == "little" and not os.environ.get("SOWSTREAM_NO_EXTENSIONS")
+except ImportError:  # There was no compiler where this was installed.
+    has_compiled = False
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from processor.record import Headers
     from processor.store.rocksdb import RocksStore
@@ -37,6 +47,10 @@ _PLAIN_HEAD: Final = struct.Struct(RECORD_HEAD.format + _HEAD.format[1:])
 _new = tuple.__new__  # Record(...) goes through a function written in Python.
 _SIZE: Final = struct.Struct("<I")
 _NO_VALUE: Final = 2**32 - 1
+_PIECE_ROWS: Final = 50
+_PIECE_BYTES: Final = 64 * 1024
+"""Rows that are read at a time: few of them, as a row may have a megabyte, and who reads may have other work."""
+_NOT_PLAIN: Final = (0, 0, 0, 0, 0, 0)  # A row that is shorter than the heads.
 _ENTRY_BYTES: Final = 256  # Approximate memory of a record besides its value.
 _IN_THE_ROW: Final = VERSION_AND_KIND
 
@@ -140,7 +154,7 @@ class StoredPartition:
         over = {**self._delivered, **self._fresh}
         stored = self._store.scan_rows()
         first = next(stored, None)  # The store looks at the rows of the moment when the first of them is asked for.
-        return _overlaid(first, stored, over)
+        return chain.from_iterable(_overlaid(first, stored, over))
 
     def wipe(self) -> None:
         """Forget everything."""
@@ -158,25 +172,53 @@ class StoredPartition:
 
 
 def _overlaid(
-    first: tuple[bytes, bytes] | None, stored: Iterable[tuple[bytes, bytes]], over: dict[bytes, Record]
-) -> Iterator[Record]:
-    """The rows on disk that no newer record replaces, followed by the newer records.
+    first: tuple[bytes, bytes] | None, stored: Iterator[tuple[bytes, bytes]], over: dict[bytes, Record]
+) -> Iterator[list[Record]]:
+    """The records of the rows on disk that no newer record replaces, in pieces, followed by the newer records."""
+    rows = stored if first is None else chain((first,), stored)
+    has_ended = False
+    while not has_ended:
+        records, has_ended = _records_of(rows, _PIECE_ROWS, _PIECE_BYTES, over, Record, Name.VERSION, _record_of_row)
+        yield records
+    yield [record for record in over.values() if record.value is not None]
+
+
+def _records_in_python(
+    rows: Iterator[tuple[bytes, bytes]],
+    rows_max: int,
+    bytes_max: int,
+    over: dict[bytes, Record],
+    record_type: type[Record],
+    version_name: str,  # noqa: ARG001 - as the compiled function has it
+    other: Callable[[bytes, bytes], Record],
+) -> tuple[list[Record], bool]:
+    """`stored_rows.records_of`, where it could not be compiled.
 
     Almost every row is plain: its record has a version, a value and no other header, which is read in one step.
     """
     unpack, begin = _PLAIN_HEAD.unpack_from, _PLAIN_HEAD.size
-    for key, row in chain(() if first is None else (first,), stored):
-        if key in over:
-            continue
-        if len(row) >= begin:
-            version, _, offset, expiration_size, timestamp_ms, headers_size = unpack(row)
+    records = []
+    for key, row in islice(rows, rows_max):
+        bytes_max -= len(row)
+        if key not in over:
+            version, _, offset, expiration_size, timestamp_ms, headers_size = (
+                unpack(row) if len(row) >= begin else _NOT_PLAIN
+            )
             if not expiration_size and not headers_size and version > 0:
-                yield _new(Record, (key, row[begin:], headers_of_version(version), offset, timestamp_ms))
-                continue
-        yield _record(key, decode_record(row))
-    for record in over.values():
-        if record.value is not None:
-            yield record
+                records.append(_new(record_type, (key, row[begin:], headers_of_version(version), offset, timestamp_ms)))
+            else:
+                records.append(other(key, row))
+        rows_max -= 1
+        if bytes_max <= 0:
+            return records, False
+    return records, rows_max > 0
+
+
+_records_of = records_of if has_compiled else _records_in_python
+
+
+def _record_of_row(key: bytes, row: bytes) -> Record:
+    return _record(key, decode_record(row))
 
 
 def _row(record: Record) -> bytes:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from processor.errors import ConfigurationError, SowstreamError
 from processor.filter.evaluation import NO_METADATA
-from processor.subscriptions.request.record_order import BUCKET_KEYS, SlicedSort
+from processor.subscriptions.request.record_order import BUCKET_KEYS, SlicedSort, member_keys
 from processor.subscriptions.request.top_n import Places
 from processor.subscriptions.request.turn import LargeDict
 from processor.wire.subscriber_headers import is_over
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from processor.filter import Filter
     from processor.record import Record, Value
+    from processor.subscriptions.request.member_keys import MemberKeys
     from processor.subscriptions.request.record_order import SortKey, SortOrder
     from processor.subscriptions.request.subscribed_topic import ParsedRecord, Topic
     from processor.subscriptions.request.turn import Turn
@@ -33,6 +34,11 @@ if TYPE_CHECKING:
 
 SLICE_RECORDS: Final = 250
 """Records of one slice: about 1 ms."""
+SLICE_MEMBERS: Final = 1_000
+"""The same where the value that places each record is found in its text."""
+_PIECE_RECORDS: Final = 50
+_PIECE_BYTES: Final = 64 * 1024
+"""After so many of them it is asked whether the turn is over: a record may have a megabyte."""
 _SORTED_PER_RECORD: Final = 4
 """So many keys are sorted in the time in which one record is read."""
 FIRST_PLACES: Final = 2_000
@@ -93,6 +99,8 @@ class OrderBuild:
         self._kept: dict[bytes, Record] | None = LargeDict(turn) if keeps_records else None
         self._records_max = records_max
         self._turn = turn
+        is_plain = selection is None and not keeps_records
+        self._member_keys = member_keys(order, topic.codec) if is_plain else None
         self._scanned: list[SortKey] = []
         self._first: list[SortKey] = []  # The smallest keys of the scan, and some others.
         self._first_end: SortKey | None = None  # No key above it is one of the first; None: any may be.
@@ -128,11 +136,12 @@ class OrderBuild:
             return self.is_done
         return self.places.is_loaded and self.places.has_reached(depth + self._spare_places)
 
-    def advance(self, records_max: int = SLICE_RECORDS) -> bool:
+    def advance(self, records_max: int | None = None) -> bool:
         """Take the next slice; returns whether all are taken.
 
         Args:
-            records_max: how many records are read, or the keys that are sorted in the same time.
+            records_max: how many records are read, or a part of the keys that are sorted in the same time; None: a
+                millisecond's.
 
         Raises:
             SowstreamError: a record cannot be parsed, or a third party's function raised.
@@ -145,11 +154,14 @@ class OrderBuild:
             self._turn.begin()
         try:
             if not self._is_scanned:
-                self._scan(records_max)
+                if self._member_keys is None:
+                    self._scan(records_max or SLICE_RECORDS)
+                else:
+                    self._scan_members(self._member_keys, records_max or SLICE_MEMBERS)
             elif not self.places.is_loaded:
-                self._catch_up(records_max)
+                self._catch_up(records_max or SLICE_RECORDS)
             else:
-                self._sort(records_max * _SORTED_PER_RECORD)
+                self._sort((records_max or SLICE_RECORDS) * _SORTED_PER_RECORD)
         except SowstreamError as error:
             self._error = error
             raise
@@ -250,6 +262,33 @@ class OrderBuild:
         self._first_end = first_end
         if count < records_max and not has_paused:
             self._begin_order()
+
+    def _scan_members(self, keys: MemberKeys, records_max: int) -> None:
+        """`_scan` for an order by a member that is found in the text of a record."""
+        places, turn = self.places, self._turn
+        has_ended = False
+        for taken in range(0, records_max, _PIECE_RECORDS):
+            has_ended = keys.scan(
+                self._records,
+                min(_PIECE_RECORDS, records_max - taken),
+                _PIECE_BYTES,
+                self._over_ms,
+                self._updated,
+                self._parsed_key,
+                places.sort_keys,
+                self._scanned,
+                self._first,
+                self._first_end,
+            )
+            if len(self._first) >= 2 * self._first_places:
+                self._first_end = self._cut_first()
+            if has_ended or (turn is not None and turn.is_over):
+                break
+        if has_ended:
+            self._begin_order()
+
+    def _parsed_key(self, record: Record) -> SortKey:
+        return self._sort_key(record.key or b"", self._topic.value(record), record)
 
     def _keep(self, key: bytes, record: Record | None) -> None:
         """Keep the record of a key as it is now; None: it has none that matches."""

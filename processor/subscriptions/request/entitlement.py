@@ -131,6 +131,7 @@ class EntitledOrder(SortOrder):
         fields = entitlement.select.canonical_text if entitlement.select else ""
         self.text = f"{asked.text or ''}\0{fields}"
         self.uses_metadata, self.steps = asked.uses_metadata, asked.steps
+        self.member = None  # A record's text has also the fields that are not visible.
         self._asked = asked
         self._entitlement = entitlement
 

@@ -14,23 +14,35 @@ spread over buckets, and are sorted there, take a third of that time, and no ste
 from __future__ import annotations
 
 import difflib
+import os
 import random
 import re
 from bisect import bisect_right
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from processor.errors import FilterError
 from processor.filter import RecordMetadata, compile_expression
 from processor.filter.evaluation import Evaluate
 from processor.filter.limits import CHARACTERS_MAX
 from processor.filter.parse import syntax_error
-from processor.filter.syntax_tree import Scalar
+from processor.filter.syntax_tree import Path, Scalar
 from processor.filter.value import first, read_number
 from processor.record import Value
 from processor.subscriptions.request.subscribe_options import Item, split
 from processor.values.instant import Time
+from processor.wire.subscriber_headers import is_over
+
+try:
+    from processor.subscriptions.request.member_keys import MemberKeys
+
+    has_compiled = not os.environ.get("SOWSTREAM_NO_EXTENSIONS")
+except ImportError:  # There was no compiler where this was installed.
+    has_compiled = False
+
+if TYPE_CHECKING:
+    from processor.codec import Codec
 
 SortKey: TypeAlias = tuple[Any, ...]
 """The place of a record in an order: compared with those of the same order by `<` and `==`. The last part is the SOW
@@ -59,10 +71,12 @@ _TEXT: Final = 4
 class SortOrder:
     """An order that was compiled."""
 
-    __slots__ = ("_parts", "steps", "text", "uses_metadata")
+    __slots__ = ("_parts", "member", "steps", "text", "uses_metadata")
 
     text: str | None
     """The compiled order, equal for orders that are written alike but for spaces and ASC; None: by SOW key alone."""
+    member: tuple[str, Callable[[Value], _Ranked]] | None
+    """The name of the member whose value is the order, and the place of a value; None: it is anything else."""
     steps: int
     """The work to find the place of an ordinary record, in steps of about 100 ns."""
     uses_metadata: bool
@@ -77,14 +91,17 @@ class SortOrder:
         Raises:
             FilterError: it cannot be meant; the message shows the place.
         """
-        self.text, self.uses_metadata, self.steps = text, False, 0
+        self.text, self.uses_metadata, self.steps, self.member = text, False, 0, None
         self._parts: list[tuple[Evaluate, Callable[[Value], _Ranked]]] = []
         if text is None:
             return
         if len(text) > CHARACTERS_MAX:
             problem = f"it has {len(text)} characters, an order at most {CHARACTERS_MAX}; make it shorter"
             raise _syntax_error(text, CHARACTERS_MAX, problem)
-        self.text = ", ".join([self._compile(item, text) for item in split(text)])
+        items = split(text)
+        self.text = ", ".join([self._compile(item, text) for item in items])
+        if len(items) > 1:
+            self.member = None
 
     def __repr__(self) -> str:
         return f"SortOrder({self.text!r})"
@@ -128,8 +145,21 @@ class SortOrder:
         self.uses_metadata |= expression.uses_metadata
         self.steps += expression.steps
         is_falling = direction is not None and direction[1].lower() == "desc"
-        self._parts.append((expression.value, _falling if is_falling else _rising))
+        ranked = _falling if is_falling else _rising
+        self._parts.append((expression.value, ranked))
+        match expression.tree:
+            case Path(parts=(str(name),)):
+                self.member = name, ranked
         return f"{bare} DESC" if is_falling else bare
+
+
+def member_keys(order: SortOrder, codec: Codec) -> MemberKeys | None:
+    """The compiled keys of an order, for records of a message type; None if there are none."""
+    text = codec.json_text
+    if not has_compiled or text is None or order.member is None:
+        return None
+    name, ranked = order.member
+    return MemberKeys(text.write(name), is_falling=ranked is _falling, parse=text.parse, ranked=ranked, is_over=is_over)
 
 
 def _misspelt_direction(text: str) -> re.Match[str] | None:

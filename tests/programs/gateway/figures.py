@@ -8,7 +8,6 @@ The view is the gateway's own, RocksDB on disk; figures are of this process alon
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import resource
 import tempfile
@@ -43,7 +42,7 @@ def record(number: int, offset: int, rng: random.Random, version: int = 1) -> Re
         "symbol": f"s{number % 10_000}",
         "note": "x" * 60,
     }
-    return Record(b"%d" % number, json.dumps(body).encode(), [("version", b"%d" % version)], offset, 1_700_000_000_000)
+    return Record(b"%d" % number, orjson.dumps(body), [("version", b"%d" % version)], offset, 1_700_000_000_000)
 
 
 def rss_mb() -> float:
