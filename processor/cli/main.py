@@ -20,14 +20,23 @@ from processor.cli.output import OutputClosed, inform
 from processor.errors import ConfigurationError, SowstreamError
 
 _GROUPS: Final = ("topics", "dlq", "queue", "offsets", "transactions", "state", "broker")
-_COMMANDS: Final = {name: name for name in _GROUPS} | {
-    "up": "trial", "demo": "trial", "broker": "trial", "bench": "trial",
-    "worker": "worker", "conflate": "worker", "view": "worker", "gateway": "worker",
-    "publish": "publish", "delete": "sow", "sow": "sow", "get": "sow", "subscribe": "subscribe",
-    "stats": "sow", "mark": "publish", "status": "status", "resume": "status", "reshard": "reshard",
-    "check": "diagnosis", "doctor": "diagnosis", "plugins": "diagnosis",
+_PANELS: Final = {
+    "Try it": {"up": "trial", "demo": "trial", "broker": "trial", "bench": "trial"},
+    "Run": {
+        "check": "diagnosis", "topics": "topics", "worker": "worker", "conflate": "worker", "view": "worker",
+        "gateway": "worker",
+    },
+    "Data": {
+        "publish": "publish", "delete": "sow", "get": "sow", "sow": "sow", "subscribe": "subscribe", "queue": "queue",
+        "stats": "sow", "mark": "publish",
+    },
+    "Operate": {
+        "status": "status", "resume": "status", "doctor": "diagnosis", "dlq": "dlq", "offsets": "offsets",
+        "transactions": "transactions", "state": "state", "reshard": "reshard", "plugins": "diagnosis",
+    },
 }  # fmt: skip
-"""The module of each command, in `processor.cli`; a group of commands is its module's `app`."""
+"""The module of each command, in `processor.cli`, by the heading in the help; a group's module has its `app`."""
+_COMMANDS: Final = {name: (module, panel) for panel, modules in _PANELS.items() for name, module in modules.items()}
 
 
 def _version(asked: bool) -> None:
@@ -73,11 +82,12 @@ def command_line(words: Sequence[str] = ()) -> typer.Typer:
     )
     app.callback()(_every)
     for name in [named] if is_one else _COMMANDS:
-        module = import_module(f"processor.cli.{_COMMANDS[name]}")
+        home, panel = _COMMANDS[name]
+        module = import_module(f"processor.cli.{home}")
         if name in _GROUPS:
-            app.add_typer(module.app, name=name)
+            app.add_typer(module.app, name=name, rich_help_panel=panel)
         else:
-            app.command()(getattr(module, name))
+            app.command(rich_help_panel=panel)(getattr(module, name))
     return app
 
 

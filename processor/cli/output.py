@@ -40,6 +40,8 @@ AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print a JSON ob
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, names: Sequence[str] = ()) -> None:
     """Print a result in columns: drawn on a terminal, separated by tabs in a pipe, or as JSON.
 
+    On a terminal a column that is empty in all rows is left out.
+
     Args:
         columns: the headings on a terminal.
         rows: the cells.
@@ -58,9 +60,11 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, names: Seque
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    drawn = Table(*columns, box=box.SIMPLE_HEAD)
-    for row in rows:
-        drawn.add_row(*(Text(cell, overflow="fold") for cell in row))
+    cells = [*rows]
+    shown = [place for place in range(len(columns)) if not cells or any(row[place] for row in cells)]
+    drawn = Table(*(columns[place] for place in shown), box=box.SIMPLE_HEAD)
+    for row in cells:
+        drawn.add_row(*(Text(row[place], overflow="fold") for place in shown))
     Console().print(drawn)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ Show: TypeAlias = Callable[[int, int], None]
 
 _COMPLAINTS_MAX = 20  # Failed lines that are reported one by one; the summary has the number of all.
 _SHOWN_EVERY = 1000
+_BAR_AFTER_S = 1.0
 
 
 class Tally:
@@ -265,7 +267,7 @@ def _lines(file: str) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _progress(file: str) -> Iterator[Show]:
-    """A bar for a file, a spinner for a stream; nothing outside a terminal."""
+    """A bar for a file, a spinner for a stream, once it takes longer than a second; nothing outside a terminal."""
     if not sys.stderr.isatty():
         yield lambda _bytes, _acknowledged: None
         return
@@ -283,14 +285,19 @@ def _progress(file: str) -> Iterator[Show]:
 
     words = TextColumn("{task.description}")
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(), words)
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        total = None if file == "-" else Path(file).stat().st_size
-        task = bar.add_task("", total=total)
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task("", total=None if file == "-" else Path(file).stat().st_size)
+    shown_from_s = time.monotonic() + _BAR_AFTER_S
 
-        def show(size_bytes: int, acknowledged: int) -> None:
-            bar.update(task, advance=size_bytes, description=f"{acknowledged} acknowledged" if acknowledged else "")
+    def show(size_bytes: int, acknowledged: int) -> None:
+        bar.update(task, advance=size_bytes, description=f"{acknowledged} acknowledged" if acknowledged else "")
+        if time.monotonic() > shown_from_s:
+            bar.start()
 
+    try:
         yield show
+    finally:
+        bar.stop()
 
 
 def mark(

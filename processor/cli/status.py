@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
+import sys
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -16,6 +19,7 @@ from processor.cli.worker import elsewhere
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from processor.config import Config
     from processor.hosting.pipeline import Pipeline
     from processor.installation.control_topic import ControlEntries
     from processor.installation.hold import Outcome
@@ -23,6 +27,9 @@ if TYPE_CHECKING:
     from processor.kafka.admin.admin import Admin
     from processor.kafka.admin.groups import Member
 
+
+_Records: TypeAlias = "dict[tuple[str, int], int]"
+"""The records in the lag of a pipeline's partition."""
 
 _COLUMNS = ("topic", "partition", "owner", "offset", "lag", "held", "since", "what to do")
 
@@ -36,8 +43,10 @@ def status(
     """Show each partition's worker, input offset and lag, and the reason if it is held; exit with 1 if one is.
 
     Also shown: failed pipelines with their message, and topics whose readers wait for an open transaction. Kafka
-    is asked, no worker: held partitions are recorded in the topic _sowstream.control. Some offsets of a lag may be
-    transaction markers, which are no records.
+    is asked, no worker: held partitions are recorded in the topic _sowstream.control. A lag up to 10,000 offsets counts
+    records, if this user may read the topic; in another one some offsets are transaction markers. On a terminal owners
+    have their names without the UUID, and columns that are empty in all rows are left out; `sowstream -v status` shows
+    the whole names.
     """
     from processor.installation.configured_pipelines import pipelines  # noqa: PLC0415
     from processor.installation.pipeline_status import Watched, fetch_status  # noqa: PLC0415
@@ -48,17 +57,39 @@ def status(
         for pipeline in pipelines(tree, topics or [])
     ]
     overview = fetch_status(tree.kafka, tree.application_id, watched, prefix=tree.topic_prefix)
+    records = _records_of_lags(tree, overview, {one.name: one.source for one in watched})
     if as_json:
-        data(json.dumps(_as_json(tree.application_id, overview)))
+        data(json.dumps(_as_json(tree.application_id, overview, records)))
     else:
-        _show(overview, elsewhere(tree, "status"))
+        _show(overview, records, elsewhere(tree, "status"))
     if not overview.is_well:
         raise typer.Exit(1)
 
 
-def _show(overview: Status, commands: Mapping[str, str]) -> None:
+def _records_of_lags(tree: Config, overview: Status, sources: Mapping[str, str]) -> _Records:
+    """The number of records in each lag that is small enough to be read; the others are missing."""
+    from processor.operate.record_offsets import record_offsets  # noqa: PLC0415
+
+    lags = [
+        (pipeline.name, (sources[pipeline.name], part.partition), part.offset, part.end)
+        for pipeline in overview.pipelines
+        for part in pipeline.partitions
+        if part.offset is not None and part.end is not None and sources[pipeline.name] not in part.open_behind
+    ]
+    ranges: dict[tuple[str, int], tuple[int, int]] = {}
+    for _, place, begin, end in lags:
+        ranges[place] = (min(begin, ranges.get(place, (begin, end))[0]), end)
+    found = record_offsets(tree.kafka, f"{tree.group_prefix}.status", ranges)
+    return {
+        (name, place[1]): sum(begin <= offset < end for offset in found[place])
+        for name, place, begin, end in lags
+        if place in found
+    }
+
+
+def _show(overview: Status, records: _Records, commands: Mapping[str, str]) -> None:
     now_ms = int(time.time() * 1000)
-    table(_COLUMNS, [row for pipeline in overview.pipelines for row in _rows(pipeline, now_ms)])
+    table(_COLUMNS, [row for pipeline in overview.pipelines for row in _rows(pipeline, records, now_ms)])
     for pipeline in overview.pipelines:
         for line in _lines(pipeline, now_ms, commands):
             inform(line)
@@ -69,7 +100,7 @@ def _show(overview: Status, commands: Mapping[str, str]) -> None:
     inform(f"{held} partitions are held, {failed} pipelines have failed." if held or failed else "Nothing is held.")
 
 
-def _rows(pipeline: PipelineStatus, now_ms: int) -> Iterator[tuple[str, ...]]:
+def _rows(pipeline: PipelineStatus, records: _Records, now_ms: int) -> Iterator[tuple[str, ...]]:
     for part in pipeline.partitions:
         held = part.held
         yield (
@@ -77,7 +108,7 @@ def _rows(pipeline: PipelineStatus, now_ms: int) -> Iterator[tuple[str, ...]]:
             str(part.partition),
             _merger(pipeline, part),
             _number(part.offset),
-            _number(part.lag),
+            _number(records.get((pipeline.name, part.partition), part.lag)),
             "" if held is None else held.reason,
             "" if held is None else f"{_age(now_ms - held.since_ms)} ago",
             part.to_do(pipeline.name),
@@ -109,7 +140,7 @@ def _lines(pipeline: PipelineStatus, now_ms: int, commands: Mapping[str, str]) -
             yield f"{topic} partition {part.partition}: the last {offsets:,} offsets are behind an open transaction"
 
 
-def _as_json(application_id: str, overview: Status) -> dict[str, object]:
+def _as_json(application_id: str, overview: Status, records: _Records) -> dict[str, object]:
     return {
         "application_id": application_id,
         "has_control_topic": overview.has_control,
@@ -121,7 +152,13 @@ def _as_json(application_id: str, overview: Status) -> dict[str, object]:
                 "group_state": pipeline.state,
                 "fence": None if pipeline.fence is None else pipeline.fence.model_dump(),
                 "failed": [{"process": name, **failure.model_dump()} for name, failure in pipeline.failed.items()],
-                "partitions": [_part_as_json(pipeline.name, part) for part in pipeline.partitions],
+                "partitions": [
+                    {
+                        **_part_as_json(pipeline.name, part),
+                        "lag_records": records.get((pipeline.name, part.partition), 0 if part.lag == 0 else None),
+                    }
+                    for part in pipeline.partitions
+                ],
             }
             for pipeline in overview.pipelines
         ],
@@ -158,11 +195,15 @@ def _merger(pipeline: PipelineStatus, part: PartitionStatus) -> str:
 
 
 def _owner(owner: Member | None) -> str:
-    """A static member's name; another member's host and the beginning of its id."""
+    """A static member's name; another member's host and the beginning of its id, for people without the UUID."""
     if owner is None:
         return "no worker"
     if owner.instance:
         return owner.instance
+    # The name that a worker gives itself: its host, the checksum of its directory, its number, and a UUID.
+    name = re.fullmatch(r"(.+-[0-9a-f]{8}-\d+)-[0-9a-f]{32}", owner.client_id)
+    if name is not None and sys.stdout.isatty() and not logging.getLogger("sowstream").isEnabledFor(logging.DEBUG):
+        return name[1]
     return f"{owner.host} {owner.client_id} {owner.member_id.removeprefix(f'{owner.client_id}-')[:8]}"
 
 

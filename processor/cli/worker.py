@@ -102,6 +102,10 @@ def run_pipelines(config: Config, names: list[str], processes: int, stop: thread
         raise ConfigurationError(f"nothing to run: {config.no_topics}")
     if not names:
         raise ConfigurationError(f"nothing to run: the settings have no `{section}`; name another file with -c")
+    if processes == 1:
+        from processor.cli.terminal_log import shorten_log  # noqa: PLC0415
+
+        shorten_log(config, names)
     try:
         code = run_worker(config, names, stop=stop, processes=processes)
     except SowstreamError as error:

@@ -8,6 +8,7 @@ from processor.config import Config
 from processor.kafka.admin.admin import Admin
 from processor.kafka.admin.groups import GroupInspector
 from processor.kafka.admin.topic_lookup import TopicLookup
+from processor.operate.record_offsets import record_offsets
 from processor.operate.waiting_letters import WaitingLetters
 from processor.queues.share_groups import ShareGroups, group_problems
 from processor.queues.transport.share_offsets import share_positions
@@ -18,7 +19,8 @@ class QueueStatus(NamedTuple):
     """The state of a queue."""
 
     waiting: int
-    """Offsets of messages that no consumer has acknowledged, leased ones and the markers of transactions included."""
+    """Messages that no consumer has acknowledged, leased ones included. Behind more than 10,000 offsets the markers of
+    transactions count as well."""
     dead: int
     """Dead letters that wait."""
     settings: dict[str, str]
@@ -51,15 +53,20 @@ def queue_status(config: Config, name: str) -> QueueStatus:
     positions = share_positions(config.kafka, group, topic, partitions)
     ends = admin.end_offsets(topic, partitions)
     oldest = GroupInspector(config.kafka).begins((topic, partition) for partition in partitions)
-    waiting = 0
+    waiting, ranges = 0, {}
     for partition in partitions:
         position = positions.get(partition)
-        if position is not None and position.lag >= 0:
-            waiting += position.lag
-            continue
         first = oldest[topic, partition]
         begin = position.start if position is not None and position.start >= 0 else first
-        waiting += max(0, ends[partition] - begin) if isinstance(begin, int) else 0
+        if isinstance(begin, int):
+            ranges[topic, partition] = begin, ends[partition]
+        if position is not None and position.lag >= 0:
+            waiting += position.lag
+        else:
+            waiting += max(0, ends[partition] - begin) if isinstance(begin, int) else 0
+    for place, offsets in record_offsets(config.kafka, f"{group}.status", ranges).items():
+        begin, end = ranges[place]
+        waiting -= end - begin - len(offsets)  # The markers.
     with WaitingLetters(config, name) as letters:
         dead = sum(len(batch) for _, batch in letters.letters())
-    return QueueStatus(waiting, dead, settings, group_problems(group, queue, settings))
+    return QueueStatus(max(0, waiting), dead, settings, group_problems(group, queue, settings))

@@ -115,7 +115,7 @@ def shapes(lines: list[str]) -> set[str]:
 
 
 @pytest.mark.broker
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_five_minutes_of_readme(tmp_path: Path, unique: str) -> None:
     """Its commands work on the broker that `up` starts, in a pipe with JSON lines alone; SIGTERM ends all of it."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from processor.installation.configured_pipelines import pipelines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from processor.config import Config
     from processor.hosting.pipeline import Pipeline
@@ -21,6 +21,11 @@ class ReadyTopic(NamedTuple):
     partitions: int
     """The partitions that this worker has."""
 
+    def sentence(self, took_s: float) -> str:
+        """A line for people."""
+        plural = "" if self.partitions == 1 else "s"
+        return f"{self.name}: {self.partitions} partition{plural}, ready in {took_s:.1f} s"
+
 
 class Readiness:
     """The topics of the settings that are not ready yet.
@@ -30,13 +35,17 @@ class Readiness:
     ready when each of them is.
     """
 
-    def __init__(self, config: Config) -> None:
-        """Begin with all topics.
+    def __init__(self, config: Config, names: Iterable[str] = ()) -> None:
+        """Begin with none ready.
+
+        Args:
+            config: the settings.
+            names: the topics that the worker runs; none: all.
 
         Raises:
             ConfigurationError: the settings of a topic are invalid.
         """
-        self._waiting = {name: pipelines(config, [name]) for name in config.names}
+        self._waiting = {name: pipelines(config, [name]) for name in [*names] or config.names}
         self._assigned: dict[str, set[int]] = {}
         self._restored: dict[str, set[int]] = {}
 

@@ -285,9 +285,8 @@ class _Up:
         self._report.show("worker", line)
         for topic in self._readiness.take(parsed(line) or {}):
             took_s = time.monotonic() - self._started_s
-            count = f"{topic.partitions} partition{'' if topic.partitions == 1 else 's'}"
             self._report.say(
-                f"{topic.name}: {count}, ready in {took_s:.1f} s",
+                topic.sentence(took_s),
                 "topic ready",
                 topic=topic.name,
                 partitions=topic.partitions,
