@@ -15,8 +15,11 @@ from spark_integration.foundation.pyspark_private import is_kafka_shaded
 Options: TypeAlias = Mapping[str, str]
 """Options of Spark's Kafka source and sink; those that begin with `kafka.` are for the Kafka client."""
 
-TOPIC_PREFIX: Final = "topic_prefix"
+TOPIC_PREFIX: Final = "topicPrefix"
 """Sowstream's own option: the prefix of the installation's Kafka names."""
+
+_TOPIC_PREFIXES: Final = (TOPIC_PREFIX.lower(), "topic_prefix")
+"""Its spellings in lower case; the second is that of the settings, and older."""
 
 _SERVERS: Final = PREFIX + SERVERS
 
@@ -42,8 +45,13 @@ _OURS_TO_WRITE: Final = {
 
 
 def prefix_of(options: Options | None) -> str | None:
-    """The option `topic_prefix`; None without it."""
-    return next((text for name, text in (options or {}).items() if name.lower() == TOPIC_PREFIX), None)
+    """The option `topicPrefix`, or `topic_prefix`; None without it."""
+    return next((text for name, text in (options or {}).items() if is_prefix(name)), None)
+
+
+def is_prefix(name: str) -> bool:
+    """Return whether an option is the prefix of the installation's Kafka names, in either spelling."""
+    return name.lower() in _TOPIC_PREFIXES
 
 
 def offsets_option(topic: str, offsets: Mapping[int, int]) -> str:
@@ -93,7 +101,7 @@ def source_options(topic: str, role: Role, options: Options | None, names: Kafka
         topic: the family's name.
         role: the role of the topic.
         options: the caller's options.
-        names: the Kafka names; None: names with the prefix of option `topic_prefix`.
+        names: the Kafka names; None: names with the prefix of option `topicPrefix`.
 
     Raises:
         ConfigurationError: no servers, an option that Sowstream sets itself, or a topic that is no family's name.
@@ -139,7 +147,7 @@ def _checked(options: Options | None, ours: Mapping[str, str]) -> dict[str, str]
         raise ConfigurationError(
             f"no option {_SERVERS!r}: say where Kafka is, options={{{_SERVERS!r}: 'localhost:9092'}}"
         )
-    return {name: text for name, text in checked.items() if name.lower() != TOPIC_PREFIX}
+    return {name: text for name, text in checked.items() if not is_prefix(name)}
 
 
 def _kafka_topic(family: str, role: Role, options: Options | None, names: KafkaNames | None) -> str:

@@ -151,7 +151,7 @@ def topic_settings(
     Args:
         topic: the family's name.
         config: the settings; None: a topic of plain JSON with the default key.
-        options: the options of the call; `topic_prefix` is the prefix of Kafka names, unless the settings have one.
+        options: the options of the call; `topicPrefix` is the prefix of Kafka names, unless the settings have one.
         needs_sow: whether the caller needs records, which a topic with `sow: false` does not keep.
 
     Raises:

@@ -26,11 +26,11 @@ SERVERS = {"kafka.bootstrap.servers": "h:1"}
 
 
 def test_the_option_sets_the_prefix():
-    """The option `topic_prefix`, in any case of letters, sets the prefix of topic names and is not passed to Spark."""
+    """The option `topicPrefix`, in any case and as `topic_prefix`, prefixes topic names; Spark does not get it."""
     chosen = source_options("orders", "sow", {**SERVERS, "Topic_Prefix": "acme."})
     assert (chosen["subscribe"], "Topic_Prefix" in chosen) == ("acme.orders.sow", False)
     assert sink_options("orders", "publish", {**SERVERS, "topic_prefix": "acme."})["topic"] == "acme.orders.publish"
-    source = parse_source_options({**SERVERS, "topic": "orders", "topic_prefix": "acme."})
+    source = parse_source_options({**SERVERS, "topic": "orders", "topicPrefix": "acme."})
     assert source.settings.kafka_topic("sow") == "acme.orders.sow"
 
 
@@ -40,7 +40,7 @@ def test_settings_and_option_are_not_to_differ():
     settings = topic_settings("orders", config, options={"topic_prefix": "acme."})
     assert (settings.kafka_topic("publish"), settings.kafka_topic("sow")) == ("legacy.in", "acme.orders.sow")
     assert settings.group_prefix == "acme.sowstream"
-    with pytest.raises(ConfigurationError, match=r"option 'topic_prefix' is 'b\.', and the settings say 'acme\.'"):
+    with pytest.raises(ConfigurationError, match=r"option 'topicPrefix' is 'b\.', and the settings say 'acme\.'"):
         topic_settings("orders", config, options={"topic_prefix": "b."})
     with pytest.raises(ConfigurationError, match="Kafka's names have letters"):
         topic_settings("orders", {"kafka_topics": {"sow": "ü"}})

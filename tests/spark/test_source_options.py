@@ -31,6 +31,13 @@ def test_options_are_read_in_any_case() -> None:
     assert found.at == dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
 
 
+def test_load_takes_the_name_of_the_topic() -> None:
+    """`load("orders")` reads the topic, as `option("topic", "orders")` does; the two may say the same."""
+    servers = {"kafka.bootstrap.servers": "localhost:9092"}
+    assert parse_source_options(servers | {"path": "orders"}).settings.name == "orders"
+    assert parse_source_options(RIGHT | {"path": "orders"}).settings.name == "orders"
+
+
 def test_ending_offsets_are_as_sparks_own() -> None:
     """Option `endingOffsets` has offsets by topic and partition, as in Spark; `latest` is the current end."""
     assert parse_source_options(RIGHT | {"endingOffsets": '{"orders.sow": {"0": 5, "1": 7}}'}).at == {0: 5, 1: 7}
@@ -43,7 +50,7 @@ def test_ending_offsets_are_as_sparks_own() -> None:
         ({"topic": ""}, "option 'topic' is ''; give the name of a family"),
         ({"topic": "orders.sow"}, r"'\.sow' is added"),
         ({"kafka.bootstrap.servers": ""}, "no option 'kafka.bootstrap.servers'"),
-        ({"path": "orders"}, "load\\(\\) was given a path; the option 'topic'"),
+        ({"path": "trades"}, r"option 'topic' is 'orders', and load\(\) was given another name; give it once"),
         ({"filtr": "/a = 1"}, "there is no option 'filtr'; did you mean 'filter'?"),
         ({"startingOffsets": "earliest"}, "there is no option 'startingOffsets'; did you mean 'endingOffsets'?"),
         ({"kafka.sasl.jaas.config": "x"}, "the Kafka setting 'sasl.jaas.config' cannot be translated for librdkafka"),

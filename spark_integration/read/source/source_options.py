@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeAlias, cast, get_args
 from processor.errors import ConfigurationError
 from processor.filter import compile_filter
 from spark_integration.foundation.kafka_options import PREFIX, SERVERS, KafkaOptions, kafka_property
-from spark_integration.foundation.options import TOPIC_PREFIX
+from spark_integration.foundation.options import TOPIC_PREFIX, is_prefix
 from spark_integration.foundation.settings import TopicSettings, topic_settings
 from spark_integration.read.as_of import At
 from spark_integration.read.misfit import OnMisfit
@@ -25,6 +25,9 @@ _KNOWN: Final = (
     "topic", "schema", "filter", "config", "at", "endingOffsets", "allowCompacted", "maxBytesPerPartition",
     "metadata", "keys", "onMisfit", "pushFilters", TOPIC_PREFIX,
 )  # fmt: skip
+
+_PATH: Final = "path"
+"""The option that `load("orders")` sets: another name of `topic`."""
 
 _TO_WRITE: Final = (
     "command", "key", "columns", "mask", "removed", "deleted", "nulls", "orderBy", "client",
@@ -99,19 +102,23 @@ def parse_options(options: Mapping[str, str], *, needs_sow: bool = True) -> tupl
     Raises:
         ConfigurationError: an option is unknown, missing, or cannot be used.
     """
-    spelling = {name.lower(): name for name in (*_KNOWN, *_TO_WRITE)}
+    spelling = {name.lower(): name for name in (*_KNOWN, *_TO_WRITE, _PATH)}
     own: dict[str, str] = {}
     for name, text in options.items():
         if (kafka_name := kafka_property(name)) is not None:
             if kafka_name in _OURS:
                 raise ConfigurationError(f"option {name!r} cannot be given: {_OURS[kafka_name]}; leave it out")
+        elif is_prefix(name):
+            own[TOPIC_PREFIX] = text
         elif name.lower() in spelling:
             own[spelling[name.lower()]] = text
         elif is_sparks(name):
             continue
         else:
             raise ConfigurationError(_unknown(name))
-    topic = own.get("topic", "")
+    topic = own.setdefault("topic", own.get(_PATH, ""))
+    if _PATH in own and own.pop(_PATH) != topic:
+        raise ConfigurationError(f"option 'topic' is {topic!r}, and load() was given another name; give it once")
     if not topic or "." in topic:
         raise ConfigurationError(
             f"option 'topic' is {topic!r}; give the name of a family without its role, such as 'orders': "
@@ -151,8 +158,6 @@ def is_sparks(name: str) -> bool:
 
 
 def _unknown(name: str) -> str:
-    if name.lower() == "path":
-        return "load() was given a path; the option 'topic' says what is read, and load() takes nothing"
     names = {known.lower(): known for known in (*_KNOWN, PREFIX + SERVERS)}
     close = difflib.get_close_matches(name.lower(), names, n=1)
     hint = f"did you mean {names[close[0]]!r}?" if close else f"known: {', '.join(_KNOWN)}, and kafka.*"
