@@ -19,6 +19,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "ignore": {},
     "set": {"null_policy": "set"},
     "remove": {"null_policy": "remove", "merge_depth": 2},
+    "pair": {"key": ["/desk", "/id"]},
     "avro": {"message_type": "avro", "schema": str(SCHEMA)},
     "groups": {
         "null_policy": "remove",
@@ -77,27 +78,33 @@ class Commands:
         headers = self._headers()
         chance = rng.random()
         if chance < 0.01:
-            return Command(key.encode(), None, headers)
+            return Command(self._text(key), None, headers)
         if chance < 0.02:
-            return Command(key.encode(), b"", [*headers, ("command", b"sow_delete")])
+            return Command(self._text(key), b"", [*headers, ("command", b"sow_delete")])
         if chance < 0.025:
             return self._rubbish(key, headers)
         return self._written(key, "publish" if chance < 0.12 else "delta_publish", headers)
 
     def _written(self, key: str, command: str, headers: list[tuple[str, bytes]]) -> Command:
         is_delta = command == "delta_publish"
-        body = {"id": key, **(self._trade() if self._kind == "avro" else self._order())}
+        # A delta may leave a key field out.
+        has_desk = self._kind == "pair" and (not is_delta or self._rng.random() < 0.9)
+        own = {"desk": _desk_of(key)} if has_desk else {}
+        body = {"id": key, **own, **(self._trade() if self._kind == "avro" else self._order())}
         if not is_delta or self._rng.random() < 0.5:
             headers = [*headers, ("command", command.encode())]
             is_delta = command == "delta_publish"
         if self._kind == "avro" and is_delta:
             value, more = self._codec.encode_delta(body)
-            return Command(key.encode(), value, [*headers, *((name, text or b"") for name, text in more)])
+            return Command(self._text(key), value, [*headers, *((name, text or b"") for name, text in more)])
         if self._kind != "avro":
             if is_delta and self._rng.random() < 0.05:
                 headers = [*headers, ("remove", self._rng.choice(self._removed))]
-            return Command(key.encode(), json.dumps(body, ensure_ascii=False).encode(), headers)
-        return Command(key.encode(), self._codec.encode(body), headers)
+            return Command(self._text(key), json.dumps(body, ensure_ascii=False).encode(), headers)
+        return Command(self._text(key), self._codec.encode(body), headers)
+
+    def _text(self, key: str) -> bytes:
+        return f'["{_desk_of(key)}","{key}"]'.encode() if self._kind == "pair" else key.encode()
 
     def _headers(self) -> list[tuple[str, bytes]]:
         rng = self._rng
@@ -120,11 +127,11 @@ class Commands:
 
     def _rubbish(self, key: str, headers: list[tuple[str, bytes]]) -> Command:
         rubbish = [
-            Command(key.encode(), b'{"id":', headers),
-            Command(key.encode(), b"[1]", headers),
-            Command(key.encode(), b'{"id":"another"}', headers),
-            Command(key.encode(), b"{}", [*headers, ("command", b"upsert")]),
-            Command(key.encode(), b"{}", [*headers, ("expiration", b"soon")]),
+            Command(self._text(key), b'{"id":', headers),
+            Command(self._text(key), b"[1]", headers),
+            Command(self._text(key), b'{"id":"another"}', headers),
+            Command(self._text(key), b"{}", [*headers, ("command", b"upsert")]),
+            Command(self._text(key), b"{}", [*headers, ("expiration", b"soon")]),
         ]
         return self._rng.choice(rubbish)
 
@@ -175,3 +182,8 @@ class Commands:
             "limits": lambda: {rng.choice(_TAGS): rng.randrange(9)},
         }
         return {name: fields[name]() for name in rng.sample([*fields], rng.randrange(4))}
+
+
+def _desk_of(key: str) -> str:
+    """The other key field of the topic with two: one of three texts for each key."""
+    return ("fx", "Ålesund", "")[len(key) % 3]
