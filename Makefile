@@ -39,7 +39,7 @@ BIN := .venv/bin
 # Images often forbid Python to write bytecode: then each process of the tests would compile all sources.
 BYTECODE := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX="$(CURDIR)/.venv/.bytecode"
 # A stamp's name has the checksum of what was installed, so a changed lock is installed and an unchanged one is not.
-BUILT := pyproject.toml processor/gateway/web/adapters/package-lock.json $(sort $(wildcard processor/builtin/delta_merge/*.p[xy][dx] spark_integration/merge/batch/runs/*.p[xy][dx]))
+BUILT := pyproject.toml processor/gateway/web/adapters/package-lock.json $(sort $(shell find processor spark_integration -name node_modules -prune -o -name '*.p[xy][dx]' -print))
 RUNTIME := .venv/.runtime-$(shell cat .locks/build.txt .locks/runtime.txt $(BUILT) | cksum | tr ' ' '-')
 DEV := .venv/.dev-$(shell cat .locks/build.txt .locks/dev.txt $(BUILT) | cksum | tr ' ' '-')
 NOTEBOOKS := .venv/.notebooks-$(shell cat .locks/notebooks.txt $(BUILT) | cksum | tr ' ' '-')
