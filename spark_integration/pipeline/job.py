@@ -21,7 +21,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from processor.config.section import IntervalS, Properties, Section
 from processor.entry_points import find_installed, installed_names, load_installed
-from processor.errors import ConfigurationError, unknown_name
+from processor.errors import ConfigurationError, Stop, unknown_name
 from spark_integration.foundation.options import client_properties
 from spark_integration.foundation.small_files import SmallFiles
 
@@ -40,12 +40,26 @@ log = structlog.stdlib.get_logger("sowstream.spark")
 IDENTITY_FILE: Final = "sowstream-job.json"
 """The name of the file with the identity, in the directory of the checkpoint."""
 
-_PACE: Final = {"every", "kafka"}
+_PACE: Final = {"every", "kafka", "retries", "retry_delay", "retry_delay_max"}
 """Settings that change the pace or the connection and not the rows of a batch."""
 
 _REMEDY: Final = "restore the file, or remove the whole directory of the checkpoint: then the job begins again"
 
 _ROOM: Final = Path(__file__).parent.parent
+
+
+class InputMissing(Stop):
+    """The input of a job does not exist yet: the job waits for it, and other jobs go on."""
+
+    def __init__(self, message: str, *, is_empty: bool = False) -> None:
+        """Create it.
+
+        Args:
+            message: what is missing, and what creates it.
+            is_empty: the place exists, and there is nothing in it: a run with `once` has nothing to do.
+        """
+        super().__init__(message)
+        self.is_empty = is_empty
 
 
 def located(path: str, home: Path) -> str:
@@ -96,6 +110,10 @@ class Target(Section):
 
 EVERY_S: Final = 1.0
 """The default time between the starts of two micro-batches, in seconds."""
+RETRIES: Final = 20
+"""The default number of retries in a row; with the default pauses they take an hour and a quarter."""
+_RETRY_DELAY_S: Final = 5.0
+_RETRY_DELAY_MAX_S: Final = 300.0
 
 
 class JobSettings(Section):
@@ -107,6 +125,14 @@ class JobSettings(Section):
     """Time between the starts of two micro-batches."""
     kafka: Properties = Field(default_factory=dict)
     """Kafka properties of this job alone, in librdkafka's or Java's names; they beat those of the pipeline."""
+    retries: int = Field(default=RETRIES, ge=0, le=1_000_000)
+    """Failures in a row after each of which the job is started again; 0: it is given up at once. A micro-batch that
+    ends well begins a new count. With `--once` there are none.
+    """
+    retry_delay: IntervalS = Field(default=_RETRY_DELAY_S, gt=0, le=3600)
+    """The pause before the first retry; each later one is twice as long."""
+    retry_delay_max: IntervalS = Field(default=_RETRY_DELAY_MAX_S, gt=0, le=86_400)
+    """The longest pause."""
 
 
 SettingsT = TypeVar("SettingsT", bound=JobSettings)
@@ -178,7 +204,8 @@ class Job(ABC, Generic[SettingsT]):
             once: process the input that exists now, and end.
 
         Raises:
-            ConfigurationError: the settings do not fit the topics or the session.
+            InputMissing: the input does not exist yet; the job waits, and is started again later.
+            ConfigurationError: the settings do not fit the topics or the session; the job is given up.
         """
 
     @classmethod

@@ -60,6 +60,10 @@ class MicroBatches:
         """The counts of all micro-batches since the checkpoint was created."""
         self.error: BaseException | None = None
         """The error with which the last micro-batch ended; None after a good end."""
+        self.ended = 0
+        """The number of micro-batches that have ended well in this run."""
+        self.waits_for: str | None = None
+        """What the job waits for, set by the job itself while its query runs; None: it has all it needs."""
 
     @property
     def is_draining(self) -> bool:
@@ -86,6 +90,7 @@ class MicroBatches:
                 began = time.time()
                 counts = process(batch, batch_id)
                 self._record(batch_id, counts, began)
+                self.ended += 1
             except BaseException as error:
                 self.error = error
                 raise
@@ -197,8 +202,8 @@ class Monitor:
                 view.lag = sum(lag.offsets for lag in lags if lag.query == query)
 
 
-STATES: Final = ("starting", "running", "draining", "ended", "failed")
-"""The states of a job, in order; each but `ended` may be followed by `failed`."""
+STATES: Final = ("starting", "waiting", "running", "retrying", "draining", "ended", "failed")
+"""The states of a job: see `JobRun`."""
 
 
 class _Metrics:

@@ -30,6 +30,10 @@ SAMPLE_OFFSETS: Final = 10_000
 """Number of offsets to read at the end of each partition."""
 
 
+class NothingToInfer(ConfigurationError):
+    """The topic has no record with fields yet, from which columns could be inferred."""
+
+
 def inferred(
     spark: SparkSession, facts: TopicFacts, options: Mapping[str, str], ends: Mapping[int, int] | None = None
 ) -> StructType:
@@ -45,7 +49,8 @@ def inferred(
         ends: the end of the read; None: everything committed now.
 
     Raises:
-        ConfigurationError: the topic has no record, or one that is no JSON.
+        NothingToInfer: the topic has no record with fields.
+        ConfigurationError: it has a record that is no JSON.
     """
     begins = facts.begins()
     ends = facts.committed_ends() if ends is None else ends
@@ -66,7 +71,7 @@ def inferred(
             ) from None
         if struct.fields:
             return struct
-    raise ConfigurationError(
+    raise NothingToInfer(
         f"schema='infer': {facts.topic} has no record with fields to look at; give a schema such as "
         "'id LONG, name STRING'"
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from processor.errors import ConfigurationError
 from processor.kafka.admin.admin import Admin
 from spark_integration.pipeline.ingesting.reader_options import check_options
+from spark_integration.pipeline.job import InputMissing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,14 +58,13 @@ def partition_counts(context: JobContext, topics: Sequence[str]) -> dict[str, in
     """The number of partitions of each topic.
 
     Raises:
-        ConfigurationError: a topic does not exist.
+        InputMissing: a topic does not exist yet.
         BrokerUnavailable: Kafka did not answer.
     """
     counts = Admin(context.admin_kafka, awaits_names=True).cluster().topics
     if missing := [name for name in topics if name not in counts]:
-        raise ConfigurationError(
-            f"{context.name}: there is no Kafka topic {missing[0]!r}; `sowstream topics apply` creates those of the "
-            "settings"
+        raise InputMissing(
+            f"there is no Kafka topic {missing[0]!r} yet; `sowstream topics apply` creates those of the settings"
         )
     return {name: counts[name] for name in topics}
 

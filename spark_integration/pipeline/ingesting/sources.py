@@ -22,7 +22,7 @@ from spark_integration.pipeline.ingesting.reader_options import (
     spark_options,
 )
 from spark_integration.pipeline.ingesting.row_check import DECIMALS_DDL, PROBLEM, JsonDecimals, decimals_of
-from spark_integration.pipeline.job import DataPath
+from spark_integration.pipeline.job import DataPath, InputMissing
 from spark_integration.read.mask import TO_JSON, text_of
 from spark_integration.read.schemas.schema import given_schema
 
@@ -115,6 +115,7 @@ class SourceRows:
             kafka: options of the Kafka client.
 
         Raises:
+            InputMissing: the source does not exist yet.
             ConfigurationError: the source cannot be read.
         """
         source, bounded = self.source, self.source.bounded_options
@@ -137,6 +138,15 @@ class SourceRows:
                 return reader.format(source.format).load(source.path)
             return self._files(session)
         except AnalysisException as error:
+            name = f"table {source.table}" if source.path is None else source.path
+            if error.getCondition() in ("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND"):
+                raise InputMissing(f"from: there is no {name} yet") from None
+            if error.getCondition() == "UNABLE_TO_INFER_SCHEMA":
+                raise InputMissing(
+                    f"from: {name} has no {source.format} file yet, whose columns could be taken; with from.schema "
+                    "the job need not wait",
+                    is_empty=True,
+                ) from None
             raise ConfigurationError(f"from: {error.getCondition()}: {error.getMessage() or error}") from None
 
     def _files(self, session: SparkSession) -> DataFrame:

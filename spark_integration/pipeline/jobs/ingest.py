@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 from pyspark.sql import functions as F  # noqa: N812
 
-from processor.errors import ConfigurationError, Stop
+from processor.errors import ConfigurationError
 from processor.record import Command
 from processor.wire import columns as names
-from spark_integration.foundation.pyspark_private import micro_batch
 from spark_integration.foundation.settings import topic_settings
+from spark_integration.pipeline.ingesting.kafka_source import partition_counts
 from spark_integration.pipeline.ingesting.row_check import CHECKED_DDL, NullPolicy, RowCheck
 from spark_integration.pipeline.ingesting.sources import IngestSource, SourceRows
 from spark_integration.pipeline.job import DataPath, Job, JobContext, JobSettings
+from spark_integration.pipeline.quarantine import Quarantine
 from spark_integration.publish.batch_sender import recipe, sender
 from spark_integration.publish.commands import header
 from spark_integration.publish.publish import WRITERS, WRITERS_MAX, publish_options
@@ -25,8 +26,6 @@ from spark_integration.publish.sequence import numbered
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-_SHOWN_MAX: Final = 3
 
 
 class IngestSettings(JobSettings):
@@ -86,6 +85,8 @@ class Ingest(Job[IngestSettings]):
 
     def start(self, session: SparkSession, *, once: bool) -> StreamingQuery:
         """See `Job`."""
+        source = self.settings.source.topic
+        partition_counts(self.context, [*([] if source is None else [source]), self._topic.kafka_topic("publish")])
         options = publish_options(self.settings.topic, self.context.kafka, self._topic.names)
         stream = self._rows.stream(session, self.context.kafka)
         check = RowCheck(
@@ -149,9 +150,7 @@ class Ingest(Job[IngestSettings]):
         return counts
 
     def _set_aside(self, checked: DataFrame, counts: Counter[str], batch_id: int) -> None:
-        """Write the rows that do not fit to the quarantine; a repeated batch replaces its own files.
-
-        A checkpoint that was set back gives the number of a batch to other rows, but never its time of planning.
+        """Write the rows that do not fit to the quarantine.
 
         Raises:
             Stop: there are such rows, and no quarantine.
@@ -162,16 +161,14 @@ class Ingest(Job[IngestSettings]):
             "reason", "detail", "file", "line", F.timestamp_millis("at").alias("at"),
             F.col("raw").cast("string").alias("row"),
         )  # fmt: skip
+        quarantine = Quarantine(self.context, self.settings.quarantine)
         if self.settings.quarantine is None:
-            shown = "; ".join(
-                f"{row['file']}, line {row['line']}: {row['reason']}: {row['detail']}"
-                for row in rejected.limit(_SHOWN_MAX).collect()
+            raise quarantine.refuse(
+                rejected,
+                lambda row: f"{row['file']}, line {row['line']}: {row['reason']}: {row['detail']}",
+                "rows that do not fit, and no quarantine for them",
             )
-            raise Stop(f"{self.context.name}: rows that do not fit, and no quarantine for them: {shown}")
-        batch = micro_batch(checked.sparkSession)
-        assert batch is not None, "a function of foreachBatch runs in a micro-batch"
-        name = f"{self.context.identity.id}-{batch_id:010d}-{batch.planned_ms()}"
-        rejected.write.mode("overwrite").json(f"{self.settings.quarantine}/job={self.context.name}/batch={name}")
+        quarantine.write(rejected, batch_id)
 
     def _source_id(self) -> str | None:
         """The id of the Kafka topic that is read, as a topic of the same name may be created again; None for others."""

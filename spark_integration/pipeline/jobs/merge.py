@@ -32,6 +32,8 @@ class MergeSettings(JobSettings):
     """The start of a new checkpoint: see `merge_stream`."""
     options: Properties = Field(default_factory=dict)
     """Options of Spark's Kafka source, such as `maxOffsetsPerTrigger`."""
+    retries: int = Field(default=0, ge=0, le=1_000_000)
+    """None by default: before a merge goes on, its command makes sure that no worker merges the topic meanwhile."""
 
 
 class Merge(Job[MergeSettings]):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
+from contextlib import contextmanager
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from prometheus_client import CollectorRegistry
 
-from spark_integration.pipeline.monitor import Monitor
+from spark_integration.pipeline.monitor import STATES, Monitor
 from spark_integration.pipeline.pipeline_settings import PipelineSettings
 from tests.endtoend.world import World
 
@@ -18,6 +21,33 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
+
+PATIENCE_S = 300
+"""Longest wait for a fact; a busy machine takes minutes for a micro-batch."""
+
+
+class Running:
+    """Jobs that run in a thread of this process."""
+
+    def __init__(self) -> None:
+        self.stop, self.registry = Event(), CollectorRegistry()
+        self.monitor = Monitor(self.registry)
+        self.error: BaseException | None = None
+        """The error with which the run has ended; None while it runs, and after a good end."""
+
+    def state(self, job: str) -> str:
+        """The state of a job by its metric."""
+        value = self.registry.get_sample_value
+        states = [one for one in STATES if value("sowstream_spark_job_state", {"job": job, "state": one})]
+        return states[0] if states else ""
+
+    def wait(self, fact: Callable[[], bool]) -> None:
+        """Wait for a fact, for as long as the jobs run."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not fact():
+            assert self.error is None, str(self.error)
+            assert time.monotonic() < deadline, {job: self.state(job) for job in self.monitor.views()}
+            time.sleep(0.05)  # Between two looks; the fact decides.
 
 
 class Pipeline:
@@ -43,6 +73,29 @@ class Pipeline:
         run_jobs(pipeline, pipeline.chosen([*names]), self._spark, once=True, stop=Event(), monitor=monitor)
         return monitor
 
+    @contextmanager
+    def running(self, *names: str) -> Iterator[Running]:
+        """Run jobs of the file until the block ends, which it does with the running micro-batches."""
+        from spark_integration.pipeline.runner import run_jobs
+
+        assert self._spark is not None
+        pipeline, session, running = PipelineSettings.load(self.file), self._spark, Running()
+
+        def run() -> None:
+            try:
+                run_jobs(pipeline, pipeline.chosen([*names]), session, once=False, stop=running.stop,
+                         monitor=running.monitor)  # fmt: skip
+            except BaseException as error:  # noqa: BLE001 - shown to the test
+                running.error = error
+
+        thread = Thread(target=run, name="pipeline")
+        thread.start()
+        try:
+            yield running
+        finally:
+            running.stop.set()
+            thread.join()
+
     def drop(self, name: str, *lines: Any, directory: str = "incoming") -> Path:
         """Let a file of messages appear at once: texts as they are, else JSON."""
         (self.home / directory).mkdir(exist_ok=True)
@@ -54,9 +107,12 @@ class Pipeline:
 
     def rejected(self, directory: str = "quarantine") -> list[dict[str, Any]]:
         """The rows of the quarantine, in the order of their places."""
-        rows = [json.loads(line) for file in (self.home / directory).rglob("*.json")
+        return sorted(self.set_aside(directory), key=lambda row: (row["file"], row["line"]))
+
+    def set_aside(self, directory: str) -> list[dict[str, Any]]:
+        """The rows of a quarantine of any job."""
+        return [json.loads(line) for file in (self.home / directory).rglob("*.json")
                 for line in file.read_text().splitlines()]  # fmt: skip
-        return sorted(rows, key=lambda row: (row["file"], row["line"]))
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+import yaml
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
@@ -98,3 +99,38 @@ def test_a_checkpoint_that_was_set_back_publishes_under_new_numbers(depth) -> No
     assert len({record.headers["client"] for record in records}) == 1
     sequences = [int(record.headers["sequence"]) for record in records]
     assert sequences == sorted(set(sequences))
+
+
+def test_a_row_without_a_key_stops_nothing_and_mended_sql_is_computed_again(depth, unique) -> None:
+    """A NULL group goes to the quarantine once, and the others are published; with `null_keys: group` its key is "".
+
+    Changes that other settings have prepared, of which some were sent perhaps, are never sent again: all rows are
+    published again, and those that only they had are deleted.
+    """
+    _sow(depth, {"id": 1, "item": "a", "qty": 5, "note": "x"}, {"id": 2, "qty": 7})
+    assert depth.run().views()["depth"].counts["quarantined.missing_key"] == 1
+    assert [(key, command) for key, command, *_ in _published(depth)] == [("a", "delta_publish")]
+    _sow(depth, {"id": 3, "item": "b", "qty": 1})
+    assert depth.run().views()["depth"].quarantined == 0, "the same row is not set aside again"
+    [row] = depth.set_aside("checkpoints/depth/quarantine")
+    assert (row["reason"], row["detail"]) == ("missing_key", "item is null, and part of the key")
+    assert json.loads(row["row"]) == {"item": None, "qty": 7, "note": None}
+    # A result that an earlier version prepared, and could never publish.
+    state = depth.home / "checkpoints/depth/published"
+    prepared = json.loads((state / "_sowstream/prepared.json").read_text())
+    snapshot = json.loads((state / f"_snapshots/{prepared['number']}.json").read_text())
+    shutil.copytree(state / "data" / snapshot["directory"], state / "data/poisoned")
+    content = {"number": prepared["number"] + 1, "directory": "poisoned", "time_ms": prepared["time_ms"]}
+    (state / "_sowstream/prepared.json").write_text(json.dumps(content))
+    tree = yaml.safe_load(depth.file.read_text())
+    tree["jobs"]["depth"]["null_keys"] = "group"
+    tree["jobs"]["depth"]["sql"] = f"SELECT item, sum(qty) AS qty FROM {unique} WHERE id < 3 GROUP BY item"
+    depth.file.write_text(yaml.safe_dump(tree))
+    before = len(_published(depth))
+    _sow(depth, {"id": 1, "item": "a", "qty": 6})
+    depth.run()
+    assert sorted(_published(depth)[before:]) == [
+        ("", "delta_publish", {"item": "", "qty": 7}, ["/note"]),
+        ("a", "delta_publish", {"item": "a", "qty": 6}, ["/note"]),
+        ("b", "sow_delete", None, []),
+    ]

@@ -1,0 +1,63 @@
+"""The quarantine of a job: rows that it leaves out, as JSON, each with the reason and its place.
+
+    <path>/job=<name>/batch=<checkpoint>-<number>-<time>/…json   the rows of one micro-batch
+
+A repeated micro-batch replaces its own files. A checkpoint that was set back gives the number of a micro-batch to other
+rows, but never its time of planning, so that it replaces none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from processor.errors import Stop
+from spark_integration.foundation.pyspark_private import micro_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+    from spark_integration.pipeline.job import JobContext
+
+_SHOWN_MAX: Final = 3
+
+
+class Quarantine:
+    """Writes the rows that one job leaves out."""
+
+    def __init__(self, context: JobContext, path: str | None) -> None:
+        """Set up; nothing is written.
+
+        Args:
+            context: the surroundings of the job.
+            path: the directory; None: in that of the checkpoint.
+        """
+        self._context = context
+        self.path = path or f"{context.checkpoint}/quarantine"
+        """The directory."""
+
+    def write(self, rows: DataFrame, batch_id: int | None) -> None:
+        """Write rows.
+
+        Args:
+            rows: columns `reason` and `detail`, those of the place, and `row`.
+            batch_id: the number of the micro-batch that runs in this thread; None: before the first one.
+        """
+        name = f"{self._context.identity.id}-begin"
+        if batch_id is not None:
+            batch = micro_batch(rows.sparkSession)
+            assert batch is not None, "a function of foreachBatch runs in a micro-batch"
+            name = f"{self._context.identity.id}-{batch_id:010d}-{batch.planned_ms()}"
+        rows.write.mode("overwrite").json(f"{self.path}/job={self._context.name}/batch={name}")
+
+    def refuse(self, rows: DataFrame, describe: Callable[[Any], str], remedy: str) -> Stop:
+        """The error of a job that has no quarantine for rows that do not fit.
+
+        Args:
+            rows: the rows.
+            describe: makes the text of one.
+            remedy: what to do.
+        """
+        shown = "; ".join(describe(row) for row in rows.limit(_SHOWN_MAX).collect())
+        return Stop(f"{self._context.name}: {remedy}: {shown}")
