@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -23,6 +23,7 @@ from processor.wire import columns as names
 from spark_integration.foundation.arrow_records import HEADERS_DDL
 from spark_integration.publish.commands import header
 from spark_integration.read.mask import FROM_JSON
+from spark_integration.read.misfit import RECORD, is_misfit, misfit, with_record
 from spark_integration.tables.snapshots import Snapshots
 from spark_integration.tables.upsert import create_sql, require_package, target
 from spark_integration.tables.version_fold import REPEATED_MAX, STATE, VERSIONS_DDL, VersionFold
@@ -38,6 +39,11 @@ _CLOSED_MAX: Final = 16
 _PLACE: Final = ("_topic_partition", "_offset", "_end_offset", "_source", "_gone")
 _MARKS: Final = ("was_open", "is_state")
 """The columns of a fold that the table does not have."""
+_MISFIT: Final = "misfit"
+"""The column of a version that does not fit, which the table does not have: the reason and the text."""
+
+OnMisfits: TypeAlias = Callable[[DataFrame], object]
+"""Called with the versions that do not fit: columns `reason`, `partition`, `offset`, `key`, `at` and `row`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,8 @@ class VersionColumns:
     """The columns of the record; None: one column `value` with its JSON text."""
     prefix: str = ""
     """The beginning of the names of the other columns, where a field of the record has one of them."""
+    shows_misfits: bool = False
+    """False: a record that does not fit the columns fails the batch. True: its version has nulls in place of fields."""
 
     def __post_init__(self) -> None:
         """Refuse a field with the name of another column.
@@ -76,13 +84,17 @@ class VersionColumns:
     def of(self, versions: DataFrame) -> DataFrame:
         """Convert the rows of a fold to those of the table, with `was_open` and `is_state`."""
         key, version, valid_from, valid_to = self.added
-        text = F.col("value")
-        record = text if self.record is None else F.from_json(text, self.record, {**FROM_JSON, "mode": "FAILFAST"})
-        fields = (
-            [record.alias("value")]
-            if self.record is None
-            else [record.getField(name).alias(name) for name in self.record.names]
-        )
+        text, marks = F.col("value"), [F.col(name) for name in _MARKS]
+        if self.record is None:
+            fields = [text.alias("value")]
+        else:
+            if self.shows_misfits:
+                versions = with_record(versions, self.record)
+                record = F.when(~is_misfit(), F.col(RECORD))
+                marks.append(misfit(is_misfit(), self.record, "").alias(_MISFIT))
+            else:
+                record = F.from_json(text, self.record, {**FROM_JSON, "mode": "FAILFAST"})
+            fields = [record.getField(name).alias(name) for name in self.record.names]
         return versions.select(
             *fields,
             F.col("key").alias(key),
@@ -96,7 +108,22 @@ class VersionColumns:
             F.struct(*(F.col(f"gone_{name}").alias(name) for name in ("version", "source", "offset"))).alias("_gone"),
             # The full record of an open version, to which the next delta applies; ended ones need it no more.
             F.when(F.col("to_us").isNull(), text).alias(_RECORD),
-            *_MARKS,
+            *marks,
+        )
+
+    def misfits(self, versions: DataFrame) -> DataFrame | None:
+        """The rows for `OnMisfits` of those that `of` gives; None where no version can be one."""
+        if _MISFIT not in versions.columns:
+            return None
+        key, _, valid_from, _ = self.added
+        # An earlier version comes again with its end.
+        return versions.where(F.col(_MISFIT).isNotNull() & ~F.col("was_open")).select(
+            F.col(f"{_MISFIT}.reason").alias("reason"),
+            F.col("_topic_partition").alias("partition"),
+            F.col("_offset").alias("offset"),
+            F.col(key).alias("key"),
+            F.col(valid_from).alias("at"),
+            F.col(f"{_MISFIT}.value").cast("string").alias("row"),
         )
 
     def as_state(self, rows: DataFrame) -> DataFrame:
@@ -159,7 +186,11 @@ def version_table(
 
 
 def add_deltas(
-    batch: DataFrame, table: VersionTable, settings: TopicSettings, overlap: Mapping[int, int] | None = None
+    batch: DataFrame,
+    table: VersionTable,
+    settings: TopicSettings,
+    overlap: Mapping[int, int] | None = None,
+    on_misfits: OnMisfits | None = None,
 ) -> int:
     """Fold a batch of records of the delta topic into a table; returns the number of deltas that were new.
 
@@ -168,6 +199,7 @@ def add_deltas(
         table: the table.
         settings: the settings of the topic.
         overlap: see `VersionFold`.
+        on_misfits: called with the versions that do not fit the columns, if the table shows them.
 
     Raises:
         Stop: a delta does not follow from the version before it, or cannot be read.
@@ -189,19 +221,36 @@ def add_deltas(
             begun = table.columns.as_state(states).join(deltas.select("key").distinct(), "key", "left_semi")
             rows = begun.withColumn("headers", F.array().cast(HEADERS_DDL)).unionByName(deltas)
         versions = _versions(rows, table, VersionFold(settings, dict(overlap or {})))
-        table.add(versions, {p: max(before.get(p, 0), ends.get(p, 0)) for p in {*before, *ends}})
+        reached = {p: max(before.get(p, 0), ends.get(p, 0)) for p in {*before, *ends}}
+        _add(versions, table, reached, on_misfits)
         return deltas.count()
     finally:
         deltas.unpersist()
 
 
-def begin_with_records(latest: DataFrame, table: VersionTable, settings: TopicSettings) -> None:
+def begin_with_records(
+    latest: DataFrame, table: VersionTable, settings: TopicSettings, on_misfits: OnMisfits | None = None
+) -> None:
     """Begin an empty table with the `latest_records` of the SOW topic, each as an open version, all at once.
 
     They are identified by negative numbers, as their deltas are not known.
     """
     rows = _as_deltas(latest, -F.col("offset") - 1, header(names.KIND, F.lit("insert")))
-    table.add(_versions(rows, table, VersionFold(settings)), {})
+    _add(_versions(rows, table, VersionFold(settings)), table, {}, on_misfits)
+
+
+def _add(versions: DataFrame, table: VersionTable, applied: Mapping[int, int], on_misfits: OnMisfits | None) -> None:
+    """Add the versions, and show those that do not fit before: a repeated batch shows them again."""
+    misfits = table.columns.misfits(versions)
+    if misfits is None or on_misfits is None:
+        table.add(versions, applied)
+        return
+    versions.persist()
+    try:
+        on_misfits(misfits)
+        table.add(versions, applied)
+    finally:
+        versions.unpersist()
 
 
 def _as_deltas(records: DataFrame, offset: Column, *headers: Column) -> DataFrame:
@@ -280,8 +329,8 @@ class _ParquetVersions(VersionTable):
         try:
             before = snapshots.latest()
             closed = [] if before is None else list(before.closed)
-            closed.append(snapshots.write_rows(rows.where(F.col(valid_to).isNotNull()).drop(*_MARKS), "c0"))
-            stays = rows.where("is_state").drop(*_MARKS)
+            closed.append(snapshots.write_rows(rows.where(F.col(valid_to).isNotNull()).drop(*_MARKS, _MISFIT), "c0"))
+            stays = rows.where("is_state").drop(*_MARKS, _MISFIT)
             if before is not None:
                 others = snapshots.rows(before).join(rows.select(key).distinct(), key, "left_anti")
                 lasting = others.where(F.col(valid_to).isNull() | _is_late(applied))
@@ -329,11 +378,11 @@ class _MergedVersions(VersionTable):
         return rows.where(F.col(f"`{self.columns.added[3]}`").isNull() | is_gone)
 
     def add(self, versions: DataFrame, applied: Mapping[int, int]) -> None:
-        own = [name for name in versions.columns if name not in _MARKS]
+        own = [name for name in versions.columns if name not in (*_MARKS, _MISFIT)]
         table, valid_to = target(self._place, self._format), self.columns.added[3]
         view = f"versions_{uuid.uuid4().hex}"
         session = versions.sparkSession
-        fields = [field for field in versions.schema.fields if field.name not in _MARKS]
+        fields = [field for field in versions.schema.fields if field.name not in (*_MARKS, _MISFIT)]
         session.sql(create_sql(self._place, self._format, fields))
         rows = versions.persist()
         rows.createTempView(view)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from pydantic import Field
+from pyspark.sql import functions as F  # noqa: N812
 
 from processor.config.section import Properties
 from processor.errors import ConfigurationError
@@ -19,8 +20,12 @@ from spark_integration.pipeline.ingesting.kafka_source import (
     kafka_records,
     partition_counts,
 )
-from spark_integration.pipeline.job import Job, JobContext, JobSettings, Target
-from spark_integration.read.read_topics import stream_sow
+from spark_integration.pipeline.job import DataPath, InputMissing, Job, JobContext, JobSettings, Target
+from spark_integration.pipeline.monitor import QUARANTINED
+from spark_integration.pipeline.quarantine import Quarantine
+from spark_integration.read.metadata_columns import SOW
+from spark_integration.read.misfit import MISFIT
+from spark_integration.read.read_topics import NothingToInfer, stream_sow
 from spark_integration.read.schemas.schema import given_schema
 from spark_integration.read.table_part import read_latest
 from spark_integration.tables.upsert import upsert_to
@@ -38,6 +43,9 @@ if TYPE_CHECKING:
 
 _BEGIN: Final = "sowstream-begin.json"
 """The name of the file with the offsets at which a history began, in the directory of the checkpoint."""
+_MISFIT: Final = f"{SOW}.{MISFIT}"
+_FIELD: Final = "(/[^ ]+) is not "
+"""The first field in the reason of a record that does not fit."""
 
 
 class TableSettings(JobSettings):
@@ -63,6 +71,12 @@ class TableSettings(JobSettings):
     """Earlier states of a Parquet table to keep for running readers."""
     prefix: str = ""
     """`scd2`: the beginning of the names of the columns next to the record's, where a field has one of them."""
+    on_misfit: Literal["quarantine", "fail"] = "quarantine"
+    """The treatment of a record that does not fit `schema`: it is set aside, or the job fails. In the table `scd1`
+    keeps the last record of that key that fitted, and `scd2` has a version without fields.
+    """
+    quarantine: DataPath | None = None
+    """The directory of the records that are set aside; none: `quarantine` in that of the checkpoint."""
     options: Properties = Field(default_factory=dict)
     """Options of Spark's Kafka source, such as `maxOffsetsPerTrigger`."""
 
@@ -100,16 +114,29 @@ class Table(Job[TableSettings]):
 
     def _start_scd1(self, session: SparkSession, options: dict[str, str], *, once: bool) -> StreamingQuery:
         settings, context = self.settings, self.context
-        rows = stream_sow(
-            session, settings.topic, settings.columns, {**context.kafka, **options}, config=context.topics
-        )
+        # Any JSON text is a row where there are no columns.
+        can_misfit = settings.columns is not None or self._topic.topic.message_type != "json"
+        try:
+            rows = stream_sow(
+                session, settings.topic, settings.columns, {**context.kafka, **options}, config=context.topics,
+                on_misfit="column" if can_misfit else "fail",
+            )  # fmt: skip
+        except NothingToInfer as error:
+            raise InputMissing(str(error), is_empty=True) from None
         upsert = upsert_to(settings.to.place, format=settings.to.format, keep=settings.keep)
 
         def process(batch: DataFrame, batch_id: int) -> Counter[str]:
             rows = batch.persist()
             try:
-                upsert(rows, batch_id)
-                return Counter(written=rows.count())
+                if not can_misfit:
+                    upsert(rows, batch_id)
+                    return Counter(written=rows.count())
+                seen = rows.agg(F.count("*").alias("all"), F.count(_MISFIT).alias("misfits")).head()
+                assert seen is not None, "without a group there is one row"
+                counts = self._set_aside(_misfits(rows), batch_id) if seen["misfits"] else Counter()
+                upsert(rows.where(f"{_MISFIT} IS NULL").withColumn(SOW, F.col(SOW).dropFields(MISFIT)), batch_id)
+                counts["written"] = seen["all"] - seen["misfits"]
+                return counts
             finally:
                 rows.unpersist()
 
@@ -118,7 +145,7 @@ class Table(Job[TableSettings]):
     def _start_scd2(self, session: SparkSession, options: dict[str, str], *, once: bool) -> StreamingQuery:
         settings, context = self.settings, self.context
         record = None if settings.columns is None else given_schema(settings.columns)
-        columns = VersionColumns(record, settings.prefix)
+        columns = VersionColumns(record, settings.prefix, shows_misfits=True)
         table = version_table(session, settings.to.place, settings.to.format, columns, settings.keep)
         begin = self._begin(session, table) if settings.begin == "sow" else None
         if begin is not None:
@@ -126,10 +153,50 @@ class Table(Job[TableSettings]):
         overlap = {} if begin is None else {int(number): end for number, end in begin["overlap"].items()}
         records = kafka_records(session, [self._topic.kafka_topic("delta")], context.kafka, options)
 
-        def process(batch: DataFrame, batch_id: int) -> Counter[str]:  # noqa: ARG001 - offsets identify the deltas
-            return Counter(written=add_deltas(batch, table, self._topic, overlap))
+        def process(batch: DataFrame, batch_id: int) -> Counter[str]:
+            counts: Counter[str] = Counter()
+            written = add_deltas(
+                batch, table, self._topic, overlap, lambda misfits: counts.update(self._set_aside(misfits, batch_id))
+            )
+            counts["written"] = written
+            return counts
 
         return self.run(records.writeStream.foreachBatch(context.batches.counted(process)), once=once)
+
+    def _set_aside(self, misfits: DataFrame, batch_id: int | None) -> Counter[str]:
+        """Write records that do not fit to the quarantine, and count them.
+
+        Args:
+            misfits: columns `reason`, `partition`, `offset`, `key`, `at` and `row`.
+            batch_id: the number of the micro-batch; None: before the first one.
+
+        Raises:
+            Stop: there are some, and the job has `on_misfit: fail`.
+        """
+        rows = misfits.persist()
+        try:
+            count = rows.count()
+            if not count:
+                return Counter()
+            topic = self._topic.kafka_topic("sow" if self.settings.kind == "scd1" else "delta")
+            shown = rows.select(
+                F.lit(MISFIT).alias("reason"), F.regexp_extract("reason", _FIELD, 1).alias("field"),
+                F.col("reason").alias("detail"), F.lit(topic).alias("topic"), "partition", "offset", "key", "at", "row",
+            )  # fmt: skip
+            quarantine = Quarantine(self.context, self.settings.quarantine)
+            if self.settings.on_misfit == "fail":
+                raise quarantine.refuse(
+                    shown,
+                    lambda row: (
+                        f"{row['topic']}, partition {row['partition']}, offset {row['offset']}, key {row['key']}: "
+                        f"{row['detail']}"
+                    ),
+                    "records that do not fit `schema`; change it, or set `on_misfit: quarantine`",
+                )
+            quarantine.write(shown, batch_id)
+            return Counter({f"{QUARANTINED}{MISFIT}": count})
+        finally:
+            rows.unpersist()
 
     def _begin(self, session: SparkSession, table: VersionTable) -> dict[str, dict[str, int]]:
         """Begin a new table with the records of the SOW topic.
@@ -157,10 +224,19 @@ class Table(Job[TableSettings]):
                 latest.count()
                 content["overlap"] = _texts(family.bounds("delta", partitions).ends)
                 files.write(_BEGIN, json.dumps(content))
-                begin_with_records(latest, table, self._topic)
+                begin_with_records(latest, table, self._topic, lambda misfits: self._set_aside(misfits, None))
             finally:
                 latest.unpersist()
         return content
+
+
+def _misfits(rows: DataFrame) -> DataFrame:
+    """The rows of `stream_sow` that do not fit, as `Table._set_aside` takes them."""
+    return rows.where(f"{_MISFIT} IS NOT NULL").select(
+        F.col(f"{_MISFIT}.reason").alias("reason"), f"{SOW}.partition", f"{SOW}.offset",
+        F.col(f"{SOW}.sow_key").alias("key"), F.col(f"{SOW}.timestamp").alias("at"),
+        F.col(f"{_MISFIT}.value").cast("string").alias("row"),
+    )  # fmt: skip
 
 
 def _has_rows(table: VersionTable) -> bool:

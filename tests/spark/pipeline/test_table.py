@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
+from processor.errors import Stop
 from processor.merge import apply_delta
 from spark_integration import read_sow
 from spark_integration.tables.upsert import read_snapshot
@@ -106,3 +107,53 @@ def test_columns_of_a_record_stand_beside_those_of_the_version(pipeline, spark) 
         (1, None, 2, True),
     ]
     assert rows[0]["sow_valid_to"] == rows[1]["sow_valid_from"]
+
+
+def test_a_record_that_does_not_fit_is_set_aside_and_a_mended_one_heals_the_table(pipeline, spark) -> None:
+    """It is in the quarantine with its place, key, field and reason; the records around it are in both tables.
+
+    With `on_misfit: fail` the job stops, and the error names the settings that help.
+    """
+    world = pipeline.world
+    schema = "id LONG, fare DECIMAL(10,2)"
+    jobs = {
+        "book": {"job": "table", "topic": world.name, "to": {"path": "book"}, "schema": schema},
+        "history": {"job": "table", "topic": world.name, "kind": "scd2", "to": {"path": "history"}, "schema": schema},
+    }
+    pipeline.write(**jobs, strict={**jobs["book"], "to": {"path": "strict"}, "on_misfit": "fail"})
+    bad = {"sow": b'{"id": 1, "fare": 1e400}', "delta": b'{"id": 1, "fare": "dear"}'}
+    for role, text in bad.items():
+        world.publish(
+            [(b"1", {"id": 1, "fare": 1}, {"kind": "insert", "version": "1"}),
+             (b"1", text, {"version": "2"}),
+             (b"2", {"id": 2, "fare": 2}, {"kind": "insert", "version": "1"})], role,
+        )  # fmt: skip
+    monitor = pipeline.run("book", "history")
+    assert {job: view.counts["quarantined.misfit"] for job, view in monitor.views().items()} == {
+        "book": 1,
+        "history": 1,
+    }
+    for job, role in (("book", "sow"), ("history", "delta")):
+        [row] = pipeline.set_aside(f"checkpoints/{job}/quarantine")
+        [record] = [record for record in world.read(role) if record.value == bad[role]]
+        assert {name: row[name] for name in ("reason", "field", "topic", "partition", "offset", "key")} == {
+            "reason": "misfit", "field": "/fare", "topic": f"{world.name}.{role}", "partition": record.partition,
+            "offset": record.offset, "key": "1",
+        }  # fmt: skip
+        assert "/fare is not decimal(10,2)" in row["detail"]
+        assert json.loads(row["row"]) == json.loads(bad[role])
+    book = read_snapshot(spark, str(pipeline.home / "book")).orderBy("id")
+    assert [(row["id"], row["fare"], row["_sow"]["version"]) for row in book.collect()] == [(1, 1, 1), (2, 2, 1)]
+    assert "misfit" not in book.schema["_sow"].dataType.names
+    place = rf"{world.name}.sow, partition \d, offset \d, key 1: does not fit the schema: /fare"
+    with pytest.raises(Stop, match=rf"strict: records that do not fit `schema`.*{place}"):
+        pipeline.run("strict")
+    for role in ("sow", "delta"):
+        world.publish([(b"1", {"id": 1, "fare": 3}, {"version": "3"})], role)
+    pipeline.run("book", "history")
+    book = read_snapshot(spark, str(pipeline.home / "book")).orderBy("id")
+    assert [(row["id"], row["fare"]) for row in book.collect()] == [(1, 3), (2, 2)]
+    rows = read_versions(spark, str(pipeline.home / "history")).orderBy("sow_key", "version").collect()
+    assert [(row["sow_key"], row["version"], row["id"], row["fare"], row["valid_to"] is None) for row in rows] == [
+        ("1", 1, 1, 1, False), ("1", 2, None, None, False), ("1", 3, 1, 3, True), ("2", 1, 2, 2, True),
+    ]  # fmt: skip
