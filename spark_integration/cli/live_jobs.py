@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -19,51 +20,85 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-_COLUMNS: Final = ("job", "batch", "seconds", "rows", "rows/s", "lag", "published", "written", "quarantined")
+_COLUMNS: Final = ("job", "state", "seconds", "rows/s", "lag", "rows", "quarantined")
+_GAP: Final = 2
+_NAME_MIN: Final = 8
 
 
 @contextmanager
 def live_jobs(monitor: Monitor) -> Iterator[Callable[[], None]]:
-    """Show the figures of a monitor while the block runs; the function that it gives draws them again."""
-    if not sys.stderr.isatty():
-        yield lambda: None
-        return
-    from rich.console import Console  # noqa: PLC0415 - only needed on a terminal
+    """Show the figures of a monitor while the block runs; the function that it gives draws them again.
+
+    On a terminal that is a table below the log lines; elsewhere the log lines are all there is.
+    """
+    from rich.console import Console  # noqa: PLC0415 - slow
     from rich.live import Live  # noqa: PLC0415
 
-    with Live(_table(monitor), console=Console(stderr=True), auto_refresh=False) as live:
+    console = Console(stderr=True)
+    if not console.is_terminal or console.is_dumb_terminal:
+        yield lambda: None
+        return
+    with Live(_table(monitor, console.width), console=console, auto_refresh=False) as live, _lines_above():
         drawn = time.monotonic()
 
         def draw() -> None:
             nonlocal drawn
             if time.monotonic() - drawn >= 0.5:
                 drawn = time.monotonic()
-                live.update(_table(monitor), refresh=True)
+                live.update(_table(monitor, console.width), refresh=True)
 
         yield draw
-        live.update(_table(monitor), refresh=True)
+        live.update(_table(monitor, console.width), refresh=True)
 
 
-def _table(monitor: Monitor) -> Table:
-    from rich import box  # noqa: PLC0415 - only needed on a terminal
-    from rich.table import Table  # noqa: PLC0415
+@contextmanager
+def _lines_above() -> Iterator[None]:
+    """Let log lines pass through rich, which writes them above the table; handlers keep the stream of their start."""
+    handlers = [each for each in logging.getLogger().handlers if isinstance(each, logging.StreamHandler)]
+    before = [handler.setStream(sys.stderr) for handler in handlers]
+    try:
+        yield
+    finally:
+        for handler, stream in zip(handlers, before, strict=True):
+            if stream is not None:
+                handler.setStream(stream)
 
-    table = Table(box=box.SIMPLE_HEAD)
-    for name in _COLUMNS:
-        table.add_column(name, justify="left" if name == "job" else "right")
-    for name, view in monitor.views().items():
-        table.add_row(
+
+def _table(monitor: Monitor, width: int) -> Table:
+    rows = [
+        (
             name,
-            "-" if view.batch is None else str(view.batch),
+            view.state,
             f"{view.batch_s:.1f}",
-            f"{view.rows:,}",
             f"{view.rows_per_s:,.0f}",
             "-" if view.lag is None else f"{view.lag:,}",
-            f"{view.counts['published']:,}",
-            f"{view.counts['written']:,}",
+            f"{view.counts['published'] + view.counts['written']:,}",
             f"{view.quarantined:,}",
         )
-    return table
+        for name, view in monitor.views().items()
+    ]
+    return narrow_table(_COLUMNS, rows, width)
+
+
+def narrow_table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Table:
+    """A table with one line for each job: where it is too wide, names of jobs are cut, and numbers never.
+
+    Args:
+        columns: the headings; the first one is that of the names.
+        rows: the cells.
+        width: the width of the terminal, in columns.
+    """
+    from rich.table import Table  # noqa: PLC0415 - slow
+
+    drawn = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False)
+    widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
+    widths[0] = max(_NAME_MIN, min(widths[0], width - sum(widths[1:]) - _GAP * (len(columns) - 1)))
+    for name, own in zip(columns, widths, strict=True):
+        is_text = name in ("job", "kind", "state", "ended")
+        drawn.add_column(name, justify="left" if is_text else "right", no_wrap=True, width=own)
+    for row in rows:
+        drawn.add_row(*row)
+    return drawn
 
 
 log = structlog.stdlib.get_logger("sowstream.spark")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -42,11 +43,22 @@ def pipeline_session(pipeline: PipelineSettings, app_name: str) -> SparkSession:
 
     Raises:
         ConfigurationError: Spark cannot start here.
+        Stop: it did not start, with the first causes that it wrote to its log.
     """
-    from spark_integration import spark_session  # noqa: PLC0415
-    from spark_integration.foundation.pyspark_private import is_remote  # noqa: PLC0415
+    import structlog  # noqa: PLC0415 - slow
 
-    session = spark_session(app_name, **dict(pipeline.spark))
+    from spark_integration import spark_session  # noqa: PLC0415
+    from spark_integration.cli.spark_log import log_file, output_to  # noqa: PLC0415
+    from spark_integration.foundation.pyspark_private import is_remote, running_jvm  # noqa: PLC0415
+
+    starts_jvm = running_jvm() is None and "PYSPARK_GATEWAY_PORT" not in os.environ
+    file = log_file(pipeline) if starts_jvm else None
+    if file is not None:
+        structlog.stdlib.get_logger("sowstream.spark").info("Spark starts", log=str(file))
+    # Its progress bars would overwrite the lines of the jobs.
+    conf = {"spark.ui.showConsoleProgress": "false"} | dict(pipeline.spark)
+    with output_to(file):
+        session = spark_session(app_name, **conf)
     if not is_remote(session):
         session.sparkContext.setLogLevel("ERROR")
     return session

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -51,11 +53,16 @@ _COLUMNS: Final = (
 )  # fmt: skip
 
 
+    "state",
 def status(
+_SHORT: Final = ("job", "state", "ended", "lag", "rows", "quarantined")
+"""The columns on a terminal of less than `_WIDE` columns."""
+_WIDE: Final = 132
+_BAD: Final = ("failed", "retrying", "gone")
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False,
     config: PipelineFile = None,
 ) -> None:
-    """Show each job's last micro-batch, offsets, lag and rows, quarantined ones among them.
+    """Show each job's state, last micro-batch, offsets, lag and rows; exit with 1 if one has failed or died.
 
     The checkpoints and Kafka are asked, no job: it works whether jobs run or not. A lag counts offsets, and some may be
     transaction markers, which are no records.
@@ -77,14 +84,47 @@ def status(
     if as_json:
         data(json.dumps({"jobs": [job.as_json() for job in jobs]}))
         return
-    table(_COLUMNS, [_row(job) for job in jobs])
+    _show(jobs)
     for job in jobs:
         for name, count in sorted(job.totals.items()):
             if name.startswith("quarantined."):
                 inform(f"{job.name}: {count:,} rows in the quarantine: {name.removeprefix('quarantined.')}")
+        if job.why:
+            inform(f"{job.name}: {job.state}: {job.why}")
 
 
 def _row(job: JobStatus) -> tuple[str, ...]:
+    if any(job.state in _BAD for job in jobs):
+        raise typer.Exit(1)
+
+
+def _show(jobs: Sequence[JobStatus]) -> None:
+    """Print a row for each job: all columns for programs and on wide terminals, the most needed ones in 80 columns."""
+    rows = [_row(job) for job in jobs]
+    if not sys.stdout.isatty():
+        inform("\t".join(_COLUMNS))  # Standard output has data alone.
+        table(_COLUMNS, rows)
+        return
+    from rich.console import Console  # noqa: PLC0415 - slow
+
+    from spark_integration.cli.live_jobs import narrow_table  # noqa: PLC0415 - slow
+
+    console = Console()
+    if console.width >= _WIDE:
+        console.print(narrow_table(_COLUMNS, rows, console.width))
+        return
+    short = [
+        (job.name, job.state or "-", dict(zip(_COLUMNS, row, strict=True))["ended"], _number(job.lag), _sent(job),
+         str(job.quarantined))
+        for job, row in zip(jobs, rows, strict=True)
+    ]  # fmt: skip
+    console.print(narrow_table(_SHORT, short, console.width))
+
+
+def _sent(job: JobStatus) -> str:
+    """The rows that a job has published or written: each job does one of the two."""
+    counts = [job.totals[name] for name in ("published", "written") if name in job.totals]
+    return _number(sum(counts) if counts else None)
     from processor.topics.problem import duration  # noqa: PLC0415
 
     ended = "-" if job.at is None else f"{duration(max(0, round((time.time() - job.at) * 1000)))} ago"
@@ -103,5 +143,6 @@ def _row(job: JobStatus) -> tuple[str, ...]:
     )
 
 
+        job.state or "-",
 def _number(value: int | None) -> str:
     return "-" if value is None else str(value)

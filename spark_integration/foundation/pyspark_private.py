@@ -21,6 +21,12 @@ from processor.errors import ConfigurationError
 from spark_integration.foundation.kafka_security import SHADED
 
 _KAFKAS_ADMIN: Final = "org.apache.kafka.clients.admin.AdminClient"
+STOPPED: Final = "py4j.protocol.Py4JJavaError: An error occurred while calling stop: java.lang.InterruptedException"
+"""Spark takes an error of Python with this text for the end of a query that is being stopped, and logs no failure.
+
+`org.apache.spark.sql.execution.streaming.StreamExecution.isInterruptionException` looks for it, as the function of a
+`foreachBatch` is a call of Java into Python, and its calls back are interrupted by a stop.
+"""
 
 
 def running_jvm() -> Any | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from processor.kafka.admin.admin import Admin
 from spark_integration.foundation.options import client_properties
 from spark_integration.merge.moves.merge_query import merge_name
 from spark_integration.pipeline import monitor
+from spark_integration.pipeline.driver_claim import LEASE_S, holder_of
 from spark_integration.pipeline.job import IDENTITY_FILE
 from spark_integration.pipeline.monitor import QUARANTINED
 
@@ -48,6 +50,10 @@ class JobStatus:
     """The position in Kafka; empty for other sources."""
     lag: int | None = None
     """Offsets between the position and the ends; None where Kafka is not the source."""
+    state: str = "new"
+    """The state in which its last driver saw it, one of `STATES`; `gone`: that driver has died; `new`: it never ran."""
+    why: str = ""
+    """The reason of the state, for `waiting`, `retrying`, `failed` and `gone`."""
 
     @property
     def quarantined(self) -> int:
@@ -72,6 +78,7 @@ def job_status(name: str, kind: str, files: SmallFiles, admin: Admin | None) -> 
     progress = json.loads(files.read(monitor.FILE) or "{}")
     planned, committed = (_last(files.names(log)) for log in ("offsets", "commits"))
     # A micro-batch that has not ended is processed again.
+    state, why = _state(files)
     offsets = {} if committed is None else positions(files.read(f"offsets/{committed}") or "")
     return JobStatus(
         name=name,
@@ -84,7 +91,21 @@ def job_status(name: str, kind: str, files: SmallFiles, admin: Admin | None) -> 
         totals=progress.get("totals", {}),
         offsets=offsets,
         lag=None if admin is None or not offsets else _lag(admin, offsets),
+        state=state,
+        why=why,
     )
+
+
+def _state(files: SmallFiles) -> tuple[str, str]:
+    """The state of a job, and its reason."""
+    holder = holder_of(files)
+    if holder is None:
+        # Drivers of earlier versions left no claim.
+        return ("", "") if files.names("offsets") else ("new", "")
+    silent_s = time.time() - holder.at
+    if holder.is_released or holder.is_alive or (holder.is_alive is None and silent_s < LEASE_S):
+        return holder.state, holder.why
+    return "gone", f"no sign of life of its driver for {silent_s:,.0f} s: {holder}"
 
 
 def pipeline_status(

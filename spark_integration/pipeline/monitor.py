@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import structlog
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from spark_integration.foundation.pyspark_private import STOPPED
 from spark_integration.foundation.small_files import SmallFiles
 from spark_integration.lag import LagListener, PartitionLag
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         QueryStartedEvent,
         QueryTerminatedEvent,
     )
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 FILE: Final = "sowstream-progress.json"
@@ -33,12 +35,15 @@ FILE: Final = "sowstream-progress.json"
 Counts: TypeAlias = Mapping[str, int]
 """Rows of a micro-batch: `published`, `written`, and `quarantined.<reason>`."""
 
+_STOP_MAX_S: Final = 60.0
+_STOP_LOOK_S: Final = 0.02
+
 BatchFunction: TypeAlias = Callable[["DataFrame", int], Counts]
 """Processes a micro-batch with its number, and returns its counts; of a repeated batch the same ones."""
 
 
 class Draining(Exception):
-    """A micro-batch did not begin, as the pipeline is ending; the next start processes it."""
+    """A micro-batch did not begin, as the job is ending; the next start processes it."""
 
 
 class MicroBatches:
@@ -54,6 +59,10 @@ class MicroBatches:
         """
         self._name, self._files, self._on_counts = name, files, on_counts
         self._draining = threading.Event()
+        self.query: StreamingQuery | None = None
+        """The query of the job, once it is started: a micro-batch that may not begin waits for its stop."""
+        self.is_held = threading.Event()
+        """Set while such a micro-batch waits."""
         content = json.loads(files.read(FILE) or "{}")
         self._last_batch: int = content.get("batch", -1)
         self.totals: Counter[str] = Counter(content.get("totals", {}))
@@ -86,7 +95,8 @@ class MicroBatches:
             self.error = None
             try:
                 if self._draining.is_set():
-                    raise Draining(f"{self._name}: batch {batch_id} is left to the next start")
+                    self._await_stop()
+                    raise Draining(f"{self._name}: batch {batch_id} is left to the next start ({STOPPED})")
                 began = time.time()
                 counts = process(batch, batch_id)
                 self._record(batch_id, counts, began)
@@ -96,6 +106,13 @@ class MicroBatches:
                 raise
 
         return run
+
+    def _await_stop(self) -> None:
+        """Hold the micro-batch until its query is being stopped: an error before that would be a failure to Spark."""
+        self.is_held.set()
+        deadline_s = time.monotonic() + _STOP_MAX_S
+        while self.query is not None and self.query.isActive and time.monotonic() < deadline_s:
+            time.sleep(_STOP_LOOK_S)
 
     def _record(self, batch_id: int, counts: Counts, began: float) -> None:
         if batch_id > self._last_batch:  # A repeated batch is counted once.
@@ -121,6 +138,8 @@ _BUCKETS_S: Final = (0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300)
 class JobView:
     """The latest figures of a job."""
 
+    state: str = "starting"
+    """The state of the job, one of `STATES`."""
     batch: int | None = None
     """The number of the last micro-batch with rows; None before the first one of this run."""
     rows: int = 0
@@ -174,6 +193,8 @@ class Monitor:
 
     def set_state(self, job: str, state: str) -> None:
         """Record the state of a job: one of `STATES`."""
+        with self._lock:
+            self._views.setdefault(job, JobView()).state = state
         if self._metrics is not None:
             self._metrics.set_state(job, state)
 

@@ -108,6 +108,10 @@ class PipelineFile(BaseSettings):
     """Settings of the Spark session."""
     metrics_port: int | None = Field(default=None, ge=0, le=65535)
     """The port of the Prometheus metrics; 0: any free one; none: they are not served."""
+    spark_log: str | None = None
+    """The file for the output of Spark itself; none: `spark.log` next to this file, or standard error where that
+    directory cannot be written. `-`: standard error.
+    """
     metrics_host: str = ""
     """The address of that port, such as 127.0.0.1; empty: every address, of IPv6 too."""
     jobs: dict[JobName, dict[str, Any]] = Field(default_factory=dict)
@@ -160,6 +164,8 @@ class PipelineSettings:
     """Settings of the Spark session."""
     metrics_port: int | None
     """The port of the metrics; None: they are not served."""
+    spark_log: str | None
+    """The file for the output of Spark itself, see `spark_integration.cli.spark_log`."""
     metrics_host: str
     """The address of that port; empty: every address."""
     jobs: Mapping[str, PipelineJob]
@@ -208,6 +214,7 @@ class PipelineSettings:
         """
         named = {
             f"kafka.{name.removeprefix('kafka.')}": text for name, text in (dict(self.kafka) | dict(own or {})).items()
+            spark_log=top.spark_log if top.spark_log in (None, "-") else located(str(top.spark_log), home),
         }
         return dict(with_connection(named, self.topics.kafka))
 

@@ -10,8 +10,8 @@ between finds the prepared result, and publishes the same changes under the same
 The changes are numbered by that time, not by the number: a checkpoint that was set back to a copy gives the same
 numbers to other results, and workers would drop their changes.
 
-A result that other settings have prepared is never published: it is computed again. As some of its rows may have been sent,
-all rows are sent then, and deletes of the keys that only such a result had.
+A result that other settings have prepared is never published: it is computed again. As some of its rows may have been
+sent, all rows are sent then, and deletes of the keys that only such a result had.
 """
 
 from __future__ import annotations

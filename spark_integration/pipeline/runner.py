@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from processor.errors import ConfigurationError, SowstreamError, Stop
 from spark_integration.foundation.pyspark_private import jvm_of
+from spark_integration.pipeline.driver_claim import kept_alive
 from spark_integration.pipeline.job_run import JobRun, sentence
 from spark_integration.pipeline.monitor import Monitor
 
@@ -63,23 +64,29 @@ def run_jobs(
         if job.kind.is_stateless:
             divide_shuffles(own)
         runs.append(JobRun(pipeline, job, own, monitor, once=once))
+    with kept_alive([run.claim for run in runs]):
+        _run(runs, stop, watch)
+    failures = {run.name: run.failure for run in runs if run.failure is not None}
+    if failures:
+        raise _error_of(failures, len(runs))
+
+
+def _run(runs: Sequence[JobRun], stop: Event, watch: Watch | None) -> None:
+    """Make the steps of all jobs, and end them together."""
     try:
         for run in runs:
-            if not stop.is_set():
-                run.begin()
+            run.begin()
         while not stop.wait(_LOOK_S) and not all(run.is_over for run in runs):
             if watch is not None:
                 watch()
             for run in runs:
-                run.look()
+                if not stop.is_set():
+                    run.look()
     finally:
         for run in runs:
             run.drain()
         for run in runs:
             run.stop()
-    failures = {run.name: run.failure for run in runs if run.failure is not None}
-    if failures:
-        raise _error_of(failures, len(runs))
 
 
 def divide_shuffles(session: SparkSession) -> None:

@@ -64,7 +64,7 @@ def test_each_job_waits_fails_and_goes_on_alone(pipeline_of, unique) -> None:
 
 
 def test_an_input_that_is_missing_fails_a_run_that_does_not_wait(pipeline) -> None:
-    """With `--once` a run does not wait: a folder that is not there is an error, and one without files is a good end."""
+    """With `--once` a run does not wait: a folder that is missing is an error, and one without files is a good end."""
     pipeline.write(feed={"job": "ingest", "from": {"path": "incoming"}, "topic": pipeline.world.name})
     with pytest.raises(Stop, match=r"feed: from: there is no .*/incoming yet"):
         pipeline.run()
@@ -90,6 +90,13 @@ Caused by: java.io.IOException: No space left on device
     [
         (RuntimeError(JAVA), "java.io.IOException: No space left on device"),
         (RuntimeError("[STREAM_FAILED] It failed\nmore\n\nJVM stacktrace:\nCaused by: x"), "[STREAM_FAILED] It failed"),
+        (
+            RuntimeError(
+                "\n  An exception was thrown from the Python worker. Please see the stack trace below.\n"
+                'Traceback (most recent call last):\n  File "a.py", line 1, in f\nprocessor.errors.Stop: no JSON\n'
+            ),
+            "Stop: no JSON",
+        ),
         (Stop("feed: a\nb"), "feed: a\nb"),
         (ValueError(), "ValueError"),
     ],

@@ -198,7 +198,33 @@ def test_sigterm_lets_the_running_batch_end(pipeline) -> None:
         if run.process.poll() is None:
             run.kill()
     status = run.status("feed")
+    assert (status.state, "Draining" in run.log()) == ("ended", False)
+    assert "Draining" not in (pipeline.home / "spark.log").read_text(), "Spark took it for a part of the stop"
     assert status.committed >= begun >= 1
     assert status.committed < 29
     assert len(world.read("publish")) == rows * (status.committed + 1)
     assert status.totals["published"] == rows * (status.committed + 1)
+
+
+def test_a_second_driver_is_refused_until_the_first_is_dead(pipeline) -> None:
+    """While the first driver is idle the second one ends at its start, with the first one's process and host.
+
+    After a kill the next driver takes the claim of the dead one over at once, and goes on in its place.
+    """
+    _write(pipeline, feed={"job": "ingest", "from": {"path": "incoming"}, "topic": pipeline.world.name})
+    (pipeline.home / "incoming").mkdir()
+    first = Run(pipeline)
+    try:
+        first.wait(lambda: first.status("feed").state == "running")
+        second = Run(pipeline, "--once")
+        assert second.process.wait(PATIENCE_S) == 2
+        assert f"feed: another driver runs this job: process {first.process.pid} on " in second.log()
+        pipeline.drop("a.json", {"id": 1})
+        first.wait(lambda: first.status("feed").totals.get("published") == 1)
+    finally:
+        first.kill()
+    assert first.status("feed").state == "gone"
+    third = Run(pipeline, "--once")
+    third.end()
+    assert "the claim of a dead driver is taken over" in third.log()
+    assert third.status("feed").state == "ended"

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 
 import pytest
 import yaml
+from rich.console import Console
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
@@ -11,6 +13,7 @@ from processor.kafka.admin.admin import Admin
 from processor.topics.family import control_spec
 from processor.wire.control import SPARK
 from spark_integration.cli import run_command
+from spark_integration.cli.live_jobs import narrow_table
 from spark_integration.foundation.settings import topic_settings
 from spark_integration.merge.moves.move import Move
 from spark_integration.pipeline import monitor
@@ -72,3 +75,17 @@ def test_status_shows_jobs_and_merges_without_asking_them(world, capsys) -> None
         ["feed", "ingest"], ["keep", "archive"], [f"merge-{name}", "merge"],
     ]  # fmt: skip
     assert "keep: 2 rows in the quarantine: undecodable" in err
+
+
+def test_a_row_of_status_fits_80_columns() -> None:
+    """Numbers and states are whole, each job has one line, and only a long name gives way."""
+    long = "a_long_name_of_a_job_" * 3
+    rows = [(long, "retrying", "12m 3s ago", "12345678", "1234567890", "1234567"), ("b", "new", "-", "-", "-", "0")]
+    console = Console(width=80, file=StringIO())
+    console.print(narrow_table(("job", "state", "ended", "lag", "rows", "quarantined"), rows, 80))
+    head, first, second = console.file.getvalue().splitlines()
+    assert head.split() == ["job", "state", "ended", "lag", "rows", "quarantined"]
+    assert first.split()[1:] == ["retrying", "12m", "3s", "ago", "12345678", "1234567890", "1234567"]
+    assert first.startswith("a_long_name")
+    assert second.split() == ["b", "new", "-", "-", "-", "0"]
+    assert len(head) == len(first) == 80
