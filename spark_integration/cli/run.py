@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from processor.cli.output import data, inform, table
+from spark_integration.cli.check import refuse_problems
 from spark_integration.cli.pipeline_file import (
     Once,
     PipelineFile,
@@ -31,11 +32,13 @@ def run(
 ) -> None:
     """Run jobs, all in one Spark session, until SIGTERM or Ctrl-C; the running micro-batches end first.
 
-    A job that is started again goes on where it ended. If one fails, the others drain, and the exit code is 1.
+    What `check` finds is checked before. A job that is started again goes on where it ended. A job that fails is tried
+    again, and the others go on; the exit code is 1 if one has failed at the end.
     """
     stop = stop_event()
     pipeline = pipeline_settings(config)
     chosen = pipeline.chosen(jobs)
+    refuse_problems(pipeline, chosen)
     from spark_integration.cli.live_jobs import live_jobs, metrics_server  # noqa: PLC0415 - slow
     from spark_integration.pipeline.runner import run_jobs  # noqa: PLC0415
 
@@ -50,15 +53,15 @@ def run(
 
 _COLUMNS: Final = (
     "job", "kind", "epoch", "batch", "ended", "seconds", "offset", "lag", "published", "written", "quarantined",
-)  # fmt: skip
-
-
     "state",
-def status(
+)  # fmt: skip
 _SHORT: Final = ("job", "state", "ended", "lag", "rows", "quarantined")
 """The columns on a terminal of less than `_WIDE` columns."""
 _WIDE: Final = 132
 _BAD: Final = ("failed", "retrying", "gone")
+
+
+def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False,
     config: PipelineFile = None,
 ) -> None:
@@ -86,14 +89,11 @@ _BAD: Final = ("failed", "retrying", "gone")
         return
     _show(jobs)
     for job in jobs:
+        if job.why:
+            inform(f"{job.name}: {job.state}: {job.why}")
         for name, count in sorted(job.totals.items()):
             if name.startswith("quarantined."):
                 inform(f"{job.name}: {count:,} rows in the quarantine: {name.removeprefix('quarantined.')}")
-        if job.why:
-            inform(f"{job.name}: {job.state}: {job.why}")
-
-
-def _row(job: JobStatus) -> tuple[str, ...]:
     if any(job.state in _BAD for job in jobs):
         raise typer.Exit(1)
 
@@ -125,6 +125,9 @@ def _sent(job: JobStatus) -> str:
     """The rows that a job has published or written: each job does one of the two."""
     counts = [job.totals[name] for name in ("published", "written") if name in job.totals]
     return _number(sum(counts) if counts else None)
+
+
+def _row(job: JobStatus) -> tuple[str, ...]:
     from processor.topics.problem import duration  # noqa: PLC0415
 
     ended = "-" if job.at is None else f"{duration(max(0, round((time.time() - job.at) * 1000)))} ago"
@@ -140,9 +143,9 @@ def _sent(job: JobStatus) -> str:
         _number(job.lag),
         *(_number(job.totals.get(name)) for name in ("published", "written")),
         str(job.quarantined),
+        job.state or "-",
     )
 
 
-        job.state or "-",
 def _number(value: int | None) -> str:
     return "-" if value is None else str(value)

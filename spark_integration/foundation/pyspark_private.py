@@ -14,19 +14,20 @@ from typing import Any, Final, NamedTuple
 import pyspark
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from processor.errors import ConfigurationError
 from spark_integration.foundation.kafka_security import SHADED
 
-_KAFKAS_ADMIN: Final = "org.apache.kafka.clients.admin.AdminClient"
 STOPPED: Final = "py4j.protocol.Py4JJavaError: An error occurred while calling stop: java.lang.InterruptedException"
 """Spark takes an error of Python with this text for the end of a query that is being stopped, and logs no failure.
 
 `org.apache.spark.sql.execution.streaming.StreamExecution.isInterruptionException` looks for it, as the function of a
 `foreachBatch` is a call of Java into Python, and its calls back are interrupted by a stop.
 """
+_KAFKAS_ADMIN: Final = "org.apache.kafka.clients.admin.AdminClient"
 
 
 def running_jvm() -> Any | None:
@@ -133,6 +134,24 @@ def replace_file(spark: SparkSession, aside: Any, final: Any) -> None:
     options = gateway.new_array(kind, 1)
     options[0] = kind.OVERWRITE
     context.rename(aside, final, options)
+
+
+def sql_problem(jvm: Any, text: str, *, is_query: bool) -> str | None:
+    """The problem of a text of SQL by Spark's own parser, which needs no session; None: it can be parsed.
+
+    Args:
+        jvm: Spark's JVM.
+        text: the text.
+        is_query: True for a query, False for an expression.
+    """
+    parser = jvm.org.apache.spark.sql.execution.SparkSqlParser()
+    try:
+        parser.parsePlan(text) if is_query else parser.parseExpression(text)
+    except (Py4JJavaError, PySparkException) as error:
+        java = getattr(error, "java_exception", None)
+        message = str(error) if java is None else str(java.getMessage())
+        return message.partition("JVM stacktrace:")[0].strip()
+    return None
 
 
 def default_file_system(spark: SparkSession, purpose: str) -> str:

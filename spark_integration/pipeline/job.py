@@ -8,7 +8,7 @@ import re
 import sys
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
@@ -135,6 +135,9 @@ class JobSettings(Section):
     """The longest pause."""
 
 
+SqlKind: TypeAlias = Literal["query", "expression"]
+"""The kind of a text of SQL."""
+
 SettingsT = TypeVar("SettingsT", bound=JobSettings)
 
 
@@ -222,6 +225,29 @@ class Job(ABC, Generic[SettingsT]):
     def publishes(cls, settings: Any) -> Sequence[str]:  # noqa: ARG003 - for subclasses
         """The topics to which the job publishes."""
         return ()
+
+    @classmethod
+    def source_roles(cls, settings: Any) -> Sequence[str]:  # noqa: ARG003 - for subclasses
+        """The roles of the Kafka topics that it reads of each topic in `reads`."""
+        return ("sow",)
+
+    @classmethod
+    def kafka_topics(cls, settings: Any, topics: Config) -> Sequence[str]:
+        """The Kafka topics without which the job waits."""
+        sources = [(topic, role) for topic in cls.reads(settings) for role in cls.source_roles(settings)]
+        targets = [(topic, "publish") for topic in cls.publishes(settings)]
+        names: Any = topics.kafka_names
+        return [*cls.reads_kafka(settings), *(names.topic(topic, role) for topic, role in (*sources, *targets))]
+
+    @classmethod
+    def ddl(cls, settings: Any) -> Mapping[tuple[str, ...], str]:  # noqa: ARG003 - for subclasses
+        """The columns that the settings name as DDL, by their place in them."""
+        return {}
+
+    @classmethod
+    def sql(cls, settings: Any) -> Mapping[tuple[str, ...], tuple[SqlKind, str]]:  # noqa: ARG003 - for subclasses
+        """The SQL in the settings, by its place in them: a query or an expression."""
+        return {}
 
     def run(self, stream: DataFrame | DataStreamWriter, *, once: bool) -> StreamingQuery:
         """Start a query under the name, the checkpoint and the trigger of the job."""

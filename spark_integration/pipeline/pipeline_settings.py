@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from processor.config.yaml_values import parse, problem_of
 from processor.errors import ConfigurationError, unknown_name
 from spark_integration.foundation.options import with_connection
 from spark_integration.pipeline.job import Job, JobSettings, find_job, located
+from spark_integration.pipeline.offline_check import job_problems
 
 
 class Flow(NamedTuple):
@@ -106,12 +108,12 @@ class PipelineFile(BaseSettings):
     """Kafka properties for Spark, in librdkafka's or Java's names; they beat those of the topics' settings."""
     spark: Properties = Field(default_factory=dict)
     """Settings of the Spark session."""
-    metrics_port: int | None = Field(default=None, ge=0, le=65535)
-    """The port of the Prometheus metrics; 0: any free one; none: they are not served."""
     spark_log: str | None = None
     """The file for the output of Spark itself; none: `spark.log` next to this file, or standard error where that
     directory cannot be written. `-`: standard error.
     """
+    metrics_port: int | None = Field(default=None, ge=0, le=65535)
+    """The port of the Prometheus metrics; 0: any free one; none: they are not served."""
     metrics_host: str = ""
     """The address of that port, such as 127.0.0.1; empty: every address, of IPv6 too."""
     jobs: dict[JobName, dict[str, Any]] = Field(default_factory=dict)
@@ -162,14 +164,16 @@ class PipelineSettings:
     """Kafka properties for Spark, as written."""
     spark: Mapping[str, str]
     """Settings of the Spark session."""
-    metrics_port: int | None
-    """The port of the metrics; None: they are not served."""
     spark_log: str | None
     """The file for the output of Spark itself, see `spark_integration.cli.spark_log`."""
+    metrics_port: int | None
+    """The port of the metrics; None: they are not served."""
     metrics_host: str
     """The address of that port; empty: every address."""
     jobs: Mapping[str, PipelineJob]
     """The jobs, by name, in the order of the file."""
+    text: str = ""
+    """The text of the file, in which settings have their lines."""
 
     @classmethod
     def load(cls, path: Path | str | None = None) -> PipelineSettings:
@@ -188,8 +192,21 @@ class PipelineSettings:
         lines = _Lines(text)
         top = _top(file, tree, lines)
         home = file.resolve().parent
-        jobs = _jobs(file, home, top.jobs, lines)
-        topics = load_topics(home / top.settings)
+        jobs, problems = _jobs(home, top.jobs, lines)
+        try:
+            topics = load_topics(home / top.settings)
+        except ConfigurationError as error:
+            if not problems:
+                raise
+            raise _refusal(file, [*problems, str(error)]) from None
+        for job in jobs.values():
+            at: Place = ("jobs", job.name)
+            problems += [
+                f"{lines.of((*at, *place))}{'.'.join((*map(str, at), *place))}: {problem}"
+                for place, problem in job_problems(job.name, job.kind, job.settings, topics)
+            ]
+        if problems:
+            raise _refusal(file, problems)
         refuse_loops(topics, {name: job.flow for name, job in jobs.items()})
         return cls(
             file=file,
@@ -197,10 +214,17 @@ class PipelineSettings:
             checkpoints=located(top.checkpoints, home),
             kafka=top.kafka,
             spark=top.spark,
+            spark_log=top.spark_log if top.spark_log in (None, "-") else located(str(top.spark_log), home),
             metrics_port=top.metrics_port,
             metrics_host=top.metrics_host,
             jobs=jobs,
+            text=text,
         )
+
+    def place(self, job: str, *setting: str) -> str:
+        """The place of a setting of a job, with its line: `line 7: jobs.book.to.path`."""
+        at = ("jobs", job, *setting)
+        return f"{_Lines(self.text).of(at)}{'.'.join(at)}"
 
     def checkpoint(self, name: str) -> str:
         """The directory of a job's checkpoint."""
@@ -214,7 +238,6 @@ class PipelineSettings:
         """
         named = {
             f"kafka.{name.removeprefix('kafka.')}": text for name, text in (dict(self.kafka) | dict(own or {})).items()
-            spark_log=top.spark_log if top.spark_log in (None, "-") else located(str(top.spark_log), home),
         }
         return dict(with_connection(named, self.topics.kafka))
 
@@ -264,8 +287,8 @@ def _top(file: Path, tree: dict[str, Any], lines: _Lines) -> PipelineFile:
         ) from None
 
 
-def _jobs(file: Path, home: Path, sections: dict[str, dict[str, Any]], lines: _Lines) -> dict[str, PipelineJob]:
-    """Check all jobs, so that one error does not hide those of others."""
+def _jobs(home: Path, sections: dict[str, dict[str, Any]], lines: _Lines) -> tuple[dict[str, PipelineJob], list[str]]:
+    """Check all jobs, so that one error does not hide those of others: the good ones, and the problems."""
     jobs, problems = {}, []
     for name, section in sections.items():
         job = _job(home, name, section, lines)
@@ -273,9 +296,7 @@ def _jobs(file: Path, home: Path, sections: dict[str, dict[str, Any]], lines: _L
             jobs[name] = job
         else:
             problems += job
-    if problems:
-        raise _refusal(file, problems)
-    return jobs
+    return jobs, problems
 
 
 def _job(home: Path, name: str, section: dict[str, Any], lines: _Lines) -> PipelineJob | list[str]:
@@ -297,10 +318,22 @@ def _job(home: Path, name: str, section: dict[str, Any], lines: _Lines) -> Pipel
 def _problems(error: ValidationError, model: Any, at: Place, lines: _Lines) -> list[str]:
     """A line for each error of a model, each with its line in the file."""
     texts = explain(error, model, ".".join(map(str, at))).splitlines()
+    details = error.errors(include_url=False)
+    if len(texts) == len(details):
+        texts = [_with_guess(text, detail) for text, detail in zip(texts, details, strict=True)]
     places = [lines.of((*at, *detail["loc"])) for detail in error.errors(include_url=False)]
     if len(texts) != len(places):  # An error of several lines.
         return [text.strip() for text in texts]
     return [f"{place}{text.strip()}" for place, text in zip(places, texts, strict=True)]
+
+
+def _with_guess(text: str, detail: Any) -> str:
+    """A problem, with the closest of the values that a setting can have."""
+    if detail["type"] != "literal_error" or not isinstance(detail["input"], str):
+        return text
+    values = re.findall(r"'([^']*)'", detail["ctx"]["expected"])
+    place = text.partition(":")[0]
+    return f"{place}: {unknown_name(str(detail['loc'][-1]), detail['input'], values)}"
 
 
 def _refusal(file: Path, problems: list[str]) -> ConfigurationError:

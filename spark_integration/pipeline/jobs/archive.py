@@ -62,6 +62,11 @@ class Archive(Job[ArchiveSettings]):
         """The topics of the settings."""
         return list(settings.topics)
 
+    @classmethod
+    def source_roles(cls, settings: Any) -> Sequence[str]:
+        """The roles of the settings."""
+        return list(settings.roles)
+
     def start(self, session: SparkSession, *, once: bool) -> StreamingQuery:
         """See `Job`."""
         to, context = self.settings.to, self.context

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -15,9 +15,10 @@ from pyspark.sql.types import StructType
 
 from processor.config.section import IntervalS
 from processor.errors import ConfigurationError
+from spark_integration.foundation.pyspark_private import jvm_of, sql_problem
 from spark_integration.foundation.settings import topic_settings
 from spark_integration.pipeline.ingesting.kafka_source import kafka_records, partition_counts
-from spark_integration.pipeline.job import DataPath, Job, JobContext, JobSettings
+from spark_integration.pipeline.job import DataPath, Job, JobContext, JobSettings, SqlKind
 from spark_integration.pipeline.monitor import QUARANTINED
 from spark_integration.pipeline.published_state import DELETED, REMOVED, PublishedState, with_text_for_null
 from spark_integration.pipeline.quarantine import Quarantine
@@ -99,10 +100,22 @@ class Features(Job[FeaturesSettings]):
         """The topic of the settings."""
         return [settings.topic]
 
+    @classmethod
+    def ddl(cls, settings: Any) -> Mapping[tuple[str, ...], str]:
+        """The columns of the sources."""
+        return {("schemas", name): columns for name, columns in settings.schemas.items()}
+
+    @classmethod
+    def sql(cls, settings: Any) -> Mapping[tuple[str, ...], tuple[SqlKind, str]]:
+        """The query."""
+        return {("sql",): ("query", settings.sql)}
+
     def start(self, session: SparkSession, *, once: bool) -> StreamingQuery:
         """See `Job`."""
         settings, context = self.settings, self.context
         names = [source.kafka_topic("sow") for source in self._sources.values()]
+        if (problem := sql_problem(jvm_of(session, "features"), settings.sql, is_query=True)) is not None:
+            raise ConfigurationError(f"{context.name}: sql: {problem}")
         partition_counts(context, [*names, self._target.kafka_topic("publish")])
         state = PublishedState(session, f"{context.checkpoint}/published", settings.key, context.identity)
         quarantine = Quarantine(context, settings.quarantine)

@@ -16,7 +16,7 @@ from spark_integration.foundation.settings import topic_settings
 from spark_integration.pipeline.ingesting.kafka_source import partition_counts
 from spark_integration.pipeline.ingesting.row_check import CHECKED_DDL, NullPolicy, RowCheck
 from spark_integration.pipeline.ingesting.sources import IngestSource, SourceRows
-from spark_integration.pipeline.job import DataPath, Job, JobContext, JobSettings
+from spark_integration.pipeline.job import DataPath, Job, JobContext, JobSettings, SqlKind
 from spark_integration.pipeline.quarantine import Quarantine
 from spark_integration.publish.batch_sender import recipe, sender
 from spark_integration.publish.commands import header
@@ -82,6 +82,17 @@ class Ingest(Job[IngestSettings]):
     def publishes(cls, settings: Any) -> Sequence[str]:
         """The topic of the settings."""
         return [settings.topic]
+
+    @classmethod
+    def ddl(cls, settings: Any) -> Mapping[tuple[str, ...], str]:
+        """The columns of the source."""
+        columns = settings.source.columns
+        return {} if columns is None else {("from", "schema"): columns}
+
+    @classmethod
+    def sql(cls, settings: Any) -> Mapping[tuple[str, ...], tuple[SqlKind, str]]:
+        """The fields to send."""
+        return {("mapping", name): ("expression", text) for name, text in settings.mapping.items()}
 
     def start(self, session: SparkSession, *, once: bool) -> StreamingQuery:
         """See `Job`."""

@@ -26,7 +26,7 @@ from spark_integration.pipeline.quarantine import Quarantine
 from spark_integration.read.metadata_columns import SOW
 from spark_integration.read.misfit import MISFIT
 from spark_integration.read.read_topics import NothingToInfer, stream_sow
-from spark_integration.read.schemas.schema import given_schema
+from spark_integration.read.schemas.schema import INFER, given_schema
 from spark_integration.read.table_part import read_latest
 from spark_integration.tables.upsert import upsert_to
 from spark_integration.tables.versions import (
@@ -103,6 +103,17 @@ class Table(Job[TableSettings]):
     def reads(cls, settings: Any) -> Sequence[str]:
         """The topic of the settings."""
         return [settings.topic]
+
+    @classmethod
+    def source_roles(cls, settings: Any) -> Sequence[str]:
+        """The SOW topic, or the delta topic for versions."""
+        return ("sow" if settings.kind == "scd1" else "delta",)
+
+    @classmethod
+    def ddl(cls, settings: Any) -> Mapping[tuple[str, ...], str]:
+        """The columns of the records."""
+        columns = settings.columns
+        return {} if columns is None or columns.strip().lower() == INFER else {("schema",): columns}
 
     def start(self, session: SparkSession, *, once: bool) -> StreamingQuery:
         """See `Job`."""

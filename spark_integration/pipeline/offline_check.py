@@ -1,0 +1,167 @@
+"""Checks the settings of a job without Spark and Kafka: against those of its topics, and its columns in DDL.
+
+Spark's own parser of DDL runs in a JVM. The one here finds the usual slips, in names of types, brackets and commas; a
+text with words that it does not know passes, as Spark has the last word. The types are those of
+https://spark.apache.org/docs/4.0.0/sql-ref-datatypes.html.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from processor.errors import ConfigurationError
+from spark_integration.foundation.settings import topic_settings
+from spark_integration.pipeline.job import Job, JobContext, JobSettings
+
+if TYPE_CHECKING:
+    from processor.config import Config
+
+SettingPlace: TypeAlias = tuple[str, ...]
+"""The place of a setting in the section of its job, such as `("from", "path")`."""
+
+_SIMPLE: Final = frozenset(
+    ("boolean", "byte", "tinyint", "short", "smallint", "int", "integer", "long", "bigint", "float", "real", "double",
+     "string", "binary", "date", "timestamp", "timestamp_ntz", "timestamp_ltz", "void", "variant", "interval")
+)  # fmt: skip
+_WITH_LENGTH: Final = frozenset(("char", "character", "varchar", "decimal", "dec", "numeric"))
+_NESTED: Final = frozenset(("array", "map", "struct"))
+_TOKEN: Final = re.compile(r"\s*(?:(`(?:[^`]|``)+`)|([\w.]+)|('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")|(.))", re.DOTALL)
+_AFTER_TYPE: Final = frozenset(("not", "null", "comment", "default", "collate", "generated"))
+_DEPTH_MAX: Final = 100
+
+
+def job_problems(
+    name: str, kind: type[Job[Any]], settings: JobSettings, topics: Config
+) -> list[tuple[SettingPlace, str]]:
+    """The problems of a job, each with its place.
+
+    Args:
+        name: the name of the job.
+        kind: its class.
+        settings: its settings.
+        topics: the settings of the topics.
+    """
+    problems = list(_topic_problems(kind, settings, topics))
+    for place, text in kind.ddl(settings).items():
+        if (wrong := ddl_problem(text)) is not None:
+            problems.append((place, f"no DDL such as `id LONG, name STRING`: {wrong}"))
+    if not problems:
+        # A job checks its settings when it is created, and uses its surroundings when it is started.
+        nothing: Any = None
+        context = JobContext(name, topics, {}, "", nothing, nothing, nothing)
+        try:
+            kind(context, settings)
+        except ConfigurationError as error:
+            problems.append(((), str(error).removeprefix(f"{name}: ")))
+    return problems
+
+
+def _topic_problems(kind: type[Job[Any]], settings: JobSettings, topics: Config) -> Iterator[tuple[SettingPlace, str]]:
+    """The topics that do not exist in the settings."""
+    for topic in dict.fromkeys((*kind.reads(settings), *kind.publishes(settings))):
+        try:
+            topic_settings(topic, topics, needs_sow=False)
+        except ConfigurationError as error:
+            yield _place_of(topic, settings), str(error)
+
+
+def _place_of(topic: str, settings: JobSettings) -> SettingPlace:
+    """The setting that names a topic."""
+    for name, field in type(settings).model_fields.items():
+        value = getattr(settings, name)
+        if value == topic or (isinstance(value, tuple) and topic in value):
+            return (field.alias or name,)
+    return ()
+
+
+class _Wrong(Exception):
+    """The text is no DDL; the message has the reason."""
+
+
+def ddl_problem(text: str) -> str | None:
+    """The problem of a text that cannot be columns; None where it can."""
+    try:
+        reader = _Reader(text)
+        reader.fields("", depth=0)
+    except _Wrong as wrong:
+        return str(wrong)
+    return None
+
+
+class _Reader:
+    """Reads the words of a text from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self._words = [next(filter(None, match.groups())) for match in _TOKEN.finditer(text.strip())]
+        self._at = 0
+
+    def fields(self, end: str, *, depth: int) -> None:
+        """Read fields up to a closing bracket, or to the end of the text."""
+        while True:
+            name = self._next()
+            if name == "" or name in "<>,:()":
+                raise _Wrong(f"expected the name of a column, found {name or 'the end'!r}")
+            if self._peek() == ":":
+                self._at += 1
+            elif end and self._peek() in (",", end):
+                raise _Wrong(f"column {name!r} has no type")
+            self._type(name, depth)
+            self._rest_of_field()
+            word = self._next()
+            if word == end:
+                return
+            if word != ",":
+                raise _Wrong(f"expected a comma after column {name!r}, found {word or 'the end'!r}")
+
+    def _type(self, name: str, depth: int) -> None:
+        if depth > _DEPTH_MAX:
+            raise _Wrong(f"column {name!r} is nested deeper than {_DEPTH_MAX} types")
+        word = self._next()
+        kind = word.lower()
+        if word == "" or word in ",>":
+            raise _Wrong(f"column {name!r} has no type, such as {name} STRING")
+        if kind in _NESTED:
+            self._expect("<", f"the type {word} of column {name!r} has types in angle brackets")
+            if kind == "struct":
+                if self._peek() == ">":
+                    self._at += 1
+                else:
+                    self.fields(">", depth=depth + 1)
+                return
+            self._type(name, depth + 1)
+            if kind == "map":
+                self._expect(",", f"the type {word} of column {name!r} has two types")
+                self._type(name, depth + 1)
+            self._expect(">", f"the type {word} of column {name!r} is not closed by >")
+        elif kind not in _SIMPLE and kind not in _WITH_LENGTH:
+            close = difflib.get_close_matches(kind, sorted(_SIMPLE | _WITH_LENGTH | _NESTED), n=1)
+            hint = f"; did you mean {close[0].upper()!r}?" if close else ""
+            raise _Wrong(f"column {name!r}: there is no type {word!r}{hint}")
+        elif self._peek() == "(":
+            while (part := self._next()) != ")":
+                if part == "":
+                    raise _Wrong(f"the type {word} of column {name!r} is not closed by )")
+        elif kind == "interval":
+            while self._peek().lower() in ("year", "month", "day", "hour", "minute", "second", "to"):
+                self._at += 1
+
+    def _rest_of_field(self) -> None:
+        """Skip NOT NULL, COMMENT and words that Spark may know."""
+        if self._peek().lower() in _AFTER_TYPE:
+            while self._peek() not in ("", ",", ">"):
+                self._at += 1
+
+    def _expect(self, word: str, wrong: str) -> None:
+        if self._next() != word:
+            raise _Wrong(wrong)
+
+    def _peek(self) -> str:
+        return self._words[self._at] if self._at < len(self._words) else ""
+
+    def _next(self) -> str:
+        word = self._peek()
+        self._at += 1
+        return word

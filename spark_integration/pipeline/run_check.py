@@ -1,0 +1,154 @@
+"""Checks a pipeline against Kafka, the disk, Java and PySpark, in seconds, before Spark is started.
+
+A *problem* keeps a job from running; a *note* is a fact that it waits for, such as a topic that does not exist yet.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+import pyspark
+
+from processor.errors import BrokerUnavailable, ConfigurationError
+from processor.kafka.admin.admin import Admin
+from spark_integration.foundation.options import client_properties
+from spark_integration.foundation.small_files import small_files
+from spark_integration.pipeline.driver_claim import holder_of
+from spark_integration.session import require_java
+
+if TYPE_CHECKING:
+    from spark_integration.pipeline.pipeline_settings import PipelineJob, PipelineSettings
+
+_CONNECTOR: Final = "spark-sql-kafka-0-10"
+_LAST_CONNECTOR: Final = (4, 1)
+"""The last version of PySpark whose Kafka connector was found on Maven Central, and tested."""
+_OTHER_FILES: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+"""Variables by which a path without a scheme may be one of another file system."""
+
+
+class RunFinding(NamedTuple):
+    """A finding about a job, or about all of them."""
+
+    place: str
+    """The place in the file, with its line; empty: none."""
+    text: str
+    """The finding, and what to do."""
+    kind: Literal["problem", "outage", "note"] = "problem"
+    """An outage is a problem that is over when Kafka answers."""
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.text}" if self.place else self.text
+
+
+def check_run(pipeline: PipelineSettings, jobs: Sequence[PipelineJob]) -> list[RunFinding]:
+    """Check whether jobs can run here and now; all findings, problems first.
+
+    Args:
+        pipeline: the settings, which were checked when they were read.
+        jobs: the jobs to run.
+    """
+    findings = [*_spark(pipeline), *_kafka(pipeline, jobs)]
+    if not any(name in os.environ for name in _OTHER_FILES) and "spark.hadoop.fs.defaultFS" not in pipeline.spark:
+        for job in jobs:
+            findings += _disk(pipeline, job)
+    for job in jobs:
+        findings += _driver(pipeline, job)
+    return sorted(dict.fromkeys(findings), key=lambda finding: finding.kind == "note")
+
+
+def _spark(pipeline: PipelineSettings) -> Iterator[RunFinding]:
+    """Whether Spark can start."""
+    try:
+        require_java()
+    except ConfigurationError as error:
+        yield RunFinding("", str(error))
+    version = tuple(map(int, re.findall(r"\d+", pyspark.__version__)[:2]))
+    own = [text for name, text in pipeline.spark.items() if name.startswith(("spark.jars", "spark.driver.extra"))]
+    if version > _LAST_CONNECTOR and not any(_CONNECTOR in text for text in own):
+        yield RunFinding(
+            "",
+            f"no Kafka connector for PySpark {pyspark.__version__} is known: pip install 'pyspark>=4.0,<4.2', or name "
+            f"one in `spark`: {{spark.jars.packages: org.apache.spark:{_CONNECTOR}_2.13:VERSION}}",
+        )
+
+
+def _kafka(pipeline: PipelineSettings, jobs: Sequence[PipelineJob]) -> Iterator[RunFinding]:
+    """Whether Kafka answers, and has the topics."""
+    clusters: dict[tuple[tuple[str, str], ...], set[str] | str] = {}
+    for job in jobs:
+        try:
+            kafka = client_properties(pipeline.topics.kafka, pipeline.spark_kafka(job.settings.kafka))
+        except ConfigurationError as error:
+            yield RunFinding(pipeline.place(job.name, "kafka"), str(error))
+            continue
+        key = tuple(sorted(kafka.items()))
+        if key not in clusters:
+            try:
+                clusters[key] = {*Admin(kafka, awaits_names=True).cluster().topics}
+            except BrokerUnavailable as error:
+                clusters[key] = str(error)
+        known = clusters[key]
+        if isinstance(known, str):
+            yield RunFinding("", known, "outage")
+            continue
+        for topic in job.kind.kafka_topics(job.settings, pipeline.topics):
+            if topic not in known:
+                yield RunFinding(
+                    pipeline.place(job.name),
+                    f"waits for the Kafka topic {topic!r}; `sowstream topics apply` creates those of the settings",
+                    "note",
+                )
+
+
+def _disk(pipeline: PipelineSettings, job: PipelineJob) -> Iterator[RunFinding]:
+    """Whether the local directories of a job can be used."""
+    settings: Any = job.settings
+    source = getattr(getattr(settings, "source", None), "path", None)
+    local = None if source is None else _local(source)
+    if local is not None and not any(sign in str(local) for sign in "*?[{"):
+        if not local.exists():
+            yield RunFinding(
+                pipeline.place(job.name, "from", "path"), f"waits for {local}, which does not exist yet", "note"
+            )
+        elif not os.access(local, os.R_OK | (os.X_OK if local.is_dir() else 0)):
+            yield RunFinding(pipeline.place(job.name, "from", "path"), f"{local} cannot be read by this user")
+    written = {
+        ("to", "path"): getattr(getattr(settings, "to", None), "path", None),
+        ("quarantine",): getattr(settings, "quarantine", None),
+        (): pipeline.checkpoint(job.name),
+    }
+    for place, path in written.items():
+        target = None if path is None else _local(path)
+        if target is None:
+            continue
+        above = next(one for one in (target, *target.parents) if one.exists())
+        if not above.is_dir():
+            yield RunFinding(pipeline.place(job.name, *place), f"{target} cannot be made: {above} is no directory")
+        elif not os.access(above, os.W_OK | os.X_OK):
+            yield RunFinding(pipeline.place(job.name, *place), f"{target}: {above} cannot be written by this user")
+
+
+def _driver(pipeline: PipelineSettings, job: PipelineJob) -> Iterator[RunFinding]:
+    """Whether another process of this machine runs the job; one elsewhere is found when Spark runs."""
+    files = small_files(pipeline.checkpoint(job.name), None)
+    try:
+        holder = None if files is None else holder_of(files)
+    except ConfigurationError as error:
+        yield RunFinding(pipeline.place(job.name), str(error))
+        return
+    if holder is not None and not holder.is_released and holder.is_alive:
+        yield RunFinding(
+            pipeline.place(job.name),
+            f"another driver runs this job: {holder}; stop that one first, or give this pipeline checkpoints of its "
+            "own",
+        )
+
+
+def _local(path: str) -> Path | None:
+    """The path on this machine; None for another file system."""
+    plain = path.removeprefix("file://").removeprefix("file:")
+    return Path(plain) if plain.startswith("/") else None

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
+
+from processor.errors import ConfigurationError
+from spark_integration.cli import run_command
+from spark_integration.foundation.small_files import LocalFiles
+from spark_integration.pipeline.driver_claim import DriverClaim
+from spark_integration.pipeline.offline_check import ddl_problem
+from spark_integration.pipeline.pipeline_settings import PipelineSettings
+from tests.endtoend.world import World
+
+WRONG = """\
+jobs:
+  feed:  {job: ingest, from: {format: json, path: ./incoming, schema: "id LNG"}, topic: oders}
+  book:  {job: table, topic: orders, kind: scd3, to: {format: parqet, path: ./book}}
+  hist:
+    job: table
+    topic: orders
+    prefix: x
+    to: {path: ./hist}
+  depth:
+    {job: features, from: [orders], sql: SELECT 1, topic: depht, key: [item], schemas: {orders: "id LONG qty INT"}}
+"""
+DDL = "no DDL such as `id LONG, name STRING`"
+
+
+def test_all_mistakes_of_the_settings_are_shown_at_once(tmp_path) -> None:
+    """Each has its line, its job and the closest name; neither Spark nor Kafka is asked."""
+    (tmp_path / "sowstream.yaml").write_text(yaml.safe_dump({"topics": {"orders": {}, "depth": {"key": ["/item"]}}}))
+    (tmp_path / "pipeline.yaml").write_text(WRONG)
+    with pytest.raises(ConfigurationError) as error:
+        PipelineSettings.load(tmp_path / "pipeline.yaml")
+    lines = {line.strip() for line in str(error.value).splitlines()[1:]}
+    assert lines == {
+        "line 2: jobs.feed.topic: there is no topic 'oders'; did you mean 'orders'?",
+        f"line 2: jobs.feed.from.schema: {DDL}: column 'id': there is no type 'LNG'; did you mean 'LONG'?",
+        "line 3: jobs.book.kind: there is no kind 'scd3'; did you mean 'scd2'?",
+        "line 3: jobs.book.to.format: there is no format 'parqet'; did you mean 'parquet'?",
+        "line 4: jobs.hist: prefix is for kind scd2; leave it out",
+        "line 10: jobs.depth.topic: there is no topic 'depht'; did you mean 'depth'?",
+        f"line 10: jobs.depth.schemas.orders: {DDL}: expected a comma after column 'id', found 'qty'",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("id LONG, note STRING", None),
+        ("a array<int>, b map<string,struct<x:int,y:decimal(10, 2)>> NOT NULL COMMENT 'x, y', `c d` varchar(3)", None),
+        ("a interval day to second, b STRING COLLATE UNICODE, c timestamp_ntz, d struct<>", None),
+        ("id", "column 'id' has no type, such as id STRING"),
+        ("id LONG,", "expected the name of a column, found 'the end'"),
+        ("a array<int", "the type array of column 'a' is not closed by >"),
+        ("a map<int>", "the type map of column 'a' has two types"),
+        ("a decimal(10", "the type decimal of column 'a' is not closed by )"),
+        ("a struct<x: int, y>", "column 'y' has no type"),
+        ("array<int>", "column 'array': there is no type '<'"),
+        ("a " + "array<" * 200, "column 'a' is nested deeper than 100 types"),
+    ],
+)
+def test_columns_are_checked_without_spark(text, problem) -> None:
+    """The reason names the column; a text that Spark may know passes."""
+    assert ddl_problem(text) == problem
+
+
+def _file(world, **jobs):
+    file = world.directory / "pipeline.yaml"
+    file.write_text(yaml.safe_dump({"settings": "sowstream.yaml", "jobs": jobs}))
+    return str(file)
+
+
+@pytest.mark.spark
+@pytest.mark.broker
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="a process of this machine is seen in /proc")
+def test_a_check_finds_what_a_run_would_wait_for_or_fail_of(bootstrap, tmp_path, unique, capsys) -> None:
+    """Missing topics and folders are notes; a place that is no directory, and a living driver, are problems.
+
+    A run ends by the same problems before Spark is started.
+    """
+    world = World(bootstrap, tmp_path, unique, creates_topics=False)
+    try:
+        book = {"job": "table", "topic": unique, "to": {"path": "book"}}
+        file = _file(world, feed={"job": "ingest", "from": {"path": "incoming"}, "topic": unique}, book=book)
+        assert run_command(["check", "--no-sql", "-c", file]) == 0
+        out, err = capsys.readouterr()
+        notes = out.splitlines()
+        assert len(notes) == 3
+        places = [re.match(r"note: line \d: jobs\.(book|feed)", note) for note in notes]
+        assert all(places), notes
+        assert f"waits for the Kafka topic '{unique}.sow'; `sowstream topics apply` creates" in out
+        assert f"jobs.feed.from.path: waits for {tmp_path}/incoming, which does not exist yet" in out
+        assert err == "Nothing stands in the way.\n"
+        (tmp_path / "file").write_text("")
+        DriverClaim("feed", LocalFiles(tmp_path / "checkpoints/feed")).take()
+        jobs = {"feed": {"job": "ingest", "from": {"path": "incoming"}, "topic": unique},
+                "book": book | {"to": {"path": "file/book"}}}  # fmt: skip
+        file = _file(world, **jobs)
+        assert run_command(["run", "-c", file]) == 2
+        err = capsys.readouterr().err
+        assert f"jobs.book.to.path: {tmp_path}/file/book cannot be made: {tmp_path}/file is no directory" in err
+        assert f"jobs.feed: another driver runs this job: process {os.getpid()} on " in err
+    finally:
+        world.close()
+
+
+def test_a_check_without_kafka_says_so(tmp_path, capsys) -> None:
+    """A broker that does not answer is one line, with what to do, and exit code 1."""
+    kafka = {"bootstrap.servers": "localhost:9"}
+    (tmp_path / "sowstream.yaml").write_text(yaml.safe_dump({"kafka": kafka, "topics": {"orders": {}}}))
+    (tmp_path / "pipeline.yaml").write_text(
+        yaml.safe_dump({"jobs": {"book": {"job": "table", "topic": "orders", "to": {"path": "book"}}}})
+    )
+    assert run_command(["check", "-c", str(tmp_path / "pipeline.yaml")]) == 1
+    assert "nothing listens on this port" in capsys.readouterr().out
+
+
+@pytest.mark.spark
+@pytest.mark.broker
+@pytest.mark.long
+def test_sparks_parser_reads_the_sql_without_a_session(bootstrap, tmp_path, unique, capsys) -> None:
+    """A query and an expression that Spark cannot parse are shown with their lines, as nothing else is wrong."""
+    world = World(bootstrap, tmp_path, unique, others={f"{unique}_d": {"key": ["/item"]}})
+    try:
+        (tmp_path / "incoming").mkdir()
+        file = _file(
+            world,
+            depth={"job": "features", "from": [unique], "sql": "SELECT item FRM x y", "topic": f"{unique}_d",
+                   "key": ["item"]},
+            feed={"job": "ingest", "from": {"path": "incoming", "schema": "a INT"}, "topic": unique,
+                  "mapping": {"id": "a +"}},
+        )  # fmt: skip
+        program = [sys.executable, "-m", "spark_integration.cli", "check", "-c", file]
+        result = subprocess.run(program, capture_output=True, text=True, check=False, timeout=300)
+        assert result.returncode == 1, result.stderr
+        assert "jobs.depth.sql: " in result.stdout
+        assert "PARSE_SYNTAX_ERROR" in result.stdout
+        assert "jobs.feed.mapping.id: " in result.stdout
+        assert result.stderr.endswith("2 problems.\n")
+    finally:
+        world.close()
