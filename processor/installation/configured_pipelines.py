@@ -39,9 +39,6 @@ def view_pipelines(config: Config, name: str, plugins: Mapping[str, type[Process
     if view.kind == "projection":
         stages[name] = ("view_projection", view.underlying, {})
     elif view.kind == "aggregate":
-        from processor.filter.aggregate.combining import with_parts  # noqa: PLC0415 - the parser: others need none
-
-        view = with_parts(view, config.topic(view.underlying).message_type)
         first = "view_partial_aggregate" if view.partial_aggregation else "view_split"
         stages[f"{name}.{SPLIT}"] = (first, view.underlying, {"parts": rows})
         stages[name] = ("view_aggregate", None, {})

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.builtin.view.source import compiled_filter
 from processor.errors import ConfigurationError, FilterError
-from processor.filter.aggregate import compile_aggregates, compile_fields
-from processor.filter.aggregate.combining import obstacle
-from processor.filter.parse import named_fields, syntax_error
+from processor.filter.aggregate import FUNCTIONS, compile_aggregates, compile_fields
+from processor.filter.functions import BUILT_IN
+from processor.filter.parse import called_functions, named_fields, syntax_error
 from processor.values.key_text import KEY_VERSION
 from processor.values.pointer import names
 
@@ -50,8 +50,28 @@ def check_partial_aggregation(stage: str, settings: ViewConfig) -> None:
     """
     definition = aggregates_of(stage, settings)
     selected = compiled_filter(view_name(stage), settings.filter)
-    if problem := obstacle(definition, settings, uses_metadata=selected is not None and selected.uses_metadata):
+    if problem := _obstacle(definition, settings, uses_metadata=selected is not None and selected.uses_metadata):
         raise ConfigurationError(f"views.{view_name(stage)}.partial_aggregation: {problem}; remove this setting")
+
+
+def _obstacle(definition: AggregateDefinition, view: ViewConfig, *, uses_metadata: bool) -> str | None:
+    """Return the reason for which a view cannot combine; None: it can.
+
+    A record's former value is computed again from its former state, of which the metadata are not kept.
+
+    Args:
+        definition: its aggregates.
+        view: its settings.
+        uses_metadata: whether its filter uses metadata.
+    """
+    if definition.not_combined:
+        return f"{', '.join(definition.not_combined)} of parts of a group are not that of the group"
+    if definition.uses_metadata or uses_metadata:
+        return "the metadata of a record's former state are not kept"
+    texts = [*view.fields.values(), *([] if view.filter is None else [view.filter])]
+    if foreign := {name for text in texts for name in called_functions(text)} - FUNCTIONS - BUILT_IN.keys():
+        return f"{', '.join(sorted(foreign))} may have another value for the same record later"
+    return None
 
 
 def fields_of(stage: str, settings: ViewConfig) -> FieldsDefinition:

@@ -9,9 +9,8 @@ import pytest
 
 from processor.builtin.view import definitions, partial_aggregate
 from processor.builtin.view.partial_aggregate import ViewPartialAggregate
-from processor.config import Config, ViewConfig
+from processor.config import ViewConfig
 from processor.errors import ConfigurationError
-from processor.installation.configured_pipelines import pipelines
 from tests.builtin.view.chain import AggregateChain
 from tests.builtin.view.histories import PartialHistory
 from tests.builtin.view.oracle import Duck
@@ -139,38 +138,6 @@ def test_definitions_that_do_not_add_up_are_refused(view: dict[str, Any], messag
     )
     with pytest.raises(ConfigurationError, match=message):
         ViewPartialAggregate.check("v.split", settings, None)
-
-
-@pytest.mark.parametrize(
-    ("view", "message_type", "combines"),
-    [
-        ({}, "json", True),
-        ({"having": "/n > 1"}, "json", True),
-        ({"partial_aggregation": False}, "json", False),
-        ({}, "msgpack", False),
-        ({"as_of": True}, "json", False),
-        ({"filter": "/px > 1"}, "json", False),
-        ({"group_by": ["/customer", "/shop"]}, "json", False),
-        ({"group_by": []}, "json", False),
-        ({"fields": {"/n": "SUM(/qty * /px)"}}, "json", False),
-        ({"fields": {"/n": "STDDEV_POP(/qty)"}}, "json", False),
-        ({"fields": {"/n": "SUM(/qty)", "/worst": "MAX(/px)"}}, "json", False),
-        ({"fields": {f"/n{number}": f"SUM(/a{number})" for number in range(9)}}, "json", False),
-        ({"filter": "/px > 1", "partial_aggregation": True}, "msgpack", True),
-    ],
-)
-def test_definition_decides_whether_a_view_combines(view: dict[str, Any], message_type: str, combines: bool) -> None:
-    """A view combines if its records need no parsing for it, or if its settings say so."""
-    config = Config.model_validate(
-        {
-            "application_id": "desk",
-            "topics": {"orders": {"key": ["/id"], "message_type": message_type}},
-            "views": {"v": {"underlying": "orders", "group_by": ["/customer"], "fields": {"/n": "SUM(/qty)"}} | view},
-        }
-    )
-    first, last = pipelines(config, ["v"])
-    assert (first.processor_type is ViewPartialAggregate) is combines
-    assert [bool(each.settings.partial_aggregation) for each in (first, last)] == [combines, combines]  # type: ignore[attr-defined]
 
 
 def test_rows_of_other_parts_are_refused_with_both_ways_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,9 +64,9 @@ class Benchmark:
             keys: the number of records' keys.
             groups: the number of groups.
             processes: those of the view, for the throughput and the build.
-            is_combined: whether that view combines, as it does by itself, or sends a part for each record.
+            is_combined: whether that view combines, or sends a part for each record.
         """
-        self._settings = {} if is_combined else {"partial_aggregation": False}
+        self._settings = {"partial_aggregation": is_combined}
         self._bootstrap, self._directory, self._say = bootstrap, directory, say
         self._keys, self._groups, self._processes = keys, groups, processes
         world_module.PATIENCE_S = _LIMIT_S
