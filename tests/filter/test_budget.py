@@ -15,7 +15,7 @@ from processor.errors import FilterError
 from processor.filter import RecordMetadata, compile_assignments, compile_expression, compile_filter, compile_work
 from processor.filter.aggregate import compile_fields
 from processor.filter.compare import number_key
-from processor.filter.evaluation import exceeded
+from processor.filter.evaluation import over_budget
 from processor.filter.limits import MADE_CHARACTERS_MAX, PATTERN_CHARACTERS_MAX, STEPS_MAX, TOKENS_MAX
 
 GROWING = "'yy'"
@@ -166,10 +166,10 @@ def test_no_evaluation_calls_more_functions_than_its_budget_allows(random_seed):
             selected = compile_filter(text)
         except FilterError:
             continue
-        record, before = hostile_record(rng), exceeded()
+        record, before = hostile_record(rng), over_budget.evaluations
         with Calls() as calls:
             matches = selected.matches(record)
-        is_over = exceeded() != before
+        is_over = over_budget.evaluations != before
         assert calls.count <= 4 * STEPS_MAX, (calls.count, text[:200])
         assert not (is_over and matches)
         over += is_over
@@ -182,10 +182,10 @@ def test_no_evaluation_calls_more_functions_than_its_budget_allows(random_seed):
 def test_an_evaluation_over_its_budget_is_null_whatever_surrounds_it(text):
     """An evaluation over its budget is NULL as a whole, so that neither a filter nor its negation matches."""
     record = {"a": ["x"] * (STEPS_MAX + 1)}
-    before = exceeded()
+    before = over_budget.evaluations
     assert not compile_filter(text).matches(record)
     assert compile_expression(text).value(record) is None
-    assert exceeded() == before + 2
+    assert over_budget.evaluations == before + 2
     assert not compile_filter(text).matches({"a": "y" * 10}) or "NOT" in text or "TRUE" in text
 
 

@@ -134,7 +134,7 @@ def test_the_options_of_a_table_are_with_its_columns() -> None:
         ) as told:
             comment_of(catalog | {name: "hunter2"})
         assert "hunter2" not in str(told.value)
-    with pytest.raises(ConfigurationError, match="leave the columns out, and give option schema"):
+    with pytest.raises(ConfigurationError, match=r"OPTIONS \(topic '…', schema 'id string'"):
         all_options({}, StructType().add("id", "string"))
 
 

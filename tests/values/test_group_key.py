@@ -147,9 +147,9 @@ def test_compiled_keys_are_the_same(text: str) -> None:
     """The compiled reading of records makes the same key of a text, or leaves the record to Python."""
     if not partial_aggregate.has_compiled:
         pytest.skip("it was not compiled here")
-    plain = partial_aggregate.PlainRecords(group_name=b'"g"', names=[], stored=Stored)
+    plain = partial_aggregate.PlainRecords(group_name=b'"g"', names=[], states=[], partition=0, stored=Stored)
     changed: dict[bytes, None] = {}
-    is_plain = text.isascii() and text.isprintable() and text and not {'"', "\\"} & {*text}
+    is_plain = text.isascii() and text.isprintable() and not {'"', "\\"} & {*text}
     assert plain.add(json.dumps({"g": text}, separators=(",", ":")).encode(), changed) == bool(is_plain)
     if is_plain:
         assert plain.keys() == [*changed] == [group_key([text])]

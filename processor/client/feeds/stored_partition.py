@@ -23,7 +23,6 @@ from processor.errors import StateDamaged
 from processor.record import Record, Stored
 from processor.store.contract import Progress, past_ms
 from processor.store.layout import RECORD_HEAD, decode_record, encode_record
-from processor.wire.headers import Name
 from processor.wire.record_headers import VERSION_AND_KIND, headers_of_version, version_of
 
 try:
@@ -178,7 +177,9 @@ def _overlaid(
     rows = stored if first is None else chain((first,), stored)
     has_ended = False
     while not has_ended:
-        records, has_ended = _records_of(rows, _PIECE_ROWS, _PIECE_BYTES, over, Record, Name.VERSION, _record_of_row)
+        records, has_ended = _records_of(
+            rows, _PIECE_ROWS, _PIECE_BYTES, over, Record, headers_of_version, _record_of_row
+        )
         yield records
     yield [record for record in over.values() if record.value is not None]
 
@@ -189,7 +190,7 @@ def _records_in_python(
     bytes_max: int,
     over: dict[bytes, Record],
     record_type: type[Record],
-    version_name: str,  # noqa: ARG001 - as the compiled function has it
+    headers_of: Callable[[int], Headers],  # noqa: ARG001 - as the compiled function has it
     other: Callable[[bytes, bytes], Record],
 ) -> tuple[list[Record], bool]:
     """`stored_rows.records_of`, where it could not be compiled.

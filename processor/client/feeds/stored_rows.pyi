@@ -1,6 +1,6 @@
 from collections.abc import Callable, Iterator
 
-from processor.record import Record
+from processor.record import Headers, Record
 
 def records_of(
     rows: Iterator[tuple[bytes, bytes]],
@@ -8,6 +8,6 @@ def records_of(
     bytes_max: int,
     over: dict[bytes, Record],
     record_type: type[Record],
-    version_name: str,
+    headers_of_version: Callable[[int], Headers],
     other: Callable[[bytes, bytes], Record],
 ) -> tuple[list[Record], bool]: ...

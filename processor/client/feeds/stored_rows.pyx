@@ -21,7 +21,7 @@ cdef object new = tuple.__new__
 cdef list headers_of = [None] * VERSIONS
 
 
-def records_of(rows, Py_ssize_t rows_max, Py_ssize_t bytes_max, dict over, record_type, str version_name, other):
+def records_of(rows, Py_ssize_t rows_max, Py_ssize_t bytes_max, dict over, record_type, headers_of_version, other):
     """Return the records of the next rows, and whether there are no more.
 
     Args:
@@ -30,7 +30,7 @@ def records_of(rows, Py_ssize_t rows_max, Py_ssize_t bytes_max, dict over, recor
         bytes_max: after so many bytes no more are taken.
         over: rows whose key is in it are left out.
         record_type: `Record`.
-        version_name: the name of the header.
+        headers_of_version: makes the headers of a record that has none but its version.
         other: makes the record of a key and a row in any form.
     """
     cdef list records = []
@@ -62,7 +62,7 @@ def records_of(rows, Py_ssize_t rows_max, Py_ssize_t bytes_max, dict over, recor
             if texts_size == 0 and headers_size == 0 and version > 0:
                 header = headers_of[version] if version < VERSIONS else None
                 if header is None:
-                    header = (version_name, b"%d" % version)
+                    header = headers_of_version(version)[0]
                     if version < VERSIONS:
                         headers_of[version] = header
                 value = PyBytes_FromStringAndSize(at + VALUE_AT, size - VALUE_AT)
