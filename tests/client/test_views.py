@@ -25,6 +25,7 @@ from processor.kafka.partitioner import partition_for
 from processor.record import Headers, Record
 from processor.store.layout import decode_record, encode_record
 from processor.wire.headers import header_text
+from processor.wire.record_headers import headers_of_version
 
 if has_compiled:
     from processor.client.feeds.stored_rows import records_of
@@ -412,7 +413,7 @@ def test_compiled_rows_are_those_of_python(random_seed: int):
     ways = []
     for pieces in (records_of, _records_in_python):
         left = iter(rows)
-        ways.append([pieces(left, 50, 2_000, over, Record, "version", _record_of_row) for _ in range(60)])
+        ways.append([pieces(left, 50, 2_000, over, Record, headers_of_version, _record_of_row) for _ in range(60)])
     assert ways[0] == ways[1]
     assert ways[0][-1] == ([], True)
     assert [found.key for piece, _ in ways[0] for found in piece][6:8] == [b"6", b"9"]
