@@ -270,6 +270,6 @@ function rowOf({ key, record, version = 0 }) {
 
 /** The first width of a column in pixels: room for its name, and for the values that were seen. */
 function width(path, { kind, length = 8, decimals = 0 } = {}, isNarrow = false) {
-  const room = kind === 'time' ? 23 : kind === 'number' ? length * 1.25 + Math.min(decimals, 8) : length;
+  const room = kind === 'time' ? 23 : kind === 'number' ? length * 1.25 + Math.min(decimals, 8) + 2 : length; // Totals are longer.
   return Math.min(isNarrow ? 150 : 280, Math.max(60, Math.round(7.5 * Math.max(path.length + 1, room) + 28)));
 }

@@ -10,7 +10,7 @@ const element = (tag, text, name) => Object.assign(document.createElement(tag), 
 const clock = (instant) => (instant ? formatted(instant).slice(11, 23) : '');
 
 export class RecordPanel {
-  #root; #view = null; #updates = new Map(); #shown = null;
+  #root; #view = null; #updates = new Map(); #shown = null; #names = [];
 
   constructor(root) { this.#root = root; }
 
@@ -36,9 +36,10 @@ export class RecordPanel {
 
   forget() { this.#updates.clear(); this.close(); }
 
-  open(connection, topic, key) {
+  open(connection, { topic, key: names }, key) {
     this.#view?.close();
     this.#shown = key;
+    this.#names = names;
     this.#root.hidden = false;
     const view = connection.view(topic, { filter: `SOW_KEY() = ${quoted(key)}`, timestamp: true });
     this.#view = view;
@@ -65,7 +66,7 @@ export class RecordPanel {
     this.#root.querySelector('[data-part=fields]').replaceChildren(...fields);
     const updates = (this.#updates.get(key) ?? []).map(({ message, removed }) => {
       const line = document.createElement('li');
-      const sets = message.delta ? [...leaves(message.data)].map(([path, value]) => `${path.slice(1)} = ${formatted(value, { isName: true })}`) : ['whole record'];
+      const sets = message.delta ? [...leaves(message.data)].filter(([path]) => !this.#names.includes(path)).map(([path, value]) => `${path.slice(1)} = ${formatted(value, { isName: true })}`) : ['whole record'];
       const sender = [...Object.entries(message.headers ?? {}).map(([name, text]) => `${name}: ${text}`), message.correlation_id ?? ''].filter(Boolean);
       line.append(element('time', clock(message.timestamp)), element('span', [...sets, ...(removed ?? []).map((path) => `${path.slice(1)} removed`)].join(', ')));
       if (sender.length) line.append(element('small', `from ${sender.join(', ')}`));

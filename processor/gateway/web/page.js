@@ -124,10 +124,10 @@ async function follow(link = readLink(location.hash)) {
   state.grid.begin(shown, link, (order) => new LiveWindow(state.connection, topic.topic, { filter, order, options }, {
     rows: drawn, changes: changed, error: (error) => message(describe(error)),
   }));
-  if (link.record !== undefined && !groups.length) panel.open(state.connection, topic.topic, link.record);
+  if (link.record !== undefined && !groups.length) panel.open(state.connection, topic, link.record);
   listColumns();
   retotal();
-  if (link.topic === topic.topic) keepLink();
+  if (!link.topic || link.topic === topic.topic) keepLink();
 }
 
 /** Follow the totals of the query anew, if they are wanted. */
@@ -155,7 +155,7 @@ function openRow(key, isAsked) {
     const filter = groupFilter(grid.window.filter, groups, Object.fromEntries(leaves(row.record)));
     location.hash = writeLink({ topic: topic.topic, filter, hasTotals: state.hasTotals, figure: state.figure });
   } else if (isAsked || panel.key !== undefined) {
-    panel.open(connection, topic.topic, key);
+    panel.open(connection, topic, key);
     keepLink();
   }
 }
