@@ -75,8 +75,15 @@ class Holder:
         return f"process {self.process} on {self.host}, since {since}"
 
     @property
+    def refusal(self) -> str:
+        """The reason for which another process may not run the job, and what to do."""
+        return (
+            f"another driver runs this job: {self}; stop that one first, or give this pipeline checkpoints of its own"
+        )
+
+    @property
     def is_alive(self) -> bool | None:
-        """Whether the process lives; None where that cannot be seen from here, as on another machine."""
+        """True if the process lives; None where that cannot be seen from here, as on another machine."""
         if not self.machine or self.machine != _machine():
             return None
         return _started(self.process) == self.started
@@ -140,7 +147,7 @@ class DriverClaim:
                 self._watched = holder, now_s
             before, since_s = self._watched
             if alive or (alive is None and holder.beat != before.beat):
-                raise self._refusal(holder)
+                raise ConfigurationError(f"{self._job}: {holder.refusal}")
             if alive is None and now_s - since_s < self._lease_s:
                 return holder
             log.warning("the claim of a dead driver is taken over", job=self._job, driver=str(holder))
@@ -191,12 +198,6 @@ class DriverClaim:
             self._own = replace(self._own, is_released=True)
             self.renew()
         self._is_held = False
-
-    def _refusal(self, holder: Holder) -> ConfigurationError:
-        return ConfigurationError(
-            f"{self._job}: another driver runs this job: {holder}; stop that one first, or give this pipeline "
-            "checkpoints of its own"
-        )
 
     def _give_up(self, why: str) -> None:
         self.lost, self._is_held = why, False

@@ -61,7 +61,7 @@ def check_run(pipeline: PipelineSettings, jobs: Sequence[PipelineJob]) -> list[R
 
 
 def _spark(pipeline: PipelineSettings) -> Iterator[RunFinding]:
-    """Whether Spark can start."""
+    """Find what keeps Spark from starting: Java, or the Kafka connector."""
     try:
         require_java()
     except ConfigurationError as error:
@@ -77,7 +77,7 @@ def _spark(pipeline: PipelineSettings) -> Iterator[RunFinding]:
 
 
 def _kafka(pipeline: PipelineSettings, jobs: Sequence[PipelineJob]) -> Iterator[RunFinding]:
-    """Whether Kafka answers, and has the topics."""
+    """Find Kafka clusters that do not answer, and topics that they do not have."""
     clusters: dict[tuple[tuple[str, str], ...], set[str] | str] = {}
     for job in jobs:
         try:
@@ -105,7 +105,7 @@ def _kafka(pipeline: PipelineSettings, jobs: Sequence[PipelineJob]) -> Iterator[
 
 
 def _disk(pipeline: PipelineSettings, job: PipelineJob) -> Iterator[RunFinding]:
-    """Whether the local directories of a job can be used."""
+    """Find local directories that a job cannot read or write."""
     settings: Any = job.settings
     source = getattr(getattr(settings, "source", None), "path", None)
     local = None if source is None else _local(source)
@@ -133,7 +133,7 @@ def _disk(pipeline: PipelineSettings, job: PipelineJob) -> Iterator[RunFinding]:
 
 
 def _driver(pipeline: PipelineSettings, job: PipelineJob) -> Iterator[RunFinding]:
-    """Whether another process of this machine runs the job; one elsewhere is found when Spark runs."""
+    """Find another process of this machine that runs the job; one elsewhere is found when Spark runs."""
     files = small_files(pipeline.checkpoint(job.name), None)
     try:
         holder = None if files is None else holder_of(files)
@@ -141,11 +141,7 @@ def _driver(pipeline: PipelineSettings, job: PipelineJob) -> Iterator[RunFinding
         yield RunFinding(pipeline.place(job.name), str(error))
         return
     if holder is not None and not holder.is_released and holder.is_alive:
-        yield RunFinding(
-            pipeline.place(job.name),
-            f"another driver runs this job: {holder}; stop that one first, or give this pipeline checkpoints of its "
-            "own",
-        )
+        yield RunFinding(pipeline.place(job.name), holder.refusal)
 
 
 def _local(path: str) -> Path | None:

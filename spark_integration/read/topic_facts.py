@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from processor.errors import BrokerUnavailable, ConfigurationError
+from processor.errors import ConfigurationError
 from processor.kafka.admin.admin import Admin
-from processor.kafka.clients.log_reader import LogReader
+from processor.kafka.clients.log_reader import LogReader, patiently
 from processor.wire.columns import KIND
 from processor.wire.forwarding import MOVED_RETENTION_MS, RESERVED
 from spark_integration.foundation.options import client_properties
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 _Answer = TypeVar("_Answer")
 
 _ANSWER_TIMEOUT_S: Final = 30.0
-_WAIT_S: Final = 0.05
+_ADVICE: Final = "check the option 'kafka.bootstrap.servers' and those of TLS and SASL, and whether the brokers run"
 
 
 class TopicFacts:
@@ -120,17 +119,7 @@ class TopicFacts:
         }
 
     def _answer(self, ask: Callable[[], _Answer]) -> _Answer:
-        deadline = time.monotonic() + _ANSWER_TIMEOUT_S
-        while True:
-            try:
-                return ask()
-            except TimeoutError:
-                if time.monotonic() > deadline:
-                    raise BrokerUnavailable(
-                        f"asking about {self.topic}: Kafka did not answer within {_ANSWER_TIMEOUT_S:g} s; check the "
-                        "option 'kafka.bootstrap.servers' and those of TLS and SASL, and whether the brokers run"
-                    ) from None
-                time.sleep(_WAIT_S)
+        return patiently(ask, f"asking about {self.topic}", _ANSWER_TIMEOUT_S, advice=_ADVICE)
 
 
 @contextmanager

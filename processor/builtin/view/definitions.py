@@ -218,7 +218,7 @@ def check_fingerprint(context: Context, settings: ViewConfig) -> None:
         if known == fingerprint(of_other_parts):
             parts = "one for each group and partition" if former else "one for each record"
             raise ConfigurationError(
-                f"views.{name}: its rows were computed from other parts, {parts}, by an older version of Sowstream or "
+                f"views.{name}: its rows were computed from other parts, {parts}, "
                 f"with another `partial_aggregation`; write `partial_aggregation: {str(former).lower()}` to keep them, "
                 f"or stop its workers and run `sowstream view rebuild {name}`, which deletes the rows and builds them "
                 "again"

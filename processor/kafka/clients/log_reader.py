@@ -257,13 +257,17 @@ def oldest_offsets(reader: LogReader, topic: str, partitions: Iterable[int]) -> 
 Answer = TypeVar("Answer")
 
 
-def patiently(ask: Callable[[], Answer], question: str, patience_s: float = 30.0) -> Answer:
+_DOCTOR: Final = "`sowstream doctor` looks closer"
+
+
+def patiently(ask: Callable[[], Answer], question: str, patience_s: float = 30.0, *, advice: str = _DOCTOR) -> Answer:
     """Repeat a request of a reader until it has an answer, as while an undecided transaction holds an offset.
 
     Args:
         ask: makes the request, and raises `TimeoutError` where it had no answer in its own time.
         question: the request, for the error: "asking about orders.publish".
         patience_s: when to give up.
+        advice: what to do then, for the error.
 
     Raises:
         BrokerUnavailable: no answer in time.
@@ -274,9 +278,7 @@ def patiently(ask: Callable[[], Answer], question: str, patience_s: float = 30.0
             return ask()
         except TimeoutError:
             if time.monotonic() > deadline_s:
-                raise BrokerUnavailable(
-                    f"{question}: no answer in {patience_s:g} s; `sowstream doctor` looks closer"
-                ) from None
+                raise BrokerUnavailable(f"{question}: no answer in {patience_s:g} s; {advice}") from None
         time.sleep(_RETRY_S)  # It may have been refused at once.
 
 
