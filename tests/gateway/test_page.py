@@ -148,7 +148,7 @@ def ask(page, filter_text):
 
 
 def linked(page):
-    """What the link says."""
+    """The part of the link behind `#`."""
     return {name: value[0] for name, value in parse_qs(page.evaluate("location.hash").removeprefix("#")).items()}
 
 
@@ -449,7 +449,7 @@ def test_it_fits_a_phone(context, world):
 
 
 def test_without_its_library_the_page_says_what_to_do(context, world):
-    """Where the library of the grid is not installed the page says how to get it."""
+    """Without the library of the grid the page shows how to install it."""
     opened = context.new_page()
     opened.route("**/ag-grid-community*", lambda route: route.fulfill(status=404))
     go(opened, world, "topic=orders", settled=False)

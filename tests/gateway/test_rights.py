@@ -104,7 +104,7 @@ def test_an_order_by_a_hidden_field_tells_nothing(guarded):
 
 
 def test_a_user_without_an_entry_sees_no_topic(guarded):
-    """What is not listed is denied: topics, queries, records and publishes."""
+    """A user without an entry is denied topics, queries, records and publishes."""
     client = guarded.world.connect("t-eve")
     assert client.ask("sow", topic="orders")["reason"] == "not_entitled"
     assert client.ask("publish", topic="orders", data={"id": 1})["reason"] == "not_entitled"
@@ -165,7 +165,7 @@ def test_a_file_that_cannot_be_used_changes_nothing(guarded):
 
 
 def test_a_revoked_token_ends_its_connection(guarded):
-    """When a token is taken out of the file, every record leaves its clients, and the connection ends."""
+    """A token that is taken out of the file takes every record from its clients, and ends their connections."""
     client = guarded.world.connect("t-ann")
     sub = client.subscribe("sow_and_subscribe", "orders", options={"oof": True})
     client.until(lambda: sub in client.ready)

@@ -86,7 +86,7 @@ def test_nothing_is_left_after_a_bad_end(folder: Path, end: str) -> None:
 
 
 def test_refusals_name_the_remedy(tmp_path: Path, unique: str, taken_port: int) -> None:
-    """What cannot work is refused before anything starts: a taken address, TLS, a broker that is there already."""
+    """A taken address, TLS and a broker that is there already are refused before anything starts."""
     nobody = f"127.0.0.1:{free_port()}"
     with_settings(tmp_path, nobody, unique, gateway={"listen": f"127.0.0.1:{taken_port}"})
     done = run("up", directory=tmp_path)

@@ -60,7 +60,7 @@ def test_the_claim_of_a_dead_process_of_this_machine_is_free_at_once(files) -> N
 
 
 def test_a_driver_elsewhere_is_alive_as_long_as_its_file_changes(files) -> None:
-    """Whether it lives is decided by its signs of life within the lease, and by no clock."""
+    """Its signs of life within the lease decide, and no clock of a host."""
     _taken(files, at=1.0, **ELSEWHERE)
     second = DriverClaim("book", files)
     holder = second.take()

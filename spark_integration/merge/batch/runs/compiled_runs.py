@@ -46,7 +46,7 @@ DENIAL: Final = "denial"
 
 
 class OpenKey(NamedTuple):
-    """What a key has come to."""
+    """The result of the rows of one key, which may go on in the next chunk."""
 
     key: bytes
     state: Stored | None
