@@ -104,10 +104,15 @@ def small_files(directory: str, spark: SparkSession | None) -> SmallFiles | None
     Returns:
         The files; None where a session is needed and there is none.
     """
-    local = directory.removeprefix("file://").removeprefix("file:")
+    local = without_scheme(directory)
     if spark is None:
-        return LocalFiles(Path(local)) if local.startswith("/") else None
+        return LocalFiles(local) if local.is_absolute() else None
     is_local = directory.startswith("file:") or (
         directory.startswith("/") and default_file_system(spark, f"the files at {directory}").startswith("file:")
     )
-    return LocalFiles(Path(local)) if is_local else HadoopFiles(spark, directory)
+    return LocalFiles(local) if is_local else HadoopFiles(spark, directory)
+
+
+def without_scheme(path: str) -> Path:
+    """The path of an address with the scheme `file` or with none; of another file system it is not absolute."""
+    return Path(path.removeprefix("file://").removeprefix("file:"))

@@ -16,7 +16,7 @@ import pyspark
 from processor.errors import BrokerUnavailable, ConfigurationError
 from processor.kafka.admin.admin import Admin
 from spark_integration.foundation.options import client_properties
-from spark_integration.foundation.small_files import small_files
+from spark_integration.foundation.small_files import small_files, without_scheme
 from spark_integration.pipeline.driver_claim import holder_of
 from spark_integration.session import require_java
 
@@ -146,5 +146,5 @@ def _driver(pipeline: PipelineSettings, job: PipelineJob) -> Iterator[RunFinding
 
 def _local(path: str) -> Path | None:
     """The path on this machine; None for another file system."""
-    plain = path.removeprefix("file://").removeprefix("file:")
-    return Path(plain) if plain.startswith("/") else None
+    local = without_scheme(path)
+    return local if local.is_absolute() else None
