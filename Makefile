@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long test-random test-spark test-kubernetes coverage lint program notebooks spark-archive lock clean
+.PHONY: help demo test test-long test-random test-spark test-kubernetes coverage lint site program notebooks spark-archive lock clean
 
 # How long the demo runs. Only the command line counts: bash has a variable of this name, which a shell may export.
 ifneq ($(origin SECONDS),command line)
@@ -42,6 +42,7 @@ BYTECODE := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX="$(CURDIR)/.venv/.bytec
 BUILT := pyproject.toml processor/gateway/web/adapters/package-lock.json $(sort $(shell find processor spark_integration -name node_modules -prune -o -name '*.p[xy][dx]' -print))
 RUNTIME := .venv/.runtime-$(shell cat .locks/build.txt .locks/runtime.txt $(BUILT) | cksum | tr ' ' '-')
 DEV := .venv/.dev-$(shell cat .locks/build.txt .locks/dev.txt $(BUILT) | cksum | tr ' ' '-')
+SITE := .venv/.site-$(shell cat .locks/site.txt | cksum | tr ' ' '-')
 NOTEBOOKS := .venv/.notebooks-$(shell cat .locks/notebooks.txt $(BUILT) | cksum | tr ' ' '-')
 
 help: ## say what there is
@@ -82,6 +83,10 @@ lint: $(DEV) ## check code, format, types and who may import whom
 	    echo "== $$check"; $(BIN)/$$check || failed="$$failed $$check,"; \
 	done; [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
+# Its packages are in an environment of their own: a site needs neither the tests' packages nor Sowstream's compiled parts.
+site: $(SITE) ## build the pages as a site in build/site, and fail where a link of them leads nowhere; ARGS="serve" shows them
+	NO_MKDOCS_2_WARNING=1 .venv/.site/bin/mkdocs $(or $(ARGS),build)
+
 program: $(DEV) ## run a program of tests/programs, such as NAME=faults ARGS="--seed 7"; without NAME it lists them
 	$(if $(NAME),$(BIN)/python -m processor.trial.broker)
 	$(BIN)/python -m tests.programs$(if $(NAME),.$(NAME)) $(ARGS)
@@ -102,7 +107,8 @@ notebooks: $(NOTEBOOKS) ## run the notebooks of the client and of spark_integrat
 	$(BIN)/python -m tests.programs.notebooks $(ARGS)
 
 # What an image installs (image.txt), what the demo needs besides (runtime.txt), what developers need besides (dev.txt),
-# what executors of Spark install (spark.txt), Spark itself (pyspark.txt), what runs notebooks (notebooks.txt), and what builds the project (build.txt).
+# what executors of Spark install (spark.txt), Spark itself (pyspark.txt), what runs notebooks (notebooks.txt), what builds the
+# site (site.txt), and what builds the project (build.txt).
 # `make lock UPGRADE=--upgrade` moves to the newest versions.
 UV := .venv/.uv/bin/uv
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate $(UPGRADE)
@@ -114,6 +120,7 @@ lock: | $(UV) ## write .locks anew, after a change of pyproject.toml
 	$(COMPILE) pyproject.toml --all-extras --group dev --output-file .locks/dev.txt
 	$(COMPILE) -c .locks/dev.txt pyproject.toml $(OF_WORKERS) --extra on-spark --output-file .locks/spark.txt
 	$(COMPILE) -c .locks/dev.txt --group notebooks --output-file .locks/notebooks.txt
+	$(COMPILE) -c .locks/dev.txt --group site --output-file .locks/site.txt
 	printf 'pyspark\n' | $(COMPILE) -c .locks/dev.txt - --output-file .locks/pyspark.txt
 	printf 'setuptools>=78\ncython>=3.1\n' | $(COMPILE) - --output-file .locks/build.txt
 
@@ -129,6 +136,12 @@ $(DEV):
 
 $(NOTEBOOKS): $(DEV)
 	@.ci/install notebooks $@
+
+$(SITE):
+	@mkdir -p .venv && "$$(.ci/python)" -m venv --clear .venv/.site
+	@echo "Installing $$(grep -c '==' .locks/site.txt) packages of .locks/site.txt; some seconds the first time" >&2
+	@.venv/.site/bin/python -m pip install --quiet --disable-pip-version-check --no-input --require-hashes -r .locks/site.txt
+	@rm -f .venv/.site-* && touch $@
 
 $(UV): $(RUNTIME)
 	$(BIN)/python -m venv .venv/.uv
