@@ -60,13 +60,16 @@ def run_ceiling(kafka: Mapping[str, str], directory: Path, source: str, outputs:
             raise _ended(process) from None
 
 
-def run_worker(setup: BenchSetup, count: int, on_progress: Callable[[int], None] = lambda _done: None) -> Figure:
+def run_worker(
+    setup: BenchSetup, count: int, on_progress: Callable[[int], None] = lambda _done: None, *, first: int = 0
+) -> Figure:
     """Run a worker once, from its first batch of records until its group has committed all.
 
     Args:
         setup: its settings; the input is complete.
-        count: the number of input records.
+        count: the number of input records that are measured.
         on_progress: called now and then with the number of committed records.
+        first: the number of records before them, which fill its state and are not measured.
 
     Raises:
         Stop: it ended or stalled; with the end of its log.
@@ -74,19 +77,22 @@ def run_worker(setup: BenchSetup, count: int, on_progress: Callable[[int], None]
     reader = LogReader(setup.kafka, group=setup.group)
     taken = 0.0
 
+    def done() -> int:
+        return committed(reader, setup.topic("publish"), setup.partitions) - first
+
     def has_begun() -> bool:
         nonlocal taken
-        taken = consumed(setup.metrics_port)
+        taken = done() if first else consumed(setup.metrics_port)
         return taken > 0
 
     def is_done() -> bool:
-        done = committed(reader, setup.topic("publish"), setup.partitions)
-        on_progress(done)
-        return done >= count
+        now = done()
+        on_progress(now)
+        return now >= count
 
     try:
         with running(worker_process(setup)) as process:
-            wait_until(process, has_begun, every_s=0.005)
+            wait_until(process, has_begun, every_s=0.005, count=first)
             # A worker's metrics count a batch when it is merged: the clock starts then, and those records are not
             # counted. A trial may be nearly over by then; it counts all records, as so few are no measurement anyway.
             counted = count - taken if taken < count / 2 else count

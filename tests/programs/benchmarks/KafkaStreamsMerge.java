@@ -24,6 +24,7 @@ import org.apache.kafka.streams.state.Stores;
  * throughput where that changes no promise: large fetches, polls and batches, the same compression and time between
  * commits as ours; store and cache are as shipped. Prints one line of JSON when so many records are processed, and ends
  * when standard input does. To try other settings: -Dcached=true, and -Dstreams.NAME=VALUE for any of Kafka Streams'.
+ * -Dfirst=N: the first N records fill its store, and are not measured.
  */
 public class KafkaStreamsMerge {
   static final ObjectMapper MAPPER = new ObjectMapper();
@@ -63,9 +64,10 @@ public class KafkaStreamsMerge {
     streams.start();
 
     var system = (com.sun.management.OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
-    while (DONE.get() == 0) Thread.sleep(2);
+    long first = Long.getLong("first", 0);
+    while (DONE.get() <= first) Thread.sleep(2);
     long beganNs = System.nanoTime(), cpuNs = system.getProcessCpuTime();
-    while (DONE.get() < records) Thread.sleep(10);
+    while (DONE.get() < first + records) Thread.sleep(10);
     System.out.printf(
         "{\"seconds\": %.3f, \"cpu_s\": %.3f}%n",
         (System.nanoTime() - beganNs) / 1e9, (system.getProcessCpuTime() - cpuNs) / 1e9);

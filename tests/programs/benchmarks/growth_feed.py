@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +16,8 @@ _TAILS = 64
 """Number of different texts in the records: enough that compression rarely finds the same text again."""
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 _TEXT_CHARS = 24
+_ZIPF = 0.99
+_PRIME = 2_654_435_761
 _TRANSACTION_MS = 900_000
 """Time limit of the open transaction that waits for workers to start: the longest that a broker allows."""
 
@@ -41,6 +44,34 @@ def deltas(shape: Shape, count: int, *, seed: int) -> Iterator[tuple[bytes, byte
     rng = random.Random(seed)
     for number in range(1, count + 1):
         key = rng.randrange(shape.keys)
+        yield b"%d" % key, b'{"id":%d,"price":%.6f,"ts":%d}' % (key, rng.random() * 100, number)
+
+
+def mixed(
+    shape: Shape, count: int, inserts: float, *, is_skewed: bool = False, seed: int = 11
+) -> Iterator[tuple[bytes, bytes]]:
+    """Deltas of keys that exist, and full records of new keys, which are this share of all.
+
+    Args:
+        shape: the keys that exist, and the size of a full record.
+        count: the number of records.
+        inserts: the share of new keys, 0 to 1.
+        is_skewed: choose the keys of deltas by Zipf's law with exponent 0.99, as YCSB does, and not uniformly.
+        seed: of everything.
+    """
+    rng = random.Random(seed)
+    new = fulls(Shape(shape.keys + count, shape.size_bytes), seed=seed)
+    new = itertools.islice(new, shape.keys, None) if inserts else new
+    weights = list(itertools.accumulate(1 / rank**_ZIPF for rank in range(1, shape.keys + 1))) if is_skewed else []
+    ranks = range(shape.keys)
+    for number in range(1, count + 1):
+        if rng.random() < inserts:
+            yield next(new)
+            continue
+        key = rng.randrange(shape.keys)
+        if is_skewed:
+            # The popular keys are spread over all others, as they are where nobody sorts them.
+            key = rng.choices(ranks, cum_weights=weights)[0] * _PRIME % shape.keys
         yield b"%d" % key, b'{"id":%d,"price":%.6f,"ts":%d}' % (key, rng.random() * 100, number)
 
 
