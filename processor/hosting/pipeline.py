@@ -6,11 +6,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.config.kafka_names import KafkaNames
+from processor.errors import Stop
 from processor.queues.filler import check_queue
+from processor.topics import grown
 from processor.topics.family import TopicSpec, family_specs, queue_outputs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pydantic import BaseModel
 
@@ -240,3 +242,14 @@ def source_spec(pipeline: Pipeline) -> TopicSpec:
     if pipeline.derived_from:
         return spec._replace(derived_families=(pipeline.name,))
     return spec._replace(may_have_grown=pipeline.successor is not None)
+
+
+def refuse_grown(pipeline: Pipeline, partitions: Sequence[int]) -> None:
+    """Refuse partitions beyond those of the settings: the group may assign new ones before the topic monitor sees them.
+
+    Raises:
+        Stop: a partition is beyond them.
+    """
+    least = max(partitions, default=-1) + 1
+    if least > pipeline.topic.partitions:
+        raise Stop(f"topics changed while the worker ran:\n  {grown(source_spec(pipeline), least)}")

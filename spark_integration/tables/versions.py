@@ -9,138 +9,29 @@ from __future__ import annotations
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType
 
-from processor.errors import ConfigurationError
 from processor.wire import columns as names
 from spark_integration.foundation.arrow_records import HEADERS_DDL
 from spark_integration.publish.commands import header
-from spark_integration.read.mask import FROM_JSON
-from spark_integration.read.misfit import RECORD, is_misfit, misfit, with_record
 from spark_integration.tables.snapshots import Snapshots
 from spark_integration.tables.upsert import create_sql, require_package, target
+from spark_integration.tables.version_columns import LAST_RECORD, MARKS, MISFIT, PLACE, VersionColumns
 from spark_integration.tables.version_fold import REPEATED_MAX, STATE, VERSIONS_DDL, VersionFold
 
 if TYPE_CHECKING:
     from spark_integration.foundation.settings import TopicSettings
 
-_RECORD: Final = "_record"
 _CLOSED_MAX: Final = 16
 """Directories of ended versions of one size, before they become one of the next size."""
 
-# Iceberg reserves `_partition` and a few more names.
-_PLACE: Final = ("_topic_partition", "_offset", "_end_offset", "_source", "_gone")
-_MARKS: Final = ("was_open", "is_state")
-"""The columns of a fold that the table does not have."""
-_MISFIT: Final = "misfit"
-"""The column of a version that does not fit, which the table does not have: the reason and the text."""
-
 OnMisfits: TypeAlias = Callable[[DataFrame], object]
 """Called with the versions that do not fit: columns `reason`, `partition`, `offset`, `key`, `at` and `row`."""
-
-
-@dataclass(frozen=True, slots=True)
-class VersionColumns:
-    """The columns of a table of versions: those of the record, then `sow_key`, `version`, `valid_from`, `valid_to`."""
-
-    record: StructType | None
-    """The columns of the record; None: one column `value` with its JSON text."""
-    prefix: str = ""
-    """The beginning of the names of the other columns, where a field of the record has one of them."""
-    shows_misfits: bool = False
-    """False: a record that does not fit the columns fails the batch. True: its version has nulls in place of fields."""
-
-    def __post_init__(self) -> None:
-        """Refuse a field with the name of another column.
-
-        Raises:
-            ConfigurationError: there is one.
-        """
-        taken = {name.lower() for name in self.added} | {_RECORD, *_PLACE}
-        fields = ["value"] if self.record is None else self.record.names
-        if clash := [name for name in fields if name.lower() in taken]:
-            raise ConfigurationError(
-                f"field {clash[0]!r} of the schema has the name of a column of the table; give those a prefix, such as "
-                "`prefix: sow_`"
-            )
-
-    @property
-    def added(self) -> list[str]:
-        """The names of the columns next to the record's."""
-        return [f"{self.prefix}{name}" for name in ("sow_key", "version", "valid_from", "valid_to")]
-
-    @property
-    def shown(self) -> list[str]:
-        """The names of all columns that readers see."""
-        return [*(["value"] if self.record is None else self.record.names), *self.added]
-
-    def of(self, versions: DataFrame) -> DataFrame:
-        """Convert the rows of a fold to those of the table, with `was_open` and `is_state`."""
-        key, version, valid_from, valid_to = self.added
-        text, marks = F.col("value"), [F.col(name) for name in _MARKS]
-        if self.record is None:
-            fields = [text.alias("value")]
-        else:
-            if self.shows_misfits:
-                versions = with_record(versions, self.record)
-                record = F.when(~is_misfit(), F.col(RECORD))
-                marks.append(misfit(is_misfit(), self.record, "").alias(_MISFIT))
-            else:
-                record = F.from_json(text, self.record, {**FROM_JSON, "mode": "FAILFAST"})
-            fields = [record.getField(name).alias(name) for name in self.record.names]
-        return versions.select(
-            *fields,
-            F.col("key").alias(key),
-            F.col("version").alias(version),
-            F.timestamp_micros("from_us").alias(valid_from),
-            F.timestamp_micros("to_us").alias(valid_to),
-            F.col("partition").alias("_topic_partition"),
-            F.col("offset").alias("_offset"),
-            F.col("end_offset").alias("_end_offset"),
-            F.col("source").alias("_source"),
-            F.struct(*(F.col(f"gone_{name}").alias(name) for name in ("version", "source", "offset"))).alias("_gone"),
-            # The full record of an open version, to which the next delta applies; ended ones need it no more.
-            F.when(F.col("to_us").isNull(), text).alias(_RECORD),
-            *marks,
-        )
-
-    def misfits(self, versions: DataFrame) -> DataFrame | None:
-        """The rows for `OnMisfits` of those that `of` gives; None where no version can be one."""
-        if _MISFIT not in versions.columns:
-            return None
-        key, _, valid_from, _ = self.added
-        # An earlier version comes again with its end.
-        return versions.where(F.col(_MISFIT).isNotNull() & ~F.col("was_open")).select(
-            F.col(f"{_MISFIT}.reason").alias("reason"),
-            F.col("_topic_partition").alias("partition"),
-            F.col("_offset").alias("offset"),
-            F.col(key).alias("key"),
-            F.col(valid_from).alias("at"),
-            F.col(f"{_MISFIT}.value").cast("string").alias("row"),
-        )
-
-    def as_state(self, rows: DataFrame) -> DataFrame:
-        """Convert rows of the table, open versions and those that a delete has ended, to those a fold begins with."""
-        key, version, valid_from, _ = self.added
-        return rows.select(
-            F.col(key).alias("key"),
-            F.lit(False).alias("is_delta"),
-            F.col("_topic_partition").alias("partition"),
-            F.col("_offset").alias("offset"),
-            F.unix_micros(valid_from).alias("at_us"),
-            F.col(_RECORD).cast("binary").alias("value"),
-            F.lit(None).cast(HEADERS_DDL).alias("headers"),
-            F.col(version).alias("version"),
-            F.col("_source").alias("source"),
-            *(F.col(f"_gone.{name}").alias(f"gone_{name}") for name in ("version", "source", "offset")),
-        )
 
 
 class VersionTable(ABC):
@@ -295,9 +186,9 @@ def read_versions(spark: SparkSession, path: str) -> DataFrame:
     snapshots = Snapshots(spark, path)
     latest = snapshots.present()
     # The others are states of keys whose record is gone, and are among the ended versions too.
-    parts = [snapshots.rows(latest).where(F.col(_RECORD).isNotNull()), *snapshots.closed_rows(latest)]
+    parts = [snapshots.rows(latest).where(F.col(LAST_RECORD).isNotNull()), *snapshots.closed_rows(latest)]
     rows = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
-    return rows.drop(_RECORD, *_PLACE)
+    return rows.drop(LAST_RECORD, *PLACE)
 
 
 def _is_late(applied: Mapping[int, int]) -> Column:
@@ -329,8 +220,8 @@ class _ParquetVersions(VersionTable):
         try:
             before = snapshots.latest()
             closed = [] if before is None else list(before.closed)
-            closed.append(snapshots.write_rows(rows.where(F.col(valid_to).isNotNull()).drop(*_MARKS, _MISFIT), "c0"))
-            stays = rows.where("is_state").drop(*_MARKS, _MISFIT)
+            closed.append(snapshots.write_rows(rows.where(F.col(valid_to).isNotNull()).drop(*MARKS, MISFIT), "c0"))
+            stays = rows.where("is_state").drop(*MARKS, MISFIT)
             if before is not None:
                 others = snapshots.rows(before).join(rows.select(key).distinct(), key, "left_anti")
                 lasting = others.where(F.col(valid_to).isNull() | _is_late(applied))
@@ -378,16 +269,16 @@ class _MergedVersions(VersionTable):
         return rows.where(F.col(f"`{self.columns.added[3]}`").isNull() | is_gone)
 
     def add(self, versions: DataFrame, applied: Mapping[int, int]) -> None:
-        own = [name for name in versions.columns if name not in (*_MARKS, _MISFIT)]
+        own = [name for name in versions.columns if name not in (*MARKS, MISFIT)]
         table, valid_to = target(self._place, self._format), self.columns.added[3]
         view = f"versions_{uuid.uuid4().hex}"
         session = versions.sparkSession
-        fields = [field for field in versions.schema.fields if field.name not in (*_MARKS, _MISFIT)]
+        fields = [field for field in versions.schema.fields if field.name not in (*MARKS, MISFIT)]
         session.sql(create_sql(self._place, self._format, fields))
         rows = versions.persist()
         rows.createTempView(view)
         try:
-            ended = ", ".join(f"t.`{name}` = s.`{name}`" for name in (valid_to, "_end_offset", "_gone", _RECORD))
+            ended = ", ".join(f"t.`{name}` = s.`{name}`" for name in (valid_to, "_end_offset", "_gone", LAST_RECORD))
             columns = ", ".join(f"`{name}`" for name in own)
             values = ", ".join(f"s.`{name}`" for name in own)
             session.sql(

@@ -20,11 +20,10 @@ from processor.errors import (
     ProducerLost,
     SowstreamError,
     StateDamaged,
-    Stop,
     TransactionAborted,
 )
 from processor.hosting.output_limits import OutputLimits
-from processor.hosting.pipeline import source_spec
+from processor.hosting.pipeline import refuse_grown
 from processor.kafka import errors as kafka_errors
 from processor.kafka.message import by_partition
 from processor.runtime.loop.held_tasks import HeldTasks
@@ -36,7 +35,6 @@ from processor.runtime.metrics import ThreadMetrics
 from processor.runtime.rejections import RejectionLog
 from processor.runtime.task import Task
 from processor.runtime.task_state import TaskState
-from processor.topics import grown
 
 if TYPE_CHECKING:
     import threading
@@ -130,7 +128,7 @@ class StreamThread:
     def on_assigned(self, partitions: list[int]) -> None:
         """Create a task for each new partition and queue its restore; nothing here is slow."""
         log.info("assigned", topic=self._pipeline.source, partitions=partitions)
-        _refuse_grown(self._pipeline, partitions)
+        refuse_grown(self._pipeline, partitions)
         for partition in partitions:
             self._tasks[partition] = self._new_task(partition)
             self._restorer.add(self._tasks[partition])
@@ -390,14 +388,3 @@ class StreamThread:
 
     def _running(self) -> list[Task]:
         return [task for task in self._tasks.values() if task.task_state is TaskState.RUNNING]
-
-
-def _refuse_grown(pipeline: Pipeline, partitions: Sequence[int]) -> None:
-    """Refuse partitions beyond those of the settings: the group may assign new ones before the topic monitor sees them.
-
-    Raises:
-        Stop: a partition is beyond them.
-    """
-    least = max(partitions, default=-1) + 1
-    if least > pipeline.topic.partitions:
-        raise Stop(f"topics changed while the worker ran:\n  {grown(source_spec(pipeline), least)}")

@@ -29,8 +29,8 @@ from spark_integration.read.read_topics import NothingToInfer, stream_sow
 from spark_integration.read.schemas.schema import INFER, given_schema
 from spark_integration.read.table_part import read_latest
 from spark_integration.tables.upsert import upsert_to
+from spark_integration.tables.version_columns import VersionColumns
 from spark_integration.tables.versions import (
-    VersionColumns,
     VersionTable,
     add_deltas,
     begin_with_records,

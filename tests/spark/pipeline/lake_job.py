@@ -10,7 +10,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from spark_integration import spark_session
 from spark_integration.foundation.settings import topic_settings
 from spark_integration.pipeline.jobs.archive import archive_writer
-from spark_integration.tables.versions import VersionColumns, add_deltas, read_versions, version_table
+from spark_integration.tables.version_columns import VersionColumns
+from spark_integration.tables.versions import add_deltas, read_versions, version_table
 from tests.spark.upserting_job import _SESSIONS
 
 KAFKA = (
