@@ -10,8 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.sql import functions as F  # noqa: N812
+
 from processor.errors import Stop
 from spark_integration.foundation.pyspark_private import micro_batch
+from spark_integration.read.metadata_columns import SOW
+from spark_integration.read.misfit import MISFIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
     from spark_integration.pipeline.job import JobContext
 
 _SHOWN_MAX: Final = 3
+_FIELD: Final = "(/[^ ]+) is not "
+"""The first field in the reason of a record that does not fit."""
 
 
 class Quarantine:
@@ -61,3 +67,26 @@ class Quarantine:
         """
         shown = "; ".join(describe(row) for row in rows.limit(_SHOWN_MAX).collect())
         return Stop(f"{self._context.name}: {remedy}: {shown}")
+
+
+def misfits_of(records: DataFrame) -> DataFrame:
+    """The rows of `read_sow` and `stream_sow` that do not fit: `reason`, `partition`, `offset`, `key`, `at`, `row`."""
+    misfit = f"{SOW}.{MISFIT}"
+    return records.where(f"{misfit} IS NOT NULL").select(
+        F.col(f"{misfit}.reason").alias("reason"), f"{SOW}.partition", f"{SOW}.offset",
+        F.col(f"{SOW}.sow_key").alias("key"), F.col(f"{SOW}.timestamp").alias("at"),
+        F.col(f"{misfit}.value").cast("string").alias("row"),
+    )  # fmt: skip
+
+
+def misfit_rows(misfits: DataFrame, topic: str) -> DataFrame:
+    """Such rows as the quarantine has them: `misfit`, with the first field, the Kafka topic and the place."""
+    return misfits.select(
+        F.lit(MISFIT).alias("reason"), F.regexp_extract("reason", _FIELD, 1).alias("field"),
+        F.col("reason").alias("detail"), F.lit(topic).alias("topic"), "partition", "offset", "key", "at", "row",
+    )  # fmt: skip
+
+
+def fitting(records: DataFrame) -> DataFrame:
+    """The other rows, without the column about misfits."""
+    return records.where(f"{SOW}.{MISFIT} IS NULL").withColumn(SOW, F.col(SOW).dropFields(MISFIT))

@@ -2,41 +2,37 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType
 
 from processor.config.section import IntervalS
-from processor.errors import ConfigurationError
+from processor.errors import ConfigurationError, Stop
 from spark_integration.foundation.pyspark_private import jvm_of, sql_problem
 from spark_integration.foundation.settings import topic_settings
 from spark_integration.pipeline.ingesting.kafka_source import kafka_records, partition_counts
 from spark_integration.pipeline.job import DataPath, Job, JobContext, JobSettings, SqlKind
 from spark_integration.pipeline.monitor import QUARANTINED
-from spark_integration.pipeline.published_state import DELETED, REMOVED, PublishedState, with_text_for_null
+from spark_integration.pipeline.published_state import DELETED, REMOVED, Prepared, PublishedState, with_text_for_null
 from spark_integration.pipeline.quarantine import Quarantine
+from spark_integration.pipeline.query_sources import NoColumns, QuerySources
 from spark_integration.publish.publish import WRITERS_MAX, Sending, delta_rows
 from spark_integration.read.metadata_columns import quoted
-from spark_integration.read.read_topics import NothingToInfer, infer_from_records, read_sow
+from spark_integration.read.misfit import MISFIT
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 
 _WRITERS: Final = 4
-_COLUMNS_FILE: Final = "sowstream-columns.json"
-"""The name of the file with the columns that were inferred last, by topic, in the directory of the checkpoint."""
-
-
-class _NoColumns(Exception):
-    """A source has no record yet from which its columns could be inferred."""
+_MISFIT: Final = re.compile(r"(\S+, partition \d+, offset .*?); publish the record again")
+"""The error of `read_sow` for a record that does not fit, whose last advice is for callers of that function."""
 
 
 class FeaturesSettings(JobSettings):
@@ -59,6 +55,10 @@ class FeaturesSettings(JobSettings):
     null_keys: Literal["quarantine", "group"] = "quarantine"
     """A row of the result with a NULL in a key column: `quarantine`: it is set aside; `group`: the empty text stands
     for the NULL, as in views.
+    """
+    on_misfit: Literal["quarantine", "fail"] = "quarantine"
+    """The treatment of a record that does not fit the columns of its source: it is set aside, and the result is that of
+    the others; or the job fails.
     """
     quarantine: DataPath | None = None
     """The directory of the rows that are set aside; none: `quarantine` in that of the checkpoint."""
@@ -119,18 +119,24 @@ class Features(Job[FeaturesSettings]):
         partition_counts(context, [*names, self._target.kafka_topic("publish")])
         state = PublishedState(session, f"{context.checkpoint}/published", settings.key, context.identity)
         quarantine = Quarantine(context, settings.quarantine)
+        sources = QuerySources(context, self._sources, settings.schemas)
         # The stream is the clock: its records are never read, only its offsets.
         clock = kafka_records(session, names, context.kafka, {})
 
         def process(batch: DataFrame, batch_id: int) -> Counter[str]:  # noqa: ARG001 - results have their own numbers
+            counts: Counter[str] = Counter()
+
+            def set_misfits_aside() -> None:
+                counts[f"{QUARANTINED}{MISFIT}"] = sources.set_aside(session, quarantine, batch_id)
+
             try:
-                result = self._result(session)
-            except _NoColumns as missing:
+                if sources.leaves_misfits_out:
+                    set_misfits_aside()
+                prepared = self._prepare(session, sources, state, set_misfits_aside)
+            except NoColumns as missing:
                 context.batches.waits_for = str(missing)
                 return Counter(published=0)
             context.batches.waits_for = None
-            prepared = state.prepare(result)
-            counts: Counter[str] = Counter()
             keyless = state.keyless(prepared, batch_id)
             if keyless is not None:
                 quarantine.write(self._set_aside(keyless), batch_id)
@@ -147,22 +153,40 @@ class Features(Job[FeaturesSettings]):
 
         return self.run(clock.writeStream.foreachBatch(context.batches.counted(process)), once=once)
 
-    def _result(self, session: SparkSession) -> DataFrame:
+    def _prepare(
+        self, session: SparkSession, sources: QuerySources, state: PublishedState, set_misfits_aside: Callable[[], None]
+    ) -> Prepared:
+        """Prepare a result; if a record does not fit, such records are set aside first.
+
+        Raises:
+            Stop: a record does not fit, and the job has `on_misfit: fail`.
+        """
+        try:
+            return state.prepare(self._result(session, sources))
+        except Exception as error:
+            record = _MISFIT.search(str(error))
+            if record is None:
+                raise
+            if self.settings.on_misfit == "fail":
+                raise Stop(
+                    f"{self.context.name}: {record[1]}; publish the record again, change the columns of its topic in "
+                    "`schemas`, or set `on_misfit: quarantine`"
+                ) from None
+        set_misfits_aside()
+        return state.prepare(self._result(session, sources))
+
+    def _result(self, session: SparkSession, sources: QuerySources) -> DataFrame:
         """The result of the query over the present records.
 
         Raises:
-            _NoColumns: the columns of a source are not known yet.
+            NoColumns: the columns of a source are not known yet.
             ConfigurationError: the query cannot be run, or its result lacks a key column.
         """
-        for name in self._sources:
-            records = read_sow(
-                session, name, self._columns(session, name), options=self.context.kafka, config=self.context.topics
-            )
-            records.createOrReplaceTempView(name)
+        sources.create_views(session)
         try:
             rows = session.sql(self.settings.sql)
         except AnalysisException as error:
-            inferred = [name for name in self._sources if self._is_inferred(name)]
+            inferred = [name for name in self._sources if sources.is_inferred(name)]
             advice = (
                 f" The columns of {inferred[0]} are those of its present records; name the others in `schemas`."
                 if inferred and error.getCondition() == "UNRESOLVED_COLUMN.WITH_SUGGESTION"
@@ -175,29 +199,6 @@ class Features(Job[FeaturesSettings]):
                 f"{', '.join(rows.columns)}"
             )
         return with_text_for_null(rows, self.settings.key) if self.settings.null_keys == "group" else rows
-
-    def _is_inferred(self, name: str) -> bool:
-        return name not in self.settings.schemas and self._sources[name].topic.message_type == "json"
-
-    def _columns(self, session: SparkSession, name: str) -> StructType | str | None:
-        """The columns of a source: named, inferred now, or inferred when it last had records."""
-        if not self._is_inferred(name):
-            return self.settings.schemas.get(name)
-        files, context = self.context.files, self.context
-        known = json.loads(files.read(_COLUMNS_FILE) or "{}")
-        try:
-            columns = infer_from_records(session, self._sources[name], context.kafka)
-        except NothingToInfer:
-            if name in known:
-                return StructType.fromJson(known[name])
-            raise _NoColumns(
-                f"{name} has no record yet from which its columns could be inferred; with its columns in `schemas` the "
-                "job need not wait"
-            ) from None
-        content = json.loads(columns.json())
-        if known.get(name) != content:
-            files.write(_COLUMNS_FILE, json.dumps({**known, name: content}))
-        return columns
 
     def _set_aside(self, keyless: DataFrame) -> DataFrame:
         """The rows without a key as the quarantine has them."""

@@ -22,7 +22,7 @@ from spark_integration.pipeline.ingesting.kafka_source import (
 )
 from spark_integration.pipeline.job import DataPath, InputMissing, Job, JobContext, JobSettings, Target
 from spark_integration.pipeline.monitor import QUARANTINED
-from spark_integration.pipeline.quarantine import Quarantine
+from spark_integration.pipeline.quarantine import Quarantine, fitting, misfit_rows, misfits_of
 from spark_integration.read.metadata_columns import SOW
 from spark_integration.read.misfit import MISFIT
 from spark_integration.read.read_topics import NothingToInfer, stream_sow
@@ -43,9 +43,6 @@ if TYPE_CHECKING:
 
 _BEGIN: Final = "sowstream-begin.json"
 """The name of the file with the offsets at which a history began, in the directory of the checkpoint."""
-_MISFIT: Final = f"{SOW}.{MISFIT}"
-_FIELD: Final = "(/[^ ]+) is not "
-"""The first field in the reason of a record that does not fit."""
 
 
 class TableSettings(JobSettings):
@@ -142,10 +139,10 @@ class Table(Job[TableSettings]):
                 if not can_misfit:
                     upsert(rows, batch_id)
                     return Counter(written=rows.count())
-                seen = rows.agg(F.count("*").alias("all"), F.count(_MISFIT).alias("misfits")).head()
+                seen = rows.agg(F.count("*").alias("all"), F.count(f"{SOW}.{MISFIT}").alias("misfits")).head()
                 assert seen is not None, "without a group there is one row"
-                counts = self._set_aside(_misfits(rows), batch_id) if seen["misfits"] else Counter()
-                upsert(rows.where(f"{_MISFIT} IS NULL").withColumn(SOW, F.col(SOW).dropFields(MISFIT)), batch_id)
+                counts = self._set_aside(misfits_of(rows), batch_id) if seen["misfits"] else Counter()
+                upsert(fitting(rows), batch_id)
                 counts["written"] = seen["all"] - seen["misfits"]
                 return counts
             finally:
@@ -190,10 +187,7 @@ class Table(Job[TableSettings]):
             if not count:
                 return Counter()
             topic = self._topic.kafka_topic("sow" if self.settings.kind == "scd1" else "delta")
-            shown = rows.select(
-                F.lit(MISFIT).alias("reason"), F.regexp_extract("reason", _FIELD, 1).alias("field"),
-                F.col("reason").alias("detail"), F.lit(topic).alias("topic"), "partition", "offset", "key", "at", "row",
-            )  # fmt: skip
+            shown = misfit_rows(rows, topic)
             quarantine = Quarantine(self.context, self.settings.quarantine)
             if self.settings.on_misfit == "fail":
                 raise quarantine.refuse(
@@ -239,15 +233,6 @@ class Table(Job[TableSettings]):
             finally:
                 latest.unpersist()
         return content
-
-
-def _misfits(rows: DataFrame) -> DataFrame:
-    """The rows of `stream_sow` that do not fit, as `Table._set_aside` takes them."""
-    return rows.where(f"{_MISFIT} IS NOT NULL").select(
-        F.col(f"{_MISFIT}.reason").alias("reason"), f"{SOW}.partition", f"{SOW}.offset",
-        F.col(f"{SOW}.sow_key").alias("key"), F.col(f"{SOW}.timestamp").alias("at"),
-        F.col(f"{_MISFIT}.value").cast("string").alias("row"),
-    )  # fmt: skip
 
 
 def _has_rows(table: VersionTable) -> bool:

@@ -8,6 +8,7 @@ import yaml
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
+from processor.errors import Stop
 from spark_integration.pipeline.jobs.features import PublishedState
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1200)]
@@ -134,3 +135,31 @@ def test_a_row_without_a_key_stops_nothing_and_mended_sql_is_computed_again(dept
         ("a", "delta_publish", {"item": "a", "qty": 6}, ["/note"]),
         ("b", "sow_delete", None, []),
     ]
+
+
+def test_a_record_that_does_not_fit_a_key_or_column_is_left_out_once(depth, unique) -> None:
+    """It is in the quarantine once, and the result is that of the other records, until a better one is published.
+
+    With `on_misfit: fail` the job stops, and the error names the settings that help.
+    """
+    tree = yaml.safe_load(depth.file.read_text())
+    tree["jobs"]["depth"]["schemas"] = {unique: "id LONG, item STRING, qty LONG, note STRING"}
+    depth.file.write_text(yaml.safe_dump(tree))
+    _sow(depth, {"id": 1, "item": "a", "qty": "many"}, {"id": 2, "item": "b", "qty": 2})
+    assert depth.run().views()["depth"].counts["quarantined.misfit"] == 1
+    _sow(depth, {"id": 3, "item": "b", "qty": 3})
+    assert depth.run().views()["depth"].quarantined == 0
+    [row] = depth.set_aside("checkpoints/depth/quarantine")
+    assert (row["reason"], row["field"], row["topic"], row["key"]) == ("misfit", "/qty", f"{unique}.sow", "1")
+    _sow(depth, {"id": 1, "item": "a", "qty": 1})
+    depth.run()
+    assert [(key, body) for key, _, body, _ in _published(depth)] == [
+        ("b", {"item": "b", "qty": 2}),
+        ("b", {"item": "b", "qty": 5}),
+        ("a", {"item": "a", "qty": 1}),
+    ]
+    tree["jobs"]["depth"]["on_misfit"] = "fail"
+    depth.file.write_text(yaml.safe_dump(tree))
+    _sow(depth, {"id": 1, "item": "a", "qty": "many"})
+    with pytest.raises(Stop, match=rf"depth: {unique}.sow, partition \d.*or set `on_misfit: quarantine`$"):
+        depth.run()
