@@ -16,11 +16,12 @@ import typer
 from processor.cli.output import OutputClosed, inform
 from processor.errors import ConfigurationError, SowstreamError
 from spark_integration.cli.check import check
+from spark_integration.cli.init import init
 from spark_integration.cli.merge_commands import backfill, handback, merge, reconcile, takeover
 from spark_integration.cli.run import run, status
 
 COMMANDS: Final[tuple[Callable[..., Any], ...]] = (
-    run, check, merge, takeover, handback, backfill, reconcile, status,
+    init, check, run, merge, takeover, handback, backfill, reconcile, status,
 )  # fmt: skip
 """The commands, in the order of `--help`: each a function in a module of its name."""
 
