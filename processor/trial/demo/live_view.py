@@ -13,6 +13,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from processor.trial.demo.settings import VIEW
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
@@ -57,7 +59,8 @@ def curve(values: Sequence[float | None], width: int) -> str:
     return "".join(" " if value is None else _BARS[round(value / highest * (len(_BARS) - 1))] for value in shown)
 
 
-_WIDTH: Final = 80
+_WIDTH_MIN: Final = 80
+_WIDTH_MAX: Final = 120
 _LINE_INTERVAL_S: Final = 3.0
 _CURVE: Final = 24
 _STEPS: Final = 4
@@ -101,7 +104,8 @@ class LiveView:
     def show(self, moment: Moment, picture: Picture, table: TableFigures | None = None) -> None:
         """Show the current state, with the table on Spark if there is one."""
         if self._live is not None:
-            self._live.update(screen(moment, picture, table), refresh=True)
+            shown = screen(moment, picture, table, width=self._console.width)
+            self._live.update(shown, refresh=True)
         elif time.monotonic() - self._said_s >= _LINE_INTERVAL_S:
             self._said_s = time.monotonic()
             self.say(line(moment, picture, table))
@@ -131,16 +135,18 @@ def line(moment: Moment, picture: Picture, table: TableFigures | None = None) ->
     )
 
 
-def screen(moment: Moment, picture: Picture, table: TableFigures | None = None) -> RenderableType:
-    """All figures, 80 columns wide."""
+def screen(
+    moment: Moment, picture: Picture, table: TableFigures | None = None, *, width: int = _WIDTH_MIN
+) -> RenderableType:
+    """All figures, as wide as the terminal between 80 columns and 120."""
+    width = max(_WIDTH_MIN, min(width, _WIDTH_MAX))
     below = Table.grid(expand=True)
-    below.add_column(width=_WIDTH // 2)
-    below.add_column(width=_WIDTH // 2)
+    below.add_column(width=width // 2)
+    below.add_column(width=width - width // 2)
     below.add_row(_latency(picture), _prices(picture.prices))
     all_of_it = Table.grid()
-    # As wide as the design, even on a wider terminal.
-    all_of_it.add_column(width=_WIDTH)
-    for part in (_title(moment), _merged(picture.merged), _conflated(picture.conflated), below, _order(picture)):
+    all_of_it.add_column(width=width)
+    for part in (_title(moment), _merged(picture.merged), _conflated(picture.conflated), below, _order(picture, width)):
         all_of_it.add_row(part)
     if table is not None:
         all_of_it.add_row(_spark(table))
@@ -232,10 +238,10 @@ def _prices(prices: Sequence[dict[str, Any]]) -> RenderableType:
     return _panel("prices: bid, offer, spread", grid)
 
 
-def _order(picture: Picture) -> RenderableType:
+def _order(picture: Picture, width: int) -> RenderableType:
     grid = Table.grid(padding=(0, 1))
     grid.add_column(width=7, justify="right")
-    grid.add_column(width=_WIDTH - 12, no_wrap=True, overflow="ellipsis")
+    grid.add_column(width=width - 12, no_wrap=True, overflow="ellipsis")
     for step in picture.steps[-_STEPS:]:
         grid.add_row(Text(f"{step.after_s:.2f} s", style="dim"), _step(step))
     for _ in range(_STEPS - len(picture.steps)):
@@ -246,7 +252,7 @@ def _order(picture: Picture) -> RenderableType:
 
 def _open(orders: Mapping[str, int]) -> str:
     """The view of open orders, customers by their first names."""
-    return "open: " + (" · ".join(f"{name.split()[0]} {count:,}" for name, count in orders.items()) or "-")
+    return f"view {VIEW}: " + (" · ".join(f"{name.split()[0]} {count:,}" for name, count in orders.items()) or "-")
 
 
 def _step(step: OrderStep) -> Text:

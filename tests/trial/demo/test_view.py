@@ -30,11 +30,11 @@ LARGE = Picture(
 MOMENT = Moment("3599 s of 3600", 3599.0, [("worker 1", True), ("worker 2", False), ("conflate", True)])
 
 
-def drawn(picture: Picture, table: TableFigures | None = None) -> list[str]:
-    """The lines of the screen, on a terminal wider than necessary."""
-    console = Console(width=120, file=io.StringIO(), force_terminal=True, color_system=None)
+def drawn(picture: Picture, table: TableFigures | None = None, width: int = 80) -> list[str]:
+    """The lines of the screen, drawn for so many columns."""
+    console = Console(width=200, file=io.StringIO(), force_terminal=True, color_system=None)
     with console.capture() as capture:
-        console.print(screen(MOMENT, picture, table))
+        console.print(screen(MOMENT, picture, table, width=width))
     return [text.rstrip() for text in capture.get().splitlines()]
 
 
@@ -44,6 +44,14 @@ def test_the_screen_fits_a_classic_terminal() -> None:
     assert max(map(len, lines)) == 80
     assert len(lines) == 23
     assert not [text for text in lines if "…" in text]
+
+
+@pytest.mark.parametrize(("width", "columns"), [(60, 80), (99, 99), (120, 120), (200, 120)])
+def test_the_screen_is_as_wide_as_the_terminal(width: int, columns: int) -> None:
+    """Each line fills the terminal, from 80 columns to 120, and nothing moves down."""
+    lines = drawn(LARGE, width=width)
+    assert max(map(len, lines)) == columns
+    assert len(lines) == 23
 
 
 def test_the_screen_keeps_its_height() -> None:
