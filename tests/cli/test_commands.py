@@ -24,7 +24,7 @@ def write(cli: Cli, topic: str, key: str, value: dict[str, object] | None, **hea
     publisher = Publisher(load(cli.settings).kafka)
     data = None if value is None else json.dumps(value).encode()
     publisher.send(topic, key.encode(), data, [(name, text.encode()) for name, text in headers.items()])
-    publisher.flush(10)
+    publisher.flush(120)
 
 
 def published(cli: Cli, topic: str) -> list[Record]:

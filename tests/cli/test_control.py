@@ -21,14 +21,14 @@ from processor.installation.pipeline_status import CONFIRMED_MS
 from processor.kafka.admin.admin import Admin
 from processor.kafka.clients.publisher import Publisher
 from processor.runtime.loop.held_tasks import Hold
+from tests.waiting import PATIENCE_S, until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = [pytest.mark.broker]
 
-PATIENCE_S = 120.0
 RECORDS = 20
 
 
@@ -64,7 +64,7 @@ class Desk:
     ) -> None:
         """Write a worker's notice that a partition is held."""
         self.voice.report(self.name, partition, Hold(reason, message, offset, 1_700_000_000_000, 0, time.monotonic()))
-        self.wait(lambda: offset == self.held().get(partition), "the notice")
+        until(lambda: offset == self.held().get(partition), "the notice")
 
     def held(self) -> dict[int, int]:
         """The held partitions with their offsets."""
@@ -72,13 +72,6 @@ class Desk:
         return (
             {} if entries is None else {one: notice.offset for one, notice in entries.held.get(self.name, {}).items()}
         )
-
-    def wait(self, reached: Callable[[], bool], what: str) -> None:
-        """Wait for a condition."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not reached():
-            assert time.monotonic() < deadline, what
-            time.sleep(0.02)
 
     def obey(self, then: Hold | None) -> list[object]:
         """Obey the next order like a worker; returns it when it has arrived."""
@@ -102,7 +95,7 @@ def desk(tmp_path: Path, bootstrap: str, unique: str, capsys: pytest.CaptureFixt
     publisher = Publisher(made.config.kafka)
     for number in range(RECORDS):
         publisher.send(f"{unique}.publish", b"1", b'{"id":1,"n":%d}' % number, partition=0)
-    publisher.flush(10)
+    publisher.flush(120)
     made.admin.set_offsets(f"app-{unique}.{unique}", f"{unique}.publish", {0: 5})
     yield made
     made.voice.stop()
@@ -127,7 +120,7 @@ def test_status_names_the_owner_of_each_partition(desk: Desk):
     names = {"client.id": "w", "group.instance.id": "worker-7"}
     with contextlib.closing(Consumer({**desk.config.kafka, "group.id": group, **names})) as member:
         member.subscribe([f"{desk.name}.publish"])
-        desk.wait(lambda: member.poll(0.1) is not None, "the member's first message")
+        until(lambda: member.poll(0.1) is not None, "the member's first message")
         rows = [row.split("\t") for row in desk("status", desk.name)[1].splitlines()]
         code, data, said = desk("status", desk.name, "--json")
     assert [row[:3] for row in rows] == [[desk.name, "0", "worker-7"], [desk.name, "1", "worker-7"]]
@@ -143,7 +136,7 @@ def test_status_shows_held_partitions_with_advice(desk: Desk):
     """A held partition is shown with advice and exit code 1; a single topic can be shown alone."""
     desk.hold(0, 5)
     desk.voice.report_failure(f"{desk.name}_slow", "the disk is full")
-    desk.wait(lambda: "failed" in desk("status")[2], "the failure")
+    until(lambda: "failed" in desk("status")[2], "the failure")
     code, data, said = desk("status")
     assert code == 1
     held = next(row.split("\t") for row in data.splitlines() if "unreadable_batch" in row)
@@ -170,7 +163,7 @@ def test_status_ignores_outdated_notices(desk: Desk, monkeypatch: pytest.MonkeyP
     """Notices of a dead worker whose partition went on, and old failures, are not shown."""
     desk.hold(0, 4)
     desk.voice.report_failure(desk.name, "the disk is full")
-    desk.wait(lambda: "disk is full" in desk("status", desk.name)[2], "the failure")
+    until(lambda: "disk is full" in desk("status", desk.name)[2], "the failure")
     code, data, said = desk("status", desk.name)
     assert (code, "unreadable_batch" in data) == (1, False)
     later_s = time.time() + CONFIRMED_MS / 1000 + 1
@@ -187,7 +180,7 @@ def test_status_shows_an_open_transaction(desk: Desk):
     producer.init_transactions(15)
     producer.begin_transaction()
     producer.produce(f"{desk.name}.publish", b"{}", b"1", partition=1)
-    producer.flush(10)
+    producer.flush(120)
     _, _, said = desk("status", desk.name)
     assert f"{desk.name}.publish partition 1: the last 1 offsets are behind an open transaction" in said
     producer.abort_transaction(15)
@@ -199,7 +192,7 @@ def test_status_of_missing_topics(desk: Desk):
     code, _, said = desk("status", f"{desk.name}x")
     assert (code, f"did you mean '{desk.name}'" in said) == (2, True)
     desk.admin.delete([f"{desk.name}.publish"])
-    desk.wait(lambda: "input topic does not exist" in desk("status", desk.name)[2], "being told of the missing topic")
+    until(lambda: "input topic does not exist" in desk("status", desk.name)[2], "being told of the missing topic")
 
 
 def test_resume_reports_resumed_partitions(desk: Desk):
@@ -235,7 +228,7 @@ def test_resume_without_a_worker_ends_in_time(desk: Desk):
 def test_resume_starts_a_failed_pipeline(desk: Desk):
     """An order for all partitions also restarts the pipeline."""
     desk.voice.report_failure(desk.name, "the disk is full")
-    desk.wait(lambda: "disk is full" in desk("status", desk.name)[2], "the failure")
+    until(lambda: "disk is full" in desk("status", desk.name)[2], "the failure")
 
     def work() -> None:
         desk.voice.orders(desk.name).get(timeout=PATIENCE_S)

@@ -187,4 +187,4 @@ def _write_sow(cli: Cli, name: str, number: int) -> None:
 
     publisher = Publisher(load(cli.settings).kafka)
     publisher.send(f"{name}.sow", b"%d" % number, b'{"id":1}', [("version", b"1")])
-    publisher.flush(10)
+    publisher.flush(120)

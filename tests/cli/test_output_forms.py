@@ -26,7 +26,7 @@ def stock(cli: Cli, unique: str) -> Cli:
     first, second = {"id": 1, "note": 'a "b", c'}, {"id": 2, "in": {"x": 1}}
     for key, order in ((b"1", first), (b"2", {"id": 2}), (b"2", None), (b"2", second)):
         publisher.send(f"{unique}.sow", key, None if order is None else json.dumps(order).encode(), version)
-    publisher.flush(30)
+    publisher.flush(120)
     return cli
 
 

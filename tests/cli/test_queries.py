@@ -16,13 +16,12 @@ import pytest
 from processor.config import load
 from processor.kafka.clients.publisher import Publisher
 from tests.cli.test_commands import lines, published, write
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
 
 pytestmark = pytest.mark.broker
-
-PATIENCE_S = 120.0
 
 
 @pytest.fixture
@@ -33,7 +32,7 @@ def shop(cli: Cli, unique: str) -> Cli:
     for number, qty in ((1, 5), (2, 30), (3, 20)):
         order = {"id": number, "qty": qty, "note": {"by": "a"}}
         publisher.send(f"{unique}.sow", b"%d" % number, json.dumps(order).encode(), [("version", b"1")])
-    publisher.flush(10)
+    publisher.flush(120)
     return cli
 
 

@@ -14,9 +14,9 @@ from processor.config import Config
 from processor.kafka.admin.admin import Admin
 from processor.kafka.partitioner import partition_for
 from processor.topics.family import family_specs
+from tests.waiting import PATIENCE_S
 
 PARTITIONS = 3
-PATIENCE_S = 120.0
 END = "end"
 
 

@@ -15,7 +15,8 @@ from processor.kafka.admin.admin import Admin
 from processor.topics.family import family_specs
 from processor.wire.ack import Ack, ack_types, read_ack
 from processor.wire.headers import header_text
-from tests.client.family import PARTITIONS, PATIENCE_S, Family
+from tests.client.family import PARTITIONS, Family
+from tests.waiting import PATIENCE_S
 
 
 def ack(sequence: int, **more: object) -> bytes:

@@ -1,5 +1,4 @@
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,8 @@ from processor.client import Client, Subscription
 from processor.errors import ConfigurationError, PositionLost
 from processor.topics.family import family_specs
 from processor.trial.broker import EmbeddedBroker
-from tests.client.family import PARTITIONS, PATIENCE_S, Family
+from tests.client.family import PARTITIONS, Family
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.broker
 
@@ -25,8 +25,7 @@ def recreate(family: Family) -> None:
     """Delete the SOW topic, and create an empty one of the same name."""
     family.admin.delete([f"{family.name}.sow"])
     specs = family_specs(family.name, ("sow",), partitions=PARTITIONS)
-    while not family.admin.create(specs):
-        time.sleep(0.05)
+    until(lambda: family.admin.create(specs), "a new topic", pause_s=0.05)
 
 
 def drop_records(family: Family) -> None:
@@ -39,11 +38,10 @@ def drop_records(family: Family) -> None:
     for future in client.incremental_alter_configs([changed]).values():
         future.result(PATIENCE_S)
     wanted = [TopicPartition(topic, partition, -1) for partition in range(PARTITIONS)]
-    until_s = time.monotonic() + PATIENCE_S
-    # It takes a moment until the broker applies the new setting.
-    while any(each.exception(PATIENCE_S) for each in client.delete_records(wanted).values()):
-        assert time.monotonic() < until_s, "the broker does not take the new cleanup.policy"
-        time.sleep(0.05)
+    until(
+        lambda: not any(each.exception(PATIENCE_S) for each in client.delete_records(wanted).values()),
+        "the broker takes the new cleanup.policy", pause_s=0.05,
+    )  # fmt: skip
 
 
 def group(subscription: Subscription) -> dict[str, object]:
@@ -134,8 +132,8 @@ def test_a_broker_that_restarts_costs_nothing(tmp_path: Path):
     try:
         family = Family(broker.bootstrap, "restarts")
         with Client("test", family.config) as client:
-            view = client.sow_and_delta_subscribe("restarts", options="oof", timeout_s=60)
-            plain = client.delta_subscribe("restarts", timeout_s=60)
+            view = client.sow_and_delta_subscribe("restarts", options="oof", timeout_s=PATIENCE_S)
+            plain = client.delta_subscribe("restarts", timeout_s=PATIENCE_S)
             assert group(view) == {}
             delivered: dict[str, list[int]] = {"view": [], "plain": []}
 

@@ -10,7 +10,8 @@ from processor.client.feeds.bookmark import BookmarkTracker, token
 from processor.errors import ConfigurationError, PositionLost
 from processor.record import Record
 from processor.subscriptions import Message as Told
-from tests.client.family import PARTITIONS, PATIENCE_S, Family
+from tests.client.family import PARTITIONS, Family
+from tests.waiting import PATIENCE_S
 
 FILTER = "/n > 0 OR /id = 'end'"
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from processor.client.feeds import continuity
-from tests.client.family import PATIENCE_S, Family
+from tests.client.family import Family
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from processor.client import Client

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from processor.errors import ConfigurationError, FilterError, SowstreamError
-from tests.client.family import PATIENCE_S, Family
+from tests.client.family import Family
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from processor.client import Client, ClientConnection, Message

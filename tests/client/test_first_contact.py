@@ -125,7 +125,7 @@ def test_an_event_loop_publishes_reads_and_follows(family: Family) -> None:
         async with Client("desk", family.config) as client:
             assert isinstance(client, AsyncClient)
             assert await client.publish(family.name, {"id": 8}) is None
-            await client.flush(30)
+            await client.flush(120)
             message = await client.get(family.name, 7)
             view = await client.view(family.name)
             subscription = await client.sow(family.name)
@@ -218,7 +218,7 @@ def test_programs_of_the_readme_pass_mypy(tmp_path: Path) -> None:
         "from sowstream import Client\n"
         "from sowstream.spark import read_sow\n"
         "client = Client('desk', {'topics': {'orders': {}}})\n"
-        "client.publish('orders', {'id': 1}, ack='persisted').result(30).version\n"
+        "client.publish('orders', {'id': 1}, ack='persisted').result(120).version\n"
         "client.delta_publish('orders', {'id': 1}, sequence=5)\n"
         "client.sow_delete('orders', filter='/qty > 5', ack='stats').result()\n"
         "print(read_sow)\n"

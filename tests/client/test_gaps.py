@@ -15,7 +15,8 @@ from processor.config import TopicConfig
 from processor.kafka.partitioner import partition_for
 from processor.merge import apply_delta
 from processor.testing import ProcessorTestDriver
-from tests.client.family import PARTITIONS, PATIENCE_S, Family
+from tests.client.family import PARTITIONS, Family
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from processor.client import Client, Message, Subscription

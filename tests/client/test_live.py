@@ -1,3 +1,4 @@
+import itertools
 import threading
 import time
 
@@ -39,27 +40,34 @@ def test_aborted_records_are_not_delivered(client: Client, family: Family):
 
 def test_sow_and_subscribe_has_no_gap_and_no_overlap(client: Client, family: Family):
     """With concurrent writes, the snapshot and the updates contain every version of every key once."""
-    keys, versions = [f"k{number}" for number in range(20)], 40
+    keys, versions, is_opened = [f"k{number}" for number in range(20)], itertools.count(1), threading.Event()
 
-    def write() -> None:
-        for version in range(1, versions + 1):
-            with family.transaction(commit=version % 5 != 0):
-                for key in keys:
-                    family.write(f"{family.name}.sow", key, {"id": key, "n": version}, version=str(version))
+    def write(version: int) -> None:
+        with family.transaction(commit=version % 5 != 0):
+            for key in keys:
+                family.write(f"{family.name}.sow", key, {"id": key, "n": version}, version=str(version))
 
-    writer = threading.Thread(target=write)
+    def write_on() -> None:
+        while not is_opened.is_set():
+            write(next(versions))
+
+    write(next(versions))
+    writer = threading.Thread(target=write_on)
     writer.start()
-    while client.get(family.name, "k0") is None:
-        assert writer.is_alive()
-    subscription = client.sow_and_subscribe(family.name)
-    writer.join()
+    try:
+        subscription = client.sow_and_subscribe(family.name)
+    finally:
+        is_opened.set()
+        writer.join()
+    for _ in range(6):
+        write(last := next(versions))
     seen: dict[str, list[int]] = {key: [] for key in keys}
     for message in family.rest(subscription):
         if message.sow_key is not None:
             seen[message.sow_key].append(message.data["n"])
-    assert {numbers[0] for numbers in seen.values()} != {versions - 1}, "the writer was done before the call"
     for numbers in seen.values():
-        assert numbers == [number for number in range(numbers[0], versions) if number % 5 != 0]
+        assert numbers == [number for number in range(numbers[0], last + 1) if number % 5 != 0]
+        assert len(numbers) > 4
 
 
 def test_the_snapshot_is_followed_from_its_end(client: Client, family: Family):
@@ -171,7 +179,7 @@ def test_a_timeout_ends_the_iteration(client: Client, family: Family):
     """`timeout_s` ends the iteration after a silence of that length."""
     began = time.monotonic()
     assert list(client.subscribe(family.name, timeout_s=0.3)) == []
-    assert 0.3 <= time.monotonic() - began < 60
+    assert time.monotonic() - began >= 0.3
 
 
 def test_closed_is_over(client: Client, family: Family):

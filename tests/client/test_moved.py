@@ -10,7 +10,8 @@ from processor.client import Client
 from processor.errors import TopicMoved
 from processor.kafka.admin.topic_changes import TopicChanges
 from processor.wire.forwarding import MOVED_RETENTION_MS, moved_record
-from tests.client.family import PARTITIONS, PATIENCE_S, Family
+from tests.client.family import PARTITIONS, Family
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable

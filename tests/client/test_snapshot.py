@@ -5,7 +5,8 @@ import pytest
 from processor.client import Client, Message
 from processor.errors import ConfigurationError, FilterError, Stop
 from processor.wire.subscriber_headers import iso
-from tests.client.family import PARTITIONS, PATIENCE_S, Family
+from tests.client.family import PARTITIONS, Family
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.broker
 
@@ -55,7 +56,7 @@ def test_an_open_transaction_is_waited_for(client: Client, family: Family):
     family.sow("a", {"id": "a", "n": 1})
     with family.transaction():
         family.write(f"{family.name}.sow", "a", {"id": "a", "n": 2}, version="2")
-        family._producer.flush(10)
+        family._producer.flush(PATIENCE_S)
         snapshot = client.sow(family.name)
     assert records(list(snapshot)) == {"a": {"id": "a", "n": 2}}
 

@@ -6,8 +6,7 @@ import time
 
 from processor.client.subscribe.subscription import Subscription
 from processor.subscriptions import Message
-
-PATIENCE_S = 120.0
+from tests.waiting import PATIENCE_S, until
 
 
 class Quiet:
@@ -70,9 +69,7 @@ def test_adding_waits_for_one_turn_only():
     subscription = opened(feed)
     reader = threading.Thread(target=subscription.next_within, args=(None,))
     reader.start()
-    until_s = time.monotonic() + PATIENCE_S
-    while len(feed.added_at) < 20 and time.monotonic() < until_s:
-        time.sleep(0.001)
+    until(lambda: len(feed.added_at) >= 20)
     subscription.close()
     for thread in (reader, *adding):
         thread.join(PATIENCE_S)

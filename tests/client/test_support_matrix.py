@@ -8,8 +8,9 @@ from processor.client import Client, Message, Subscription
 from processor.codec import codec_of
 from processor.config import Config
 from processor.kafka.partitioner import partition_for
-from tests.client.family import PARTITIONS, PATIENCE_S, Family
+from tests.client.family import PARTITIONS, Family
 from tests.codec.specimens import PROTO_FILE
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.broker
 

@@ -8,7 +8,8 @@ from processor.client import Client, View, ViewChange
 from processor.errors import ConfigurationError, FilterError
 from processor.kafka.admin.admin import Admin
 from processor.topics.family import family_specs
-from tests.client.family import PARTITIONS, PATIENCE_S, Family
+from tests.client.family import PARTITIONS, Family
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.broker
 

@@ -9,8 +9,8 @@ import pytest
 
 from processor.client import Client, View
 from processor.errors import DiskUnusable
-from tests.client.family import PATIENCE_S
 from tests.small_disk import small_disks
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from pathlib import Path

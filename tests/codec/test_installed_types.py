@@ -76,7 +76,7 @@ def test_a_missing_package_is_a_configuration_error_with_its_install_command(nam
         "except ConfigurationError as error: print(error)\n"
     )
     output = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=150
     ).stdout
     assert output.startswith(f"message type '{name}' needs a package that is not installed (")
     assert output.endswith("install it: pip install 'sowstream[formats]'\n")

@@ -16,6 +16,7 @@ from processor.codec.schema_registry.schemas import Registry
 from processor.errors import PartitionHeld, RecordRejected, Stop
 from tests.codec.avro_world import plain, record
 from tests.codec.test_schemas import answering
+from tests.waiting import PATIENCE_S
 
 ORDER = record(("id", "long"))
 TEXT = json.dumps(ORDER)
@@ -40,26 +41,23 @@ class Gate:
     def __call__(self, question):
         """Answer, or fail, once the gate is open."""
         self.asked.append(question)
-        assert self.answer.wait(30)
+        assert self.answer.wait(120)
         if self.error is not None:
             raise self.error
 
 
 def test_a_silent_registry_holds_the_partition_and_takes_no_longer_than_it_may(monkeypatch):
     """A silent registry holds the partition after the wait each time, with its address and the remedy."""
-    monkeypatch.setattr(http_client, "REQUEST_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(schemas, "ANSWER_TIMEOUT_S", 0.5)
-    waits_s = []
+    monkeypatch.setattr(http_client, "REQUEST_TIMEOUT_S", 2 * PATIENCE_S)
+    monkeypatch.setattr(schemas, "ANSWER_TIMEOUT_S", 2 * PATIENCE_S)
+    begin_s = time.monotonic()
     with silent() as url:
         registry = Registry({"url": url}, WAIT_S)
-        for _ in range(9):
-            begin_s = time.monotonic()
+        for _ in range(3):
             with pytest.raises(PartitionHeld, match=rf"schema 7.*{url} .*nothing is lost") as caught:
                 registry.schema(7)
             assert caught.value.reason == "registry"
-            waits_s.append(time.monotonic() - begin_s)
-    # Other processes may occupy the core, but not each time.
-    assert min(waits_s) < 3 * WAIT_S
+    assert time.monotonic() - begin_s < PATIENCE_S
 
 
 def test_the_answer_that_came_later_serves_the_next_try(monkeypatch):
@@ -70,7 +68,7 @@ def test_the_answer_that_came_later_serves_the_next_try(monkeypatch):
         get_schema = registry._client.get_schema
 
         def late(*arguments, **options):
-            assert answer.wait(30)
+            assert answer.wait(120)
             return get_schema(*arguments, **options)
 
         monkeypatch.setattr(registry._client, "get_schema", late)
@@ -85,19 +83,23 @@ def test_the_answer_that_came_later_serves_the_next_try(monkeypatch):
 
 def test_a_record_whose_schema_is_slow_to_come_is_read_by_a_later_try():
     """A record with a slow schema is held at first and read later; a record with a cached schema is not held."""
-    with slow(seconds=2.0) as url:
-        codec = AvroCodec(CodecOptions(topic="orders", registry={"url": url}, registry_wait_s=WAIT_S))
+    answers = threading.Event()
+    with slow(lambda: answers.wait(PATIENCE_S)) as url:
+        codec = AvroCodec(CodecOptions(topic="orders", registry={"url": url}, registry_wait_s=PATIENCE_S))
+        own = codec.encode({"id": 6})
+        codec._registry._wait_s = WAIT_S
         message = b"\0" + (7).to_bytes(4) + plain(ORDER, {"id": 5})
         with pytest.raises(PartitionHeld):
             codec.decode(message)
-        assert codec.decode_own(codec.encode({"id": 6})) == {"id": 6}
-        assert codec._registry._asking.wait(7, 30)
+        assert codec.decode_own(own) == codec.decode_own(codec.encode({"id": 6})) == {"id": 6}
+        answers.set()
+        assert codec._registry._asking.wait(7, PATIENCE_S)
         assert codec.decode(message) == {"id": 5}
 
 
 def test_a_client_waits_for_its_answer():
     """Without a limit of its own, a call waits until the registry has answered."""
-    with slow(seconds=1.0) as url:
+    with slow(lambda: time.sleep(1.0)) as url:
         codec = AvroCodec(CodecOptions(topic="orders", registry={"url": url}))
         assert codec.decode(b"\0" + (7).to_bytes(4) + plain(ORDER, {"id": 5})) == {"id": 5}
 
@@ -157,10 +159,10 @@ def test_a_failed_request_keeps_its_problem_until_an_answer():
 
 
 @contextlib.contextmanager
-def slow(seconds):
+def slow(wait):
     """The address of a registry that registers at once and is slow to return a schema by id."""
     registered = {"subject": "x", "version": 1, "id": 1, "schema": TEXT}
-    with answering((200, registered), before=lambda path: time.sleep(seconds) if "/schemas/ids/" in path else None) as (
+    with answering((200, registered), before=lambda path: wait() if "/schemas/ids/" in path else None) as (
         url,
         _,
     ):

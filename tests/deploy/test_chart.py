@@ -27,7 +27,7 @@ needs_helm = pytest.mark.skipif(shutil.which("helm") is None, reason="helm is no
 def render(*arguments: str) -> list[dict[str, Any]]:
     """Render the manifests of a release `desk`; a helm built from source assumes an old Kubernetes by default."""
     command = ["helm", "template", "desk", str(CHART), "--kube-version", "1.31.0", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
     if done.returncode != 0:
         raise ValueError(done.stderr)
     return [manifest for manifest in yaml.safe_load_all(done.stdout) if manifest is not None]
@@ -268,7 +268,7 @@ def test_wrong_value_is_refused(setting: str, problem: str) -> None:
 def test_chart_lints(values: list[str]) -> None:
     """The chart passes Helm's own linter."""
     command = ["helm", "lint", "--strict", str(CHART), *values]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -63,7 +63,7 @@ def test_chart_commands_are_accepted() -> None:
         "-f",
         str(CHART / "ci/full-values.yaml"),
     ]
-    rendered = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    rendered = subprocess.run(command, capture_output=True, text=True, timeout=150, check=True).stdout
     manifests = [manifest for manifest in yaml.safe_load_all(rendered) if manifest is not None]
     pods = [
         m["spec"].get("template", m)["spec"]

@@ -163,6 +163,6 @@ def test_the_environment_reaches_the_process(tmp_path) -> None:
     environment = {**os.environ, "PATH": str(tmp_path), "SOWSTREAM_KAFKA__SASL.PASSWORD": "secret"}
     done = subprocess.run(
         [sys.executable, str(SPARK / "entrypoint.py"), "status"],
-        env=environment, capture_output=True, text=True, timeout=60, check=True,
+        env=environment, capture_output=True, text=True, timeout=150, check=True,
     )  # fmt: skip
     assert done.stdout == "secret\n"

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from processor.kafka.admin.admin import Admin
-from processor.trial.broker.server import free_port
 from tests.cli.conftest import Cli
 from tests.docs.pages import block
+from tests.programs.faults.broker.ports import quiet_port
 from tests.trial.conftest import CTRL_C, Up
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def python(directory: Path, program: str) -> str:
 def reader(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[Cli]:
     """A user who follows the tutorial, with settings in a folder of the test."""
     tree = yaml.safe_load(adapted(block(PAGE, DESCRIBE, "yaml"), bootstrap, unique))
-    gateway = {"gateway": {"listen": f"127.0.0.1:{free_port()}"}}
+    gateway = {"gateway": {"listen": f"127.0.0.1:{quiet_port()}"}}
     cli = Cli(tmp_path, tree | {"application_id": unique} | gateway)
     yield cli
     admin = Admin(tree["kafka"])
@@ -119,12 +119,12 @@ def shapes(lines: list[str]) -> set[str]:
 @pytest.mark.timeout(600)
 def test_the_five_minutes_of_readme(tmp_path: Path, unique: str) -> None:
     """Its commands work on the broker that `up` starts, in a pipe with JSON lines alone; SIGTERM ends all of it."""
-    bootstrap = f"localhost:{free_port()}"
+    bootstrap = f"localhost:{quiet_port()}"
 
     def of_page(language: str) -> str:
         return adapted(block(README, FIVE_MINUTES, language), bootstrap, unique)
 
-    settings = yaml.safe_load(of_page("yaml")) | {"gateway": {"listen": f"127.0.0.1:{free_port()}"}}
+    settings = yaml.safe_load(of_page("yaml")) | {"gateway": {"listen": f"127.0.0.1:{quiet_port()}"}}
     (tmp_path / "sowstream.yaml").write_text(yaml.safe_dump(settings))
     assert block(README, FIVE_MINUTES, "").splitlines()[1].split("#")[0].split() == ["sowstream", "up"]
     with Up(tmp_path, on_terminal=False, environment={"XDG_STATE_HOME": str(tmp_path / "xdg")}) as up:

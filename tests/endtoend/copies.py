@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.endtoend.oracle import Seen
 from tests.endtoend.world import World
+from tests.waiting import PATIENCE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,7 +57,7 @@ class Copies(World):
         super().__init__(bootstrap, directory, name, interval=f"{INTERVAL_MS}ms", partitions=1, sections=sections)
         common = {"bootstrap.servers": bootstrap}
         self._publisher = Producer(common | {"transactional.id": f"{name}-publisher", "linger.ms": 20})
-        self._publisher.init_transactions(30)
+        self._publisher.init_transactions(PATIENCE_S)
         self._reader = Consumer(
             common
             | {"group.id": "reader", "enable.auto.commit": False, "isolation.level": "read_committed",
@@ -75,19 +76,18 @@ class Copies(World):
         for key, value, headers in records:
             data = None if value is None else json.dumps(value).encode()
             self._publisher.produce(f"{self.name}.publish", data, key.encode(), headers=headers or None)
-        self._publisher.commit_transaction(30)
+        self._publisher.commit_transaction(PATIENCE_S)
 
     def read(self, role: str, name: str | None = None) -> list[Seen]:
         """Read a topic, from the end of the last read: a test reads often."""
         topic = f"{name or self.name}.{role}"
         if topic not in self._read:
             self._read[topic] = []
-            self._reader.list_topics(topic, timeout=10)  # Or it hears of the topic a second later.
+            self._reader.list_topics(topic, timeout=PATIENCE_S)  # Or it hears of the topic a second later.
         seen = self._read[topic]
         self._reader.assign([TopicPartition(topic, 0, seen[-1].offset + 1 if seen else 0)])
         while True:
-            message = self._reader.poll(10)
-            assert message is not None, f"{topic} cannot be read"
+            message = until(lambda: self._reader.poll(1), f"reading {topic}", pause_s=0)
             if message.error() is not None:
                 return [*seen]
             headers = {name: value.decode() for name, value in message.headers() or ()}

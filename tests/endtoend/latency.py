@@ -85,7 +85,7 @@ class SteadyLoad:
 
     def _publish(self) -> None:
         producer = Producer({"bootstrap.servers": self._bootstrap, "partitioner": "murmur2_random", "linger.ms": 2})
-        self._reading.wait(30)
+        self._reading.wait(120)
         due_s = time.monotonic()
         for number in itertools.count():
             for topic in self._topics:
@@ -96,7 +96,7 @@ class SteadyLoad:
             due_s += self._pause_s
             if self._over.wait(max(0.0, due_s - time.monotonic())):
                 break
-        producer.flush(30)
+        producer.flush(120)
 
     def _read(self) -> None:
         consumer = Consumer(

@@ -10,7 +10,8 @@ from confluent_kafka import Producer
 
 from processor.cli.main import run
 from processor.kafka.partitioner import partition_for
-from tests.endtoend.world import PATIENCE_S, World
+from tests.endtoend.world import World
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     import threading

@@ -82,7 +82,7 @@ class Ruin:
                 partition=partition,
                 on_delivery=lambda _, message: offsets.append(message.offset()),
             )
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
         return sorted(offsets)
 
     def _skip(self, world: World, partition: int, until: int) -> None:
@@ -121,7 +121,7 @@ class Grown(Ruin):
         """Add a partition."""
         admin = AdminClient({"bootstrap.servers": world.bootstrap})
         for future in admin.create_partitions([NewPartitions(f"{self.name}.publish", 5)]).values():
-            future.result(30)
+            future.result(120)
 
 
 class HangingTransaction(Ruin):
@@ -140,11 +140,11 @@ class HangingTransaction(Ruin):
         """Open it in all partitions, which then move and move back."""
         settings = {"transactional.id": f"foreign-{self.name}", "transaction.timeout.ms": 600_000}
         foreign = self._foreign = Producer({"bootstrap.servers": world.bootstrap, **settings})
-        foreign.init_transactions(30)
+        foreign.init_transactions(120)
         foreign.begin_transaction()
         for partition in range(4):
             foreign.produce(f"{self.name}.sow", b"{}", b"foreign", partition=partition)
-        assert foreign.flush(30) == 0
+        assert foreign.flush(120) == 0
         self.move(world)
 
     def move(self, world: World) -> None:
@@ -161,7 +161,7 @@ class HangingTransaction(Ruin):
     def cure(self, world: World) -> None:
         """End the transaction."""
         assert self._foreign is not None
-        self._foreign.abort_transaction(30)
+        self._foreign.abort_transaction(120)
 
 
 class UnreadableBatch(Ruin):

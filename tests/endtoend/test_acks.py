@@ -12,6 +12,7 @@ from processor.client import Ack, Client
 from processor.errors import AcksMissing, PublishRejected
 from processor.kafka.partitioner import partition_for
 from tests.forked import run
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.endtoend.world import World
@@ -20,7 +21,6 @@ pytestmark = pytest.mark.broker
 
 COUNT = 2_000
 WRONG_EVERY = 97
-PATIENCE_S = 120.0
 
 
 def publish_by_command(world: World, *arguments: str, given: str) -> subprocess.CompletedProcess[str]:

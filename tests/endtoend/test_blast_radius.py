@@ -150,7 +150,7 @@ def test_a_ruined_topic_is_held_alone_and_goes_on_when_it_is_cured(place: Place)
         shown_s = place.wait(lambda: expected & place.shown(), f"showing {expected}", _SHOWN_MAX_S)
         time.sleep(max(0.0, ruined_s + _RUINED_S - time.monotonic()))  # Measured.
         until_s = time.monotonic()
-        place.wait(lambda: load.has_all(until_s), "merging of the others meanwhile", 60)
+        place.wait(lambda: load.has_all(until_s), "merging of the others meanwhile", _CURED_MAX_S)
         before, during = load.latencies(undisturbed_s, ruined_s), load.latencies(ruined_s, until_s)
         for topic in place.steady:
             print(f"{topic}: undisturbed {before[topic]}; ruined {during[topic]}")
@@ -163,6 +163,6 @@ def test_a_ruined_topic_is_held_alone_and_goes_on_when_it_is_cured(place: Place)
             ruin.cure(world)
             ruin.good(world, 2)
             cured_s = place.wait(lambda: place.copied() >= copied + 4, "going on after the cure", _CURED_MAX_S)
-            place.wait(lambda: not place.shown(), "being held no more", 30)
+            place.wait(lambda: not place.shown(), "being held no more", _CURED_MAX_S)
             print(f"went on {cured_s:.1f} s after its cure")
     assert not place.ended, place.ended[0]

@@ -38,7 +38,7 @@ def test_the_last_states_arrive_and_the_conflated_deltas_add_up_to_them(world: W
 @pytest.mark.long
 def test_pending_updates_of_a_killed_conflater_arrive(bootstrap: str, tmp_path: Path, unique: str) -> None:
     """The conflater is killed when all updates are read and none is delivered, and no further update follows."""
-    world = World(bootstrap, tmp_path, unique, interval="12s")
+    world = World(bootstrap, tmp_path, unique, interval="40s")
     try:
         world.start()
         conflater = world.start("conflate", world.conflated)

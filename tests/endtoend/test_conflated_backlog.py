@@ -55,7 +55,7 @@ def feed(world: World, first: int, count: int, age_ms: int) -> None:
             timestamp=int(time.time() * 1000) - age_ms,
         )
         producer.poll(0)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def arrived(world: World) -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 from processor.client import Client
 from tests.endtoend.copies import Copies
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 PUBLISH = {"command": "publish"}
-PATIENCE_S = 120.0
 FORMS = ("delta_subscribe", "sow_and_delta_subscribe")
 VARIANTS: dict[str, tuple[str | None, str]] = {
     "plain": (None, ""),

@@ -175,13 +175,13 @@ def test_records_published_to_a_copy_are_not_read(copies: Copies, unique: str) -
     """A copy has no input topic; records in a topic of that name change nothing."""
     topic = f"{copies.conflated}.publish"
     admin = AdminClient({"bootstrap.servers": copies.bootstrap})
-    assert topic not in admin.list_topics(timeout=10).topics
+    assert topic not in admin.list_topics(timeout=120).topics
     [made] = admin.create_topics([NewTopic(topic, 1, 1)]).values()
     made.result(120)
     try:
         producer = Producer({"bootstrap.servers": copies.bootstrap})
         producer.produce(topic, b"{}", unique.encode(), headers={"no_conflate": "true"})
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
         copies.at_once((f"{unique}b", {"id": f"{unique}b"}, {}))
         copies.deliveries(f"{unique}b", 1)
         assert copies.of(unique, "sow") == copies.of(unique, "dlq") == []

@@ -59,12 +59,12 @@ def test_the_example_prints_the_lines_of_the_page(shop: Cli, unique: str) -> Non
         assert subscriber.stdout is not None
         for command, said in ((publish, first), (more, second)):
             shell = command.replace("| sowstream", f"| {program}")
-            subprocess.run(["bash", "-c", shell], cwd=shop.directory, check=True, capture_output=True, timeout=60)
+            subprocess.run(["bash", "-c", shell], cwd=shop.directory, check=True, capture_output=True, timeout=150)
             assert _timeless(subscriber.stdout.readline()) == _timeless(said)
     finally:
         for process in running:
             process.terminate()
-            process.communicate(timeout=60)
+            process.communicate(timeout=120)
 
 
 def _timeless(line: str) -> str:

@@ -36,13 +36,13 @@ def test_copies_of_every_type_deliver_last_records_and_deltas(bootstrap: str, tm
         with Client("test", world.config) as client:
             for topic, ((first, *_), _) in topics.items():
                 client.publish(topic, first, key(topic))
-            client.flush(30)
+            client.flush(120)
             for topic in topics:
                 world.deliveries("7", 1, f"{topic}_slow")
             for topic, ((_, *deltas), _) in topics.items():
                 for delta in deltas:
                     client.delta_publish(topic, delta, key(topic))
-            client.flush(30)
+            client.flush(120)
             for topic, (_, record) in topics.items():
                 check(world, client, topic, record)
         assert conflater.stop() == 0, conflater.log()

@@ -13,7 +13,8 @@ import pytest
 from processor.kafka.admin.admin import Admin
 from processor.topics.family import control_spec
 from tests.endtoend.oracle import last_per_key
-from tests.endtoend.world import PATIENCE_S, World
+from tests.endtoend.world import World
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -115,7 +115,7 @@ def test_metrics_pass_prometheus_own_check(world: World, ports: list[int]) -> No
     for port in ports[:2]:
         with urllib.request.urlopen(f"http://{HOST}:{port}/metrics", timeout=10) as page:
             done = subprocess.run(
-                ["promtool", "check", "metrics"], input=page.read(), capture_output=True, timeout=60, check=False
+                ["promtool", "check", "metrics"], input=page.read(), capture_output=True, timeout=150, check=False
             )
         complaints = (done.stdout + done.stderr).decode().splitlines()
         assert [line for line in complaints if not line.startswith(GOES)] == []

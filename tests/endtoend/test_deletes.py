@@ -12,6 +12,7 @@ from processor.client import Ack, Client
 from processor.errors import ConfigurationError, FilterError, PublishRejected
 from processor.kafka.admin.admin import Admin
 from tests.endtoend.oracle import last_per_key, replay
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +24,6 @@ from tests.forked import run
 
 pytestmark = pytest.mark.broker
 
-PATIENCE_S = 120.0
 COUNT = 80_000
 
 

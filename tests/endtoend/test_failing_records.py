@@ -14,7 +14,7 @@ from processor.hosting.pipeline import Pipeline
 from processor.runtime.worker.assembly import Assembly
 from processor.runtime.worker.worker_identity import ProcessSlot
 from tests.endtoend.oracle import fold, last_per_key, replay
-from tests.endtoend.world import PATIENCE_S
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

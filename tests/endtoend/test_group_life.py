@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.endtoend.crashing_worker import STUCK
 from tests.endtoend.test_exactly_once import check
 from tests.endtoend.world import Worker, World, random_commands
+from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.long]
 
@@ -68,7 +69,7 @@ def load(world: World, records_per_s: int) -> Iterator[None]:
                 value = json.dumps({"id": key, "n": number}).encode()
                 producer.produce(f"{world.name}.publish", value, b"%d" % key)
             producer.poll(0)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE_S) == 0
 
     thread = threading.Thread(target=feed, name="feed")
     thread.start()
@@ -186,7 +187,7 @@ def test_a_stuck_worker_logs_its_stacks_and_ends(bootstrap: str, tmp_path: Path,
     try:
         world.publish(random_commands(61, 5_000, 100))
         worker = world.start(name=unique, crash=(STUCK, 3))
-        assert worker.process.wait(timeout=60) == 1, worker.log()
+        assert worker.process.wait(timeout=PATIENCE_S) == 1, worker.log()
         said = worker.file.read_text()
         assert '"event": "a thread is stuck' in said
         assert f'"thread": "{unique}"' in said
@@ -200,7 +201,7 @@ def test_a_stuck_worker_logs_its_stacks_and_ends(bootstrap: str, tmp_path: Path,
 
 def test_static_members_are_bounced_without_a_rebalance(bootstrap: str, tmp_path: Path, unique: str) -> None:
     """One of two workers restarts within its session, and the other one keeps its partitions."""
-    world = World(bootstrap, tmp_path, unique, runtime={"static_membership": True, "session_timeout_s": 15})
+    world = World(bootstrap, tmp_path, unique, runtime={"static_membership": True, "session_timeout_s": 60})
     try:
         stays = world.start(name=unique)
         world.wait(lambda: len(moves(stays)) == 4, "the first worker taking all")

@@ -15,7 +15,8 @@ from processor.cli.main import run
 from processor.client import Client
 from processor.config import load
 from processor.kafka.partitioner import partition_for
-from tests.endtoend.world import PATIENCE_S, World
+from tests.endtoend.world import World
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,7 +40,7 @@ class Split(World):
         producer = Producer({"bootstrap.servers": self.bootstrap})
         for partition, key, value in records:
             producer.produce(f"{self.name}.publish", json.dumps(value).encode(), key, partition)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
 
     def live(self, name: str | None = None) -> dict[bytes, list[Seen]]:
         """Return the live records of each key, of all partitions."""

@@ -14,6 +14,7 @@ from processor.kafka.admin.admin import Admin
 from tests.endtoend.moving_world import MovingWorld
 from tests.endtoend.world import World
 from tests.programs.lives.checks import repeated_versions
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
-PATIENCE_S = 120
 LIVES: list[tuple[bytes | None, Any, dict[str, str]]] = [
     (b"1", {"id": "1"}, {}), (b"1", {"a": 1}, {}), (b"1", None, {}), (b"2", {"id": "2"}, {}), (b"1", {"id": "1"}, {}),
     (b"2", {"b": 1}, {"expiration": "0.01"}), (b"1", None, {}), (b"2", {"id": "2"}, {}),

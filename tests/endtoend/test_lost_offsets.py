@@ -17,6 +17,7 @@ from processor.store.marks import POSITION_NAME
 from processor.trial.broker import EmbeddedBroker
 from tests.endtoend.world import Worker, World
 from tests.forked import run
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -206,7 +207,7 @@ def test_without_group_and_position_offsets_must_be_adopted(make):
     producer = Producer({"bootstrap.servers": account.bootstrap})
     for number in range(4):
         producer.produce(f"{account.name}.mark", None, POSITION_NAME, number)
-    assert producer.flush(10) == 0
+    assert producer.flush(PATIENCE_S) == 0
     account.lose_group()
     account.add()
     account.hold("nothing says which input its outputs have")
@@ -309,5 +310,5 @@ def _copy(account: Account, mirror: Account, role: str) -> None:
                 ended.add(message.partition())
                 continue
             producer.produce(topic, message.value(), message.key(), message.partition(), headers=message.headers())
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     consumer.close()

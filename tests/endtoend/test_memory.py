@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import threading
 import time
 import urllib.request
@@ -15,6 +14,7 @@ import pytest
 
 from tests.endtoend.limited_worker import GROUPS, group
 from tests.endtoend.world import World
+from tests.programs.faults.broker.ports import quiet_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,9 +62,7 @@ def lone_world(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[Callable
     worlds: list[World] = []
 
     def make(**runtime: object) -> World:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = quiet_port()
         worlds.append(World(bootstrap, tmp_path, unique, partitions=1, runtime={"metrics_port": port, **runtime}))
         return worlds[0]
 

@@ -80,7 +80,7 @@ def test_records_of_every_type_are_merged_and_their_deltas_add_up(world: World) 
             client.publish(topic, first, key, ack="persisted")
             for delta in deltas:
                 client.delta_publish(topic, delta, key, ack="persisted")
-        client.flush(30)
+        client.flush(120)
         for name, expected in RECORDS.items():
             topic = f"{world.name}_{name}"
             [told] = [message for message in client.sow(topic) if message.command == "sow"]

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.endtoend.oracle import last_per_key, replay
-from tests.endtoend.world import PATIENCE_S
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.endtoend.oracle import Seen

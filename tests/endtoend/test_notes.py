@@ -24,6 +24,7 @@ from tests.endtoend import crashing_staged, crashing_worker
 from tests.endtoend.crashing_worker import die
 from tests.endtoend.world import World
 from tests.hosting.packages import EXAMPLE, install
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -190,7 +191,9 @@ def test_offsets_set_by_another_tool_have_no_note(world: World, text: str) -> No
     assert first.stop() == 0, first.log()
     entries = {partition: len(found) for partition, found in sums(world, "sow").items()}
     operator = Consumer({"bootstrap.servers": world.bootstrap, "group.id": f"app-{world.name}.{ledger(world)}"})
-    places = operator.committed([TopicPartition(f"{world.name}.publish", number) for number in range(4)], timeout=10)
+    places = operator.committed(
+        [TopicPartition(f"{world.name}.publish", number) for number in range(4)], timeout=PATIENCE_S
+    )
     assert all(place.metadata.startswith("sowstream noted ") for place in places)
     operator.commit(
         offsets=[TopicPartition(place.topic, place.partition, place.offset, metadata=text) for place in places],

@@ -10,7 +10,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from processor.kafka.clients.group_consumer import GroupConsumer
-from tests.endtoend.world import PATIENCE_S
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from tests.endtoend.world import World
@@ -47,26 +47,29 @@ def test_a_partition_that_waits_for_its_start_asks_for_no_deleted_offset(world: 
     for future in admin.delete_records([TopicPartition(topic, number, 1) for number in range(4)]).values():
         future.result()
     for joined in range(_JOINS):
-        listener = Assigned()
-        consumer = GroupConsumer(
-            world.config.kafka, group=f"{world.name}-{joined}", topic=topic, session_timeout_s=6, listener=listener
-        )
-        try:
-            deadline_s = time.monotonic() + PATIENCE_S
-            while not listener.partitions:
-                assert time.monotonic() < deadline_s, "no partition in time"
-                assert consumer.poll(100, 0.02) == []
-            paused_until_s = time.monotonic() + _PAUSED_S
-            while time.monotonic() < paused_until_s:
-                assert consumer.poll(100, 0.02) == []
-            for partition in listener.partitions:
-                consumer.begin(partition, 2)
-            read: dict[int, int | None] = {}
-            while len(read) < len(listener.partitions):
-                assert time.monotonic() < deadline_s, f"began reading {sorted(read)} only"
-                for message in consumer.poll(100, 0.02):
-                    read.setdefault(message.partition() or 0, message.offset())
-            assert read == dict.fromkeys(range(4), 2)
-            assert consumer.take_unreadable() == {}
-        finally:
-            consumer.close()
+        read_from_two(world, topic, f"{world.name}-{joined}")
+
+
+def read_from_two(world: World, topic: str, group: str) -> None:
+    """Join a group, wait a moment, and read each partition from offset 2 on."""
+    listener = Assigned()
+    consumer = GroupConsumer(world.config.kafka, group=group, topic=topic, session_timeout_s=6, listener=listener)
+    read: dict[int, int | None] = {}
+
+    def reads_all() -> bool:
+        for message in consumer.poll(100, 0.02):
+            read.setdefault(message.partition() or 0, message.offset())
+        return len(read) == len(listener.partitions)
+
+    try:
+        until(lambda: consumer.poll(100, 0.02) == [] and listener.partitions, "an assignment", pause_s=0)
+        paused_until_s = time.monotonic() + _PAUSED_S
+        while time.monotonic() < paused_until_s:
+            assert consumer.poll(100, 0.02) == []
+        for partition in listener.partitions:
+            consumer.begin(partition, 2)
+        until(reads_all, lambda: read, pause_s=0)
+        assert read == dict.fromkeys(range(4), 2)
+        assert consumer.take_unreadable() == {}
+    finally:
+        consumer.close()

@@ -14,6 +14,7 @@ import pytest
 
 from processor.client import Client
 from processor.client.examples.order_story import SERVICES
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 EXAMPLE = "processor.client.examples.order_story"
-PATIENCE_S = 120.0
 NEW = {"id": 1, "customer": "c1", "item": "bolt", "qty": 5, "state": "new"}
 
 

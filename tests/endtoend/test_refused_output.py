@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from processor.kafka.admin.admin import Admin
-from tests.endtoend.world import PATIENCE_S
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.endtoend.world import Worker, World

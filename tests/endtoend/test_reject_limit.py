@@ -54,7 +54,7 @@ def test_an_operator_skips_a_record_or_lets_all_pass(bootstrap: str, tmp_path: P
 
     def sowstream(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            Cli.command(*words, "-c", str(world.file)), capture_output=True, text=True, timeout=60, check=False
+            Cli.command(*words, "-c", str(world.file)), capture_output=True, text=True, timeout=150, check=False
         )
 
     try:

@@ -26,7 +26,7 @@ from processor.repair.reshard import STEPS, Reshard
 from processor.repair.worker_positions import WorkerPositions
 from processor.topics.family import control_topic
 from tests.endtoend.moving_world import NEW, OLD, MovingWorld
-from tests.endtoend.world import PATIENCE_S
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,7 +128,7 @@ def test_the_copy_takes_the_last_record_of_each_partition(moving: MovingWorld, s
         headers = {"version": str(version), **({"kind": "delete"} if is_deleted else {})}
         value = None if is_deleted else json.dumps({"id": key, "n": number}).encode()
         producer.produce(f"{moving.name}.sow", value, key, partition, headers=headers, timestamp=at_ms)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     with WorkerPositions(moving.config, moving.name) as workers:
         copy = RecordCopy(
             moving.config.kafka, workers.cut, partitions=OLD, new_partitions=NEW, on_copied=lambda _: None

@@ -20,6 +20,7 @@ from processor.store.layered_state import LayeredState
 from processor.store.rocksdb import RocksStore
 from processor.store.rocksdb_memory import RocksMemory
 from processor.wire.record_headers import stored_from
+from tests.waiting import PATIENCE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,7 +53,7 @@ def rows_of(seed: int, count: int, keys: int) -> list[Row]:
 def writer(world: World) -> Producer:
     """Create a writer of transactions to partition 0 of the SOW topic."""
     made = Producer({"bootstrap.servers": world.bootstrap, "transactional.id": world.name})
-    made.init_transactions(30)
+    made.init_transactions(120)
     return made
 
 
@@ -75,7 +76,7 @@ def restoring(world: World, tmp_path: Path) -> Iterator[Callable[[], tuple[Resto
             sow=f"{world.name}.sow",
             mark=f"{world.name}.mark",
             open_state=open_state,
-            stall_timeout_s=30.0,
+            stall_timeout_s=PATIENCE_S,
         )
         task = Task(pipeline, 0, load_codec("json"))
         restorer.add(task)
@@ -93,7 +94,7 @@ def write(writer: Producer, world: World, rows: list[Row]) -> None:
     writer.begin_transaction()
     for key, value, headers in rows:
         writer.produce(f"{world.name}.sow", value, key, 0, headers=headers)
-    assert writer.flush(30) == 0
+    assert writer.flush(120) == 0
 
 
 def fold(rows: list[Row]) -> dict[bytes, Stored]:
@@ -104,8 +105,7 @@ def fold(rows: list[Row]) -> dict[bytes, Stored]:
 
 def until_ready(restorer: Restorer) -> None:
     """Advance until the partition is ready; a stall raises."""
-    while not restorer.advance(_TURN_S):
-        pass
+    until(lambda: restorer.advance(_TURN_S), "a restore", pause_s=0)
 
 
 @pytest.mark.parametrize("many", [0, 100_000])
@@ -117,9 +117,9 @@ def test_a_topic_that_ends_with_an_aborted_transaction_is_restored(
     rows = rows_of(41, 12_000, 3_000)
     for begin in range(0, len(rows), 4_000):
         write(writer, world, rows[begin : begin + 4_000])
-        writer.commit_transaction(30)
+        writer.commit_transaction(120)
     write(writer, world, rows_of(42, 500, 3_000))
-    writer.abort_transaction(30)
+    writer.abort_transaction(120)
     restorer, task = restoring()
     until_ready(restorer)
     assert dict(task.state.store.scan()) == fold(rows)
@@ -133,7 +133,7 @@ def test_an_open_transaction_is_waited_for_and_then_taken_or_not(
     """The committed input offset may include a transaction that was open when the restore began."""
     rows, late = rows_of(43, 200, 50), rows_of(44, 100, 50)
     write(writer, world, rows)
-    writer.commit_transaction(30)
+    writer.commit_transaction(120)
     write(writer, world, late)
     restorer, task = restoring()
     turns = 0
@@ -141,8 +141,8 @@ def test_an_open_transaction_is_waited_for_and_then_taken_or_not(
         assert restorer.advance(_TURN_S) == []
         turns += restorer.remaining.get(0, 0) == len(late) + 1
     if is_committed:
-        writer.commit_transaction(30)
+        writer.commit_transaction(120)
     else:
-        writer.abort_transaction(30)
+        writer.abort_transaction(120)
     until_ready(restorer)
     assert dict(task.state.store.scan()) == fold([*rows, *late] if is_committed else rows)

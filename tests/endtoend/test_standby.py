@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import urllib.request
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,8 @@ import pytest
 from tests.endtoend.oracle import last_per_key
 from tests.endtoend.test_exactly_once import check
 from tests.endtoend.world import World, random_commands
+from tests.programs.faults.broker.ports import quiet_port
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,9 +34,7 @@ class Machines:
 
     def start(self, command: str = "worker", name: str | None = None) -> Worker:
         """Start one more machine."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = quiet_port()
         self._monkeypatch.setenv("SOWSTREAM_RUNTIME__METRICS_PORT", str(port))
         disk = self.world.directory / f"disk-{len(self._ports)}"
         worker = self.world.start(command, name, state_dir=disk)
@@ -45,7 +44,9 @@ class Machines:
     def metric(self, worker: Worker, name: str, label: str) -> dict[str, float]:
         """Read one metric of a living worker, by the value of one of its labels."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._ports[worker]}/metrics", timeout=5) as answer:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{self._ports[worker]}/metrics", timeout=PATIENCE_S
+            ) as answer:
                 text = answer.read().decode()
         except OSError:  # It has not come so far.
             return {}

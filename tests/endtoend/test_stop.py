@@ -11,7 +11,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from processor.kafka.admin.admin import Admin
 from tests.endtoend.test_exactly_once import check
-from tests.endtoend.world import PATIENCE_S, random_commands
+from tests.endtoend.world import random_commands
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.endtoend.world import World

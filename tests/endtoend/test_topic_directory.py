@@ -17,7 +17,8 @@ from processor.installation.topic_directory import TopicDirectory
 from processor.kafka.admin.admin import Admin
 from processor.topics.family import directory_spec
 from tests import forked
-from tests.endtoend.world import PATIENCE_S, World
+from tests.endtoend.world import World
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,7 +80,7 @@ def test_a_client_with_an_address_alone_publishes_gets_and_subscribes(world: Wor
                 assert next(messages).data == first
                 desk.delta_publish(name, second, ack="persisted")
                 assert next(messages).data == whole
-            desk.flush(30)
+            desk.flush(120)
             message = desk.get(name, key)
             assert message is not None
             assert message.data == whole

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
@@ -23,7 +22,7 @@ from processor.runtime.worker.assembly import Assembly
 from processor.runtime.worker.worker_identity import ProcessSlot
 from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
-from tests.endtoend.world import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -118,16 +117,7 @@ def _task(world: World) -> Task:
 
 
 def _until(restorer: Restorer, reached: Callable[[], object]) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not reached():
-        assert time.monotonic() < deadline_s
-        restorer.advance(_TURN_S)
-
-
-def _advance(restorer: Restorer) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline_s:
-        restorer.advance(_TURN_S)
+    until(lambda: restorer.advance(_TURN_S) or reached(), pause_s=0)
 
 
 def test_a_locked_directory_is_tried_again_and_not_all_the_time(
@@ -155,7 +145,7 @@ def test_a_full_disk_stops_the_worker(world: World, restorer: Callable[..., Rest
     full = restorer(lambda _: LayeredState(FullDisk(), cache_bytes=1 << 20))
     full.add(_task(world))
     with pytest.raises(DiskUnusable, match="No space left on device"):
-        _advance(full)
+        _until(full, lambda: False)
 
 
 def test_a_store_that_is_damaged_again_and_again_is_held(world: World, restorer: Callable[..., Restorer]) -> None:

@@ -12,7 +12,8 @@ import yaml
 
 from processor.client import Client
 from tests.endtoend.views_world import ViewsWorld
-from tests.endtoend.world import PATIENCE_S, World
+from tests.endtoend.world import World
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,6 +13,7 @@ from processor.errors import ConfigurationError
 from processor.kafka.admin.admin import Admin
 from tests.endtoend.world import World
 from tests.forked import run
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
-PATIENCE_S = 120.0
 COUNT = 4_000
 
 

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +16,16 @@ import yaml
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from processor.config import Config, load
+from processor.errors import Stop
 from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from tests.endtoend.oracle import Seen
 from tests.forked import COMMAND, Forked
+from tests.waiting import PATIENCE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-PATIENCE_S = float(os.environ.get("SOWSTREAM_TEST_PATIENCE_S", "120"))
 _PYTHONPATH = os.environ.get("PYTHONPATH")
 _CLIENT_FAULT = "rd_kafka_txn_handle_AddPartitionsToTxn: Assertion"
 """librdkafka 2.16.1 ends its process by this, rarely: where it rolls back while a transaction gets its partitions."""
@@ -179,16 +179,36 @@ class World:
         # What lies behind may be no record: the markers of transactions, and what was rolled back.
         is_over = all(place.offset >= 0 and _is_bare(reader, place, ends[place.partition]) for place in left)
         reader.close()
-        return is_over
+        return is_over and self._is_stable(name or self.name)
+
+    def _is_stable(self, name: str) -> bool:
+        """Return True if no transaction is open in an output.
+
+        The markers of a commit come one after the other. What a killed worker has left open hides all that follows,
+        until the broker rolls it back.
+        """
+        admin = Admin(self.config.kafka)
+        for spec in specs(self.config):
+            if spec.name.startswith(self.config.kafka_names.topic(name, "")):
+                stable = admin.ask_offsets(spec.name, range(spec.partitions), "stable_end")
+                try:
+                    if {at: each.answer() for at, each in stable.items()} != admin.end_offsets(spec.name, [*stable]):
+                        return False
+                except Stop:
+                    return False
+        return True
 
     def wait(self, reached: Callable[[], bool], what: str) -> None:
         """Wait for a condition; a worker that ended unexpectedly is an error at once."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not reached():
+
+        def is_reached() -> bool:
+            if reached():
+                return True
             for worker in self.workers:
                 assert worker.is_expected_to_end or worker.process.poll() is None, worker.log()
-            assert time.monotonic() < deadline, f"{what} did not happen in {PATIENCE_S:g} s\n" + self.workers[-1].log()
-            time.sleep(0.1)  # Between two looks; the fact decides.
+            return False
+
+        until(is_reached, lambda: f"{what}\n{self.workers[-1].log()}", pause_s=0.1)
 
     def outlive(self, victim: Worker, is_over: Callable[[], bool], *, dies: bool, **another: Any) -> None:
         """Wait until a worker has died of a failure, and start another one; or until it goes on to the end by itself.

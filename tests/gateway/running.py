@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
 import time
@@ -16,8 +17,7 @@ from processor.config.gateway import GatewayConfig
 from processor.gateway.gateway import Gateway
 from processor.gateway.server import bound_socket, serve
 from tests.endtoend.world import World
-
-PATIENCE_S = 60.0
+from tests.waiting import PATIENCE_S, until
 
 
 class RunningGateway:
@@ -41,15 +41,13 @@ class RunningGateway:
 
     def wait_ready(self):
         """Wait until every view has caught up."""
-        until_s = time.monotonic() + PATIENCE_S
-        while self.error is None and time.monotonic() < until_s:
-            try:
-                if self.get("/readyz")[0] == 200:
-                    return
-            except OSError:
-                pass
-            time.sleep(0.05)
-        raise AssertionError(f"the gateway did not become ready: {self.error}")
+        until(lambda: self.error is not None or self._is_ready(), "the gateway is ready")
+        assert self.error is None, self.error
+
+    def _is_ready(self):
+        with contextlib.suppress(OSError):
+            return self.get("/readyz")[0] == 200
+        return False
 
     def get(self, path, headers=None, data=None):
         """The status, headers and body of a request."""
@@ -103,7 +101,11 @@ class PlainClient:
 
     def __init__(self, gateway, token=None, **kwargs):
         self.gateway = gateway
-        kwargs = {"subprotocols": ["sowstream.v1"], "max_size": None, "open_timeout": PATIENCE_S, **kwargs}
+        # Without pings of its own: a busy machine may not answer them in the 20 s that the library waits.
+        kwargs = {
+            "subprotocols": ["sowstream.v1"], "max_size": None, "open_timeout": PATIENCE_S, "ping_interval": None,
+            **kwargs,
+        }  # fmt: skip
         self._context = connect(f"ws://{gateway.address}/v1/ws", compression=None, **kwargs)
         self.socket = self._context.__enter__()
         self.messages = []

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from urllib.parse import urlsplit
 
 import pytest
 
 from processor.codec.json import JsonCodec
 from processor.gateway.application import WEB
+from tests import waiting
 from tests.gateway.memory import MemoryWorld
 from tests.gateway.test_digits import RECORD
 from tests.gateway.test_page import PATIENCE_MS, browser, pytestmark  # noqa: F401 - A fixture, and its needs.
@@ -28,10 +28,7 @@ def world():
 
 def until(page, expression):
     """Wait until a promise gives something true: `wait_for_function` takes the promise itself for it."""
-    until_s = time.monotonic() + PATIENCE_MS / 1000
-    while not page.evaluate(expression):
-        assert time.monotonic() < until_s, expression
-        page.wait_for_timeout(20)
+    waiting.until(lambda: page.evaluate(expression) or page.wait_for_timeout(20), expression, pause_s=0)
 
 
 def opened(browser, world, name):  # noqa: F811

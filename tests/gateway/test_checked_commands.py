@@ -6,10 +6,10 @@ from urllib.parse import quote
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from tests.gateway.test_probing import wait_for
 from tests.gateway.test_rights import RIGHTS, TOKENS, Guarded
 from tests.programs.gateway.command_cases import cases
 from tests.programs.gateway.commands import find_holes, run
+from tests.waiting import until
 
 EDITOR = {
     "read": "/desk = 'x'",
@@ -188,7 +188,7 @@ def test_a_command_that_waits_is_not_carried_out_after_its_token_was_revoked(gua
         bob.until(lambda: False)
     world.gateway.call(feed.catch_up)
     turns = world.gateway.gateway.publishing._checked.turns
-    wait_for(lambda: not world.gateway.call(lambda: turns._tasks))
+    until(lambda: not world.gateway.call(lambda: turns._tasks))
     assert stored(guarded, 1) == {"id": 1, "desk": "x", "qty": 7}
 
 

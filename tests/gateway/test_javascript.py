@@ -25,7 +25,7 @@ def in_node(file, address, **environment):
         env={**os.environ, "GATEWAY_URL": address, **environment},
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

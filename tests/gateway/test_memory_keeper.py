@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import json
-import time
 import weakref
 
 import pytest
@@ -13,7 +12,7 @@ from processor.gateway.sessions.memory_keeper import CLOSED_MIN, MemoryKeeper
 from processor.gateway.uvicorn_protocols import AbortableWebSocket, GuardedHttp
 from processor.gateway.websocket import _Client
 from tests.gateway.memory import MemoryWorld
-from tests.gateway.test_probing import wait_for
+from tests.waiting import PATIENCE_S, until
 
 
 def test_memory_returns_when_a_wave_of_closed_connections_is_over():
@@ -43,8 +42,9 @@ def test_a_closed_connection_is_freed_without_a_run_of_the_collector(is_dropped)
 
         def open_one():
             client = connect(
-                f"ws://127.0.0.1:{world.gateway.port}/v1/ws", subprotocols=["sowstream.v1"], compression=None
-            ).__enter__()
+                f"ws://127.0.0.1:{world.gateway.port}/v1/ws", subprotocols=["sowstream.v1"], compression=None,
+                open_timeout=PATIENCE_S, ping_interval=None,
+            ).__enter__()  # fmt: skip
             request = {"op": "sow_and_subscribe", "id": "1", "topic": "quotes", "filter": "/qty > 3"}
             client.send(json.dumps(request))
             while "group_end" not in client.recv(60):
@@ -57,17 +57,17 @@ def test_a_closed_connection_is_freed_without_a_run_of_the_collector(is_dropped)
             client.close()
 
         close(open_one())  # All code is loaded.
-        wait_for(lambda: not gateway.sessions and not world.gateway.call(_connected))
+        until(lambda: not gateway.sessions and not world.gateway.call(_connected))
         gc.collect()
         gc.disable()
         client = open_one()
         objects = world.gateway.call(lambda: [weakref.ref(one) for one in _of_one(gateway)])
         close(client)
         other = open_one()  # The gateway's loops over all sessions keep the last one that they came to.
-        until_s = time.monotonic() + 60
-        while any(one() is not None for one in objects) and time.monotonic() < until_s:
-            time.sleep(0.01)
-        assert [type(one()).__name__ for one in objects if one() is not None] == []
+        until(
+            lambda: all(one() is None for one in objects),
+            lambda: [type(one()).__name__ for one in objects if one() is not None],
+        )
         close(other)
     finally:
         gc.enable()
@@ -110,10 +110,7 @@ def test_a_client_that_leaves_before_its_answer_was_sent_is_freed_too():
     gc.disable()
     try:
         left = asyncio.run_coroutine_threadsafe(served(), world.gateway._loop).result(60)
-        until_s = time.monotonic() + 60
-        while left() is not None and time.monotonic() < until_s:
-            time.sleep(0.01)
-        assert left() is None
+        until(lambda: left() is None, left)
     finally:
         gc.enable()
         world.close()
@@ -145,9 +142,9 @@ def test_a_session_that_had_its_turn_is_kept_by_no_tick(is_reading):
         session = _Reading()
         session.is_catching_up = is_reading
         world.gateway.gateway.waiting.append(session)
-        wait_for(lambda: session.is_flushed)
+        until(lambda: session.is_flushed)
         kept = weakref.ref(session)
         session = None
-        wait_for(lambda: kept() is None)
+        until(lambda: kept() is None)
     finally:
         world.close()

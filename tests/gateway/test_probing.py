@@ -4,13 +4,13 @@ import asyncio
 import http.client
 import json
 import socket
-import time
 from concurrent.futures import Future
 
 import pytest
 
 from processor.gateway.access.identity import is_own_name
 from tests.gateway.test_rights import RIGHTS, Guarded
+from tests.waiting import until
 
 BEARER = {"Authorization": "Bearer t-bob"}
 
@@ -42,7 +42,7 @@ def test_conflation_by_a_hidden_field_joins_no_records(guarded):
     guarded.world.put(3, desk="x", secret="same", qty=1)
     guarded.world.put(4, desk="x", secret="same", qty=1)
     client.until(lambda: client.held(sub)["4"]["qty"] == 1)
-    client.until(lambda: client.held(sub)["3"]["qty"] == 1, 20)
+    client.until(lambda: client.held(sub)["3"]["qty"] == 1)
     client.close()
 
 
@@ -108,7 +108,7 @@ def test_an_element_of_an_array_is_found_at_its_visible_place(guarded):
     sub = client.subscribe("sow_and_subscribe", "orders", filter="/legs[0]/px = 8")
     client.until(lambda: sub in client.ready)
     guarded.world.put(6, desk="x", legs=[{"hidden": 1}, {"px": 8}])
-    client.until(lambda: set(client.held(sub)) == {"6"}, 20)
+    client.until(lambda: set(client.held(sub)) == {"6"})
     client.close()
 
 
@@ -125,19 +125,11 @@ def test_a_client_that_leaves_before_its_events_begin_leaves_nothing(guarded):
     with socket.create_connection(("127.0.0.1", gateway.port)) as events:
         head = f"GET /v1/topics/orders/subscribe HTTP/1.1\r\nHost: {gateway.address}\r\nAuthorization: Bearer t-bob\r\n"
         events.sendall(f"{head}\r\n".encode())
-        wait_for(lambda: len(gateway.gateway.sessions) == 1)
+        until(lambda: len(gateway.gateway.sessions) == 1)
     # Another request on another connection: the end of the first one has been seen by then.
     assert gateway.get("/livez")[0] == 200
     gateway.call(begins.set)
-    wait_for(lambda: not gateway.gateway.sessions)
-
-
-def wait_for(holds, timeout_s=60):
-    """Wait until something holds."""
-    until_s = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < until_s
-        time.sleep(0.01)
+    until(lambda: not gateway.gateway.sessions)
 
 
 def test_half_a_surrogate_pair_is_refused(guarded):
@@ -188,7 +180,7 @@ def test_lines_are_published_without_waiting_for_each_others_acks(guarded):
         head = "".join(f"{name}: {value}\r\n" for name, value in bearer.items())
         head = f"POST /v1/topics/orders/publish HTTP/1.1\r\nHost: a\r\n{head}Content-Length: {len(body)}\r\n\r\n"
         one.sendall(head.encode() + body)
-        wait_for(lambda: len(sent) == 3)
+        until(lambda: len(sent) == 3)
     for future in unanswered:  # The gateway waits at its end for acks that may still come.
         future.set_exception(TimeoutError("no ack"))
     (name,) = {name for name, _ in sent}

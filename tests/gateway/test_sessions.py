@@ -7,8 +7,8 @@ import pytest
 import structlog
 
 from tests.gateway.memory import MemoryWorld
-from tests.gateway.test_probing import wait_for
 from tests.gateway.test_rights import TOKENS, Guarded
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -92,14 +92,14 @@ def test_a_client_that_takes_nothing_is_closed(impatient):
         assert b" 101 " in slow.recv(4096)
         request = json.dumps({"op": "subscribe", "id": "1", "topic": "orders"}).encode()
         slow.sendall(b"\x81" + bytes([0x80 | len(request)]) + b"\0\0\0\0" + request)
-        wait_for(lambda: any(session.subscriptions for session in list(gateway.gateway.sessions)))
+        until(lambda: any(session.subscriptions for session in list(gateway.gateway.sessions)))
         keys = iter(range(1_000_000))
 
         def is_closed():
             impatient.put(next(keys) % 50, note="n" * 200_000)
             return not gateway.gateway.sessions
 
-        wait_for(is_closed)
+        until(is_closed)
     assert gateway.gateway.metrics.closed_slow == 1
     client = impatient.connect()
     assert client.ask("ping")["status"] == "success"

@@ -18,6 +18,7 @@ from processor.gateway.commands.turns import BoundedExecutor
 from processor.gateway.uvicorn_protocols import SILENT_MAX
 from tests.gateway.memory import MemoryWorld
 from tests.gateway.test_rights import Guarded
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -34,6 +35,7 @@ def test_users_have_places_whatever_sockets_without_an_identity_do(guarded):
     with pytest.raises(InvalidStatus, match="503"):
         guarded.world.connect()
     held.pop().close()
+    until(lambda: len(guarded.world.gateway.gateway.sessions) == 4, "the end of the closed one")
     user = guarded.world.connect("t-ann")
     assert user.ask("ping")["status"] == "success"
     assert guarded.world.gateway.get("/livez")[0] == 200
@@ -231,7 +233,7 @@ def test_costly_subscriptions_of_an_identity_are_limited(guarded):
 
 def test_words_to_compile_are_limited(tmp_path):
     """Filters beyond the words of an identity are refused with `too_many`, over HTTP with 429."""
-    guarded = Guarded(tmp_path, limits={"words_per_s": 10})
+    guarded = Guarded(tmp_path, limits={"words_per_s": 1})
     try:
         client = guarded.world.connect("t-ann")
         text = " OR ".join(f"/note = '{number}'" for number in range(100))

@@ -22,15 +22,15 @@ from processor.kafka.clients.publisher import Publisher
 from processor.runtime.loop.held_tasks import Hold
 from processor.topics.family import control_spec
 from processor.wire.control import Fence, Order
+from tests.waiting import PATIENCE_S, until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.broker]
 
 APPLICATION = "desk"
 HELD = Hold("rejects", "too many records were rejected", 120, 1_700_000_000_000, 0, 0.0)
-PATIENCE_S = 120.0
 
 
 class Place:
@@ -75,7 +75,7 @@ class Place:
         publisher = Publisher(self.kafka)
         data = None if value is None else json.dumps(value).encode()
         publisher.send(self.control.topic, key.encode(), data, partition=0)
-        publisher.flush(10)
+        publisher.flush(120)
 
 
 @pytest.fixture
@@ -90,20 +90,12 @@ def place(bootstrap: str, unique: str, monkeypatch: pytest.MonkeyPatch) -> Itera
     made.admin.delete([made.control.topic])
 
 
-def wait(reached: Callable[[], bool], what: str) -> None:
-    """Wait until a condition holds."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not reached():
-        assert time.monotonic() < deadline, f"{what} did not happen in {PATIENCE_S:g} s"
-        time.sleep(0.02)
-
-
 def test_a_notice_is_written_and_taken_back(place: Place):
     """A hold is in the topic with all its fields; once the partition goes on, its notice is removed."""
     place.create()
     thread = place.thread()
     thread.report("orders", 3, HELD._replace(due_s=time.monotonic() + 600))
-    wait(lambda: place.held() == {3: ("rejects", 120)}, "the notice")
+    until(lambda: place.held() == {3: ("rejects", 120)}, "the notice")
     entries = place.control.read(APPLICATION)
     assert entries is not None
     notice = entries.held["orders"][3]
@@ -111,7 +103,7 @@ def test_a_notice_is_written_and_taken_back(place: Place):
     assert 400_000 < notice.next_try_ms - time.time() * 1000 <= 600_000
     assert notice.host
     thread.report("orders", 3, None)
-    wait(lambda: place.held() == {}, "taking it back")
+    until(lambda: place.held() == {}, "taking it back")
     assert place.end() == 2
 
 
@@ -123,7 +115,7 @@ def test_a_notice_told_and_taken_back_at_once_leaves_nothing(place: Place):
         thread.report("orders", 3, HELD._replace(tries=tries))
     thread.report("orders", 3, None)
     thread.report("orders", 4, HELD)
-    wait(lambda: 4 in place.held(), "the other notice")
+    until(lambda: 4 in place.held(), "the other notice")
     assert set(place.held()) == {4}
 
 
@@ -135,7 +127,7 @@ def test_healthy_partitions_cost_no_write(place: Place):
         thread.report("orders", partition, None)
     thread.report_failure("orders", None)
     thread.report("orders", 1000, HELD)
-    wait(lambda: 1000 in place.held(), "the one notice")
+    until(lambda: 1000 in place.held(), "the one notice")
     assert place.end() == 1
 
 
@@ -145,11 +137,11 @@ def test_the_notice_of_a_dead_worker_is_taken_back_by_the_next_owner(place: Plac
     dead = place.thread(process="dead")
     dead.report("orders", 3, HELD)
     dead.report("orders", 4, HELD)
-    wait(lambda: set(place.held()) == {3, 4}, "the notices")
+    until(lambda: set(place.held()) == {3, 4}, "the notices")
     dead.stop()
     assert set(place.held()) == {3, 4}
     place.thread(process="next").report("orders", 3, None)
-    wait(lambda: set(place.held()) == {4}, "taking one back")
+    until(lambda: set(place.held()) == {4}, "taking one back")
 
 
 def test_a_pipeline_that_failed_is_told_by_each_process(place: Place):
@@ -158,11 +150,11 @@ def test_a_pipeline_that_failed_is_told_by_each_process(place: Place):
     first, second = place.thread(process="worker-0"), place.thread(process="worker-1")
     first.report_failure("orders", "the disk is full")
     second.report_failure("orders", "x" * 100_000)
-    wait(lambda: set(place.failed()) == {"worker-0", "worker-1"}, "both notices")
+    until(lambda: set(place.failed()) == {"worker-0", "worker-1"}, "both notices")
     assert place.failed()["worker-0"] == "the disk is full"
     assert len(place.failed()["worker-1"]) < 5_000
     first.report_failure("orders", None)
-    wait(lambda: set(place.failed()) == {"worker-1"}, "taking the first one back")
+    until(lambda: set(place.failed()) == {"worker-1"}, "taking the first one back")
     second.stop()
     assert place.failed() == {}
 
@@ -179,14 +171,14 @@ def test_without_the_topic_work_goes_on_and_the_newest_notice_is_written_later(
         thread = place.thread()
         for tries in range(3):
             thread.report("orders", 3, HELD._replace(offset=tries))
-        wait(lambda: len(looks) > 3, "looking again")
+        until(lambda: len(looks) > 3, "looking again")
         assert place.control.read(APPLICATION) is None
     # A broker that is slow to answer causes a warning too, in other words.
     warnings = [line for line in lines if "does not exist" in line.get("why", "")]
     assert len(warnings) == 1
     assert "sowstream topics apply" in warnings[0]["why"]
     place.create()
-    wait(lambda: place.held() == {3: ("rejects", 2)}, "the newest notice")
+    until(lambda: place.held() == {3: ("rejects", 2)}, "the newest notice")
     assert place.end() == 1
 
 
@@ -255,9 +247,9 @@ def test_a_fence_is_heeded_until_it_is_lifted(place: Place):
     assert thread.fence("trades") is None
     assert thread.fence("quotes") is None
     place.write("fence/desk/orders/*", fence | {"phase": "workers"})
-    wait(lambda: thread.fence("orders") is None, "lifting the fence")
+    until(lambda: thread.fence("orders") is None, "lifting the fence")
     place.write("fence/desk/trades/*", fence | {"phase": "a phase of a newer version"})
-    wait(lambda: thread.fence("trades") is not None, "the fence of a newer version")
+    until(lambda: thread.fence("trades") is not None, "the fence of a newer version")
     entries = place.control.read(APPLICATION)
     assert entries is not None
     assert {name: each.is_up for name, each in entries.fences.items()} == {"orders": False, "trades": True}
@@ -273,7 +265,7 @@ def test_a_fence_in_the_marks_counts_until_a_later_one_is_read(place: Place):
     thread.learn_fence("orders", Fence(at_ms=4, phase="resharding", number=0, moved_to="orders_12"))
     assert thread.fence_of("orders") == moved
     place.write("fence/desk/orders/*", {"format": 1, "at_ms": 6, "phase": "workers", "number": 0})
-    wait(lambda: thread.fence("orders") is None, "the fence of the control topic")
+    until(lambda: thread.fence("orders") is None, "the fence of the control topic")
 
 
 def test_no_pipeline_starts_while_kafka_is_silent(monkeypatch):

@@ -57,7 +57,7 @@ def test_an_undecided_offset_differs_from_a_silent_kafka(
     asked, name = committed
     kafka = {"bootstrap.servers": bootstrap}
     writer = Producer(kafka | {"transactional.id": name})
-    writer.init_transactions(30)
+    writer.init_transactions(120)
     writer.begin_transaction()
     group = Consumer(kafka | {"group.id": name})
     writer.send_offsets_to_transaction([TopicPartition(name, 0, 3)], group.consumer_group_metadata(), 30)
@@ -67,7 +67,7 @@ def test_an_undecided_offset_differs_from_a_silent_kafka(
         assert failed.value.args[0].code() == KafkaError.UNSTABLE_OFFSET_COMMIT
     [ready] = asked.ask(name, [(name, 1)], 2.0).result(TIMEOUT_S)
     assert ready.offset == 7
-    writer.commit_transaction(30)
+    writer.commit_transaction(120)
     assert offsets(asked, name) == {0: 3, 1: 7}
     group.close()
 

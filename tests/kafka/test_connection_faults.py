@@ -86,9 +86,10 @@ def tls(certificate: Path, clients: Path | None = None) -> Callable[[socket.sock
         context.verify_mode = ssl.CERT_REQUIRED
 
     def serve(connection: socket.socket) -> None:
-        connection.settimeout(2)
+        connection.settimeout(60)
         try:
             with context.wrap_socket(connection, server_side=True) as secure:
+                secure.settimeout(2)  # The next connection waits for the end of this one.
                 secure.recv(1)
         except OSError:
             connection.close()

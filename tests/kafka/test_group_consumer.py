@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -14,10 +13,9 @@ from processor.errors import PartitionHeld
 from processor.kafka.admin.admin import Admin
 from processor.kafka.clients.group_consumer import GroupConsumer
 from processor.topics.family import TopicSpec
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.broker
-
-PATIENCE_S = 120.0
 
 
 class Member:
@@ -49,20 +47,22 @@ class Member:
         given = {"transactional.id": self.topic} if transaction else {}
         producer = Producer({**self._kafka, "linger.ms": 0, **given})
         if transaction:
-            producer.init_transactions(10)
+            producer.init_transactions(120)
             producer.begin_transaction()
         for value in values:
             producer.produce(self.topic, value, partition=partition)
         if transaction:
-            producer.commit_transaction(10)
-        assert producer.flush(10) == 0
+            producer.commit_transaction(PATIENCE_S)
+        assert producer.flush(PATIENCE_S) == 0
 
     def wait(self, reached: Callable[[], bool]) -> None:
         """Poll until a condition holds."""
-        deadline_s = time.monotonic() + PATIENCE_S
-        while not reached():
-            assert time.monotonic() < deadline_s, (self.read, self.consumer.ended)
+
+        def is_reached() -> bool:
             self.read += [message.value() for message in self.consumer.poll(1, 0.02)]
+            return reached()
+
+        until(lambda: reached() or is_reached(), lambda: (self.read, self.consumer.ended), pause_s=0)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -30,14 +29,12 @@ def test_a_worker_that_is_told_to_stop_waits_for_no_broker(monkeypatch):
         producer = TransactionalProducer(
             {"bootstrap.servers": f"127.0.0.1:{nobody.getsockname()[1]}"},
             transactional_id="t",
-            transaction_timeout_s=30.0,
+            transaction_timeout_s=600.0,
             is_stopping=lambda: bool(asked.append(1)) or len(asked) == 3,
         )
-        began_s = time.monotonic()
         with pytest.raises(BrokerUnavailable, match="starting the producer t: Kafka does not answer"):
             producer.start()
         assert len(asked) == 3
-        assert time.monotonic() - began_s < 29
         producer.close()
 
 

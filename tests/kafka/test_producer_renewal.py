@@ -17,6 +17,7 @@ from processor.kafka.clients import transactional_producer
 from processor.kafka.clients.log_reader import LogReader
 from processor.kafka.clients.transactional_producer import TransactionalProducer
 from processor.topics.family import TopicSpec
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.broker
 
@@ -34,7 +35,7 @@ class Writer:
         self.producer = TransactionalProducer(
             self.kafka,
             transactional_id=topic,
-            transaction_timeout_s=10.0,
+            transaction_timeout_s=60.0,
             blocked=lambda call, _: self.calls.append(call),
         )
         self.producer.start()
@@ -68,7 +69,7 @@ class Writer:
         )
         reader.assign([TopicPartition(self.topic, 0, 0)])
         values: list[bytes] = []
-        while (message := reader.poll(10)) is not None and message.error() is None:
+        while (message := until(lambda: reader.poll(1), self.topic, pause_s=0)).error() is None:
             values.append(message.value())
         reader.close()
         return values
@@ -94,8 +95,9 @@ def _connections(bootstrap: str) -> dict[int, int]:
 
 
 @pytest.fixture
-def writer(bootstrap: str, unique: str) -> Iterator[Writer]:
+def writer(bootstrap: str, unique: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Writer]:
     """A started producer."""
+    monkeypatch.setattr(transactional_producer, "_SLOW_S", 600.0)  # A slow commit costs the producer.
     made = Writer(bootstrap, f"{unique}.publish")
     yield made
     made.close()
@@ -117,7 +119,7 @@ def send_late(producer, topic):
     """Send in a transaction with an old epoch."""
     producer.begin_transaction()
     producer.produce(topic, b"late", partition=0)
-    producer.commit_transaction(10)
+    producer.commit_transaction(PATIENCE_S)
 
 
 @pytest.mark.parametrize("end", ["commit", "abort"])

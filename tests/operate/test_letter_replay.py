@@ -146,7 +146,7 @@ def test_letters_past_their_retention_do_not_wait(office: Office) -> None:
     """Without a position, which Kafka may have forgotten, old letters count as sent back."""
     producer = Producer({"bootstrap.servers": office.world.bootstrap})
     producer.produce(f"{office.name}.dlq", b"1", b"k", timestamp=int((time.time() - 8 * 86_400) * 1000))
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     assert office.waiting() == []
     with WaitingLetters(office.config, office.name) as there:
         assert [len(letters) for _, letters in there.everything() if letters] == [1]

@@ -198,7 +198,7 @@ def test_a_state_is_compared_with_its_topic(
         value = None if (key, version) == (b"gone", 2) else b"{}"
         publisher.send(sow, key, value, [] if value is None else [("version", b"%d" % version)])
     publisher.send(sow, b"newer", b"{}", [("version", b"2")])
-    publisher.flush(30)
+    publisher.flush(120)
     admin = Admin(config.kafka)
     position = admin.end_offsets(sow, [0])[0] - 1
     place = directory / "state" / "sowstream" / unique / "0"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -13,6 +12,7 @@ from processor.queues.share_groups import ShareGroups
 from processor.queues.transport.leases import Lease
 from processor.queues.transport.share_member import ShareReader
 from tests.queues.fake_leases import FakeLeases
+from tests.waiting import until
 
 TURNS_MAX = 600
 
@@ -28,7 +28,7 @@ class RealGroup:
         self._readers: list[ShareReader] = []
         admin = AdminClient(self.kafka)
         for future in admin.create_topics([NewTopic(name, 1, 1)]).values():
-            future.result(30)
+            future.result(120)
         settings = {"share.auto.offset.reset": "earliest", "share.isolation.level": "read_committed"}
         ShareGroups(self.kafka).set(name, settings)
 
@@ -36,13 +36,13 @@ class RealGroup:
         """Write records; in a transaction, its marker follows them."""
         producer = Producer(self.kafka | ({"transactional.id": transaction} if transaction else {}))
         if transaction:
-            producer.init_transactions(30)
+            producer.init_transactions(120)
             producer.begin_transaction()
         for value in values:
             producer.produce(self.name, value, key=b"k", partition=0)
-        producer.flush(30)
+        producer.flush(120)
         if transaction:
-            (producer.abort_transaction if aborts else producer.commit_transaction)(30)
+            (producer.abort_transaction if aborts else producer.commit_transaction)(120)
 
     def reader(self, leases_max: int, absence_max_s: float = 60.0) -> ShareReader:
         """A further member."""
@@ -185,10 +185,7 @@ def test_a_member_whose_program_is_absent_leaves_until_it_is_back(group: RealGro
     [lease] = polled(reader)
     reader.settle(lease, "accept")
     reader.send()
-    until_s = time.monotonic() + 60
-    while reader.partitions and time.monotonic() < until_s:
-        time.sleep(0.01)  # Between two looks; the fact decides.
-    assert not reader.partitions
+    until(lambda: not reader.partitions, lambda: reader.partitions)
     group.write([b"2"])
     assert [one.record.value for one in polled(reader)] == [b"2"]
     assert reader.partitions == {0}

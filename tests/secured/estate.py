@@ -160,12 +160,12 @@ class Estate(World):
     def grant(self, acls: Iterable[Acl]) -> None:
         """Grant ACLs."""
         for done in self.broker.admin.create_acls([acl.binding for acl in acls]).values():
-            done.result(30)
+            done.result(120)
 
     def revoke(self, acls: Iterable[Acl]) -> None:
         """Take ACLs away."""
         for done in self.broker.admin.delete_acls([acl.filter for acl in acls]).values():
-            assert len(done.result(30)) == 1
+            assert len(done.result(120)) == 1
 
     def create_topics(self) -> None:
         """Create the topics as an administrator."""
@@ -181,7 +181,7 @@ class Estate(World):
             ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
         )
         for done in self.broker.admin.delete_acls([everything]).values():
-            done.result(30)
+            done.result(120)
 
 
 def run(file: Path, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:

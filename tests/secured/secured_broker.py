@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from processor.trial.broker import EmbeddedBroker, embedded
-from processor.trial.broker.server import HOST, Server, free_port
+from processor.trial.broker.server import HOST, Server
 from tests.certificates import Authority
+from tests.programs.faults.broker.ports import quiet_port
 from tests.secured.token_endpoint import AUDIENCE, TokenEndpoint, secret_of
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class SecuredBroker:
         self.bootstrap = ""
         """The address of a listener where every client is an administrator."""
         self.admin: AdminClient
-        self.addresses = {mechanism: f"{HOST}:{free_port()}" for mechanism in MECHANISMS}
+        self.addresses = {mechanism: f"{HOST}:{quiet_port()}" for mechanism in MECHANISMS}
         self.authority.issue("server", f"IP:{HOST}")
 
     def login(self, mechanism: Mechanism, name: str, **changes: str) -> dict[str, str]:
@@ -76,7 +77,7 @@ class SecuredBroker:
             UserScramCredentialUpsertion(name, credential, password.encode()) for name, password in passwords.items()
         ]
         for done in self.admin.alter_user_scram_credentials(changes).values():
-            done.result(30)
+            done.result(120)
 
     def settings(self) -> str:
         """Kafka's settings besides those of the embedded broker."""

@@ -47,7 +47,7 @@ def test_a_plug_in_signs_the_tokens_of_every_role(
     with Client("desk", load(files["publisher"])) as desk:
         number = 0
         while number < 10 or local_signer.count(key, "worker") < 12:  # Three clients, each with four tokens.
-            assert desk.publish(estate.name, {"id": number, "state": "paid"}, ack="persisted").result(30) is not None
+            assert desk.publish(estate.name, {"id": number, "state": "paid"}, ack="persisted").result(120) is not None
             number += 1
     with Client("reader", load(files["subscriber"])) as reader:
         assert sum(message.data is not None for message in reader.sow(estate.name)) == number

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ import pytest
 
 from processor.operate.findings import check_role
 from tests.secured.estate import Acl, Estate
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(1800)]
 
-PATIENCE_S = 30.0
+
 ROLES = ("worker", "conflater", "viewer", "gateway", "publisher", "subscriber", "consumer", "settler")
 
 
@@ -60,14 +60,14 @@ def test_the_doctor_finds_each_missing_right(estate: Estate, role: str) -> None:
     acls = estate.printed_acls()
     estate.grant(acls)
     config = estate.config_of(role)
-    _await(lambda: _failures(config, role) == [], f"all rights of {role}")
+    until(lambda: _failures(config, role) == [], f"all rights of {role}")
     own = [acl for acl in acls if acl.who == role and seen_by_doctor(acl) and not is_included(acl, acls)]
     assert own
     for acl in own:
         expected = (f"group {acl.name}" if acl.kind == "group" else acl.name, acl.operation)
         with without(estate, acl):
-            _await(lambda expected=expected: _named(config, role, *expected), str(acl))
-        _await(lambda: _failures(config, role) == [], f"{acl} again")
+            until(lambda expected=expected: _named(config, role, *expected), str(acl))
+        until(lambda: _failures(config, role) == [], f"{acl} again")
 
 
 def _failures(config, role) -> list[tuple[str, str]]:
@@ -81,10 +81,3 @@ def _named(config, role: str, subject: str, operation: str) -> bool:
         one.startswith(subject) and operation in found.removeprefix("this user lacks ").split(", ")
         for one, found in failures
     )
-
-
-def _await(reached, what: str) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not reached():
-        assert time.monotonic() < deadline_s, what
-        time.sleep(0.05)  # The broker's authorizer learns of a change a moment later.

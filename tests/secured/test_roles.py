@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from processor.client import Client
-from processor.trial.broker.server import free_port
 from tests.endtoend.oracle import last_per_key
+from tests.programs.faults.broker.ports import quiet_port
 from tests.secured.estate import Estate, lines
 from tests.secured.secured_broker import MECHANISMS
 
@@ -71,7 +71,7 @@ def _read(estate: Estate) -> None:
         with Client("desk", estate.config_of("subscriber"), view_dir=kept) as desk:
             assert len(desk.view(estate.view)) == 20
     with Client("desk", estate.config_of("publisher")) as desk:
-        assert desk.delta_publish(estate.name, {"id": 40, "note": "é"}, ack="persisted").result(30) is not None
+        assert desk.delta_publish(estate.name, {"id": 40, "note": "é"}, ack="persisted").result(120) is not None
 
 
 def _consume(estate: Estate) -> None:
@@ -98,7 +98,7 @@ def _operate(estate: Estate) -> None:
 
 def _serve(estate: Estate) -> None:
     """The gateway answers a query over HTTP."""
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{quiet_port()}"
     log = estate.directory / "gateway.log"
     with log.open("wb") as output:
         command = [sys.executable, "-m", "processor.cli.main", "gateway", "--listen", address]
@@ -109,7 +109,7 @@ def _serve(estate: Estate) -> None:
         estate.wait(lambda: _count(address, estate.view) == 20, f"the gateway's answer ({log})")
     finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0, _text(log)
+        assert process.wait(120) == 0, _text(log)
 
 
 def _count(address: str, topic: str) -> int:

@@ -124,7 +124,7 @@ class Family:
         admin = AdminClient(self._client)
         topics = [NewTopic(f"{self.name}.{role}", PARTITIONS, 1) for role in roles]
         for made in admin.create_topics(topics).values():
-            made.result(30)
+            made.result(120)
 
     @contextmanager
     def transaction(self, role: str, *, abort: bool = False) -> Iterator[Write]:
@@ -132,26 +132,26 @@ class Family:
         producer = Producer(
             self._client | {"transactional.id": f"{self.name}.{role}", "partitioner": "murmur2_random", "linger.ms": 0}
         )
-        producer.init_transactions(30)
+        producer.init_transactions(120)
         producer.begin_transaction()
 
         def write(key: str, value: str | None, **headers: str) -> None:
             producer.produce(
                 f"{self.name}.{role}", value, key, headers={n: text.encode() for n, text in headers.items()}
             )
-            assert producer.flush(30) == 0, "the broker did not take the record in time"
+            assert producer.flush(120) == 0, "the broker did not take the record in time"
 
         try:
             yield write
         finally:
-            producer.abort_transaction(30) if abort else producer.commit_transaction(30)
+            producer.abort_transaction(120) if abort else producer.commit_transaction(30)
 
     def publish_by_key(self, role: str, keys: list[bytes]) -> None:
         """Write empty objects under these keys, to the partitions that the Python producers choose."""
         producer = Producer(self._client | {"partitioner": "murmur2_random"})
         for key in keys:
             producer.produce(f"{self.name}.{role}", b"{}", key)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
 
     def read(self, role: str, partitions: int = PARTITIONS) -> list[Message]:
         """Every committed record of a topic, partition by partition."""

@@ -48,7 +48,7 @@ def arm(point: str) -> None:
         nonlocal left
         left -= 1
         if left == 0 and when == "before":
-            self._producer.flush(30)  # The records are in the open transaction.
+            self._producer.flush(120)  # The records are in the open transaction.
             die()
         result = call(self, *arguments, **keywords)
         if left == 0:

@@ -24,7 +24,7 @@ class History:
         admin = AdminClient(self.client)
         topics = [NewTopic(f"{self.name}.{role}", partitions, 1, config=settings)]
         for made in admin.create_topics(topics).values():
-            made.result(30)
+            made.result(120)
 
     def write(
         self,
@@ -41,4 +41,4 @@ class History:
             producer.produce(
                 f"{self.name}.{role}", value, key, partition=partition, headers=dict(headers or {}), **stamp
             )
-        assert producer.flush(30) == 0, "the broker did not take the records in time"
+        assert producer.flush(120) == 0, "the broker did not take the records in time"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from processor.trial.broker import EmbeddedBroker, embedded
-from processor.trial.broker.server import HOST, Server, free_port
+from processor.trial.broker.server import HOST, Server
+from tests.programs.faults.broker.ports import quiet_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +50,7 @@ def secured_broker(files: Path, patch: pytest.MonkeyPatch) -> Iterator[SecuredBr
         patch: replaces the settings of the embedded broker.
     """
     _certificates(files)
-    addresses = {name: f"{HOST}:{free_port()}" for name in ("SECURE", "MUTUAL")}
+    addresses = {name: f"{HOST}:{quiet_port()}" for name in ("SECURE", "MUTUAL")}
 
     class Secured(Server):
         """A server with two more listeners."""
@@ -71,7 +72,7 @@ def secured_broker(files: Path, patch: pytest.MonkeyPatch) -> Iterator[SecuredBr
             USER, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), PASSWORD.encode()
         )
         for done in admin.alter_user_scram_credentials([secret]).values():
-            done.result(30)
+            done.result(120)
         yield SecuredBroker(broker.bootstrap, addresses["SECURE"], addresses["MUTUAL"], files)
 
 

@@ -186,4 +186,4 @@ def _gone(world: World, partition: int, offset: int):
 
     admin = AdminClient({"bootstrap.servers": world.bootstrap})
     place = TopicPartition(f"{world.name}.publish", partition, offset)
-    return [future.result(30) for future in admin.delete_records([place]).values()]
+    return [future.result(120) for future in admin.delete_records([place]).values()]

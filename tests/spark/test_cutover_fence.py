@@ -63,7 +63,7 @@ def test_one_command_moves_a_merge_and_a_dead_one_cannot_write(world) -> None:
             pass
         # As after a pause, in the middle of a transaction, that was longer than its session.
         first._fenced._producer.send(first._fenced.control.topic, 0, [(b"open", b"", [])])
-        first._fenced._producer._producer.flush(30)
+        first._fenced._producer._producer.flush(120)
         first.lease.close()
         with move(world) as second:
             assert (second.fence.phase, second.fence.checkpoint, second.fence.number) == (TO_SPARK, "/a", 1)

@@ -207,7 +207,7 @@ def test_a_hand_over_that_would_lose_records_is_refused(spark, world) -> None:
         admin = AdminClient({"bootstrap.servers": world.bootstrap})
         world.publish([(b"%d" % n, {"id": n, "a": n}, {}) for n in range(20)])
         place = TopicPartition(f"{world.name}.publish", partition, merged.cut[partition] + 1)
-        admin.delete_records([place])[TopicPartition(place.topic, partition)].result(30)
+        admin.delete_records([place])[TopicPartition(place.topic, partition)].result(120)
         with pytest.raises(
             ConfigurationError, match=rf"partition {partition}: the cut is at offset .* lies between is gone"
         ):

@@ -66,7 +66,7 @@ def test_records_are_published_merged_handed_over_and_read(spark, bootstrap: str
     publish_deltas(rows, "orders", ["id"], ["qty"], config=config)
     producer = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"})
     producer.produce(f"legacy.{unique}", json.dumps({"id": 1, "note": "x"}), "1")
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     options = {"kafka.bootstrap.servers": bootstrap}
     with merge_batch(spark, "orders", config=config, options=options, keyless="merge") as merged:
         assert merged.counts["merged"] == 3

@@ -4,7 +4,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from processor.kafka.admin.admin import Admin
 from tests.endtoend.world import World
+from tests.programs.faults.broker.ports import quiet_port
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
@@ -64,14 +64,14 @@ def _fill(bootstrap: str, source: str, rng: random.Random) -> dict[str, list[int
     """Write the rows that the job should publish; returns the numbers of each key, in order."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for made in admin.create_topics([NewTopic(source, PARTITIONS, 1)]).values():
-        made.result(30)
+        made.result(120)
     producer = Producer({"bootstrap.servers": bootstrap})
     numbers = defaultdict(list)
     for number in range(ROWS):
         key = f"k{rng.randrange(KEYS)}"
         numbers[key].append(number)
         producer.produce(source, json.dumps({"id": key, "n": number}), key)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     return numbers
 
 
@@ -88,12 +88,6 @@ def _kill_within_a_batch(world: World, job: Job, rng: random.Random) -> None:
     job.kill()
 
 
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
 def _duplicates(port: int) -> int:
     """The number of records that the worker has dropped."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
@@ -107,7 +101,7 @@ def test_job_killed_within_five_batches_loses_and_doubles_nothing(bootstrap, tmp
     The input topic has complete and partial batches twice, and the worker has dropped exactly the duplicates.
     """
     rng = random.Random(random_seed)
-    source, port = f"{unique}_source", _free_port()
+    source, port = f"{unique}_source", quiet_port()
     world = World(bootstrap, tmp_path, unique, runtime={"metrics_port": port})
     job = None
     try:

@@ -10,7 +10,8 @@ import pytest
 from processor.client import Client
 from processor.merge import apply_delta
 from processor.record import Record
-from tests.client.family import END, PARTITIONS, PATIENCE_S, Family
+from tests.client.family import END, PARTITIONS, Family
+from tests.waiting import PATIENCE_S
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'sowstream[spark]'")
 pytest.importorskip("pandas", reason="pandas is not installed: pip install 'sowstream[spark]'")

@@ -106,7 +106,7 @@ def test_deleted_records_cannot_be_read(spark, history) -> None:
     history.write("sow", ("a", "2"), at=NOW - HOUR)
     admin = AdminClient(history.client)
     for done in admin.delete_records([TopicPartition(f"{history.name}.sow", 0, 3)]).values():
-        done.result(30)
+        done.result(120)
     for at in ({0: 2}, {0: 3}, NOW - 2 * HOUR, NOW - HOUR):
         refused(spark, history, r"before the oldest records that .* still has \(partition 0: offset 3\)", at=at)
     assert table(spark, history, at={0: 4}) == {"a": "2"}
@@ -133,14 +133,14 @@ def test_a_transaction_that_is_open_before_the_cut_is_waited_for(spark, history,
     history.create("sow")
     history.write("sow", ("a", "1"), at=NOW - 2 * HOUR)
     producer = Producer(history.client | {"transactional.id": history.name, "linger.ms": 0})
-    producer.init_transactions(30)
+    producer.init_transactions(120)
     producer.begin_transaction()
     producer.produce(f"{history.name}.sow", "2", "a", timestamp=round((NOW - HOUR).timestamp() * 1000))
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     monkeypatch.setattr(as_of, "_OPEN_TIMEOUT_S", 0.2)
     refused(spark, history, r"a transaction of .*\.sow is still open before the cut \(partition 0: offset 1\)", at=NOW)
     assert table(spark, history, at=NOW - HOUR) == {"a": "1"}
-    producer.commit_transaction(30)
+    producer.commit_transaction(120)
     assert table(spark, history, at=NOW) == {"a": "2"}
 
 

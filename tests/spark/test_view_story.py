@@ -6,12 +6,13 @@ import json
 
 import pytest
 
+from tests.waiting import PATIENCE_S
+
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
 from processor.client import Client
 from spark_integration import read_sow, register_source, view_batch
 from tests.endtoend.views_world import ViewsWorld
-from tests.endtoend.world import PATIENCE_S
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.long]
 

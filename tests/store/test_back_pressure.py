@@ -18,6 +18,7 @@ from processor.store import rocksdb_writes
 from processor.store.contract import Progress
 from processor.store.rocksdb_memory import RocksMemory
 from tests.small_disk import SmallDisk, small_disks
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,11 +69,8 @@ def write_until_a_compaction_fails(store: RocksStore, directory: Path) -> int:
         number += 1
     store._db.flush(True)  # A write during the compaction would fail too, with another error.
     store._db.set_options({"disable_auto_compactions": "false"})
-    deadline = time.monotonic() + 100
     # The unfinished output of the compaction fills the disk until it is deleted.
-    while look(store, "background-errors") == 0 or shutil.disk_usage(directory).free < MB:
-        assert time.monotonic() < deadline, "the compaction did not fail"
-        time.sleep(0.01)
+    until(lambda: look(store, "background-errors") and shutil.disk_usage(directory).free >= MB, "a failed compaction")
     return number
 
 
@@ -145,10 +143,7 @@ def test_a_store_goes_on_by_itself_when_there_is_room_before_writes_wait(disk: S
     for number in range(begin, begin + 40):
         apply(store, number)
     assert store.progress().position == begin + 39
-    deadline = time.monotonic() + 100
-    while look(store, "num-files-at-level0") >= 4:  # The compactions that follow are of another thread.
-        assert time.monotonic() < deadline, "no compaction was repeated"
-        time.sleep(0.01)
+    until(lambda: look(store, "num-files-at-level0") < 4, "a repeated compaction, which is another thread's")
 
 
 FORBIDDEN = """

@@ -153,7 +153,7 @@ def test_a_limit_of_the_process_is_told(tmp_path, limit, value, told):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=150,
     )
     assert done.returncode == 0, done.stderr
     assert re.search(told, done.stdout), done.stdout + done.stderr

@@ -3,7 +3,6 @@
 import gc
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from processor.record import Stored
 from processor.store import layout
 from processor.store.contract import Progress
 from processor.store.rocksdb import RocksMemory, RocksStore
+from tests.waiting import until
 
 MB = 1024 * 1024
 
@@ -72,10 +72,7 @@ def test_a_database_opened_again_keeps_its_table_options(open_rocks, tmp_path, o
 def flushed(stores: list[RocksStore]) -> None:
     """Wait until RocksDB has finished its flushes."""
     properties = ("rocksdb.mem-table-flush-pending", "rocksdb.num-running-flushes")
-    deadline_s = time.monotonic() + 100
-    while any(store._db.property_int_value(name) for store in stores for name in properties):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.001)
+    until(lambda: not any(store._db.property_int_value(name) for store in stores for name in properties), pause_s=0.001)
 
 
 def buffered_bytes(stores: list[RocksStore]) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
-import statistics
 import subprocess
 import sys
 import threading
@@ -26,6 +25,7 @@ from processor.telemetry.page_server import (
     PageServer,
     metrics_page,
 )
+from tests.waiting import until
 
 LIVE = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
 PROBES = {"/livez": lambda _: Answer(HTTPStatus.OK, b"ok\n")}
@@ -98,9 +98,9 @@ def probe(server: PageServer, source: str = "127.0.0.1", tries: int = 1) -> tupl
 
 
 def are_answered_at_once(probes: list[tuple[float, float]]) -> bool:
-    """True if no probe waited for a second of work, and most for less than a second: the machine may be busy."""
+    """True if no probe waited for a second of work, or for a client of the time that `request_s` gives it."""
     waits_s, work_s = zip(*probes, strict=True)
-    return max(work_s) < 1 and statistics.median(waits_s) < 1
+    return max(work_s) < 1 and max(waits_s) < 100
 
 
 def open_files() -> int:
@@ -197,11 +197,9 @@ def test_a_client_that_does_not_read_its_answer_is_closed_in_time(server: PageSe
     connection = connect(server)
     connection.sendall(b"GET /big HTTP/1.1\r\n\r\n")
     start_s = time.monotonic()
-    deadline_s = start_s + 60
     probe(server)
-    while server._connections and time.monotonic() < deadline_s:
-        threading.Event().wait(0.05)
-    assert start_s + request_s - 0.1 <= time.monotonic() < deadline_s
+    until(lambda: not server._connections, lambda: server._connections)
+    assert time.monotonic() >= start_s + request_s - 0.1
     assert len(read(connection)) < len(BIG)
 
 

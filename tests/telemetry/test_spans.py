@@ -167,7 +167,7 @@ def test_without_the_setting_nothing_is_made_and_nothing_imported():
     )
     import subprocess
 
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=150)
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch):

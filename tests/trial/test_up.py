@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from processor.config import Config
-from processor.trial.broker.server import free_port
 from processor.trial.up.readiness import Readiness
 from tests.forked import run
+from tests.programs.faults.broker.ports import quiet_port
 from tests.trial.conftest import Up
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def with_settings(folder: Path, bootstrap: str, name: str, **more: Any) -> Path:
         "application_id": name,
         "kafka": {"bootstrap.servers": bootstrap},
         "topics": {name: {"partitions": 2}},
-        "gateway": {"listen": f"127.0.0.1:{free_port()}"},
+        "gateway": {"listen": f"127.0.0.1:{quiet_port()}"},
     }
     (folder / "sowstream.yaml").write_text(yaml.safe_dump(tree | more))
     return folder
@@ -87,7 +87,7 @@ def test_nothing_is_left_after_a_bad_end(folder: Path, end: str) -> None:
 
 def test_refusals_name_the_remedy(tmp_path: Path, unique: str, taken_port: int) -> None:
     """A taken address, TLS and a broker that is there already are refused before anything starts."""
-    nobody = f"127.0.0.1:{free_port()}"
+    nobody = f"127.0.0.1:{quiet_port()}"
     with_settings(tmp_path, nobody, unique, gateway={"listen": f"127.0.0.1:{taken_port}"})
     done = run("up", directory=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)

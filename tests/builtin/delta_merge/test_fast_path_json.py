@@ -266,6 +266,6 @@ def test_without_the_compiled_module_python_does_the_same(extension, switch, way
     """The merge in parts takes over where the compiled one is switched off or missing."""
     done = subprocess.run(
         [sys.executable, "-c", _SHOWS_WAY, extension],
-        env={**os.environ, "SOWSTREAM_NO_EXTENSIONS": switch}, capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "SOWSTREAM_NO_EXTENSIONS": switch}, capture_output=True, text=True, timeout=150, check=False,
     )  # fmt: skip
     assert done.stdout.split() == [way, '{"id":7,"a":2}'], done.stderr

@@ -143,7 +143,7 @@ def _write(world: World, role: str, records: list[tuple[bytes, int, str]], *, va
         headers = {"version": str(version), **({"kind": kind} if kind else {})}
         payload = None if kind == "delete" and role == "sow" else value
         producer.produce(f"{world.name}.{role}", payload, key, _PARTITION, headers=headers)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     return Admin(world.config.kafka).end_offsets(f"{world.name}.{role}", [_PARTITION])[_PARTITION]
 
 

@@ -187,7 +187,7 @@ def _java_abort(broker: Broker, topic: str, begin: int) -> None:
     where = ["--topic", topic, "--partition", str(_PARTITION), "--start-offset", str(begin)]
     done = subprocess.run(
         [str(find_java()), "-Xmx128m", "-cp", class_path(), *tool, *where],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=150, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -239,11 +239,11 @@ def test_a_transaction_that_may_yet_be_rolled_back_is_left_alone(bootstrap: str,
             "transaction.timeout.ms": 60_000,
         }
     )
-    producer.init_transactions(30)
+    producer.init_transactions(120)
     producer.begin_transaction()
     minute_ago_ms = int(time.time() * 1000) - 60_000
     producer.produce(f"{unique}.sow", b"{}", b"1", _PARTITION, timestamp=minute_ago_ms)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     listed = _transactions(world, "list", unique)
     assert listed.exit_code == 1
     assert "\tOngoing, epoch 0\tunknown\t" in listed.stdout
@@ -251,6 +251,6 @@ def test_a_transaction_that_may_yet_be_rolled_back_is_left_alone(bootstrap: str,
     assert refused.exit_code == 1
     assert "Kafka ends it within 60 s" in refused.stdout
     assert not _is_over(world)
-    producer.abort_transaction(30)
+    producer.abort_transaction(120)
     world.wait(lambda: _is_over(world), "the marker, which Kafka writes after its answer")
     world.close()

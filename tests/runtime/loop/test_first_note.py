@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -26,6 +25,7 @@ from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.task import Task
 from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
+from tests.waiting import PATIENCE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,9 +54,9 @@ def kafka() -> Iterator[dict[str, str]]:
     """Create a broker within this process, with one input record."""
     mock = {"bootstrap.servers": "none", "test.mock.num.brokers": 1, "log_level": 0}
     owner = Producer(mock)
-    brokers = owner.list_topics(timeout=10).brokers.values()
+    brokers = owner.list_topics(timeout=PATIENCE_S).brokers.values()
     owner.produce("orders.publish", b"{}", b"7", 0)
-    assert owner.flush(10) == 0
+    assert owner.flush(PATIENCE_S) == 0
     yield {"bootstrap.servers": ",".join(f"{broker.host}:{broker.port}" for broker in brokers)}
     owner.flush(0)
 
@@ -74,11 +74,7 @@ def _found(kafka: dict[str, str]) -> Start:
         mark=None,
     )
     ranges.add(0)
-    deadline_s = time.monotonic() + 60
-    while not (outcomes := ranges.turn()):
-        assert time.monotonic() < deadline_s, "no answer"
-        time.sleep(0.01)
-    outcome = outcomes[0]
+    outcome = until(ranges.turn, "an answer")[0]
     assert isinstance(outcome, RestoreRange)
     return outcome.start
 
@@ -90,28 +86,26 @@ def test_older_sow_records_are_not_taken_for_redelivered_ones(kafka: dict[str, s
     reader = LogReader(kafka, group="g")
     restorer = Restorer(
         reader=reader, admin=Admin(kafka), source="orders.publish", sow="orders.sow", mark="orders.mark",
-        open_state=lambda _: LayeredState(MemoryStore(), cache_bytes=1_000), stall_timeout_s=10,
+        open_state=lambda _: LayeredState(MemoryStore(), cache_bytes=1_000), stall_timeout_s=60,
     )  # fmt: skip
     first = _found(kafka)
     assert (first.offset, first.redelivered, first.metadata, first.is_new) == (0, None, None, True)
 
-    producer = StagedProducer(kafka, later=[["orders.sow"], ["orders.mark", "orders.ack"]], session_timeout_s=5)
+    producer = StagedProducer(kafka, later=[["orders.sow"], ["orders.mark", "orders.ack"]], session_timeout_s=60)
     clients = Clients(cast("Any", None), StagedCommitter(producer, pipeline), restorer, cast("Any", None))
     thread = StreamThread(pipeline, clients, RuntimeConfig(), load_codec("json"))
     assigned = Assigned()
     thread._consumer = GroupConsumer(
         kafka, group="g", topic="orders.publish", session_timeout_s=_SESSION_S, listener=assigned
     )
-    deadline_s = time.monotonic() + 60
-    while 0 not in assigned.partitions:
-        assert time.monotonic() < deadline_s, "nothing was assigned"
-        thread._consumer.poll(1, 0.1)
+    consumer = thread._consumer
+    until(lambda: consumer.poll(1, 0.1) or 0 in assigned.partitions, "an assignment", pause_s=0)
     task = thread._tasks[0] = Task(pipeline, 0, load_codec("json"))
     state = LayeredState(MemoryStore(), cache_bytes=1_000)
     state.restore({}, 60, 1)
     task.open(state)
     thread._start(task, 0)
-    assert reader.committed_with_note("orders.publish", 0, 10) == (0, "sow 60 mark 0")
+    assert reader.committed_with_note("orders.publish", 0, PATIENCE_S) == (0, "sow 60 mark 0")
     second = _found(kafka)
     assert second.redelivered is not None
     assert (second.offset, second.redelivered.position, second.is_new) == (0, 60, False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
@@ -16,6 +15,7 @@ from processor.record import Stored
 from processor.topics.family import TopicSpec
 from processor.wire.headers import Name
 from tests.runtime.loop.turned_thread import TurnedThread
+from tests.waiting import PATIENCE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -80,10 +80,10 @@ class Behind(TurnedThread):
 
     def until_all_is_committed(self) -> None:
         """Turn until all input is committed."""
-        deadline_s = time.monotonic() + 60
-        while self.task.committed_offset < _RECORDS:
-            assert time.monotonic() < deadline_s, f"stands at {self.task.committed_offset}"
-            self.turn(1)
+        until(
+            lambda: self.turn(1) and self.task.committed_offset >= _RECORDS, lambda: self.task.committed_offset,
+            pause_s=0,
+        )  # fmt: skip
 
     @property
     def counts(self) -> dict[bytes, int]:
@@ -104,7 +104,7 @@ def committed(bootstrap: str, topic: str) -> list[tuple[bytes | None, bytes]]:
     )
     reader.assign([TopicPartition(topic, 0, 0)])
     rows: list[tuple[bytes | None, bytes]] = []
-    while (message := reader.poll(10)) is not None and message.error() is None:
+    while (message := until(lambda: reader.poll(1), topic, pause_s=0)).error() is None:
         rows.append((message.key(), dict(message.headers() or [])[Name.VERSION]))
     reader.close()
     return rows
@@ -119,7 +119,7 @@ def behind(bootstrap: str, unique: str, monkeypatch: pytest.MonkeyPatch) -> Iter
     owner = Producer(kafka)
     for number in range(_RECORDS):
         owner.produce(topics[0], b"{}", b"%d" % (number % _KEYS), 0)
-    assert owner.flush(30) == 0
+    assert owner.flush(PATIENCE_S) == 0
     created = Behind(kafka, unique, monkeypatch)
     created.thread._consumer.begin(0, 0)
     yield created

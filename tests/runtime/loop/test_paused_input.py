@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
@@ -12,6 +11,7 @@ from processor.api import Context, Input, Output, Processor, Record, Settings
 from processor.config import TopicConfig
 from processor.testing import ProcessorTestDriver
 from tests.runtime.loop.turned_thread import TurnedThread, mock_kafka
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -97,10 +97,7 @@ def test_the_records_behind_are_read_again_after_the_work(kafka: dict[str, str])
         producer.produce("orders.publish", value, b"7", 0)
     assert producer.flush(60) == 0
     turned.thread._consumer.begin(0, 0)
-    deadline_s = time.monotonic() + 60
-    while turned.task.next_offset < _INPUT + 1:
-        assert time.monotonic() < deadline_s, "the input does not go on"
-        turned.turn(1)
+    until(lambda: turned.turn(1) and turned.task.next_offset > _INPUT, "the end of the input", pause_s=0)
     turned.thread._commit()  # As at the end of a run: librdkafka aborts the process now and then where one is open.
     expected = [b"{}"]
     for value in inputs:

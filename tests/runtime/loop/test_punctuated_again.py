@@ -13,6 +13,7 @@ from processor.api import Context, Input, Output, Processor, Settings
 from processor.kafka.clients.transactional_producer import TransactionalProducer
 from processor.runtime.loop.transactions import SPACING_S
 from tests.runtime.loop.turned_thread import TurnedThread, mock_kafka
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -93,7 +94,7 @@ def test_a_processor_with_more_to_do_is_not_kept_waiting_for_input(
 
 def test_while_there_is_more_to_do_little_is_read_between_two_pieces(kafka: dict[str, str]) -> None:
     """Otherwise the records read meanwhile would delay the pieces, and become due together."""
-    turned = TurnedThread(kafka, Piecemeal, Pieces(pieces=100_000))
+    turned = TurnedThread(kafka, Piecemeal, Pieces(pieces=10_000_000))
     turned.turn(1)
     owner = Producer(kafka)
     for number in range(_INPUT - 1):
@@ -101,10 +102,7 @@ def test_while_there_is_more_to_do_little_is_read_between_two_pieces(kafka: dict
     assert owner.flush(60) == 0
     turned.thread._consumer.begin(0, 0)
     came = turned.task.processor.came  # type: ignore[attr-defined]
-    deadline_s = time.monotonic() + 60
-    while sum(came) < _INPUT:
-        assert time.monotonic() < deadline_s, "the input did not come"
-        turned.turn(1)
+    until(lambda: turned.turn(1) and sum(came) >= _INPUT, lambda: sum(came), pause_s=0)
     assert turned.task.processor._left > 0  # type: ignore[attr-defined]
     assert max(came) == 200
     turned.close()

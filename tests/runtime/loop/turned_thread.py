@@ -24,6 +24,7 @@ from processor.runtime.recovery.standbys import Standbys
 from processor.runtime.task import Task
 from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,11 +76,11 @@ class TurnedThread:
         """Join the group; the partition is ready at once."""
         pipeline = Pipeline.of(processor_type, settings, name=name, topic=TopicConfig())
         self.commits = 0
-        producer = TransactionalProducer(kafka, transactional_id=name, transaction_timeout_s=10, blocked=self._called)
+        producer = TransactionalProducer(kafka, transactional_id=name, transaction_timeout_s=60, blocked=self._called)
         self._reader = LogReader(kafka, group=name)
         restorer = Restorer(
             reader=self._reader, admin=Admin(kafka), source=f"{name}.publish", sow=f"{name}.sow", mark=None,
-            open_state=lambda _: LayeredState(MemoryStore(), cache_bytes=1_000), stall_timeout_s=10,
+            open_state=lambda _: LayeredState(MemoryStore(), cache_bytes=1_000), stall_timeout_s=60,
         )  # fmt: skip
         standbys = Standbys(
             processor=name, sow=f"{name}.sow", group_watcher=None, admin=Admin(kafka),
@@ -91,10 +92,8 @@ class TurnedThread:
         self.thread._consumer = GroupConsumer(
             kafka, group=name, topic=f"{name}.publish", session_timeout_s=6, listener=assigned
         )
-        deadline_s = time.monotonic() + 60
-        while 0 not in assigned.partitions:
-            assert time.monotonic() < deadline_s, "nothing was assigned"
-            self.thread._consumer.poll(1, 0.1)
+        consumer = self.thread._consumer
+        until(lambda: consumer.poll(1, 0.1) or 0 in assigned.partitions, "an assignment", pause_s=0)
         self.task = self.thread._tasks[0] = Task(pipeline, 0, load_codec("json"))
         self.task.open(LayeredState(MemoryStore(), cache_bytes=1_000))
         self.task.start(0)

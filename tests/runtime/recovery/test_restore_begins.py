@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -22,6 +21,7 @@ from processor.runtime.task import Task
 from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 from tests.runtime.test_task import Script, Scripted
+from tests.waiting import PATIENCE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,9 +50,9 @@ class Troubled(MemoryStore):
 def begin() -> Iterator[Callable[[Callable[[int], LayeredState], int], Restorer]]:
     """Create a restorer with partitions to restore, whose topics are empty."""
     mock = Producer({"bootstrap.servers": "none", "test.mock.num.brokers": 1, "log_level": 0})
-    brokers = mock.list_topics(timeout=10).brokers.values()
+    brokers = mock.list_topics(timeout=PATIENCE_S).brokers.values()
     for topic in ("orders.publish", "orders.sow"):
-        mock.list_topics(topic, timeout=10)
+        mock.list_topics(topic, timeout=PATIENCE_S)
     kafka = {"bootstrap.servers": ",".join(f"{broker.host}:{broker.port}" for broker in brokers)}
     restorers: list[Restorer] = []
 
@@ -64,7 +64,7 @@ def begin() -> Iterator[Callable[[Callable[[int], LayeredState], int], Restorer]
             sow="orders.sow",
             mark=None,
             open_state=open_state,
-            stall_timeout_s=20.0,
+            stall_timeout_s=60.0,
         )
         restorer._ranges.horizon_ms = 86_400_000.0  # That cluster tells no settings of topics.
         pipeline = Pipeline.of(Scripted, Script(), name="orders", topic=TopicConfig())
@@ -79,12 +79,11 @@ def begin() -> Iterator[Callable[[Callable[[int], LayeredState], int], Restorer]
     mock.flush(0)
 
 
-def until_ready(restorer: Restorer) -> None:
-    """Advance until every partition is ready."""
-    deadline_s = time.monotonic() + 120
-    while restorer.is_busy:
-        assert time.monotonic() < deadline_s, "not ready"
-        restorer.advance(0.01)
+def until_ready(restorer: Restorer) -> list[tuple[Task, int]]:
+    """Advance until every partition is ready; returns them with their input offsets."""
+    ready: list[tuple[Task, int]] = []
+    until(lambda: ready.extend(restorer.advance(0.01)) or not restorer.is_busy, "a restore", pause_s=0)
+    return ready
 
 
 def test_damage_that_is_found_before_anything_is_read_is_healed(begin):
@@ -120,11 +119,7 @@ def test_a_processor_without_state_and_marks_is_ready_at_once(begin):
     """Only the committed offset is asked for; no directory is opened."""
     restorer = begin(lambda _: LayeredState(MemoryStore(), cache_bytes=0), 2)
     restorer._sow = None
-    deadline_s, ready = time.monotonic() + 20, []
-    while restorer.is_busy:
-        assert time.monotonic() < deadline_s, "not ready"
-        ready += restorer.advance(0.01)
-    assert [(task.partition, offset) for task, offset in ready] == [(0, 0), (1, 0)]
+    assert [(task.partition, offset) for task, offset in until_ready(restorer)] == [(0, 0), (1, 0)]
 
 
 def restorer(code: int) -> Restorer:

@@ -19,6 +19,7 @@ from processor.runtime.recovery.standbys import Standbys
 from processor.store.layered_state import LayeredState
 from processor.store.rocksdb import RocksStore
 from processor.store.rocksdb_memory import RocksMemory
+from tests.waiting import PATIENCE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,7 +44,7 @@ class Shelf:
         client.create_topics([NewTopic(self.topic, 2, 1)])[self.topic].result()
         # A log record that a test keeps may keep the producer until after its broker has ended.
         self.producer = Producer({**self.kafka, "transactional.id": name, "linger.ms": 0, "log_level": 0})
-        self.producer.init_transactions(10)
+        self.producer.init_transactions(PATIENCE_S)
         self.write({b"a": b"1"})
         self.standbys = Standbys(
             processor=name,
@@ -67,22 +68,30 @@ class Shelf:
             for key, value in records.items():
                 headers = None if value is None else {"version": b"1"}
                 self.producer.produce(self.topic, value, key, partition, headers=headers)
-        self.producer.flush(120)
+        self.producer.flush(PATIENCE_S)
         before = self.admin.end_offsets(self.topic, (0, 1))
-        self.producer.commit_transaction(120) if commit else self.producer.abort_transaction(10)
-        deadline_s = time.monotonic() + 120
-        # The markers come after the call has returned.
-        while any(end == before[partition] for partition, end in self.admin.end_offsets(self.topic, (0, 1)).items()):
-            assert time.monotonic() < deadline_s, "no marker"
+        (self.producer.commit_transaction if commit else self.producer.abort_transaction)(PATIENCE_S)
+
+        def has_markers() -> bool:
+            ends = self.admin.end_offsets(self.topic, (0, 1))
+            return all(end > before[partition] for partition, end in ends.items())
+
+        until(has_markers, "the markers, which come after the call has returned")
 
     def advance_to_end(self, *partitions: int) -> None:
         """Advance until these standbys are complete."""
         ends = self.admin.end_offsets(self.topic, partitions)
-        deadline_s = time.monotonic() + 120
-        while any(self.position(partition) < end for partition, end in ends.items()):
-            assert time.monotonic() < deadline_s, f"{ends} not reached"
+
+        def is_complete() -> bool:
             self.standbys.update(partitions, ())  # Again, if Kafka has not answered in time.
             self.standbys.advance()
+            return all(self.position(partition) >= end for partition, end in ends.items())
+
+        until(is_complete, f"{ends}", pause_s=0)
+
+    def advance_until_given_up(self) -> None:
+        """Advance until the standby of partition 0 is given up."""
+        until(lambda: self.standbys.advance() or self.position(0) < 0, "the end of a standby", pause_s=0)
 
     def position(self, partition: int) -> int:
         """Return the position of a standby; -1 if there is none."""
@@ -164,11 +173,12 @@ def test_a_directory_that_is_in_use_is_left_alone(shelf: Shelf, monkeypatch: pyt
     """If the owner is a process on the same disk, other standbys go on, and the next try comes after a pause."""
     monkeypatch.setattr(standbys, "_PAUSE_S", 3600.0)
     owners = shelf.open(0)
-    deadline_s = time.monotonic() + 120
-    # The lock is met after Kafka was asked; with no answer the pause is a short one.
-    while shelf.position(1) < 0 or shelf.standbys._paused[0] < time.monotonic() + 600:
-        assert time.monotonic() < deadline_s, "no standby"
-        shelf.standbys.update({0, 1}, ())  # Again, if Kafka has not answered in time.
+
+    def has_met_the_lock() -> bool:
+        shelf.standbys.update({0, 1}, ())  # Again, if Kafka has not answered in time: the pause is a short one then.
+        return shelf.position(1) >= 0 and shelf.standbys._paused[0] > time.monotonic() + 600
+
+    until(has_met_the_lock, "a standby")
     owners.close(0)
     shelf.standbys.update({0, 1}, ())
     assert (shelf.position(0), shelf.position(1) >= 0) == (-1, True)
@@ -198,10 +208,7 @@ def test_a_damaged_standby_is_wiped_and_given_up(shelf: Shelf, monkeypatch: pyte
 
     monkeypatch.setattr(kept.state.store, "apply", damaged)
     shelf.write({b"b": b"1"})
-    deadline_s = time.monotonic() + 120
-    while shelf.position(0) >= 0:
-        assert time.monotonic() < deadline_s
-        shelf.standbys.advance()
+    shelf.advance_until_given_up()
     state = shelf.open(0)
     assert (held(state), state.position) == ({}, 0)
     state.close(0)
@@ -213,10 +220,7 @@ def test_a_standby_that_may_have_missed_deletes_is_wiped(shelf: Shelf) -> None:
     shelf.advance_to_end(0)
     shelf.standbys._kept[0].current_s -= DAY_S + 1
     shelf.write({b"b": b"1"})
-    deadline_s = time.monotonic() + 120
-    while shelf.position(0) >= 0:
-        assert time.monotonic() < deadline_s
-        shelf.standbys.advance()
+    shelf.advance_until_given_up()
     state = shelf.open(0)
     assert state.position == 0
     state.close(0)

@@ -13,6 +13,7 @@ from processor.runtime.loop.task_reports import PipelineReport
 from processor.runtime.task_state import TaskState
 from processor.runtime.worker.watcher import BacklogWatch, WatchedPipeline
 from tests.runtime.loop.turned_thread import mock_kafka
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +29,7 @@ def kafka() -> Iterator[dict[str, str]]:
         for topic, count in (("orders.publish", 4), ("orders.dlq", 3)):
             for _ in range(count):
                 producer.produce(topic, b"{}", b"7", 0)
-        assert producer.flush(10) == 0
+        assert producer.flush(PATIENCE_S) == 0
         commit(kafka, GROUP, "orders.publish", 2)
         commit(kafka, f"{GROUP}.dlq", "orders.dlq", 1)
         yield kafka

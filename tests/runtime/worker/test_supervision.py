@@ -16,20 +16,13 @@ from processor.hosting.pipeline import Pipeline
 from processor.installation.hold import Resume
 from processor.runtime.worker import supervision
 from processor.runtime.worker.supervision import PipelineState, Supervised
+from tests.waiting import PATIENCE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 TOPIC = TopicConfig()
 PIPELINE = Pipeline.of(DeltaMerge, TOPIC, name="orders", topic=TOPIC)
-
-
-def reached(fact: Callable[[], bool]) -> None:
-    """Wait until a condition is true."""
-    deadline_s = time.monotonic() + 60
-    while not fact():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.002)  # Between two looks; the fact decides.
 
 
 class Runs:
@@ -75,7 +68,7 @@ def started() -> Iterator[Callable[..., Runs]]:
 def test_a_pipeline_that_fails_is_started_again_until_it_runs(started: Callable[..., Runs]):
     """After any error, also a foreign one, the pipeline is restarted; error and recovery are reported."""
     runs = started(Stop("topics"), ValueError("a plug-in's"), None)
-    reached(lambda: runs.supervised.state is PipelineState.RUNNING)
+    until(lambda: runs.supervised.state is PipelineState.RUNNING)
     assert (runs.begun, runs.reported) == (3, ["topics", "a plug-in's", None])
     assert runs.supervised.error is None
 
@@ -83,16 +76,16 @@ def test_a_pipeline_that_fails_is_started_again_until_it_runs(started: Callable[
 def test_a_pipeline_that_is_made_to_fail_ends_its_run_first(started: Callable[..., Runs]):
     """A pipeline whose topic was deleted commits, fails with that error, and is restarted."""
     runs = started()
-    reached(lambda: runs.supervised.state is PipelineState.RUNNING)
+    until(lambda: runs.supervised.state is PipelineState.RUNNING)
     runs.supervised.fail(Stop("deleted"))
-    reached(lambda: runs.begun == 2 and runs.supervised.state is PipelineState.RUNNING)
+    until(lambda: runs.begun == 2 and runs.supervised.state is PipelineState.RUNNING)
     assert runs.reported == ["deleted", None]
 
 
 def test_kafka_s_silence_is_no_failure(started: Callable[..., Runs], caplog: pytest.LogCaptureFixture):
     """While Kafka is silent the process waits, and logs it once, not with each try."""
     runs = started(*[BrokerUnavailable("silence")] * 3, None)
-    reached(lambda: runs.supervised.state is PipelineState.RUNNING)
+    until(lambda: runs.supervised.state is PipelineState.RUNNING)
     assert runs.begun == 4
     assert "silence" not in [message for message in runs.reported if message]
 
@@ -132,10 +125,10 @@ def test_a_fenced_pipeline_waits_and_is_no_failure(
     monkeypatch.setattr(supervision, "_FENCE_PAUSE_S", 0.001)
     fenced = TopicFenced("Spark merges it")
     runs = started(*[fenced] * 20, None)
-    reached(lambda: runs.supervised.state is PipelineState.RUNNING)
+    until(lambda: runs.supervised.state is PipelineState.RUNNING)
     assert runs.begun == 21
     runs.supervised.fail(fenced)
-    reached(lambda: runs.begun == 22)
+    until(lambda: runs.begun == 22)
     assert not runs.supervised.has_failed
     assert not any(runs.reported)
 
@@ -149,10 +142,10 @@ class Slow:
         self.supervised.thread.start()
 
     def _run(self, _pipeline: Pipeline, stop: threading.Event, is_running: Callable[[], None]) -> None:
-        self.may_run.wait(20)
+        self.may_run.wait(PATIENCE_S)
         is_running()
         stop.wait()
-        self.may_end.wait(20)
+        self.may_end.wait(PATIENCE_S)
 
 
 def test_a_pipeline_that_is_not_running_is_left_at_the_end(monkeypatch: pytest.MonkeyPatch):
@@ -178,10 +171,10 @@ def test_a_pipeline_that_begins_to_run_during_its_stop_has_the_time_of_any_other
         looks.append(slow.supervised.state)
         if len(looks) == 1:
             slow.may_run.set()
-            reached(lambda: time.monotonic() > left_s + 0.1 and slow.supervised.state is PipelineState.RUNNING)
+            until(lambda: time.monotonic() > left_s + 0.1 and slow.supervised.state is PipelineState.RUNNING)
         else:
             slow.may_end.set()
-            reached(lambda: slow.supervised.state is PipelineState.STOPPED)
+            until(lambda: slow.supervised.state is PipelineState.STOPPED)
 
     monkeypatch.setattr(slow.supervised.thread, "join", join)
     assert slow.supervised.has_ended(by_s=time.monotonic() + 20)
@@ -192,7 +185,7 @@ def test_a_pipeline_that_still_runs_at_the_deadline_is_told():
     """The process then ends by force."""
     slow = Slow()
     slow.may_run.set()
-    reached(lambda: slow.supervised.state is PipelineState.RUNNING)
+    until(lambda: slow.supervised.state is PipelineState.RUNNING)
     slow.supervised.stop()
     assert not slow.supervised.has_ended(by_s=time.monotonic())
     slow.may_end.set()

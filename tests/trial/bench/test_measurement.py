@@ -148,7 +148,7 @@ def test_a_worker_that_ends_is_reported_with_its_log(tmp_path: Path, bootstrap: 
 
 def test_a_worker_that_stalls_is_not_waited_for(tmp_path: Path) -> None:
     """A worker that runs past its deadline raises an error with the end of its log."""
-    program = "import time; print('thinking', flush=True); time.sleep(60)"
+    program = "import time; print('thinking', flush=True); time.sleep(600)"
     process = GuardedProcess("worker", [sys.executable, "-c", program], tmp_path)
     with running(process):
         wait_until(process, lambda: "thinking" in process.tail(), every_s=0.01)

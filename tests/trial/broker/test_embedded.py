@@ -40,17 +40,17 @@ def create(bootstrap: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     new = NewTopic(topic, 1, 1, config={"max.message.bytes": str(RECORD_BYTES_MAX)})
     for future in admin.create_topics([new]).values():
-        future.result(30)
+        future.result(120)
 
 
 def publish(bootstrap: str, topic: str, value: bytes) -> None:
     """Publish one record in a transaction."""
     settings = {"bootstrap.servers": bootstrap, "transactional.id": topic, "message.max.bytes": RECORD_BYTES_MAX}
     producer = Producer(settings)
-    producer.init_transactions(30)
+    producer.init_transactions(120)
     producer.begin_transaction()
     producer.produce(topic, value)
-    producer.commit_transaction(30)
+    producer.commit_transaction(120)
 
 
 def read(bootstrap: str, topic: str) -> bytes | None:

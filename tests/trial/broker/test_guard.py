@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -15,6 +14,7 @@ import pytest
 
 from processor.trial.broker import guard as guard_module
 from processor.trial.broker.guarded import GuardedProcess
+from tests.waiting import until
 
 GUARD = str(guard_module.__file__)
 SLEEP = ["sleep", "600"]
@@ -146,10 +146,7 @@ def started(directory: Path, program: str, *, stop_timeout_s: float = 10.0) -> G
     """A process that has printed that it is ready."""
     process = GuardedProcess("a worker", [sys.executable, "-c", program], directory, stop_timeout_s=stop_timeout_s)
     process.start()
-    deadline = time.monotonic() + 100.0
-    while "ready" not in process.tail():
-        assert time.monotonic() < deadline, process.tail()
-        time.sleep(0.01)
+    until(lambda: "ready" in process.tail(), process.tail)
     return process
 
 
@@ -176,6 +173,5 @@ def test_one_that_is_killed_gets_no_warning(tmp_path: Path) -> None:
 def test_the_exit_code_is_the_programs_own(tmp_path: Path) -> None:
     """The caller gets the program's exit code."""
     process = started(tmp_path, "print('ready', flush=True); raise SystemExit(3)")
-    while process.is_running:  # Waiting for its end would order it.
-        time.sleep(0.01)
+    until(lambda: not process.is_running)  # Waiting for its end would order it.
     assert process.await_end() == 3

@@ -16,7 +16,7 @@ import pytest
 
 from processor.errors import Stop
 from processor.trial.broker.jars import Jar, class_path, format_lock, read_lock
-from processor.trial.broker.server import free_port
+from tests.programs.faults.broker.ports import quiet_port
 
 CONTENT = {"one": b"1" * 70_000, "two": b"2" * 10, "three": b""}
 
@@ -153,7 +153,7 @@ def test_next_try_has_less_to_do(repository: Repository, lock: Path):
 
 def test_without_a_network_the_error_has_advice(repository: Repository, lock: Path, monkeypatch: pytest.MonkeyPatch):
     """Without a network the message names the jar and all alternatives."""
-    monkeypatch.setenv("SOWSTREAM_MAVEN_REPOSITORY", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setenv("SOWSTREAM_MAVEN_REPOSITORY", f"http://127.0.0.1:{quiet_port()}")
     with pytest.raises(Stop) as caught:
         class_path(lock)
     message = str(caught.value)
@@ -178,7 +178,7 @@ def test_two_at_once_fetch_once(repository: Repository, lock: Path):
     """Two processes that start together download each jar once between them."""
     script = "import sys, pathlib, processor.trial.broker.jars as j; print(j.class_path(pathlib.Path(sys.argv[1])))"
     both = [subprocess.Popen([sys.executable, "-c", script, lock], stdout=subprocess.PIPE) for _ in range(2)]
-    said = [process.communicate(timeout=60)[0] for process in both]
+    said = [process.communicate(timeout=120)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0]
     assert said[0] == said[1]
     assert repository.jars_asked() == sorted(jar.file_name for jar in read_lock(lock))

@@ -12,11 +12,14 @@ _FIRST, _LAST = 20_000, 30_000
 away, and a client that tries a closed port again and again may even be connected with itself.
 """
 
+_RANDOM = random.SystemRandom()
+"""Without a seed: two processes whose tests set the same one would choose the same ports."""
+
 
 def quiet_port() -> int:
     """A loopback port that was free a moment ago, and that the kernel gives to no connection."""
     while True:
-        port = random.randrange(_FIRST, _LAST)
+        port = _RANDOM.randrange(_FIRST, _LAST)
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

@@ -1,0 +1,44 @@
+"""The wait of tests for what another thread, process or broker does: for a state, never for a time.
+
+A fact that is not there yet is looked at again until a deadline that no busy machine reaches.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Final, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Result = TypeVar("Result")
+
+PATIENCE_S: Final = float(os.environ.get("SOWSTREAM_TEST_PATIENCE_S", "120"))
+"""Longest wait for a state: far more than a busy machine needs, and less than the limit of a test."""
+
+
+def until(
+    look: Callable[[], Result],
+    event: str | Callable[[], object] = "",
+    *,
+    pause_s: float = 0.01,
+    patience_s: float = 0.0,
+) -> Result:
+    """Look again and again until the result is true, and return it.
+
+    Args:
+        look: returns the state, or does a piece of work and returns whether it is done.
+        event: what is waited for, or a function that returns it with the last state.
+        pause_s: time between two looks; 0 if `look` itself waits.
+        patience_s: another limit than PATIENCE_S.
+
+    Raises:
+        AssertionError: the result was not true in time.
+    """
+    patience_s = patience_s or PATIENCE_S
+    deadline_s = time.monotonic() + patience_s
+    while not (result := look()):
+        assert time.monotonic() < deadline_s, f"not in {patience_s:g} s: {event() if callable(event) else event}"
+        time.sleep(pause_s)
+    return result
