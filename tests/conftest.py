@@ -45,6 +45,9 @@ assert callable(providers._get_local_constants)
 providers._get_local_constants = lambda: providers._local_constants
 
 _NO_CACHE: Final = {"cache_logger_on_first_use": False}
+# A broker starts in seconds, on a machine that is busy with other runs in minutes.
+assert EmbeddedBroker.__init__.__kwdefaults__ is not None
+EmbeddedBroker.__init__.__kwdefaults__["start_timeout_s"] = 300.0
 _ENDING_S: Final = 60.0
 """Longest time in which a thread that was told to end does so."""
 
@@ -55,8 +58,7 @@ def bootstrap() -> Iterator[str]:
     if address := os.environ.get("SOWSTREAM_TEST_BOOTSTRAP"):
         yield address
         return
-    # It takes seconds; a machine that is busy with other runs a minute and more.
-    with EmbeddedBroker(start_timeout_s=300) as broker:
+    with EmbeddedBroker() as broker:
         yield broker.bootstrap
         # A client that a test left in a circle of objects would live on, and write to stderr that its broker is down.
         gc.collect()

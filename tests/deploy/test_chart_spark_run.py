@@ -19,7 +19,7 @@ from tests.deploy.test_chart_spark import SPARK
 
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
-pytestmark = needs_helm
+pytestmark = [needs_helm, pytest.mark.long]
 
 SECRET = "the key of driver and executors"
 HOME = str(Path(pyspark.__file__).parent)
@@ -62,7 +62,7 @@ class Run:
             api.add(pod | {"metadata": {"name": name, "namespace": "default"}}, "ADDED")
             self.output = self._drive(address)
             """The output of the driver."""
-            self.codes = [process.wait(60) for process in api.processes.values()]
+            self.codes = [process.wait(120) for process in api.processes.values()]
             """The exit code of each executor, in the order of their starts."""
 
     def _environment(self, variables: dict[str, str]) -> dict[str, str]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tests.endtoend.oracle import Seen
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.broker
 
 PARTITIONS = 3
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = [pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.broker, pytest.mark.long]
 
 
 class Tenant(World):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.broker
 
 LIVES: list[tuple[bytes | None, Any, dict[str, str]]] = [
     (b"1", {"id": "1"}, {}), (b"1", {"a": 1}, {}), (b"1", None, {}), (b"2", {"id": "2"}, {}), (b"1", {"id": "1"}, {}),

@@ -72,7 +72,7 @@ super.users=User:ANONYMOUS
 def world(tmp_path: Path, unique: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """Create a world whose topics exist, and whose principals have no permissions."""
     monkeypatch.setattr(embedded, "Server", Secured)
-    with EmbeddedBroker(start_timeout_s=300) as broker:
+    with EmbeddedBroker() as broker:
         made = World(broker.bootstrap, tmp_path, unique)
         yield made
         made.close()

@@ -16,7 +16,7 @@ from tests.codec.avro_world import record
 from tests.endtoend.world import World
 from tests.registry.reading import messages
 
-pytestmark = [pytest.mark.registry, pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.registry, pytest.mark.broker]
 
 PRICE = {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 3}
 AT = {"type": "long", "logicalType": "timestamp-micros"}

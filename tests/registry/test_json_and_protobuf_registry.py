@@ -15,7 +15,7 @@ from tests.codec.proto_world import CONF, NAMES, classes, file_text
 from tests.endtoend.world import World
 from tests.registry.reading import messages
 
-pytestmark = [pytest.mark.registry, pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.registry, pytest.mark.broker]
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
 

@@ -144,7 +144,7 @@ def secured_broker(files: Path, patch: pytest.MonkeyPatch) -> Iterator[SecuredBr
                 return [[java, allowed, *rest] for java, *rest in super().commands()]
 
         patch.setattr(embedded, "Server", Secured)
-        with EmbeddedBroker(start_timeout_s=300) as broker:
+        with EmbeddedBroker() as broker:
             secured.bootstrap = broker.bootstrap
             secured.admin = AdminClient({"bootstrap.servers": broker.bootstrap})
             secured.set_passwords({name: secret_of(name) for name in PRINCIPALS})

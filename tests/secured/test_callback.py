@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.secured.estate import Estate
 
-pytestmark = [pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.broker, pytest.mark.long]
 
 
 @pytest.fixture

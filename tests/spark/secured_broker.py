@@ -66,7 +66,7 @@ def secured_broker(files: Path, patch: pytest.MonkeyPatch) -> Iterator[SecuredBr
             file.write_text(f"{text}\n{_settings(files)}")
 
     patch.setattr(embedded, "Server", Secured)
-    with EmbeddedBroker(start_timeout_s=300) as broker:
+    with EmbeddedBroker() as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         secret = UserScramCredentialUpsertion(
             USER, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), PASSWORD.encode()

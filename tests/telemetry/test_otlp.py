@@ -8,7 +8,7 @@ from processor.telemetry import tracing
 from tests.endtoend.world import World
 from tests.telemetry.receiver import attributes, points, receiving
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.broker
 
 
 def test_a_publish_is_linked_to_its_merge_its_delta_and_its_ack(bootstrap, tmp_path, unique, monkeypatch):

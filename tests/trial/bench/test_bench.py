@@ -18,7 +18,7 @@ from processor.cli.main import run
 from processor.kafka.admin.admin import Admin
 from tests.waiting import until
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.broker
 
 
 class Run(NamedTuple):

@@ -18,7 +18,7 @@ import pytest
 
 from processor.kafka.admin.admin import Admin
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.broker
 
 RATE = "1000"
 
