@@ -44,7 +44,8 @@ def test_each_process_has_its_own_part():
         while time.monotonic() - began_s < 1.0:
             time.sleep(0.1)
         used = [cpu_s(process) - had for process, had in zip((one, other), before, strict=True)]
-    assert all(seconds <= 0.5 for seconds in used), used
+        seconds = time.monotonic() - began_s
+    assert all(each <= 0.3 * seconds + 0.2 for each in used), (used, seconds)
     assert not any(group.exists() for group in held)
 
 

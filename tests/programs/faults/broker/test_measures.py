@@ -14,19 +14,12 @@ from tests.programs.faults.broker.questions import active_controller, transactio
 from tests.programs.faults.broker.roles import BrokerOutage, Disturbed, refuse
 from tests.programs.faults.broker.scrape import quiet_ports, samples
 from tests.programs.faults.broker.silence import Silence
+from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    pass
 
 GOOD = BrokerOutage("controller", (1,), 9.0, 20.0, 3, 0, 0, is_over=True)
-
-
-def wait(reached: Callable[[], bool]) -> None:
-    """Wait until a condition holds."""
-    deadline_s = time.monotonic() + 30
-    while not reached():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)  # Between two polls; the observed state decides.
 
 
 def test_the_longest_silence_is_the_worst_gap_which_may_still_last() -> None:
@@ -53,34 +46,34 @@ def test_the_longest_silence_is_the_worst_gap_which_may_still_last() -> None:
 def test_an_uncommitted_record_does_not_end_a_silence(bootstrap: str, unique: str) -> None:
     """A record of an open transaction does not end the silence of its partition."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(unique, 1, 1)])[unique].result(30)
+    admin.create_topics([NewTopic(unique, 1, 1)])[unique].result(120)
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": unique})
-    producer.init_transactions(30)
+    producer.init_transactions(120)
     with Silence(bootstrap, [unique], 1) as silence:
 
         def publish_again() -> bool:
             """Publish until the reader, which begins at the end and may miss the first records, has seen one."""
             producer.begin_transaction()
             producer.produce(unique, b"committed", partition=0)
-            producer.commit_transaction(30)
+            producer.commit_transaction(120)
             return silence.first(unique, 0.0)[0] is not None
 
-        wait(publish_again)
+        until(publish_again)
         producer.begin_transaction()
         producer.produce(unique, b"open", partition=0)
-        producer.flush(30)
-        wait(lambda: silence.silent(unique, for_s=1.0) == [0])
-        producer.commit_transaction(30)
-        wait(lambda: not silence.silent(unique, for_s=1.0))
+        producer.flush(120)
+        until(lambda: silence.silent(unique, for_s=1.0) == [0])
+        producer.commit_transaction(120)
+        until(lambda: publish_again() and not silence.silent(unique, for_s=1.0))
         assert silence.longest_s(unique, 0.0)[0] > 0.9
-    admin.delete_topics([unique])[unique].result(30)
+    admin.delete_topics([unique])[unique].result(120)
 
 
 @pytest.mark.broker
 def test_a_broker_names_the_controller_and_its_transactional_ids(bootstrap: str, unique: str) -> None:
     """A lone broker names itself as the controller and as the coordinator of a transactional id."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{unique}.some.worker"})
-    producer.init_transactions(30)
+    producer.init_transactions(120)
     port = int(bootstrap.rpartition(":")[2])
     assert active_controller(port) == 1
     assert f"{unique}.some.worker" in transactional_ids(port)

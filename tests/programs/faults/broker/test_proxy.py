@@ -15,6 +15,7 @@ from processor.trial.broker.server import HOST
 from tests.programs.faults.broker.fault import Act, Api, Fault, Way
 from tests.programs.faults.broker.ports import quiet_port
 from tests.programs.faults.broker.proxy import Proxy
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -145,11 +146,11 @@ def test_requests_and_answers_pass(proxy: Proxy, caller: Caller) -> None:
 def test_one_api_is_delayed_and_the_others_are_not(proxy: Proxy, caller: Caller, way: Way) -> None:
     """A fault delays as many frames of one API as were requested, and none of the others."""
     fault = proxy.inject(Fault(Api.END_TXN, way, Act.DELAY, delay_s=0.2))
-    assert caller.ask(Api.PRODUCE, 1) < 0.2
+    until(lambda: caller.ask(Api.PRODUCE, 1) < 0.2, "an answer that is not delayed; a busy machine may be late itself")
     assert not fault.done.is_set()
     assert caller.ask(Api.END_TXN, 2) >= 0.2
     assert fault.done.is_set()
-    assert caller.ask(Api.END_TXN, 3) < 0.2
+    until(lambda: caller.ask(Api.END_TXN, 3) < 0.2, "an answer that is not delayed")
 
 
 def test_a_lost_request_never_arrives(proxy: Proxy, broker: Echo, caller: Caller) -> None:
@@ -181,7 +182,7 @@ def test_a_reset_ends_the_connection(proxy: Proxy, broker: Echo, caller: Caller,
 
 def test_a_late_request_arrives_after_its_client_has_asked_again(proxy: Proxy, broker: Echo, caller: Caller) -> None:
     """A delayed request arrives after its client has been reset and has repeated it on another connection."""
-    proxy.inject(Fault(Api.END_TXN, Way.REQUEST, Act.LATE, delay_s=0.2))
+    proxy.inject(Fault(Api.END_TXN, Way.REQUEST, Act.LATE, delay_s=4.0))
     caller.send(Api.END_TXN, 1)
     with pytest.raises(ConnectionResetError):
         caller.answer()
@@ -218,13 +219,13 @@ def test_a_refusing_proxy_accepts_no_connection_until_it_admits_them(proxy: Prox
 
 
 def test_a_slow_network_delays_frames_and_keeps_their_rate(proxy: Proxy, caller: Caller) -> None:
-    """A slow network delays frames, but keeps their rate: ten requests sent at once take one round trip."""
+    """A slow network delays frames, but keeps their rate: a hundred requests sent at once take one round trip."""
     proxy.delay_s = 0.5
     began_s = time.monotonic()
-    for correlation in range(10):
+    for correlation in range(100):
         caller.send(Api.PRODUCE, correlation)
-    assert [caller.answer() for _ in range(10)] == list(range(10))
-    assert 1.0 <= time.monotonic() - began_s < 9.0  # Ten round trips take ten seconds.
+    assert [caller.answer() for _ in range(100)] == list(range(100))
+    assert 1.0 <= time.monotonic() - began_s < 60.0  # A hundred round trips take a hundred seconds.
 
 
 def test_a_broker_that_is_away_looks_as_it_would_without_the_proxy(proxy: Proxy, broker: Echo) -> None:
