@@ -43,7 +43,7 @@ def test_a_disk_has_the_partitions_of_its_worker_alone(world: World, tmp_path: P
     world.wait(lambda: len(on_disk(1)) == 2, "the second worker's partitions")
     world.wait(lambda: len(on_disk(0)) == 2, "removing what moved away")
     assert on_disk(0) | on_disk(1) == set("0123")
-    assert "former state removed" in first.file.read_text()
+    world.wait(lambda: "former state removed" in first.log(), "the line of the removal")
     world.publish(random_commands(21, 2_000, 100))
     world.settle()
     second.stop()

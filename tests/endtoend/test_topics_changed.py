@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from tests.endtoend.world import Worker
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.endtoend.world import World
@@ -42,7 +43,7 @@ class Watched(Worker):
     def ended(self) -> tuple[int, str]:
         """Return exit code and log."""
         self.is_expected_to_end = True
-        code = self.process.wait(timeout=60)
+        code = self.process.wait(timeout=PATIENCE_S)
         return code, " ".join(self.file.read_text().split())
 
 

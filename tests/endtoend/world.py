@@ -276,8 +276,8 @@ class Worker:
             )
 
     def log(self) -> str:
-        """Return the end of its log."""
-        return self.file.read_text(errors="replace")[-4000:]
+        """Return its log, of a long one the end: what a test waits for must not be gone before it looks."""
+        return self.file.read_text(errors="replace")[-1_000_000:]
 
     def kill(self) -> None:
         """Kill it as a power cut would: SIGKILL."""

@@ -90,7 +90,7 @@ class TurnedThread:
         self.thread = StreamThread(pipeline, clients, runtime or RuntimeConfig(), load_codec("json"))
         assigned = Assigned()
         self.thread._consumer = GroupConsumer(
-            kafka, group=name, topic=f"{name}.publish", session_timeout_s=6, listener=assigned
+            kafka, group=name, topic=f"{name}.publish", session_timeout_s=60, listener=assigned
         )
         consumer = self.thread._consumer
         until(lambda: consumer.poll(1, 0.1) or 0 in assigned.partitions, "an assignment", pause_s=0)
