@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from confluent_kafka import Consumer, Message
+
 Result = TypeVar("Result")
 
 PATIENCE_S: Final = float(os.environ.get("SOWSTREAM_TEST_PATIENCE_S", "120"))
@@ -42,3 +44,9 @@ def until(
         assert time.monotonic() < deadline_s, f"not in {patience_s:g} s: {event() if callable(event) else event}"
         time.sleep(pause_s)
     return result
+
+
+def next_message(consumer: Consumer) -> Message:
+    """Wait for the next message or error of a consumer."""
+    # A message without a value is false.
+    return until(lambda: [message] if (message := consumer.poll(1)) is not None else None, "a message", pause_s=0)[0]

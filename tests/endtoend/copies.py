@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.endtoend.oracle import Seen
 from tests.endtoend.world import World
-from tests.waiting import PATIENCE_S, until
+from tests.waiting import PATIENCE_S, next_message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,7 +87,7 @@ class Copies(World):
         seen = self._read[topic]
         self._reader.assign([TopicPartition(topic, 0, seen[-1].offset + 1 if seen else 0)])
         while True:
-            message = until(lambda: self._reader.poll(1), f"reading {topic}", pause_s=0)
+            message = next_message(self._reader)
             if message.error() is not None:
                 return [*seen]
             headers = {name: value.decode() for name, value in message.headers() or ()}

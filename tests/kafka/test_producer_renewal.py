@@ -17,7 +17,7 @@ from processor.kafka.clients import transactional_producer
 from processor.kafka.clients.log_reader import LogReader
 from processor.kafka.clients.transactional_producer import TransactionalProducer
 from processor.topics.family import TopicSpec
-from tests.waiting import PATIENCE_S, until
+from tests.waiting import PATIENCE_S, next_message
 
 pytestmark = pytest.mark.broker
 
@@ -69,7 +69,7 @@ class Writer:
         )
         reader.assign([TopicPartition(self.topic, 0, 0)])
         values: list[bytes] = []
-        while (message := until(lambda: reader.poll(1), self.topic, pause_s=0)).error() is None:
+        while (message := next_message(reader)).error() is None:
             values.append(message.value())
         reader.close()
         return values

@@ -15,7 +15,7 @@ from processor.record import Stored
 from processor.topics.family import TopicSpec
 from processor.wire.headers import Name
 from tests.runtime.loop.turned_thread import TurnedThread
-from tests.waiting import PATIENCE_S, until
+from tests.waiting import PATIENCE_S, next_message, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -104,7 +104,7 @@ def committed(bootstrap: str, topic: str) -> list[tuple[bytes | None, bytes]]:
     )
     reader.assign([TopicPartition(topic, 0, 0)])
     rows: list[tuple[bytes | None, bytes]] = []
-    while (message := until(lambda: reader.poll(1), topic, pause_s=0)).error() is None:
+    while (message := next_message(reader)).error() is None:
         rows.append((message.key(), dict(message.headers() or [])[Name.VERSION]))
     reader.close()
     return rows
