@@ -7,8 +7,7 @@ import logging
 import re
 import sys
 import time
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,17 +18,14 @@ from processor.cli.worker import elsewhere
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from processor.config import Config
     from processor.hosting.pipeline import Pipeline
     from processor.installation.control_topic import ControlEntries
     from processor.installation.hold import Outcome
-    from processor.installation.pipeline_status import PartitionStatus, PipelineStatus, Status
+    from processor.installation.pipeline_status import PartitionStatus, PipelineStatus
+    from processor.installation.status_report import StatusReport
     from processor.kafka.admin.admin import Admin
     from processor.kafka.admin.groups import Member
 
-
-_Records: TypeAlias = "dict[tuple[str, int], int]"
-"""The records in the lag of a pipeline's partition."""
 
 _COLUMNS = ("topic", "partition", "owner", "offset", "lag", "held", "since", "what to do")
 
@@ -48,59 +44,29 @@ def status(
     have their names without the UUID, and columns that are empty in all rows are left out; `sowstream -v status` shows
     the whole names.
     """
-    from processor.installation.configured_pipelines import pipelines  # noqa: PLC0415
-    from processor.installation.pipeline_status import Watched, fetch_status  # noqa: PLC0415
+    from processor.installation.status_report import status_report  # noqa: PLC0415
 
     tree = settings(config, bootstrap)
-    watched = [
-        Watched(pipeline.name, pipeline.source, pipeline.output("sow") if pipeline.has_state else None)
-        for pipeline in pipelines(tree, topics or [])
-    ]
-    overview = fetch_status(tree.kafka, tree.application_id, watched, prefix=tree.topic_prefix)
-    records = _records_of_lags(tree, overview, {one.name: one.source for one in watched})
+    report = status_report(tree, topics or [])
     if as_json:
-        data(json.dumps(_as_json(tree.application_id, overview, records)))
+        data(json.dumps(report.as_json()))
     else:
-        _show(overview, records, elsewhere(tree, "status"))
-    if not overview.is_well:
+        _show(report, elsewhere(tree, "status"))
+    if not report.status.is_well:
         raise typer.Exit(1)
 
 
-def _records_of_lags(tree: Config, overview: Status, sources: Mapping[str, str]) -> _Records:
-    """The number of records in each lag that is small enough to be read; the others are missing."""
-    from processor.operate.record_offsets import record_offsets  # noqa: PLC0415
-
-    lags = [
-        (pipeline.name, (sources[pipeline.name], part.partition), part.offset, part.end)
-        for pipeline in overview.pipelines
-        for part in pipeline.partitions
-        if part.offset is not None and part.end is not None and sources[pipeline.name] not in part.open_behind
-    ]
-    ranges: dict[tuple[str, int], tuple[int, int]] = {}
-    for _, place, begin, end in lags:
-        ranges[place] = (min(begin, ranges.get(place, (begin, end))[0]), end)
-    found = record_offsets(tree.kafka, f"{tree.group_prefix}.status", ranges)
-    return {
-        (name, place[1]): sum(begin <= offset < end for offset in found[place])
-        for name, place, begin, end in lags
-        if place in found
-    }
-
-
-def _show(overview: Status, records: _Records, commands: Mapping[str, str]) -> None:
-    now_ms = int(time.time() * 1000)
-    table(_COLUMNS, [row for pipeline in overview.pipelines for row in _rows(pipeline, records, now_ms)])
-    for pipeline in overview.pipelines:
-        for line in _lines(pipeline, now_ms, commands):
-            inform(line)
-    if not overview.has_control:
-        inform("Whether anything is held is not known: there is no _sowstream.control (`sowstream topics apply`).")
+def _show(report: StatusReport, commands: Mapping[str, str]) -> None:
+    now_ms, overview = int(time.time() * 1000), report.status
+    table(_COLUMNS, [row for pipeline in overview.pipelines for row in _rows(report, pipeline, now_ms)])
+    for note in report.notes(commands):
+        inform(note)
     held = sum(part.is_held for pipeline in overview.pipelines for part in pipeline.partitions)
     failed = sum(bool(pipeline.failed) for pipeline in overview.pipelines)
     inform(f"{held} partitions are held, {failed} pipelines have failed." if held or failed else "Nothing is held.")
 
 
-def _rows(pipeline: PipelineStatus, records: _Records, now_ms: int) -> Iterator[tuple[str, ...]]:
+def _rows(report: StatusReport, pipeline: PipelineStatus, now_ms: int) -> Iterator[tuple[str, ...]]:
     for part in pipeline.partitions:
         held = part.held
         yield (
@@ -108,83 +74,11 @@ def _rows(pipeline: PipelineStatus, records: _Records, now_ms: int) -> Iterator[
             str(part.partition),
             _merger(pipeline, part),
             _number(part.offset),
-            _number(records.get((pipeline.name, part.partition), part.lag)),
+            _number(report.lag(pipeline.name, part)),
             "" if held is None else held.reason,
             "" if held is None else f"{_age(now_ms - held.since_ms)} ago",
             part.to_do(pipeline.name),
         )
-
-
-def _lines(pipeline: PipelineStatus, now_ms: int, commands: Mapping[str, str]) -> Iterator[str]:
-    """The lines below the table: reasons that do not fit a row; `commands` has the one that runs each topic."""
-    from processor.installation.pipeline_status import CONFIRMED_MS  # noqa: PLC0415
-
-    if not pipeline.partitions:
-        yield f"{pipeline.name}: its input topic does not exist; `sowstream topics apply` creates it"
-    elif pipeline.fence is not None:
-        yield f"{pipeline.name}: {pipeline.fence.sentence(pipeline.name)}"
-    elif all(part.owner is None for part in pipeline.partitions):
-        moving = pipeline.state not in {"dead", "empty", "stable"}
-        command = commands.get(pipeline.name) or commands.get(pipeline.name.partition(".")[0])
-        start = f"; `{command}` starts one" if command else ""
-        yield f"{pipeline.name}: " + ("its partitions are moving" if moving else f"no worker{start}")
-    for name, failure in pipeline.failed.items():
-        yield f"{pipeline.name}: failed in {name} (process {failure.pid}): {failure.message}"
-    for part in pipeline.partitions:
-        if part.held is not None:
-            age_ms = now_ms - part.held.at_ms
-            stale = f" (said {_age(age_ms)} ago: its worker may be gone)" if age_ms > CONFIRMED_MS else ""
-            at = "" if part.held.offset < 0 else f" at offset {part.held.offset}"
-            yield f"{pipeline.name} partition {part.partition} is held{at}: {part.held.message}{stale}"
-        for topic, offsets in part.open_behind.items():
-            yield f"{topic} partition {part.partition}: the last {offsets:,} offsets are behind an open transaction"
-
-
-def _as_json(application_id: str, overview: Status, records: _Records) -> dict[str, object]:
-    return {
-        "application_id": application_id,
-        "has_control_topic": overview.has_control,
-        "is_well": overview.is_well,
-        "pipelines": [
-            {
-                "name": pipeline.name,
-                "group": pipeline.group,
-                "group_state": pipeline.state,
-                "fence": None if pipeline.fence is None else pipeline.fence.model_dump(),
-                "failed": [{"process": name, **failure.model_dump()} for name, failure in pipeline.failed.items()],
-                "partitions": [
-                    {
-                        **_part_as_json(pipeline.name, part),
-                        "lag_records": records.get((pipeline.name, part.partition), 0 if part.lag == 0 else None),
-                    }
-                    for part in pipeline.partitions
-                ],
-            }
-            for pipeline in overview.pipelines
-        ],
-    }
-
-
-def _part_as_json(pipeline: str, part: PartitionStatus) -> dict[str, object]:
-    held = None
-    if part.held is not None:
-        since = datetime.fromtimestamp(part.held.since_ms / 1000, UTC).isoformat()
-        held = {**part.held.model_dump(), "since": since, "to_do": part.to_do(pipeline)}
-    return {
-        "partition": part.partition,
-        "owner": None if part.owner is None else _owner_as_json(part.owner),
-        "offset": part.offset,
-        "end": part.end,
-        "lag": part.lag,
-        "open_transactions": dict(part.open_behind),
-        "held": held,
-    }
-
-
-def _owner_as_json(owner: Member) -> dict[str, str | None]:
-    """The owner's names and address; its partitions are those of the status that name it."""
-    names = {"member_id": owner.member_id, "client_id": owner.client_id}
-    return {**names, "host": owner.host, "instance": owner.instance}
 
 
 def _merger(pipeline: PipelineStatus, part: PartitionStatus) -> str:

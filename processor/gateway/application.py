@@ -139,6 +139,7 @@ def _http(gateway: Gateway) -> Callable[[MutableMapping[str, Any], Receive, Send
         Route("/readyz", ends.ready),
         Route("/metrics", ends.metrics),
         Route("/v1/openapi.json", ends.openapi),
+        Route("/v1/status", ends.status),
         Route("/v1/topics", ends.topics),
         Route("/v1/topics/{topic}/records/{key:path}", ends.record),
         Route("/v1/topics/{topic}/sow", ends.sow),

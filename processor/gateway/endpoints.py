@@ -22,18 +22,22 @@ from processor.gateway.problems import PRIVATE, problem
 from processor.gateway.sessions.client_subscription import words_of
 from processor.gateway.sessions.host import FrameSender, complete_behind
 from processor.gateway.sessions.session import Session
+from processor.installation.status_report import status_report
 from processor.subscriptions import SubscriptionSpec, parse_options
 from processor.subscriptions.request.subscribe_options import FLAGS, FORMS, Options
 from processor.subscriptions.request.subscriber_message import MessageBuilder
 from processor.values.key_text import spelled_group_key
 
 if TYPE_CHECKING:
+    from processor.config import Config
     from processor.gateway.feeds.kafka_feed import KafkaFeed
     from processor.gateway.gateway import Gateway
     from processor.subscriptions.request.entitlement import Entitlement
 
 MIN_VERSION_TIMEOUT_S: Final = 5.0
 """Longest wait for the version of a record."""
+_STATUS_S: Final = 2.0
+"""Age up to which an answer about the installation is given again."""
 _CHUNK_MAX: Final = 500
 """Messages in one chunk of a streamed answer."""
 _EVENTS_ID: Final = "1"
@@ -46,6 +50,16 @@ class Endpoints:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
+        self._status = _InstallationStatus(gateway.config)
+
+    async def status(self, request: Request) -> Response:
+        """`GET /v1/status`: the status of the installation, for operators; a HEAD says only whether it may be seen."""
+        identity = await self._identity(request)
+        if not self._gateway.entitlements.is_operator(identity):
+            raise BadRequest("not_entitled", f"{identity.user} may not see the status of the installation")
+        if request.method == "HEAD":
+            return Response(headers=PRIVATE)
+        return JSONResponse(await self._status.read(), headers=PRIVATE)
 
     async def topics(self, request: Request) -> Response:
         """`GET /v1/topics`: the topics that the client may read or write."""
@@ -234,6 +248,33 @@ class Endpoints:
         self._gateway.sessions.discard(session)
         self._gateway.metrics.messages += session.sent
         session.end()
+
+
+class _InstallationStatus:
+    """The status of the installation. Kafka is asked once at a time, and its answer is for all who ask within 2 s."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._asked: asyncio.Task[dict[str, Any]] | None = None
+        self._asked_s = 0.0
+
+    async def read(self) -> dict[str, Any]:
+        """As JSON's values.
+
+        Raises:
+            BrokerUnavailable: no answer in time.
+            Stop: Kafka refuses.
+        """
+        now_s = asyncio.get_running_loop().time()
+        if self._asked is None or (self._asked.done() and now_s - self._asked_s > _STATUS_S):
+            self._asked_s = now_s
+            self._asked = asyncio.create_task(asyncio.to_thread(self._fetched))
+            self._asked.add_done_callback(lambda task: task.cancelled() or task.exception())  # Its askers may be gone.
+        return await asyncio.shield(self._asked)
+
+    def _fetched(self) -> dict[str, Any]:
+        report = status_report(self._config)
+        return report.as_json() | {"notes": report.notes({})}
 
 
 class _EventStream(StreamingResponse):

@@ -8,7 +8,7 @@ from processor.config import Config
 from processor.kafka.admin.admin import Admin
 from processor.kafka.admin.groups import GroupInspector
 from processor.kafka.admin.topic_lookup import TopicLookup
-from processor.operate.record_offsets import record_offsets
+from processor.kafka.clients.record_offsets import record_offsets
 from processor.operate.waiting_letters import WaitingLetters
 from processor.queues.share_groups import ShareGroups, group_problems
 from processor.queues.transport.share_offsets import share_positions

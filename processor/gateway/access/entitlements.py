@@ -6,6 +6,7 @@
       desk: {orders: {read: "/desk = 'x'", select: "-/secret", publish: "/desk = 'x'", delete: false}}
     users:
       ann: {orders: {read: true, publish: true, delete: true}}
+    operators: {users: [ann], roles: [operations]}  # may see the status of the installation
     revoked: [token-id]         # claims `jti` of tokens that are not accepted any more
 
 A user has the rights of its own entry and of its roles together: the filters are joined by OR. Where one of these
@@ -53,9 +54,17 @@ class _Grant(Section):
         return value
 
 
+class _Operators(Section):
+    """Who may see the status of the installation: its workers, their hosts, and the lag of every topic."""
+
+    users: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+
+
 class _File(Section):
     roles: dict[str, dict[str, _Grant]] = Field(default_factory=dict)
     users: dict[str, dict[str, _Grant]] = Field(default_factory=dict)
+    operators: _Operators = Field(default_factory=_Operators)
     revoked: Annotated[tuple[str, ...], Field(max_length=1_000_000)] = ()
 
 
@@ -140,6 +149,12 @@ class Entitlements:
     def is_revoked(self, identity: Identity) -> bool:
         """Return whether the token of an identity is listed as revoked."""
         return identity.token_id is not None and identity.token_id in self._revoked
+
+    def is_operator(self, identity: Identity) -> bool:
+        """Return whether an identity may see the status of the installation."""
+        operators = self._file.operators
+        listed = identity.user in operators.users or not set(identity.roles).isdisjoint(operators.roles)
+        return self.path is None or (listed and not self.is_revoked(identity))
 
     def rights(self, identity: Identity, topic: str) -> Rights:
         """The rights of an identity on a topic."""

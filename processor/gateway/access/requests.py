@@ -211,6 +211,13 @@ def openapi() -> dict[str, Any]:
     )
     record["responses"]["404"] = record["responses"]["503"] = _PROBLEM
     paths: dict[str, Any] = {
+        "/v1/status": {
+            "get": _operation(
+                "The status of the installation, for operators; `sowstream status` shows the same.",
+                "application/json",
+                [],
+            )
+        },
         "/v1/topics": {"get": _operation("The topics that the client may use.", "application/json", [])},
         "/v1/topics/{topic}/records/{key}": {"get": record},
         "/v1/topics/{topic}/sow": {

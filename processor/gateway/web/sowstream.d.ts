@@ -174,6 +174,8 @@ export class Connection extends EventTarget {
   sowAndDeltaSubscribe(topic: string, options?: SubscribeOptions, onMessage?: (message: Message) => void): Subscription;
   view(topic: string, options?: SubscribeOptions): View;
   topics(): Promise<TopicInfo[]>;
+  /** The status of the installation, for operators: what `sowstream status --json` prints. */
+  status(): Promise<Record<string, unknown>>;
   /** Ask for a sign of life. */
   ping(): Promise<void>;
   close(): void;

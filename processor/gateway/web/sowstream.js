@@ -317,6 +317,9 @@ export class Connection extends EventTarget {
   /** The topics that this client may use. A gateway that is away is asked again. */
   async topics() { return (await this.#read('/v1/topics')).topics; }
 
+  /** The status of the installation, for operators: what `sowstream status --json` prints. */
+  async status() { return this.#read('/v1/status'); }
+
   /** The record of a key, or null. With `minVersion`, the version of an ack, it waits until the gateway has it. */
   async get(topic, key, { minVersion = 0 } = {}) {
     const path = `/v1/topics/${encodeURIComponent(topic)}/records/${encodeURIComponent(key)}`;

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import Producer
 
 from processor.kafka.admin.admin import Admin
-from processor.operate.record_offsets import RANGE_MAX, record_offsets
+from processor.kafka.clients.record_offsets import RANGE_MAX, record_offsets
 from processor.topics.family import TopicSpec, family_specs
 
 

@@ -1,0 +1,102 @@
+"""The status of the installation over the gateway: for operators alone, and as `sowstream status` prints it."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+from processor.errors import ConfigurationError
+from processor.gateway import endpoints
+from processor.gateway.access.entitlements import Entitlements
+from processor.installation.pipeline_status import Status
+from processor.installation.status_report import StatusReport, status_report
+from processor.merge import KeyFields
+from tests.gateway.running import PATIENCE_S
+from tests.gateway.test_rights import RIGHTS, Guarded, guarded  # noqa: F401 - A fixture.
+
+OPERATORS = {"users": ["ann"], "roles": ["desk"]}
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The calls for the status, which needs no Kafka here."""
+    calls = []
+
+    def report(config, topics=()):
+        calls.append(topics)
+        return StatusReport("trial", Status([], has_control=True), {})
+
+    monkeypatch.setattr(endpoints, "status_report", report)
+    return calls
+
+
+def answer(world, token, method="GET"):
+    """The status code and the body of a request for the status."""
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    asked = urllib.request.Request(f"http://{world.gateway.address}/v1/status", headers=headers, method=method)
+    try:
+        with urllib.request.urlopen(asked, timeout=PATIENCE_S) as answered:
+            return answered.status, answered.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_the_status_is_for_operators_alone(guarded, asked, method):  # noqa: F811
+    """Only users and roles that the file lists are operators, as long as it lists them."""
+
+    def codes(*tokens):
+        return [answer(guarded.world, token, method)[0] for token in tokens]
+
+    assert codes(None, "wrong", "t-ann", "t-bob", "t-eve") == [401, 401, 403, 403, 403]
+    assert asked == []
+    guarded.write(guarded.rights, RIGHTS | {"operators": OPERATORS})
+    until(lambda: codes("t-ann") == [200])
+    assert codes("t-bob", "t-eve") == [200, 403]
+    guarded.write(guarded.rights, RIGHTS | {"operators": {"users": ["bob"]}})
+    until(lambda: codes("t-ann") == [403])
+    assert codes("t-bob") == [200]
+    assert asked == ([] if method == "HEAD" else asked)
+
+
+def test_one_answer_of_kafka_is_for_all_who_ask(memory_world, asked, monkeypatch):
+    """Without tokens all clients may see the status; Kafka is asked again when its answer is old."""
+    monkeypatch.setattr(endpoints, "_STATUS_S", 1e9)
+    assert [answer(memory_world, None)[0] for _ in range(20)] == [200] * 20
+    assert len(asked) == 1
+    monkeypatch.setattr(endpoints, "_STATUS_S", -1.0)
+    assert json.loads(answer(memory_world, None)[1])["application_id"] == "trial"
+    assert len(asked) == 2
+
+
+def test_a_misspelt_list_of_operators_is_refused(tmp_path):
+    """A key that the section does not have is a mistake with its place."""
+    path = tmp_path / "entitlements.yaml"
+    Guarded.write(path, {"operators": {"user": ["ann"]}})
+    with pytest.raises(ConfigurationError, match=r"operators\.user"):
+        Entitlements(path, lambda topic: KeyFields(("/id",)), ("orders",))
+
+
+@pytest.mark.broker
+def test_the_gateway_gives_the_status_that_the_command_prints(kafka_world, start):
+    """The answer is the report of `sowstream status --json`, with the sentences below its table."""
+    code, _, body = start().get("/v1/status")
+    status = json.loads(body)
+    report = status_report(kafka_world.config)
+    assert code == 200
+    assert status == {**report.as_json(), "notes": report.notes({})}
+    assert {one["name"] for one in status["pipelines"]} >= {kafka_world.name}
+    assert any("no worker" in note for note in status["notes"])
+
+
+def until(holds):
+    """Wait until something holds."""
+    until_s = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < until_s, "it never holds"
+        time.sleep(0.05)
