@@ -112,7 +112,7 @@ notebooks: $(NOTEBOOKS) ## run the notebooks of the client and of spark_integrat
 # `make lock UPGRADE=--upgrade` moves to the newest versions.
 UV := .venv/.uv/bin/uv
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate $(UPGRADE)
-OF_WORKERS := --extra avro --extra formats --extra gateway --extra json-schema --extra otel --extra protobuf
+OF_WORKERS := --extra avro --extra formats --extra gateway --extra json-schema --extra otel --extra protobuf --extra worker
 
 lock: | $(UV) ## write .locks anew, after a change of pyproject.toml
 	$(COMPILE) pyproject.toml $(OF_WORKERS) --output-file .locks/image.txt

@@ -44,6 +44,12 @@ class QueueOpener:
         self, name: str, *, max_backlog: int, timeout_s: float | None, on_message: OnQueueMessage | None
     ) -> Queue:
         """Join a queue. Arguments and errors as `Client.queue`."""
+        try:
+            from processor.queues.transport.share_member import ShareReader  # noqa: PLC0415 - slow, and an extra
+        except ModuleNotFoundError as error:
+            raise ConfigurationError(
+                f"consumers of queues need {error.name}: pip install 'sowstream[queues]'"
+            ) from None
         config, settings = self._config, self._config.queue(name)
         if not 1 <= max_backlog <= BACKLOG_MAX:
             raise ConfigurationError(f"max_backlog is {max_backlog!r}; it is 1 to {BACKLOG_MAX}")
@@ -54,8 +60,6 @@ class QueueOpener:
         problems = group_problems(group, settings, ShareGroups(config.kafka).settings(group))
         if refused := [f"  {problem}" for problem in problems if problem.severity == "refuse"]:
             raise ConfigurationError("\n".join([f"the share group of queue {name!r} cannot be used:", *refused]))
-        from processor.queues.transport.share_member import ShareReader  # noqa: PLC0415 - slow, and for queues only
-
         codec = codec_of(config, settings.underlying)
         lost: list[Backlog] = []
 

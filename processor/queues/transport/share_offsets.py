@@ -44,7 +44,7 @@ def share_positions(
         from kafka import KafkaAdminClient, errors  # noqa: PLC0415 - rare, and an extra
     except ModuleNotFoundError:
         raise ConfigurationError(
-            "`sowstream queue status` needs the package kafka-python: pip install 'kafka-python>=3.0.12'"
+            "`sowstream queue status` needs the package kafka-python: pip install 'sowstream[worker]'"
         ) from None
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # Its log lines are raised as errors as well.
     try:

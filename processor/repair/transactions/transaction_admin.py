@@ -86,7 +86,7 @@ class TransactionAdmin:
             from kafka import KafkaAdminClient, errors  # noqa: PLC0415 - Nobody else needs it.
         except ModuleNotFoundError:
             raise ConfigurationError(
-                "`sowstream transactions` needs the package kafka-python: pip install 'kafka-python>=3.0.12'"
+                "`sowstream transactions` needs the package kafka-python: pip install 'sowstream[worker]'"
             ) from None
         logging.getLogger("kafka").setLevel(logging.CRITICAL)  # Its log lines are raised as errors as well.
         self._errors = errors
