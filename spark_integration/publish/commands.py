@@ -71,14 +71,16 @@ def headers_of(command: Command, deleted: Column | None = None, removed: Column 
         removed: names or JSON Pointers of the fields to remove.
     """
     row_command = F.lit(command) if deleted is None else F.when(deleted, "sow_delete").otherwise(command)
-    headers = [header(names.COMMAND, row_command)]
-    if removed is not None:
-        gone = pointers(removed)
-        stays = F.size(gone) == 0 if deleted is None else (F.size(gone) == 0) | F.coalesce(deleted, F.lit(False))
-        # A null list removes nothing: its size is below 0, or null.
-        empty = F.coalesce(stays | gone.isNull(), F.lit(True))
-        headers.append(F.when(~empty, header(names.REMOVE, F.to_json(gone))))
-    return F.filter(F.array(*headers), lambda one: one.isNotNull())
+    of_command = header(names.COMMAND, row_command)
+    if removed is None:
+        # The same for all rows, unless some are deletes: a constant, which Spark does not shuffle with them.
+        return F.array(of_command)
+    gone = pointers(removed)
+    stays = F.size(gone) == 0 if deleted is None else (F.size(gone) == 0) | F.coalesce(deleted, F.lit(False))
+    # A null list removes nothing: its size is below 0, or null.
+    empty = F.coalesce(stays | gone.isNull(), F.lit(True))
+    removal = F.when(~empty, header(names.REMOVE, F.to_json(gone)))
+    return F.filter(F.array(of_command, removal), lambda one: one.isNotNull())
 
 
 def header(name: str, value: Column) -> Column:
