@@ -50,3 +50,16 @@ def next_message(consumer: Consumer) -> Message:
     """Wait for the next message or error of a consumer."""
     # A message without a value is false.
     return until(lambda: [message] if (message := consumer.poll(1)) is not None else None, "a message", pause_s=0)[0]
+
+
+def with_limits(run: Callable[[str], Result], is_meant: Callable[[Result], bool]) -> Result:
+    """Run a command with a short time limit, and with longer ones while it does not come to the state that is meant.
+
+    Args:
+        run: called with the limit, in seconds.
+        is_meant: returns False for a result of a machine that was too busy for the limit.
+    """
+    for limit_s in ("0.2", "2", "10"):
+        if is_meant(result := run(limit_s)):
+            return result
+    return run("60")

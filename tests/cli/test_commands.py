@@ -10,6 +10,7 @@ from processor.kafka.clients.publisher import Publisher
 from processor.record import Record
 from processor.topics.family import TopicSpec
 from tests.cli.conftest import Cli
+from tests.waiting import with_limits
 
 pytestmark = pytest.mark.broker
 
@@ -194,7 +195,10 @@ def test_a_subscription_with_all_its_flags(cli: Cli, unique: str):
 def test_fewer_messages_than_asked_for_is_a_failure(cli: Cli, unique: str):
     """`--count` with `--timeout` exits with 1 if too few messages came, `--timeout` alone with 0."""
     cli("topics", "apply")
-    short = cli("subscribe", unique, "--sow", "--count", "3", "--timeout", "0.2")
+    short = with_limits(
+        lambda limit_s: cli("subscribe", unique, "--sow", "--count", "3", "--timeout", limit_s),
+        lambda done: len(done.stdout.splitlines()) == 2,
+    )
     assert (short.returncode, short.stderr) == (1, "2 of 3 messages came.\n")
     assert cli("subscribe", unique, "--timeout", "0.2").returncode == 0
 

@@ -16,7 +16,7 @@ import pytest
 from processor.config import load
 from processor.kafka.clients.publisher import Publisher
 from tests.cli.test_commands import lines, published, write
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, with_limits
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
@@ -107,7 +107,10 @@ def test_records_that_match_a_filter_are_deleted(shop: Cli, unique: str):
     assert (done.returncode, done.stderr) == (0, f"Deletion sent to {unique}.\n")
     commands = [(record.key, record.value, record.headers) for record in published(shop, unique)]
     assert commands == [(None, None, [("command", b"sow_delete"), ("filter", b"/qty > 10")])] * 2
-    late = shop("delete", unique, "--filter", "/qty > 10", "--timeout", "0.2")
+    late = with_limits(
+        lambda limit_s: shop("delete", unique, "--filter", "/qty > 10", "--timeout", limit_s),
+        lambda done: "acks are missing" in done.stderr,
+    )
     assert late.returncode == 1
     assert f"acks are missing, and the time is over: 2. Does a worker run? `sowstream worker {unique}`" in late.stderr
     for wrong in ([], ["--key", "1", "--filter", "/a=1"], ["--data", "{"], ["--data", "{}", "--key", "1"]):

@@ -12,7 +12,7 @@ from processor.client import Ack, Client
 from processor.errors import AcksMissing, PublishRejected
 from processor.kafka.partitioner import partition_for
 from tests.forked import run
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, with_limits
 
 if TYPE_CHECKING:
     from tests.endtoend.world import World
@@ -141,6 +141,8 @@ def test_without_a_worker_flush_and_close_end(world: World):
     def publish_and_wait() -> None:
         with Client("desk", world.config) as client:
             futures.extend(client.publish(world.name, {"id": number}, ack="persisted") for number in range(3))
+            assert client._command_sender is not None
+            client._command_sender.deliver(PATIENCE_S)
             client.flush(0.5)
 
     with pytest.raises(AcksMissing, match=rf"time is over: 3\. .* `sowstream worker {world.name}`"):
@@ -149,7 +151,10 @@ def test_without_a_worker_flush_and_close_end(world: World):
         assert future is not None
         assert isinstance(future.exception(0), AcksMissing)
     assert "sowstream-acks" not in [thread.name for thread in set(threading.enumerate()) - threads]
-    done = publish_by_command(world, "--ack", "persisted", "--timeout", "0.2", given='{"id":1}\n')
+    done = with_limits(
+        lambda limit_s: publish_by_command(world, "--ack", "persisted", "--timeout", limit_s, given='{"id":1}\n'),
+        lambda done: "time is over" in done.stderr,
+    )
     assert done.returncode == 1
     said, error = done.stderr.splitlines()
     assert said == f"1 record sent to {world.name}, 0 acknowledged."

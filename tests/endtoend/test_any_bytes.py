@@ -110,7 +110,7 @@ def test_foreign_records_on_every_topic_are_read_by_all_readers(world: World) ->
         assert sorted(each["data"]["id"] for each in messages if each["command"] == "sow") == [1, 2]
     assert json.loads(sowstream(world, "get", world.name, "2").stdout)["n"] == 5
     for options in (["--sow"], ["--sow", "--delta"], ["--sow", "--skip-unreadable"]):
-        answer = sowstream(world, "subscribe", world.name, *options, "--count", "4", "--timeout", "30")
+        answer = sowstream(world, "subscribe", world.name, *options, "--count", "4", "--timeout", "120")
         assert answer.returncode == 0, answer.stderr
         assert sorted(json.loads(line)["command"] for line in answer.stdout.splitlines()) == SNAPSHOT
     answer = sowstream(world, "dlq", "list", world.name)

@@ -88,7 +88,7 @@ def test_messages_are_delivered_as_they_were_published_and_nothing_is_kept(world
     assert f"{name}.sow" not in Admin(world.config.kafka).cluster().topics
     state = world.config.state_dir / world.config.application_id
     assert sorted(path.name for path in state.iterdir()) == [world.name]
-    shown = by_command(world, "subscribe", name, "--bookmark", "epoch", "--count", "4", "--timeout", "30")
+    shown = by_command(world, "subscribe", name, "--bookmark", "epoch", "--count", "4", "--timeout", "120")
     assert sorted(json.loads(line)["data"]["qty"] for line in shown.stdout.splitlines()) == [3, 7, 8, 9]
     for refused in (["sow", name], ["get", name, "1"], ["subscribe", name, "--sow"], ["subscribe", name, "--oof"]):
         done = by_command(world, *refused)

@@ -12,7 +12,7 @@ from processor.gateway.access.requests import BadRequest
 from processor.gateway.commands import turns
 from processor.gateway.commands.turns import NumberOrder
 from tests.gateway.memory import MemoryWorld
-from tests.gateway.test_coming_back import QUICK
+from tests.gateway.test_coming_back import CONNECTED
 
 
 class Refusing:
@@ -40,7 +40,7 @@ class Refusing:
 
     def sender(self, **times):
         """A Python client's sender with short waits."""
-        return GatewaySender(f"http://{self.world.gateway.address}", None, "py", QUICK._replace(**times))
+        return GatewaySender(f"http://{self.world.gateway.address}", None, "py", CONNECTED._replace(**times))
 
     def records(self, topic="orders"):
         """The records of a topic by id."""

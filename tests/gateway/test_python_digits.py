@@ -124,7 +124,7 @@ def test_a_record_that_cannot_be_sent_is_refused_at_the_call(client, data, ack):
             call("orders", data, ack=ack)
     with pytest.raises(RecordRejected):
         client.sow_delete("orders", data=data)
-    client.flush(1)
+    client.flush(60)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_an_argument_that_cannot_be_sent_is_refused_at_the_call(client, argument
     """An argument that a gateway cannot take raises at the call, as on Kafka."""
     with pytest.raises((RecordRejected, ConfigurationError)):
         client.publish("orders", {"id": "x"}, ack="persisted", **arguments)
-    client.flush(1)
+    client.flush(60)
 
 
 def test_a_filter_that_cannot_be_sent_is_refused_at_the_call(client):

@@ -75,7 +75,7 @@ def _read(estate: Estate) -> None:
 
 
 def _consume(estate: Estate) -> None:
-    taken = estate.run("consumer", "queue", "take", estate.queue, "--count", "20", "--timeout", "20")
+    taken = estate.run("consumer", "queue", "take", estate.queue, "--count", "20", "--timeout", "120")
     assert (taken.returncode, taken.stdout.count('"id":')) == (0, 20), taken.stderr
 
 

@@ -36,7 +36,7 @@ def test_life_cycle(data: Path):
     started = broker("start", "--data", data, "--port", "0", "--heap", "384m")
     assert started.returncode == 0, started.stderr
     bootstrap = started.stdout.strip()
-    assert is_ready(bootstrap)
+    assert is_ready(bootstrap, timeout_s=120)
     process = psutil.Process(find(data).pid)
 
     again = broker("start", "--data", data, "--port", "0")
@@ -66,7 +66,7 @@ def test_killed_broker_is_not_found(data: Path):
 def test_foreign_process_is_not_taken_for_it(data: Path):
     """A process id that now belongs to another program is not a broker, and stop does not touch it."""
     data.mkdir()
-    with subprocess.Popen(["sleep", "60"]) as foreign:
+    with subprocess.Popen(["sleep", "600"]) as foreign:
         (data / "broker.json").write_text(json.dumps({"pid": foreign.pid, "bootstrap": "127.0.0.1:1"}))
         assert find(data) is None
         assert stop(data) is None

@@ -24,12 +24,12 @@ HEAP = "384m"
 PARENT = f"""
 from processor.trial.broker import EmbeddedBroker
 from processor.trial.broker.server import is_ready
-with EmbeddedBroker(heap="{HEAP}") as broker:
+with EmbeddedBroker(heap="{HEAP}", start_timeout_s=300) as broker:
     try:
         print(broker.data_dir, flush=True)  # Whoever reads it may press Ctrl-C at once.
         input()
     except KeyboardInterrupt:
-        print(is_ready(broker.bootstrap, timeout_s=30), flush=True)
+        print(is_ready(broker.bootstrap, timeout_s=120), flush=True)
 """
 
 pytestmark = pytest.mark.broker
@@ -167,7 +167,7 @@ def test_a_turkish_host_has_a_broker(monkeypatch: pytest.MonkeyPatch):
     """The broker starts on a Turkish host, where the upper case of Kafka's own names is another."""
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Duser.language=tr -Duser.country=TR")
     with EmbeddedBroker(heap=HEAP) as broker:
-        assert is_ready(broker.bootstrap)
+        assert is_ready(broker.bootstrap, timeout_s=120)
 
 
 def test_failed_start_is_reported_with_its_log(tmp_path: Path):

@@ -46,7 +46,7 @@ def test_a_broker_starts_though_the_port_of_its_controller_was_taken(
         ports = iter([taken.getsockname()[1], free_port()])
         monkeypatch.setattr("processor.trial.broker.server.free_port", lambda: next(ports))
         with Broker(tmp_path / "broker") as broker:
-            assert is_ready(f"{HOST}:{broker.port}")
+            assert is_ready(f"{HOST}:{broker.port}", timeout_s=120)
 
 
 @pytest.mark.long
