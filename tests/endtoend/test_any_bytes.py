@@ -155,6 +155,7 @@ def test_a_record_with_an_impossible_offset_holds_its_partition_until_it_is_skip
     assert worker.process.poll() is None
 
 
+@pytest.mark.long
 def test_a_record_that_the_client_cannot_parse_holds_its_partition_until_it_is_skipped(world: World) -> None:
     """Librdkafka fetches a key with a length of -2 again and again without an event; the other records are merged."""
     worker = world.start()

@@ -91,6 +91,7 @@ def test_a_delete_that_is_too_costly_is_a_dead_letter_and_the_next_commands_go_o
     assert len(last_per_key(world.read("sow"))) == 2000
 
 
+@pytest.mark.long
 def test_a_function_that_hangs_holds_its_partition_and_the_others_go_on(
     plugged: tuple[World, dict[str, str]],
 ) -> None:

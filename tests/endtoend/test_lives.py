@@ -91,6 +91,7 @@ def test_lives_go_on_after_a_restore_from_nothing(world: World) -> None:
     expect_growth(world, 5)
 
 
+@pytest.mark.long
 def test_lives_begin_above_those_that_are_merged_again(world: World) -> None:
     """After `offsets adopt --from earliest` the same input begins lives above the ones that it began before."""
     live(world)
@@ -102,6 +103,7 @@ def test_lives_begin_above_those_that_are_merged_again(world: World) -> None:
     assert repeated_versions(world.read("delta")) == []
 
 
+@pytest.mark.long
 def test_lives_begin_above_those_of_an_input_topic_that_was_created_again(world: World) -> None:
     """Its offsets begin from 0; the mark that the outputs have of the former topic says above which version."""
     live(world)

@@ -171,8 +171,16 @@ def test_a_copy_of_a_topic_that_has_moved_is_held(moving: MovingWorld) -> None:
     assert {(key or b"").decode(): record["total"] for key, record in last.items()} == moving.totals
 
 
-@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
-@pytest.mark.parametrize("is_cancelled", [False, True])
+@pytest.mark.parametrize(
+    ("is_cancelled", "guarantee"),
+    [
+        (True, "exactly_once"),
+        *(
+            pytest.param(*other, marks=pytest.mark.long)
+            for other in ((False, "exactly_once"), (True, "at_least_once"), (False, "at_least_once"))
+        ),
+    ],
+)
 def test_a_worker_that_cannot_read_the_control_topic_heeds_the_marks(
     bootstrap: str, tmp_path: Path, unique: str, is_cancelled: bool, guarantee: str
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 from tests.programs.gateway.idle import KINDS, run
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 def test_quiet_subscriptions_live_behind_a_proxy_with_an_idle_limit():
     """WebSocket and Server-Sent Events, in Python and in Node, are not ended by a proxy while nothing changes."""

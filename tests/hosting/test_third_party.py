@@ -207,6 +207,7 @@ def test_the_tests_of_the_example_package_pass(example_plugin):
     assert "8 passed" in text
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_example_package_passes_mypy_in_strict_mode(example_plugin):
     """An output and a reject reason of the plug-in's own, and typed settings, need no cast and no ignore."""

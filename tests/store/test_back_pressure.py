@@ -67,7 +67,7 @@ def write_until_a_compaction_fails(store: RocksStore, directory: Path) -> int:
     while look(store, "num-files-at-level0") < 4:
         apply(store, number)
         number += 1
-    store._db.flush(True)  # A write during the compaction would fail too, with another error.
+        store._db.flush(True)  # Else a busy machine writes more than its other thread flushes, and fills the disk.
     store._db.set_options({"disable_auto_compactions": "false"})
     # The unfinished output of the compaction fills the disk until it is deleted.
     until(lambda: look(store, "background-errors") and shutil.disk_usage(directory).free >= MB, "a failed compaction")

@@ -4,10 +4,13 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
+
+from spark_integration.pipeline import run_check
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
@@ -113,8 +116,9 @@ def test_a_check_finds_what_a_run_would_wait_for_or_fail_of(bootstrap, tmp_path,
         world.close()
 
 
-def test_a_check_without_kafka_says_so(tmp_path, capsys) -> None:
+def test_a_check_without_kafka_says_so(tmp_path, capsys, monkeypatch) -> None:
     """A broker that does not answer is one line, with what to do, and exit code 1."""
+    monkeypatch.setattr(run_check, "Admin", partial(run_check.Admin, connect_timeout_s=2.0))  # It waits for 15 s else.
     kafka = {"bootstrap.servers": "localhost:9"}
     (tmp_path / "sowstream.yaml").write_text(yaml.safe_dump({"kafka": kafka, "topics": {"orders": {}}}))
     (tmp_path / "pipeline.yaml").write_text(

@@ -163,6 +163,7 @@ def test_lost_race_for_a_port_is_run_again(tmp_path: Path, monkeypatch: pytest.M
             assert broker.bootstrap != f"{HOST}:{taken.getsockname()[1]}"
 
 
+@pytest.mark.long
 def test_a_turkish_host_has_a_broker(monkeypatch: pytest.MonkeyPatch):
     """The broker starts on a Turkish host, where the upper case of Kafka's own names is another."""
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Duser.language=tr -Duser.country=TR")
