@@ -10,6 +10,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from processor.kafka.clients.group_consumer import GroupConsumer
+from tests.runtime.loop.turned_thread import Assigned
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -19,23 +20,6 @@ pytestmark = pytest.mark.broker
 
 _JOINS = 6  # Each one alone may be lucky: a fetch of offset 0 had to leave before the pause.
 _PAUSED_S = 0.3
-
-
-class Assigned:
-    """A listener that notes its partitions."""
-
-    def __init__(self) -> None:
-        self.partitions: list[int] = []
-
-    def on_assigned(self, partitions: list[int]) -> None:
-        """Add partitions."""
-        self.partitions = partitions
-
-    def on_revoked(self, partitions: list[int]) -> None:
-        """Remove partitions."""
-
-    def on_lost(self, partitions: list[int]) -> None:
-        """Remove partitions."""
 
 
 def test_a_partition_that_waits_for_its_start_asks_for_no_deleted_offset(world: World) -> None:

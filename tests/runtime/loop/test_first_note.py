@@ -25,28 +25,13 @@ from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.task import Task
 from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
+from tests.runtime.loop.turned_thread import Assigned
 from tests.waiting import PATIENCE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _SESSION_S = 60.0
-
-
-class Assigned:
-    """A listener that notes its partitions."""
-
-    partitions: tuple[int, ...] = ()
-
-    def on_assigned(self, partitions: list[int]) -> None:
-        """Add partitions."""
-        self.partitions = tuple(partitions)
-
-    def on_revoked(self, partitions: list[int]) -> None:
-        """Remove partitions."""
-
-    def on_lost(self, partitions: list[int]) -> None:
-        """Remove partitions."""
 
 
 @pytest.fixture
