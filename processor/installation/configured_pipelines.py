@@ -17,8 +17,13 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from processor.api import Processor
-    from processor.config import Config, TopicConfig
+    from processor.config import Config, TopicConfig, ViewConfig
     from processor.topics.family import TopicSpec
+
+
+def first_stage(view: ViewConfig) -> str:
+    """Return the plug-in that reads the records of a view with groups."""
+    return "view_partial_aggregate" if view.partial_aggregation else "view_split"
 
 
 def view_pipelines(config: Config, name: str, plugins: Mapping[str, type[Processor]]) -> list[Pipeline]:
@@ -39,8 +44,7 @@ def view_pipelines(config: Config, name: str, plugins: Mapping[str, type[Process
     if view.kind == "projection":
         stages[name] = ("view_projection", view.underlying, {})
     elif view.kind == "aggregate":
-        first = "view_partial_aggregate" if view.partial_aggregation else "view_split"
-        stages[f"{name}.{SPLIT}"] = (first, view.underlying, {"parts": rows})
+        stages[f"{name}.{SPLIT}"] = (first_stage(view), view.underlying, {"parts": rows})
         stages[name] = ("view_aggregate", None, {})
     else:
         joined = f"{name}.{JOIN}" if view.join_method == "repartition" else rows

@@ -11,17 +11,21 @@ A contribution is a JSON array: timestamp in milliseconds, partition, offset, gr
 the first stage has for each record the group that it is in: `g` and the group. With partial aggregation it has such a
 value as the key of each group of which a part was sent, and the state is `1`; of a group whose totals are not in memory
 `1`, a word of the instance that wrote them, a colon, and as JSON the members, and of each argument the count, the sum
-and its decimals.
+and its decimals. Each partition of a stage has the fingerprint of the view's definition in its marks.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from processor.values.key_text import KEY_VERSION
+
 if TYPE_CHECKING:
+    from processor.config import ViewConfig
     from processor.record import Headers
 
 _LENGTH: Final = struct.Struct(">I")
@@ -33,6 +37,9 @@ GroupTotals: TypeAlias = tuple[int, Sequence[tuple[int, int, int]]]
 
 SENT: Final = b"1"
 """The state of a group of which a part was sent."""
+
+DEFINITION_MARK: Final = b"definition"
+"""The mark of a stage's partition with the fingerprint of the view that it was built for."""
 
 ROUTE_HEADERS: Final[Headers] = [("version", b"1")]
 """The headers of a record of the first stage's state, as every SOW record has them."""
@@ -98,3 +105,22 @@ def in_array(message: bytes) -> bytes:
     """Return a JSON message as the only element of an array; a space at its end marks long numbers, and stays there."""
     value = message.rstrip(b" ")
     return b"[" + value + b"]" + message[len(value) :]
+
+
+_PARTS: Final = frozenset(("underlying", "filter", "group_by", "join", "join_method", "fields", "having", "partitions"))
+
+
+def fingerprint(settings: ViewConfig, *, keys_version: int = KEY_VERSION) -> bytes:
+    """Return a short text that two equal definitions share, and no others.
+
+    Args:
+        settings: the definition.
+        keys_version: the version of the law by which grouping values and join keys make keys.
+    """
+    parts = settings.model_dump(mode="json", include=set(_PARTS))
+    if settings.partial_aggregation:  # Other views keep the fingerprint that they had before there was this setting.
+        parts["partial_aggregation"] = True
+    # Records that meet by their own keys make no others, and neither does a view whose records are all one group.
+    if keys_version > 1 and (settings.group_by or settings.join_method in {"repartition", "broadcast"}):
+        parts["keys"] = keys_version
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32].encode()

@@ -151,6 +151,50 @@ def test_view_rebuild_gives_the_rows_of_a_changed_definition(bootstrap: str, tmp
         world.close()
 
 
+def test_view_goes_on_as_it_was_built(bootstrap: str, tmp_path: Path, unique: str) -> None:
+    """Without `partial_aggregation` a view goes on with the parts that it was built of, and a new one combines."""
+    single, combined, new = f"{unique}_single", f"{unique}_combined", f"{unique}_new"
+    definition = {"underlying": unique, "group_by": ["/customer"], "fields": {"/n": "COUNT(*)"}}
+    views = {
+        single: definition | {"partial_aggregation": False},
+        combined: definition | {"filter": "/qty >= 0", "partial_aggregation": True},
+        new: definition,
+    }
+    runtime = {"session_timeout_s": 6, "transaction_timeout_s": 20}
+    world = World(bootstrap, tmp_path, unique, sections={"views": views}, partitions=1, runtime=runtime)
+
+    def publish_orders(first: int) -> None:
+        numbers = range(first, first + 20)
+        world.publish([(f"o{n}".encode(), {"id": f"o{n}", "customer": "ab"[n % 2], "qty": n}, {}) for n in numbers])
+
+    def await_rows(count: int) -> None:
+        rows = {key: {"customer": key, "n": count} for key in "ab"}
+        for name in views:
+            world.wait(lambda name=name: last_rows(world, name) == rows, f"rows of {name}")  # type: ignore[misc]
+
+    def parts() -> list[int]:
+        return [len({record.key for record in world.read("parts", name)}) for name in views]
+
+    try:
+        publish_orders(0)
+        world.start()
+        viewer = world.start("view", [*views])
+        await_rows(10)
+        assert parts() == [20, 2, 2]
+        viewer.kill()
+        tree = yaml.safe_load(world.file.read_text())
+        for view in tree["views"].values():
+            view.pop("partial_aggregation", None)
+        world.file.write_text(yaml.safe_dump(tree))
+        viewer = world.start("view", [*views], state_dir=tmp_path / "other")
+        publish_orders(20)
+        await_rows(20)
+        assert parts() == [40, 2, 2]
+        assert viewer.log().count("as it was built") == len(views)
+    finally:
+        world.close()
+
+
 def test_subscriber_of_a_conflated_view_gets_deltas_and_departures(views: ViewsWorld) -> None:
     """A delta subscription with oof on a conflated topic over a view: snapshot, changed fields, and rows that leave."""
     views.start()

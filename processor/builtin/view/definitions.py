@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from processor.builtin.view.source import compiled_filter
 from processor.errors import ConfigurationError, FilterError
 from processor.filter.aggregate import FUNCTIONS, compile_aggregates, compile_fields
 from processor.filter.functions import BUILT_IN
 from processor.filter.parse import called_functions, named_fields, syntax_error
-from processor.values.key_text import KEY_VERSION
 from processor.values.pointer import names
+from processor.wire.view_parts import DEFINITION_MARK, fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -182,35 +180,15 @@ def _in_text(setting: str, text: str, joined: str | None) -> Iterator[_Named]:
             yield _Named(setting, field.member, text, field.at)
 
 
-_MARK: Final = b"definition"
-_PARTS: Final = frozenset(("underlying", "filter", "group_by", "join", "join_method", "fields", "having", "partitions"))
-
-
-def fingerprint(settings: ViewConfig, *, keys_version: int = KEY_VERSION) -> bytes:
-    """Return a short text that two equal definitions share, and no others.
-
-    Args:
-        settings: the definition.
-        keys_version: the version of the law by which grouping values and join keys make keys.
-    """
-    parts = settings.model_dump(mode="json", include=set(_PARTS))
-    if settings.partial_aggregation:  # Other views keep the fingerprint that they had before there was this setting.
-        parts["partial_aggregation"] = True
-    # Records that meet by their own keys make no others, and neither does a view whose records are all one group.
-    if keys_version > 1 and (settings.group_by or settings.join_method in {"repartition", "broadcast"}):
-        parts["keys"] = keys_version
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32].encode()
-
-
 def check_fingerprint(context: Context, settings: ViewConfig) -> None:
     """Note the definition of a new view, and refuse one that is not that of the view's rows.
 
     Raises:
         ConfigurationError: with the choice.
     """
-    known, current = context.marks.get(_MARK), fingerprint(settings)
+    known, current = context.marks.get(DEFINITION_MARK), fingerprint(settings)
     if known is None:
-        context.marks.put(_MARK, current)
+        context.marks.put(DEFINITION_MARK, current)
     elif known != current:
         name = view_name(context.name)
         former = not settings.partial_aggregation

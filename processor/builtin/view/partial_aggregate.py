@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -20,6 +19,7 @@ from processor.builtin.view.source import FormerSource, Source, compiled_filter
 from processor.builtin.view.stage_output import Contributions, show_groups, show_ready
 from processor.config import ViewConfig
 from processor.filter.aggregate import Contribution
+from processor.filter.aggregate.combining import plain_members
 from processor.values.key_text import group_key, text_of_key_text
 from processor.wire.view_parts import (
     ROUTE_HEADERS,
@@ -52,9 +52,6 @@ _PIECE: Final = 2_000
 
 _GROUPS_MAX: Final = 100_000
 """Groups of one partition whose totals are in memory, about 500 bytes each; those of others are in the state."""
-
-_ARGUMENTS_MAX: Final = 8
-"""Most arguments of the aggregates of plain records: `plain_records.pyx` has room for as many."""
 
 _SENT: Final = Stored(1, SENT)
 
@@ -337,23 +334,8 @@ def _plain_records(
     definition: AggregateDefinition, settings: ViewConfig, codec: Codec, partition: int
 ) -> PlainRecords | None:
     """Return the compiled aggregation; None if the definition is not simple, or it could not be compiled."""
-    names = _plain_members(definition, settings)
+    names = plain_members(definition, settings)
     if not has_compiled or codec.json_text is None or names is None:
         return None
     states = definition.new_group().states
     return PlainRecords(group_name=names[0], names=names[1:], states=states, partition=partition, stored=Stored)
-
-
-def _plain_members(definition: AggregateDefinition, view: ViewConfig) -> list[bytes] | None:
-    """Return the names, as JSON, of the grouping member and of the arguments, for records that need not be parsed.
-
-    Returns:
-        None: they have to be. The view has a filter, groups by several fields or by none, computes with fields, or has
-        aggregates that need the records or their squares.
-    """
-    members = definition.simple_members
-    if members is None or view.filter is not None or definition.not_combined or len(members) - 1 > _ARGUMENTS_MAX:
-        return None
-    names = [json.dumps(name).encode() for name in members]
-    # A canonical text has no other names.
-    return None if any(b"\\" in name for name in names) else names

@@ -22,6 +22,7 @@ from processor.installation.configured_pipelines import pipelines
 from processor.installation.control_thread import ControlThread
 from processor.installation.hold import Hold
 from processor.installation.topic_check import check_topics
+from processor.installation.view_aggregation import with_aggregation
 from processor.kafka.admin.admin import Admin
 from processor.kafka.admin.groups import GroupInspector
 from processor.runtime.loop.clients import RetentionHeadroom, WaitingRecords
@@ -278,6 +279,7 @@ class _Worker:
         check_topics(self._config, [place])
         self._control.await_fences()
         pipeline = self._running[pipeline.name] = self._fenced_pipelines.of(pipeline)
+        pipeline = with_aggregation(self._config, pipeline)
         self._watchdog.watch()
         self._reports.of(pipeline.name).clear()
         try:

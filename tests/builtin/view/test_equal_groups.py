@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from processor.builtin.view import definitions as fingerprints
 from processor.builtin.view import partial_aggregate
 from processor.codec import load_codec
 from processor.config import ViewConfig
@@ -17,6 +16,7 @@ from processor.merge import KeyFields
 from processor.record import Record
 from processor.subscriptions import Engine, MemoryRecords, SubscriptionSpec, Topic
 from processor.subscriptions.request.subscribe_options import parse_options
+from processor.wire.view_parts import fingerprint
 from tests.builtin.view.chain import AggregateChain
 from tests.builtin.view.equal_values import GROUPS, as_written, expected_rows, records
 from tests.builtin.view.join_chain import BROADCAST_VIEW, VIEW, JoinChain
@@ -144,18 +144,14 @@ def test_groups_of_an_older_version_are_refused_with_the_command_that_builds_the
         "projection": {"fields": {"/id": "/id"}},
     }
     settings = {name: ViewConfig.model_validate({"underlying": "orders", **view}) for name, view in views.items()}
-    changed = {
-        name
-        for name, each in settings.items()
-        if fingerprints.fingerprint(each) != fingerprints.fingerprint(each, keys_version=1)
-    }
+    changed = {name for name, each in settings.items() if fingerprint(each) != fingerprint(each, keys_version=1)}
     assert changed == {"groups", "partial", "repartition", "broadcast"}
 
 
 def test_rows_of_an_older_version_stop_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stage that begins with keys of the former law says what to do, and that of the same law begins."""
     chain = AggregateChain(COUNTS, inputs=1, partitions=1)
-    former = fingerprints.fingerprint(chain.settings, keys_version=1)
+    former = fingerprint(chain.settings, keys_version=1)
     (aggregate,) = chain.aggregates
     with monkeypatch.context() as patched:
         patched.setattr("processor.builtin.view.definitions.fingerprint", lambda *_args, **_more: former)

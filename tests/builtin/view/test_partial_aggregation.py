@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from processor.builtin.view import definitions, partial_aggregate
+from processor.builtin.view import partial_aggregate
 from processor.builtin.view.partial_aggregate import ViewPartialAggregate
 from processor.config import ViewConfig
 from processor.errors import ConfigurationError
+from processor.filter.aggregate.combining import combines_plainly
+from processor.wire.view_parts import fingerprint
 from tests.builtin.view.chain import AggregateChain
 from tests.builtin.view.histories import PartialHistory
 from tests.builtin.view.oracle import Duck
@@ -140,6 +142,30 @@ def test_definitions_that_do_not_add_up_are_refused(view: dict[str, Any], messag
         ViewPartialAggregate.check("v.split", settings, None)
 
 
+@pytest.mark.parametrize(
+    ("view", "message_type", "combines"),
+    [
+        ({}, "json", True),
+        ({"having": "/n > 1"}, "json", True),
+        ({}, "msgpack", False),
+        ({"as_of": True}, "json", False),
+        ({"filter": "/px > 1"}, "json", False),
+        ({"group_by": ["/customer", "/shop"]}, "json", False),
+        ({"group_by": []}, "json", False),
+        ({"fields": {"/n": "SUM(/qty * /px)"}}, "json", False),
+        ({"fields": {"/n": "STDDEV_POP(/qty)"}}, "json", False),
+        ({"fields": {"/n": "SUM(/qty)", "/worst": "MAX(/px)"}}, "json", False),
+        ({"fields": {f"/n{number}": f"SUM(/a{number})" for number in range(9)}}, "json", False),
+    ],
+)
+def test_definition_decides_whether_a_new_view_combines(
+    view: dict[str, Any], message_type: str, combines: bool
+) -> None:
+    """A new view combines if its records need no parsing for it."""
+    definition = {"underlying": "orders", "group_by": ["/customer"], "fields": {"/n": "SUM(/qty)"}} | view
+    assert combines_plainly(ViewConfig.model_validate(definition), message_type) is combines
+
+
 def test_rows_of_other_parts_are_refused_with_both_ways_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A view whose rows were computed from parts of records names the setting that keeps these, and the rebuild."""
     view = {"underlying": "orders"} | VIEW
@@ -148,9 +174,11 @@ def test_rows_of_other_parts_are_refused_with_both_ways_out(monkeypatch: pytest.
         (1, "view rebuild v"),
     ):
         single = ViewConfig.model_validate(view | {"partial_aggregation": False})
-        former = definitions.fingerprint(single, keys_version=keys_version)
+        former = fingerprint(single, keys_version=keys_version)
         with monkeypatch.context() as patched:
-            patched.setattr(definitions, "fingerprint", lambda *_args, _former=former, **_more: _former)
+            patched.setattr(
+                "processor.builtin.view.definitions.fingerprint", lambda *_args, _former=former, **_more: _former
+            )
             chain = AggregateChain(view, inputs=1, partitions=1)
             chain.put(0, "k1", {"customer": "ann", "qty": 1})
             chain.run()
