@@ -48,7 +48,7 @@ class ViewsWorld(World):
                 "fields": {"/id": "/id", "/qty": "/qty", "/name": f"[{self.people}]./name"},
             },
             self.sums: {
-                "underlying": name, "group_by": ["/customer"], "partial_aggregation": True, "partitions": 3,
+                "underlying": name, "group_by": ["/customer"], "partitions": 3,
                 "fields": {"/orders": "COUNT(*)", "/qty": "SUM(/qty)", "/priced": "COUNT(/px)"},
             },
         }  # fmt: skip
