@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long test-random test-spark test-kubernetes coverage lint site program notebooks spark-archive lock clean
+.PHONY: help install demo test test-long test-random test-spark test-kubernetes coverage lint site program notebooks spark-archive lock clean
 
 # How long the demo runs. Only the command line counts: bash has a variable of this name, which a shell may export.
 ifneq ($(origin SECONDS),command line)
@@ -47,6 +47,8 @@ NOTEBOOKS := .venv/.notebooks-$(shell cat .locks/notebooks.txt $(BUILT) | cksum 
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
+
+install: $(RUNTIME) ## install Sowstream into .venv, with what `sowstream up` needs: . .venv/bin/activate
 
 demo: $(if $(SPARK),$(DEV),$(RUNTIME)) ## see it work: a real Kafka, workers, a feed, a live picture; SECONDS=60 SPARK=1: with a table on Spark
 	$(BIN)/sowstream demo --seconds $(SECONDS) $(if $(SPARK),--spark)
