@@ -15,6 +15,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 _ROOT = Path(__file__).resolve().parents[1]
+_STYLE = ".ci/site.css"
 _NO_PAGES = {".github/PULL_REQUEST_TEMPLATE.md"}
 _LINK = re.compile(r"\]\(([^)#\s]+)[^)\s]*\)")
 _SECTIONS = re.compile(r"^(?=## )", re.MULTILINE)
@@ -32,7 +33,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages = sorted({name for name in listing if (_ROOT / name).is_file()} - _NO_PAGES)
     others = {target for page in pages for target in _linked_files(page)} - {*pages}
     result = Files([file for file in files if file.src_dir != config.docs_dir])
-    for name in (*pages, *sorted(others)):
+    for name in (*pages, *sorted(others), _STYLE):
         file = File.generated(config, name, abs_src_path=str(_ROOT / name))
         # Hosts of static pages leave folders out that begin with a dot.
         file.dest_uri = file.dest_uri.removeprefix(".")
