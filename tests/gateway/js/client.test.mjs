@@ -14,7 +14,7 @@ const open = (settings = {}) => connect({ url, WebSocket: Kept, backoffMin: 10, 
 /** Wait until something holds, looking again after each change of a view. */
 async function until(view, holds) {
   for (let turn = 0; !holds(); turn += 1) {
-    if (turn > 1000) throw new Error('it never holds');
+    if (turn > 2400) throw new Error('it never holds');
     await new Promise((done) => { view.addEventListener('change', done, { once: true }); setTimeout(done, 50); });
   }
 }

@@ -11,7 +11,7 @@ const settings = { url: 'http://gateway', backoffMin: 1, backoffMax: 4, silence:
 
 async function until(holds) {
   for (let turn = 0; !holds(); turn += 1) {
-    if (turn > 2000) throw new Error('it never holds');
+    if (turn > 24000) throw new Error('it never holds');
     await sleep(5);
   }
 }

@@ -15,7 +15,7 @@ const HALF = [{ path: '/half', isFalling: false, text: '/half' }];
 
 async function until(holds) {
   for (let turn = 0; !holds(); turn += 1) {
-    if (turn > 2000) throw new Error('it never holds');
+    if (turn > 6000) throw new Error('it never holds');
     await new Promise((done) => setTimeout(done, 20));
   }
 }
