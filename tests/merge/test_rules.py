@@ -3,6 +3,7 @@
 import json
 from copy import deepcopy
 from decimal import Decimal
+from itertools import product
 
 import pytest
 
@@ -54,14 +55,11 @@ def test_rule_3_arrays_are_replaced_in_full():
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
-@pytest.mark.parametrize("old", [1, "s", [1], {"x": 1}, None, True])
-@pytest.mark.parametrize("new", [2, "t", [2], {"y": 2}, False])
-def test_rule_3_a_value_of_another_kind_is_replaced_in_full(policy, old, new):
+def test_rule_3_a_value_of_another_kind_is_replaced_in_full(policy):
     """Scalars, objects and arrays replace one another, and the computed delta holds the full new value."""
-    if type(old) is dict and type(new) is dict:
-        return
-    change = merge({"a": old}, {"a": new}, policy)
-    assert change == Change({"a": new}, {"a": new}, [])
+    for old, new in product([1, "s", [1], {"x": 1}, None, True], [2, "t", [2], {"y": 2}, False]):
+        if not (type(old) is dict and type(new) is dict):
+            assert merge({"a": old}, {"a": new}, policy) == Change({"a": new}, {"a": new}, [])
 
 
 @pytest.mark.parametrize("nulls", ["ignore", "set", "remove"])

@@ -107,20 +107,17 @@ def alike(one: Any, other: Any) -> bool:
     return repr(one) == repr(other) or (isinstance(one, Decimal) and bool(one == other))
 
 
-CASES = [
-    pytest.param(name, pair, rule, id=f"{name}-{pair.name}-{rule}")
-    for name, pairs in (*PAIRS.items(), ("avro", AVRO))
-    for pair in pairs
-    for rule in RULES
-]
-
-
-@pytest.mark.parametrize(("name", "pair", "rule"), CASES)
-def test_every_rule_gives_the_value_of_the_rules_or_refuses(name: str, pair: Pair, rule: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("name", [*PAIRS, "avro"])
+def test_every_rule_gives_the_value_of_the_rules_or_refuses(name: str, rule: str, tmp_path: Path) -> None:
     """A rule on two values gives the exact result in the field's type, or the topic or the delta is rejected."""
-    world = world_of(name, pair.avro, tmp_path)
-    for rises in (True, False):
-        check(world, pair, rule, rises=rises)
+    for number, pair in enumerate(AVRO if name == "avro" else PAIRS[name]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        world = world_of(name, pair.avro, folder)
+        for rises in (True, False):
+            print(pair.name, rises)  # The last line is the pair that fails.
+            check(world, pair, rule, rises=rises)
 
 
 def check(world: World, pair: Pair, rule: str, *, rises: bool) -> None:
