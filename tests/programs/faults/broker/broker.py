@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
-_START_TIMEOUT_S = 90.0
+_START_TIMEOUT_S = 300.0
 _STOP_TIMEOUT_S = 20.0
 _QUICK_JAVA = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
 """Java's quick compiler: a broker that is killed every minute gains nothing from the thorough one."""

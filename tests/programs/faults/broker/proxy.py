@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-_CALL_TIMEOUT_S = 10.0
+_CALL_TIMEOUT_S = 120.0
 _BACKLOG = 100  # Connections that wait to be accepted, as asyncio's servers have it.
 
 

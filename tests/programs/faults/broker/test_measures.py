@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.programs.faults.broker import questions
 from tests.programs.faults.broker.questions import active_controller, transactional_ids
 from tests.programs.faults.broker.roles import BrokerOutage, Disturbed, refuse
 from tests.programs.faults.broker.scrape import quiet_ports, samples
@@ -70,8 +71,11 @@ def test_an_uncommitted_record_does_not_end_a_silence(bootstrap: str, unique: st
 
 
 @pytest.mark.broker
-def test_a_broker_names_the_controller_and_its_transactional_ids(bootstrap: str, unique: str) -> None:
+def test_a_broker_names_the_controller_and_its_transactional_ids(
+    bootstrap: str, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A lone broker names itself as the controller and as the coordinator of a transactional id."""
+    monkeypatch.setattr(questions, "_TIMEOUT_S", 60.0)
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{unique}.some.worker"})
     producer.init_transactions(120)
     port = int(bootstrap.rpartition(":")[2])
