@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,7 +45,7 @@ _TYPES: Final = {
 _POLICY: Final = (
     "default-src 'self'; connect-src 'self' ws: wss: data: blob:; style-src 'self' 'unsafe-inline'; "
     "script-src 'self' 'wasm-unsafe-eval'{scripts}; img-src 'self' data:; font-src 'self' data:; "
-    "worker-src 'self' blob:; frame-ancestors 'none'"
+    "worker-src 'self' blob:; frame-ancestors 'self'"
 )
 _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
@@ -183,7 +186,7 @@ async def _http_error(_request: Request, error: Exception) -> Response:
 
 
 async def _file(request: Request) -> Response:
-    """A file of the page; there are no directory listings."""
+    """A file of the page; a browser that has it gets 304. There are no directory listings."""
     path = request.path_params["path"] or "index.html"
     try:
         file = (WEB / path).resolve()
@@ -193,4 +196,17 @@ async def _file(request: Request) -> Response:
     if not is_page:
         return problem(404, "there is no such page")
     headers = _PERSPECTIVE if path == "adapters/perspective.html" else _HEADERS
-    return FileResponse(file, headers=headers, media_type=_TYPES[file.suffix])
+    body, tag = await asyncio.to_thread(_compressed, file, file.stat().st_mtime_ns)
+    headers = headers | {"ETag": tag, "Vary": "Accept-Encoding"}
+    if tag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    if "gzip" not in request.headers.get("accept-encoding", ""):
+        return FileResponse(file, headers=headers, media_type=_TYPES[file.suffix])
+    return Response(body, headers=headers | {"Content-Encoding": "gzip"}, media_type=_TYPES[file.suffix])
+
+
+@lru_cache(maxsize=256)
+def _compressed(file: Path, _changed_ns: int) -> tuple[bytes, str]:
+    """A file of the page, compressed, and its tag: the library of the grid is 1.4 MB, and loads with each pane."""
+    data = file.read_bytes()
+    return gzip.compress(data, mtime=0), f'W/"{hashlib.sha256(data).hexdigest()[:32]}"'

@@ -1,7 +1,8 @@
-// The filter's field of the page: completion of the names of fields, and the reason why no record matches.
-import { filterPath, leaves } from './page-cells.js';
+// The filters of the page: completion of the names of fields, the quick search, and the reason why no record matches.
+import { filterPath, leaves, quoted, shownKind } from './page-cells.js';
 
-const SAMPLE_ROWS = 100;
+const SAMPLE_ROWS = 200;
+const SEARCHED_MAX = 50;
 const SHOWN_MAX = 8;
 
 /** Complete fields in an input while they are typed; `fields` gives those that are known. */
@@ -45,19 +46,38 @@ export function completeFields(input, list, fields) {
   });
 }
 
+/** The fields of the first records that match, with the kind of their values: `mixed` for several, undefined for nulls alone. */
+export async function sampledFields(connection, topic, filter) {
+  const rows = await connection.sow(topic, { filter: filter || undefined, top: SAMPLE_ROWS, orderBy: 'SOW_KEY()' });
+  const fields = new Map();
+  for (const [path, value] of rows.flatMap(({ data }) => [...leaves(data)])) {
+    const [before, kind] = [fields.get(path), value === null ? undefined : shownKind(value)];
+    fields.set(path, before && kind && before !== kind ? 'mixed' : before ?? kind);
+  }
+  return { rows: rows.length, fields };
+}
+
+/** The filter of a quick search: the text stands in the key or in one of the fields, in any case. */
+export async function searchFilter(connection, topic, filter, search) {
+  if (!search) return filter;
+  const { fields } = await sampledFields(connection, topic);
+  const paths = [...fields].filter(([, kind]) => kind && kind !== 'boolean' && kind !== 'array').map(([path]) => filterPath(path));
+  const found = ['SOW_KEY()', ...paths.slice(0, SEARCHED_MAX)].map((path) => `INSTR_I(${path}, ${quoted(search)}) != 0`).join(' OR ');
+  return filter ? `(${filter}) AND (${found})` : found;
+}
+
 /** Why no record matches a filter: the topic is empty, a field of the filter is in no record, or there is just none. */
 export async function hintOf(connection, topic, filter) {
-  if (!filter) return `${topic} has no record.`;
-  let rows;
-  try { rows = await connection.sow(topic, { top: SAMPLE_ROWS, orderBy: 'SOW_KEY()' }); } catch { return 'No record matches the filter.'; }
-  if (!rows.length) return `${topic} has no record.`;
-  const known = new Set(rows.flatMap(({ data }) => [...leaves(data)].map(([path]) => filterPath(path))));
+  let sample;
+  try { sample = await sampledFields(connection, topic); } catch { return 'No record matches the filter.'; }
+  if (!sample.rows) return `${topic} has no record.`;
+  const known = new Set([...sample.fields.keys()].map(filterPath));
   const names = filter.replace(/'[^']*'|"[^"]*"/g, "''").match(/\/[A-Za-z_][\w/]*/g) ?? [];
   const missing = names.find((name) => ![...known].some((path) => path === name || path.startsWith(`${name}/`)));
   if (!missing) return 'No record matches the filter.';
   const [nearest] = [...known].map((path) => [distance(path, missing), path]).sort(([one], [other]) => one - other);
   const mean = nearest && nearest[0] <= Math.max(2, missing.length / 3) ? ` Did you mean ${nearest[1]}?` : '';
-  return `No record matches. None of the first ${rows.length} records has ${missing}.${mean}`;
+  return `No record matches. None of the first ${sample.rows} records has ${missing}.${mean}`;
 }
 
 /** The number of characters to insert, delete or replace between two texts. */

@@ -3,14 +3,26 @@ import { decimalsOf, filterPath, formatted, isName, leaves, shownKind, shownText
 
 const BLOCK_ROWS = 500;
 const FIELDS_MAX = 200;
+const REST = 4; // Drawing takes a quarter of the time at most.
 const BLANK = Object.freeze({ key: undefined, record: null, version: 0, values: {}, texts: {}, moves: {} });
 const KEY = 'SOW_KEY()'; // The column of the key, and the order by it.
 
 /** An order by a column, with its words of the filter language. */
 const ordered = ({ path, isFalling }) => ({ path, isFalling, text: `${path === KEY ? KEY : filterPath(path)}${isFalling ? ' DESC' : ''}` });
 
+/** A grid with the looks of the page. */
+export function gridOf(element, options) {
+  const theme = globalThis.agGrid.themeQuartz.withParams({
+    backgroundColor: 'var(--back)', foregroundColor: 'var(--text)', headerBackgroundColor: 'var(--bar)', headerTextColor: 'var(--text)',
+    borderColor: 'var(--line)', accentColor: 'var(--accent)', oddRowBackgroundColor: 'var(--odd)', rowHoverColor: 'var(--hover)',
+    valueChangeValueHighlightBackgroundColor: 'var(--flash)', fontFamily: 'inherit', fontSize: 13, headerFontSize: 13, spacing: 5,
+    browserColorScheme: 'inherit', rangeSelectionBorderColor: 'var(--accent)', invalidColor: 'var(--fault)',
+  });
+  return globalThis.agGrid.createGrid(element, { theme, rowHeight: 28, headerHeight: 32, animateRows: false, ...options });
+}
+
 export class Grid {
-  #api; #window = null; #topic = null; #fields = new Map(); #painted = new Map(); #calls; #isDue = false; #layout = []; #order = []; #isPaused = false; #isNew = false; #learnt = null;
+  #api; #window = null; #topic = null; #fields = new Map(); #painted = new Map(); #calls; #isDue = false; #layout = []; #order = []; #isPaused = false; #isNew = false; #learnt = null; #restsUntil = 0;
 
   /**
    * @param {HTMLElement} element
@@ -19,21 +31,12 @@ export class Grid {
    */
   constructor(element, calls) {
     this.#calls = calls;
-    const theme = globalThis.agGrid.themeQuartz.withParams({
-      backgroundColor: 'var(--back)', foregroundColor: 'var(--text)', headerBackgroundColor: 'var(--bar)', headerTextColor: 'var(--text)',
-      borderColor: 'var(--line)', accentColor: 'var(--accent)', oddRowBackgroundColor: 'var(--odd)', rowHoverColor: 'var(--hover)',
-      valueChangeValueHighlightBackgroundColor: 'var(--flash)', fontFamily: 'inherit', fontSize: 13, headerFontSize: 13, spacing: 5,
-      browserColorScheme: 'inherit', rangeSelectionBorderColor: 'var(--accent)', invalidColor: 'var(--fault)',
-    });
-    this.#api = globalThis.agGrid.createGrid(element, {
-      theme,
+    this.#api = gridOf(element, {
       rowModelType: 'infinite',
       cacheBlockSize: BLOCK_ROWS,
       maxBlocksInCache: 20,
       infiniteInitialRowCount: 0,
       datasource: { getRows: ({ startRow, endRow, successCallback }) => successCallback(Array(endRow - startRow).fill(BLANK)) },
-      rowHeight: 28,
-      headerHeight: 32,
       columnDefs: [],
       defaultColDef: { sortable: true, resizable: true, suppressHeaderMenuButton: true, cellDataType: false, minWidth: 50, enableCellChangeFlash: true },
       maintainColumnOrder: true,
@@ -43,7 +46,6 @@ export class Grid {
       stopEditingWhenCellsLoseFocus: true,
       cellFlashDuration: 700,
       cellFadeDuration: 500,
-      animateRows: false,
       tooltipShowDelay: 600,
       overlayNoRowsTemplate: '<span></span>',
       onViewportChanged: () => this.#look(),
@@ -110,17 +112,25 @@ export class Grid {
 
   pause(isPaused) { this.#isPaused = isPaused; this.draw(); }
 
-  /** Draw the rows in sight before the next frame. */
+  /** Draw the rows in sight before the next frame; while drawing takes long, only so often that the page has time for the user. */
   draw() {
     if (this.#isDue) return;
     this.#isDue = true;
-    requestAnimationFrame(() => { this.#isDue = false; if (!this.#isPaused && this.#window) this.#paint(); });
+    const next = (now) => {
+      if (now < this.#restsUntil) { requestAnimationFrame(next); return; }
+      this.#isDue = false;
+      if (this.#isPaused || !this.#window) return;
+      this.#paint();
+      this.#restsUntil = now + REST * (performance.now() - now);
+    };
+    requestAnimationFrame(next);
   }
 
   /** Scroll to the first row. */
   toTop() { if (this.#window?.total) this.#api.ensureIndexVisible(0, 'top'); }
 
   #look() {
+    this.#restsUntil = 0; // What scrolls into sight does not wait.
     const [first, last] = [this.#api.getFirstDisplayedRowIndex(), this.#api.getLastDisplayedRowIndex()];
     if (this.#window && last >= first && first >= 0) this.#window.show(first, last);
     this.draw();

@@ -1,7 +1,6 @@
 // Groups and totals of the page: the gateway computes them for this page and sends their changes.
-import { filterPath, isName, leaves, quoted, shownKind, shownText } from './page-cells.js';
-
-const SAMPLE_ROWS = 200;
+import { filterPath, isName, quoted, shownText } from './page-cells.js';
+import { sampledFields } from './page-filter.js';
 
 /** The figures that groups can show of each number, in the words of the filter language. */
 export const FIGURES = ['SUM', 'AVG', 'MIN', 'MAX'];
@@ -11,12 +10,10 @@ export const FIGURES = ['SUM', 'AVG', 'MIN', 'MAX'];
  * records, and one figure of each field that holds numbers.
  */
 export async function groupOptions(connection, topic, { filter, paths, figure }) {
-  const rows = await connection.sow(topic.topic, { filter: filter || undefined, top: SAMPLE_ROWS, orderBy: 'SOW_KEY()' });
-  const kinds = new Map();
-  for (const { data } of rows) for (const [path, value] of leaves(data)) if (value !== null) kinds.set(path, kinds.get(path) === undefined || kinds.get(path) === shownKind(value) ? shownKind(value) : 'mixed');
+  const { fields } = await sampledFields(connection, topic.topic, filter);
   // Names of other letters cannot be written in a projection.
-  const numbers = [...kinds].filter(([path, kind]) => kind === 'number' && /^[\w/]+$/.test(path) && !paths.includes(path) && !topic.key.includes(path) && !isName(path));
-  const count = kinds.has('/count') ? '/records' : '/count';
+  const numbers = [...fields].filter(([path, kind]) => kind === 'number' && /^[\w/]+$/.test(path) && !paths.includes(path) && !topic.key.includes(path) && !isName(path));
+  const count = fields.has('/count') ? '/records' : '/count';
   const figures = numbers.map(([path]) => `${figure}(${filterPath(path)}) AS ${filterPath(path)}`);
   return { ...(paths.length ? { grouping: paths } : {}), projection: [`COUNT(*) AS ${count}`, ...figures].join(', ') };
 }

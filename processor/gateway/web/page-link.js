@@ -1,18 +1,22 @@
 // What the page keeps of a view: in the link all of it, in the browser the views that were saved and the look.
 const VIEWS = 'sowstream.views';
 const THEME = 'sowstream.theme';
+/** Each pane is a connection, and holds the rows of its window. */
+export const PANES_MAX = 8;
 
 const escaped = (path) => path.replace(/[%,:]/g, encodeURIComponent);
 const plain = (text) => text.replace(/%25|%2C|%3A/g, decodeURIComponent);
 
-/** Read a link: `{topic, filter, order: [{path, isFalling}], layout: [{path, isHidden, isPinned, width}], record,
+/** Read a link: `{isStatus, topic, filter, search, order: [{path, isFalling}], layout: [{path, isHidden, isPinned, width}], record,
  * groups: [path], figure, hasTotals}`. */
 export function readLink(hash) {
   const asked = new URLSearchParams(hash.replace(/^#/, ''));
   const items = (name) => (asked.get(name) || '').split(',').filter(Boolean);
   return {
+    isStatus: asked.has('status'),
     topic: asked.get('topic') || '',
     filter: asked.get('filter') || '',
+    search: asked.get('search') || '',
     record: asked.get('record') ?? undefined,
     groups: items('groups').map(plain),
     figure: asked.get('figure') || 'SUM',
@@ -26,9 +30,10 @@ export function readLink(hash) {
 }
 
 /** Write a link; a layout that is empty, as it begins, is left out. */
-export function writeLink({ topic, filter, record, order = [], layout = [], groups = [], figure = 'SUM', hasTotals = false }) {
+export function writeLink({ topic, filter, search, record, order = [], layout = [], groups = [], figure = 'SUM', hasTotals = false }) {
   const link = new URLSearchParams({ topic });
   if (filter) link.set('filter', filter);
+  if (search) link.set('search', search);
   if (order.length) link.set('order', order.map(({ path, isFalling }) => `${isFalling ? '-' : ''}${escaped(path)}`).join(','));
   const column = ({ path, isHidden, isPinned, width }) => `${isHidden ? '!' : ''}${isPinned ? '*' : ''}${escaped(path)}${width ? `:${Math.round(width)}` : ''}`;
   if (layout.length) link.set('columns', layout.map(column).join(','));
@@ -37,6 +42,15 @@ export function writeLink({ topic, filter, record, order = [], layout = [], grou
   if ((groups.length || hasTotals) && figure !== 'SUM') link.set('figure', figure);
   if (record !== undefined) link.set('record', record);
   return `#${link}`;
+}
+
+/** The link of a page with several panes, from their links. */
+export const deskLink = (links, isStacked = false) => `desk.html#${new URLSearchParams([...links.map((link) => ['pane', link.replace(/^#/, '')]), ...(isStacked ? [['stacked', '']] : [])])}`;
+
+/** Read the link of a page with several panes. */
+export function readDesk(hash) {
+  const asked = new URLSearchParams(hash.replace(/^#/, ''));
+  return { links: asked.getAll('pane').slice(0, PANES_MAX).map((link) => `#${link}`), isStacked: asked.has('stacked') };
 }
 
 function kept(name, otherwise) {
@@ -56,9 +70,18 @@ export function saveView(name, link) {
   keep(VIEWS, link === undefined ? others : { ...others, [name]: link });
 }
 
-export const isDark = () => (document.documentElement.dataset.theme || (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light')) === 'dark';
-
-/** Take up the look that was chosen in this browser; without one the page looks as the system does. */
-export function useTheme(name = kept(THEME, null)) {
-  if (name === 'dark' || name === 'light') { document.documentElement.dataset.theme = name; keep(THEME, name); }
+/** Look as it was chosen in this browser, and else as the system does; the button changes it in all pages that are open. */
+export function followTheme(button) {
+  const system = matchMedia('(prefers-color-scheme: dark)');
+  let chosen = kept(THEME, null);
+  const isDark = () => (chosen ? chosen === 'dark' : system.matches);
+  const show = () => {
+    document.documentElement.dataset.look = isDark() ? 'dark' : 'light';
+    button.textContent = isDark() ? '☀' : '☾';
+    button.setAttribute('aria-pressed', String(isDark()));
+  };
+  button.addEventListener('click', () => { keep(THEME, chosen = isDark() ? 'light' : 'dark'); show(); });
+  system.addEventListener('change', show);
+  addEventListener('storage', () => { chosen = kept(THEME, null); show(); });
+  show();
 }

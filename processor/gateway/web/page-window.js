@@ -1,4 +1,6 @@
 // The rows of a topic that the page can show: a window over the topic in its order, which follows the topic.
+import { kindOf, shownText, valueAt } from './page-cells.js';
+
 const ORDER_MS = 200;
 const SPARE_ROWS = 20;
 const ROWS_MAX = 4000;
@@ -9,7 +11,7 @@ const ROWS_MAX = 4000;
  * into the picture at once; rows that may have moved keep the values of the picture until the next answer.
  */
 export class LiveWindow {
-  #connection; #topic; #query; #calls; #view; #isStale = true; #isReading = false; #isClosed = false; #moved = new Set(); #pictured = ''; #asked = { first: 0, count: 100 };
+  #connection; #topic; #query; #calls; #view; #isStale = true; #isReading = false; #isFollowing = false; #endPause = () => {}; #isClosed = false; #moved = new Set(); #places = new Map(); #pictured = ''; #asked = { first: 0, count: 100 };
 
   /**
    * @param {object} connection
@@ -61,6 +63,7 @@ export class LiveWindow {
     if (first >= this.#asked.first && last < end) return;
     this.#asked = { first: Math.max(0, first - SPARE_ROWS), count: Math.min(ROWS_MAX, last - first + 1 + 2 * SPARE_ROWS) };
     this.#view.replace({ skip: this.#asked.first, top: this.#asked.count }).catch((error) => this.#calls.error(error));
+    this.#endPause(); // Rows that come into sight do not wait.
     this.reread();
   }
 
@@ -82,13 +85,14 @@ export class LiveWindow {
     this.reread();
   }
 
-  /** Read the rows in their order as soon as may be, at most every 200 ms. */
+  /** Read the rows in their order as soon as may be; while they move, every 200 ms. */
   async reread() {
     this.#isStale = true;
-    if (this.#isReading) return;
-    this.#isReading = true;
+    if (this.#isFollowing) return;
+    this.#isFollowing = true;
     while (this.#isStale && !this.#isClosed && this.#connection.state === 'open') {
       this.#isStale = false;
+      this.#isReading = true;
       const { filter } = this.#query;
       const range = this.#range;
       const wanted = this.#wanted;
@@ -96,18 +100,21 @@ export class LiveWindow {
       try {
         rows = await this.#connection.sow(this.#topic, { filter: filter || undefined, ...range });
       } catch { this.#isStale ||= this.#connection.state === 'open' && !this.#view.subscription.isOver; }
-      if (rows && wanted === this.#wanted && !this.#isClosed) {
+      this.#isReading = false;
+      if (rows && wanted !== this.#wanted) continue; // Others are wanted by now.
+      if (rows && !this.#isClosed) {
         this.#pictured = wanted;
         this.#place(range, rows);
       }
-      await new Promise((done) => setTimeout(done, ORDER_MS));
+      await new Promise((done) => { this.#endPause = done; setTimeout(done, ORDER_MS); });
     }
-    this.#isReading = false;
+    this.#isFollowing = false;
   }
 
   #place({ skip, top }, rows) {
     this.first = skip;
     this.rows = rows.map(({ sow_key: key, data: record, version }) => ({ key, record, version }));
+    this.#places = new Map(this.rows.map((row) => [row.key, row.record]));
     const end = skip + rows.length;
     this.total = rows.length < top && (rows.length || !skip) ? end : Math.max(this.#view.rows ?? 0, rows.length ? end : 0);
     for (const { key, version } of this.rows) if ((this.#view.version(key) ?? 0) <= version) this.#moved.delete(key);
@@ -118,16 +125,22 @@ export class LiveWindow {
 
   #changed(changes) {
     if (this.#isClosed) return;
-    const moves = (one) => this.#query.order.some(({ path }) => one === path || one === '' || path.startsWith(`${one}/`) || one.startsWith(`${path}/`));
     let isMoved = false;
-    for (const { type, key, changed, removed } of changes) {
-      if (type === 'update' && ![...changed, ...removed].some(moves)) continue;
+    for (const { type, key, record } of changes) {
+      if (type === 'update' && !this.#mayMove(key, record)) continue;
       isMoved = true;
       this.#moved.add(key);
     }
     this.#calls.changes(changes);
     if (isMoved) this.reread();
     this.#calls.rows();
+  }
+
+  /** True if a record is not in the picture, or has other values there in the fields of the order. */
+  #mayMove(key, record) {
+    const before = this.#places.get(key);
+    const isOther = (one, other) => kindOf(one) !== kindOf(other) || shownText(one) !== shownText(other);
+    return !before || this.#query.order.some(({ path }) => isOther(valueAt(before, path), valueAt(record, path)));
   }
 
   /** The newest state of a row that stands in its place; of one that may have moved, that of the picture. */

@@ -2,20 +2,25 @@
 import { filterPath, leaves } from './page-cells.js';
 import { Edits } from './page-edits.js';
 import { copy, saveCsv } from './page-files.js';
-import { completeFields, hintOf } from './page-filter.js';
+import { completeFields, hintOf, searchFilter } from './page-filter.js';
 import { Grid } from './page-grid.js';
 import { FIGURES, followTotals, groupFilter, groupOptions } from './page-groups.js';
-import { isDark, readLink, savedViews, saveView, useTheme, writeLink } from './page-link.js';
+import { deskLink, followTheme, readLink, savedViews, saveView, writeLink } from './page-link.js';
 import { listLeft, RecordPanel } from './page-record.js';
+import { StatusTab } from './page-status.js';
 import { LiveWindow } from './page-window.js';
 import { Connection, SowstreamError } from './sowstream.js';
 
 const PING_MS = 2000;
 const LIFE_MS = 5000;
+const TYPING_MS = 300;
 
 const $ = (id) => document.getElementById(id);
-const state = { connection: null, grid: null, topics: [], topic: null, filters: new Map(), layout: [], groups: [], figure: FIGURES[0], hasTotals: false, token: undefined, updates: 0, lags: [], left: 0 };
+/** The page around this one, if this is one pane of several. */
+const desk = parent === window ? null : parent.sowstreamDesk;
+const state = { connection: null, grid: null, topics: [], topic: null, filter: '', search: '', asks: 0, filters: new Map(), layout: [], groups: [], figure: FIGURES[0], hasTotals: false, token: desk?.token, updates: 0, lags: [], left: 0 };
 const panel = new RecordPanel($('record'));
+const statusTab = new StatusTab($('status'), () => state.connection.status());
 const edits = state.edits = new Edits(
   (data, options) => state.connection.publish(state.topic.topic, data, options),
   (filter) => state.connection.sow(state.topic.topic, { filter }),
@@ -59,8 +64,6 @@ function showLife() {
 }
 
 async function start() {
-  useTheme();
-  showTheme();
   if (!globalThis.agGrid) {
     message('This Sowstream was installed without the grid of this page. In its clone, run "npm ci --prefix processor/gateway/web/adapters"; then load the page again, or build the package again.');
     return;
@@ -89,37 +92,52 @@ async function start() {
     copied: (text) => attempt('', () => copy(text)),
   });
   follow();
+  const headers = state.token ? { authorization: `Bearer ${state.token}` } : {};
+  const operate = await fetch('v1/status', { method: 'HEAD', headers }).catch(() => null);
+  $('operate').hidden = !operate?.ok;
   const library = await fetch('adapters/node_modules/@perspective-dev/viewer/dist/cdn/perspective-viewer.js', { method: 'HEAD' }).catch(() => null);
   $('analyse').hidden = !library?.ok;
 }
 
-function logOn() {
-  return new Promise((done) => {
-    $('logon').addEventListener('close', () => { state.token = $('token').value; $('token').value = ''; done(); }, { once: true });
-    $('logon').showModal();
-  });
+/** Ask for a token; one pane asks for all. */
+async function logOn() {
+  const shared = desk ?? {};
+  if (shared.token === undefined || shared.token === state.token) {
+    shared.asked ??= new Promise((done) => {
+      $('logon').addEventListener('close', () => { done($('token').value); $('token').value = ''; }, { once: true });
+      $('logon').showModal();
+    });
+    shared.token = await shared.asked;
+    shared.asked = undefined;
+  }
+  state.token = shared.token;
 }
 
 /** Show what the link asks for. */
 async function follow(link = readLink(location.hash)) {
+  showTab(link.isStatus);
+  if (link.isStatus && state.topic) return;
   const topic = state.topics.find((one) => one.topic === link.topic) ?? state.topics[0];
-  const { groups, layout, hasTotals } = link;
+  const { groups, layout, hasTotals, search } = link;
   const figure = FIGURES.includes(link.figure) ? link.figure : FIGURES[0];
-  Object.assign(state, { topic, layout, groups, figure, hasTotals, left: 0 });
+  const asks = state.asks += 1;
+  Object.assign(state, { topic, filter: link.filter.trim(), search, layout, groups, figure, hasTotals, left: 0 });
   $('left').replaceChildren();
   edits.forget();
   $('topic').value = topic.topic;
   $('filter').value = link.filter;
+  $('search').value = search;
   $('figure').value = figure;
   $('totals').checked = hasTotals;
   panel.forget();
   message(link.topic && link.topic !== topic.topic ? `There is no topic ${link.topic} that you may read; this is ${topic.topic}.` : '');
-  const filter = link.filter.trim();
+  let { filter } = state;
   let options = {};
   try {
+    filter = await searchFilter(state.connection, topic.topic, filter, search);
     if (groups.length) options = await groupOptions(state.connection, topic, { filter, paths: groups, figure });
   } catch (error) { message(describe(error)); }
-  if (state.groups !== groups) return; // Another link was followed meanwhile.
+  if (asks !== state.asks) return; // Another link was followed meanwhile.
   const shown = options.projection ? { topic: topic.topic, key: groups, isGrouped: true, publish: false } : topic;
   state.grid.begin(shown, link, (order) => new LiveWindow(state.connection, topic.topic, { filter, order, options }, {
     rows: drawn, changes: changed, error: (error) => message(describe(error)),
@@ -127,7 +145,7 @@ async function follow(link = readLink(location.hash)) {
   if (link.record !== undefined && !groups.length) panel.open(state.connection, topic, link.record);
   listColumns();
   retotal();
-  if (!link.topic || link.topic === topic.topic) keepLink();
+  if (!link.isStatus && (!link.topic || link.topic === topic.topic)) keepLink();
 }
 
 /** Follow the totals of the query anew, if they are wanted. */
@@ -163,8 +181,8 @@ function openRow(key, isAsked) {
 /** Group by other fields, or with other figures. */
 function regroup() {
   const groups = [...$('groups').querySelectorAll('input:checked')].map(({ value }) => value);
-  const { topic, grid } = state;
-  follow({ topic: topic.topic, filter: grid.window.filter, order: [], layout: [], groups, figure: $('figure').value, hasTotals: $('totals').checked });
+  const { topic, filter, search } = state;
+  follow({ topic: topic.topic, filter, search, order: [], layout: [], groups, figure: $('figure').value, hasTotals: $('totals').checked });
 }
 
 /** The fields by which records can be grouped: those of the topic, also while groups are shown. */
@@ -189,21 +207,40 @@ async function attempt(prefix, work) {
 
 const undo = () => attempt('The edit was not undone. ', () => edits.undo());
 
-/** Write the whole view into the link. */
-function keepLink() {
-  const { grid, topic, layout, groups, figure, hasTotals } = state;
-  const link = writeLink({ topic: topic.topic, filter: grid.window.filter, order: grid.window.order, layout, record: panel.key, groups, figure, hasTotals });
-  if (link !== location.hash) history.replaceState(null, '', link);
+/** Show the records, or what operators see, with the way back. */
+function showTab(isStatus) {
+  statusTab.show(isStatus);
+  $('records').hidden = isStatus;
+  $('operate').textContent = isStatus ? 'Records' : 'Status';
+  $('operate').href = !isStatus ? '#status' : state.topic ? viewLink() : '#';
 }
 
-/** Ask another filter or order; a filter that is wrong leaves the grid as it is. */
-async function ask({ order = state.grid.window.order } = {}) {
-  const { window } = state.grid;
-  const filter = $('filter').value.trim();
-  const isOther = filter !== window.filter;
+/** The link of the whole view. */
+function viewLink() {
+  const { grid, topic, filter, search, layout, groups, figure, hasTotals } = state;
+  return writeLink({ topic: topic.topic, filter, search, order: grid.window.order, layout, record: panel.key, groups, figure, hasTotals });
+}
+
+/** Write the whole view into the link. */
+function keepLink() {
+  if (readLink(location.hash).isStatus) return;
+  const link = viewLink();
+  if (link !== location.hash) history.replaceState(null, '', link);
+  desk?.keep();
+}
+
+/** Ask another filter, search or order; a filter that is wrong leaves the grid as it is. */
+async function ask({ order } = {}) {
+  const { grid: { window }, topic } = state;
+  const texts = { filter: $('filter').value.trim(), search: $('search').value.trim() };
+  const asks = state.asks += 1;
   message('');
   try {
-    await window.replace({ filter, order });
+    const filter = await searchFilter(state.connection, topic.topic, texts.filter, texts.search);
+    if (asks !== state.asks) return; // Another one was asked meanwhile.
+    const isOther = filter !== window.filter;
+    await window.replace({ filter, order: order ?? window.order });
+    Object.assign(state, texts);
     state.grid.toTop();
     keepLink();
     if (isOther) retotal();
@@ -275,13 +312,9 @@ function listViews() {
   $('views').replaceChildren(...lines);
 }
 
-function showTheme() {
-  document.documentElement.dataset.look = isDark() ? 'dark' : 'light';
-  $('theme').textContent = isDark() ? '☀' : '☾';
-  $('theme').setAttribute('aria-pressed', String(isDark()));
-}
-
 $('query').addEventListener('submit', (event) => { event.preventDefault(); ask(); });
+let typing = 0;
+$('search').addEventListener('input', () => { clearTimeout(typing); typing = setTimeout(ask, TYPING_MS); });
 $('topic').addEventListener('change', () => {
   state.filters.set(state.topic.topic, { ...readLink(location.hash), filter: $('filter').value, record: undefined });
   const topic = $('topic').value;
@@ -304,8 +337,7 @@ $('view-save').addEventListener('click', () => {
   const name = $('view-name').value.trim();
   if (name) { saveView(name, location.hash); $('view-name').value = ''; listViews(); }
 });
-$('theme').addEventListener('click', () => { useTheme(isDark() ? 'light' : 'dark'); showTheme(); });
-matchMedia('(prefers-color-scheme: dark)').addEventListener('change', showTheme);
+$('beside').addEventListener('click', () => { $('beside').href = deskLink([location.hash, location.hash]); });
 addEventListener('hashchange', () => { if (state.grid) follow(); });
 addEventListener('keydown', (event) => {
   if ((event.ctrlKey || event.metaKey) && event.key === 'z' && !event.target.closest('input, textarea')) { event.preventDefault(); undo(); }
@@ -324,6 +356,8 @@ setInterval(() => {
   $('lag').textContent = lags.length ? `${Math.max(0, lags[lags.length >> 1]).toLocaleString('en')} ms` : '–';
   state.lags = [];
 }, 1000);
+followTheme($('theme'));
 listViews();
 window.sowstreamPage = state;
+if (desk) document.documentElement.dataset.part = 'pane';
 start();

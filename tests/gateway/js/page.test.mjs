@@ -3,9 +3,9 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 
 import { formatted, typed } from '../../../processor/gateway/web/page-cells.js';
-import { hintOf } from '../../../processor/gateway/web/page-filter.js';
+import { hintOf, searchFilter } from '../../../processor/gateway/web/page-filter.js';
 import { groupFilter, groupOptions } from '../../../processor/gateway/web/page-groups.js';
-import { readLink, writeLink } from '../../../processor/gateway/web/page-link.js';
+import { deskLink, readDesk, readLink, writeLink } from '../../../processor/gateway/web/page-link.js';
 import { LiveWindow } from '../../../processor/gateway/web/page-window.js';
 import { connect, parse } from '../../../processor/gateway/web/sowstream.js';
 
@@ -99,11 +99,13 @@ test('a text stands for a value of the kind that it replaces, or for none', () =
 
 test('a link has all of a view, with any names', () => {
   const view = {
-    topic: 'a&b', filter: "/x = 'ä & #' AND /y > 1", record: '["1","ä"]', groups: ['/a,b', '/c'], figure: 'AVG', hasTotals: true,
+    isStatus: false, topic: 'a&b', search: 'a+ %', filter: "/x = 'ä & #' AND /y > 1", record: '["1","ä"]', groups: ['/a,b', '/c'], figure: 'AVG', hasTotals: true,
     order: [{ path: '/-a,b:c%', isFalling: true }, { path: '/p', isFalling: false }],
     layout: [{ path: '/x:1,%2C', isHidden: true, isPinned: false, width: 120 }, { path: 'SOW_KEY()', isHidden: false, isPinned: true, width: undefined }],
   };
   assert.deepEqual(readLink(writeLink(view)), view);
+  const links = [writeLink(view), '#topic=b'];
+  assert.deepEqual(readDesk(new URL(deskLink(links, true), 'http://a/').hash), { links, isStacked: true });
 });
 
 test('an empty grid has its reason, and a group its records', async () => {
@@ -118,5 +120,8 @@ test('an empty grid has its reason, and a group its records', async () => {
   assert.equal(data.count, 1);
   const rows = await reader.sow('quotes', { filter: groupFilter('/bid > 1', paths, { '/side': null, '/at/venue': "O'Neil" }) });
   assert.equal(rows.length, 1);
+  for (const [text, count] of [['a', 1], ["O'NEIL", 1], ['1.5', 1], ['2', 0]]) {
+    assert.equal((await reader.sow('quotes', { filter: await searchFilter(reader, 'quotes', '/bid > 1', text) })).length, count, text);
+  }
   reader.close();
 });

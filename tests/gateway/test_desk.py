@@ -1,0 +1,155 @@
+"""The page in a real Chromium: the quick search, several panes side by side, and the operators' tab."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs
+
+import pytest
+
+from processor.gateway import endpoints
+from processor.installation.pipeline_status import PartitionStatus, PipelineStatus, Status
+from processor.installation.status_report import StatusReport
+from processor.kafka.admin.groups import Member
+from processor.wire.control import Notice
+from tests.gateway.memory import MemoryWorld
+from tests.gateway.test_page import (  # noqa: F401 - Fixtures, and their needs.
+    PATIENCE_MS,
+    SETTLED,
+    ask,
+    browser,
+    context,
+    go,
+    linked,
+    pytestmark,
+    shot,
+)
+from tests.gateway.test_rights import RIGHTS, TOKENS, Guarded
+
+ROWS = "document.querySelector('#rows').textContent"
+
+
+@pytest.fixture
+def world():
+    """A gateway with two topics."""
+    made = MemoryWorld("orders", "quotes")
+    for key, customer in enumerate(("Ada", "Bo", "ADAM", "it's \\x"), 1):
+        made.put(key, customer=customer, qty=key * 1000, open=key % 2 == 0)
+    made.put("EURUSD", "quotes", bid=1.0850)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def page(context, world):  # noqa: F811
+    """The page with the orders, live."""
+    opened = context.new_page()
+    faults = []
+    opened.on("pageerror", lambda error: faults.append(str(error)))
+    go(opened, world, "topic=orders")
+    yield opened
+    assert not faults
+
+
+def search(page, text, rows):
+    """Type a quick search, and wait for the number of rows."""
+    page.fill("#search", text)
+    page.wait_for_function(f"{ROWS} === '{rows}' && {SETTLED}")
+
+
+def test_a_quick_search_looks_into_every_field(page):
+    """A text is looked for in the key and in all fields, in any case, with the filter; the link has both."""
+    search(page, "ada", 2)
+    ask(page, "/qty > 1000")
+    page.wait_for_function(f"{ROWS} === '1'")
+    page.wait_for_function("location.hash.includes('search')")
+    assert linked(page) == {"topic": "orders", "filter": "/qty > 1000", "search": "ada"}
+    page.reload()
+    page.wait_for_function(f"{ROWS} === '1'")
+    assert page.input_value("#search") == "ada"
+    ask(page, "")
+    search(page, "300", 1)
+    search(page, "it's \\", 1)
+    search(page, "", 4)
+    assert linked(page) == {"topic": "orders"}
+
+
+def test_panes_stand_side_by_side_and_the_link_has_all_of_them(page, context, world):  # noqa: F811
+    """Each pane has its own topic and query; the link opens them elsewhere, and a closed one is gone from it."""
+    with context.expect_page() as opening:
+        page.click("#beside")
+    desk = opening.value
+    desk.wait_for_selector("iframe >> nth=1")
+    left, right = (desk.frame_locator(f"iframe >> nth={at}") for at in (0, 1))
+    right.locator("#grid .ag-row").first.wait_for()
+    right.locator("#topic").select_option("quotes")
+    right.locator('.ag-cell[col-id="/bid"]').wait_for()
+    left.locator("#filter").fill("/customer = 'Bo'")
+    left.locator("#filter").press("Enter")
+    desk.wait_for_function("decodeURIComponent(location.hash).includes('Bo')")
+    links = [parse_qs(link) for link in parse_qs(desk.evaluate("location.hash").removeprefix("#"))["pane"]]
+    assert links == [{"topic": ["orders"], "filter": ["/customer = 'Bo'"]}, {"topic": ["quotes"]}]
+    world.put("EURUSD", "quotes", bid=1.25)
+    right.locator(".ag-cell", has_text="1.25").wait_for()
+    desk.wait_for_function("document.querySelectorAll('iframe')[1].title === 'Pane 2: quotes'")
+    shot(desk, "side-by-side")
+    other = context.new_page()
+    other.goto(desk.url)
+    other.frame_locator("iframe >> nth=1").locator('.ag-cell[col-id="/bid"]').wait_for()
+    other.frame_locator("iframe >> nth=0").locator('.ag-cell:text-is("Bo")').wait_for()
+    other.click("section:first-child > button")
+    other.wait_for_function("!location.hash.includes('orders')")
+    assert other.locator("iframe").count() == 1
+    other.click("#add")
+    other.click("#stack")
+    other.wait_for_function("location.hash.split('quotes').length === 3 && location.hash.includes('stacked')")
+
+
+def test_one_pane_asks_for_the_token_of_all(context, tmp_path):  # noqa: F811
+    """Panes ask for a token once; a user who is no operator has no tab of operators."""
+    guarded = Guarded(tmp_path)
+    try:
+        desk = context.new_page()
+        desk.goto(f"http://{guarded.world.gateway.address}/desk.html#pane=topic%3Dorders&pane=topic%3Dorders")
+        panes = [desk.frame_locator(f"iframe >> nth={at}") for at in (0, 1)]
+        asking = "Array.from(frames).findIndex((pane) => pane.document.querySelector('#logon[open]'))"
+        desk.wait_for_function(f"{asking} >= 0")
+        panes[desk.evaluate(asking)].locator("#token").fill("t-bob")
+        panes[desk.evaluate(asking)].locator("#token").press("Enter")
+        for pane in panes:
+            pane.locator('.ag-cell[col-id="/qty"]').first.wait_for()
+        assert TOKENS["t-bob"]["roles"] == ["desk"]
+        assert "operators" not in RIGHTS
+        for pane in panes:
+            assert pane.locator("#operate").is_hidden()
+    finally:
+        guarded.world.close()
+
+
+def test_operators_see_the_status_of_the_installation(page, monkeypatch):
+    """The tab shows each partition's worker, lag and hold with what to do, and leads back to the records."""
+    owner = Member("m-1", f"host-1-0a1b2c3d-1-{'0' * 32}", "10.0.0.1", None, frozenset())
+    process = {"host": "host-1", "pid": 1, "version": "0.1.0", "tries": 1, "next_try_ms": 1, "at_ms": 1}
+    notice = Notice(
+        reason="poisoned", offset=7, message="a record cannot be read", since_ms=1_700_000_000_000, **process
+    )
+    parts = [PartitionStatus(0, owner, 5, 9, {}, None), PartitionStatus(1, None, 7, 7, {}, notice)]
+    status = Status([PipelineStatus("orders", "trial.orders", "stable", parts, {})], has_control=True)
+    monkeypatch.setattr(endpoints, "status_report", lambda config: StatusReport("trial", status, {("orders", 0): 3}))
+    ask(page, "/qty > 1000")
+    page.wait_for_function(f"{ROWS} === '3'")
+    page.wait_for_selector("#operate:visible")
+    page.click("#operate")
+    page.wait_for_selector("#status .ag-row")
+    cells = """[...document.querySelectorAll('#status .ag-row')].map(
+        (row) => [...row.querySelectorAll('.ag-cell')].map((one) => one.textContent))"""
+    page.wait_for_function(f"{cells}.length === 2 && {cells}[0].length === 8")
+    rows = page.evaluate(cells)
+    assert rows[0][:6] == ["orders", "0", "host-1-0a1b2c3d-1", "5", "3", ""]
+    assert rows[1][:3] == ["orders", "1", "no worker"]
+    assert rows[1][5] == "poisoned"
+    assert "a record cannot be read" in page.inner_text("#status [data-part=notes]")
+    assert page.inner_text("#status [data-part=summary]").startswith("trial: 1 partitions are held")
+    shot(page, "status")
+    page.click("#operate")
+    page.wait_for_function(f"{ROWS} === '3'")
+    assert linked(page) == {"topic": "orders", "filter": "/qty > 1000"}
