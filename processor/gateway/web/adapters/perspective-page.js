@@ -9,6 +9,7 @@ async function library() {
   try {
     await import('./node_modules/@perspective-dev/viewer/dist/cdn/perspective-viewer.js');
     await import('./node_modules/@perspective-dev/viewer-datagrid/dist/cdn/perspective-viewer-datagrid.js');
+    await import('./node_modules/@perspective-dev/viewer-d3fc/dist/cdn/perspective-viewer-d3fc.js');
     return (await import('./node_modules/@perspective-dev/client/dist/cdn/perspective.js')).default;
   } catch (error) {
     throw new Error(`Perspective is not installed here: run "npm ci --prefix processor/gateway/web/adapters" in the clone of this Sowstream, and load the page again. ${error.message}`);
