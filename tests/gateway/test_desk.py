@@ -21,6 +21,7 @@ from tests.gateway.test_page import (  # noqa: F401 - Fixtures, and their needs.
     go,
     linked,
     pytestmark,
+    serious_faults,
     shot,
 )
 from tests.gateway.test_rights import RIGHTS, TOKENS, Guarded
@@ -102,6 +103,7 @@ def test_panes_stand_side_by_side_and_the_link_has_all_of_them(page, context, wo
     other.click("#add")
     other.click("#stack")
     other.wait_for_function("location.hash.split('quotes').length === 3 && location.hash.includes('stacked')")
+    assert serious_faults(desk) == []
 
 
 def test_one_pane_asks_for_the_token_of_all(context, tmp_path):  # noqa: F811
@@ -153,3 +155,6 @@ def test_operators_see_the_status_of_the_installation(page, monkeypatch):
     page.click("#operate")
     page.wait_for_function(f"{ROWS} === '3'")
     assert linked(page) == {"topic": "orders", "filter": "/qty > 1000"}
+    page.click("#operate")
+    page.wait_for_selector("#status .ag-row")
+    assert serious_faults(page) == []

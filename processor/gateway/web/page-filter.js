@@ -1,5 +1,6 @@
 // The filters of the page: completion of the names of fields, the quick search, and the reason why no record matches.
 import { filterPath, leaves, quoted, shownKind } from './page-cells.js';
+import { element } from './page-record.js';
 
 const SAMPLE_ROWS = 200;
 const SEARCHED_MAX = 50;
@@ -12,11 +13,8 @@ export function completeFields(input, list, fields) {
     list.hidden = !items.length;
     input.setAttribute('aria-expanded', String(items.length > 0));
     list.replaceChildren(...items.map((text, place) => {
-      const line = Object.assign(document.createElement('li'), { textContent: text, id: `completion-${place}` });
-      line.setAttribute('role', 'option');
-      line.setAttribute('aria-selected', String(place === at));
-      line.addEventListener('mousedown', (event) => { event.preventDefault(); take(text); });
-      return line;
+      const onmousedown = (event) => { event.preventDefault(); take(text); };
+      return element('li', { id: `completion-${place}`, role: 'option', ariaSelected: String(place === at), onmousedown }, text);
     }));
     if (items.length) input.setAttribute('aria-activedescendant', `completion-${at}`);
     else input.removeAttribute('aria-activedescendant');

@@ -6,7 +6,13 @@ const RECORDS_MAX = 500;
 const LEFT_MAX = 50;
 const WORDS = { match: 'does not match any more', deleted: 'was deleted', expired: 'expired', entitlement: 'may not be seen any more' };
 
-const element = (tag, text, name) => Object.assign(document.createElement(tag), { textContent: text, className: name ?? '' });
+/** An element with its properties and what it contains. */
+export function element(tag, properties, ...children) {
+  const made = Object.assign(document.createElement(tag), properties);
+  made.append(...children);
+  return made;
+}
+
 const clock = (instant) => (instant ? formatted(instant).slice(11, 23) : '');
 
 export class RecordPanel {
@@ -58,19 +64,13 @@ export class RecordPanel {
     this.#root.querySelector('h2').textContent = key;
     const state = record ? `version ${view.version(key)}` : view.rows === undefined && !view.subscription.isLive ? 'is read' : 'There is no such record any more.';
     this.#root.querySelector('[data-part=state]').textContent = state;
-    const fields = [...leaves(record ?? {})].map(([path, value]) => {
-      const line = document.createElement('tr');
-      line.append(element('th', path.slice(1)), element('td', formatted(value, { isName: true })));
-      return line;
-    });
+    const fields = [...leaves(record ?? {})].map(([path, value]) => element('tr', {}, element('th', {}, path.slice(1)), element('td', {}, formatted(value, { isName: true }))));
     this.#root.querySelector('[data-part=fields]').replaceChildren(...fields);
     const updates = (this.#updates.get(key) ?? []).map(({ message, removed }) => {
-      const line = document.createElement('li');
       const sets = message.delta ? [...leaves(message.data)].filter(([path]) => !this.#names.includes(path)).map(([path, value]) => `${path.slice(1)} = ${formatted(value, { isName: true })}`) : ['whole record'];
       const sender = [...Object.entries(message.headers ?? {}).map(([name, text]) => `${name}: ${text}`), message.correlation_id ?? ''].filter(Boolean);
-      line.append(element('time', clock(message.timestamp)), element('span', [...sets, ...(removed ?? []).map((path) => `${path.slice(1)} removed`)].join(', ')));
-      if (sender.length) line.append(element('small', `from ${sender.join(', ')}`));
-      return line;
+      const words = [...sets, ...(removed ?? []).map((path) => `${path.slice(1)} removed`)].join(', ');
+      return element('li', {}, element('time', {}, clock(message.timestamp)), element('span', {}, words), ...(sender.length ? [element('small', {}, `from ${sender.join(', ')}`)] : []));
     });
     this.#root.querySelector('[data-part=updates]').replaceChildren(...updates);
   }
@@ -90,7 +90,7 @@ export function listLeft(list, { key, reason, record, last }, { filter, order })
     if (!filter || !last || isSame([...leaves({ ...record, ...last })].map(([path]) => path))) return false;
     if (!isSame(order.map(({ path }) => path))) words += ', or stands elsewhere';
   } else if (!words) return false;
-  list.prepend(element('li', `${new Date().toTimeString().slice(0, 8)} ${key} ${words}`));
+  list.prepend(element('li', {}, `${new Date().toTimeString().slice(0, 8)} ${key} ${words}`));
   while (list.children.length > LEFT_MAX) list.lastChild.remove();
   return true;
 }

@@ -1,5 +1,6 @@
 // The operators' tab of the page: what `sowstream status` shows, asked for again every few seconds while it is open.
 import { gridOf } from './page-grid.js';
+import { element } from './page-record.js';
 
 const ASK_MS = 5000;
 const NUMBERS = new Set(['partition', 'offset', 'lag']);
@@ -50,7 +51,7 @@ export class StatusTab {
       this.#api.setGridOption('rowData', statusRows(status));
       const held = status.pipelines.flatMap(({ partitions }) => partitions).filter((one) => one.held).length;
       part('summary').textContent = `${status.application_id}: ${status.is_well ? 'nothing is held' : `${held} partitions are held`}, at ${new Date().toTimeString().slice(0, 8)}`;
-      part('notes').replaceChildren(...status.notes.map((note) => Object.assign(document.createElement('li'), { textContent: note })));
+      part('notes').replaceChildren(...status.notes.map((note) => element('li', {}, note)));
     } catch (error) { part('summary').textContent = error.message; }
     if (!this.#root.hidden) this.#timer = setTimeout(() => this.#follow(), ASK_MS);
   }

@@ -6,7 +6,7 @@ import { completeFields, hintOf, searchFilter } from './page-filter.js';
 import { Grid } from './page-grid.js';
 import { FIGURES, followTotals, groupFilter, groupOptions } from './page-groups.js';
 import { deskLink, followTheme, readLink, savedViews, saveView, writeLink } from './page-link.js';
-import { listLeft, RecordPanel } from './page-record.js';
+import { element, listLeft, RecordPanel } from './page-record.js';
 import { StatusTab } from './page-status.js';
 import { LiveWindow } from './page-window.js';
 import { Connection, SowstreamError } from './sowstream.js';
@@ -190,10 +190,8 @@ function listGroups() {
   const fields = [...new Set([...state.groups, ...(state.groups.length ? state.ungrouped ?? [] : state.grid.fields)])];
   if (!state.groups.length) state.ungrouped = fields;
   $('groups').replaceChildren(...fields.filter((path) => /^[\w/]+$/.test(path)).map((path) => {
-    const label = document.createElement('label');
-    const box = Object.assign(document.createElement('input'), { type: 'checkbox', value: path, checked: state.groups.includes(path) });
-    label.append(box, path.slice(1));
-    return label;
+    const box = element('input', { type: 'checkbox', value: path, checked: state.groups.includes(path) });
+    return element('label', {}, box, path.slice(1));
   }));
 }
 
@@ -269,7 +267,7 @@ async function hint(window) {
 function changed(changes) {
   panel.remember(changes);
   for (const change of changes) {
-    if (change.type !== 'remove') state.grid.learn(change.record);
+    if (change.type !== 'remove') state.grid.learn(change.message.data); // Of a delta its fields alone.
     // Only updates: a row that leaves or enters the view comes with an old time.
     if (change.type === 'update') {
       state.updates += 1;
@@ -284,32 +282,21 @@ function changed(changes) {
 /** The menu of the columns: shown or not, pinned or not. */
 function listColumns() {
   const { grid } = state;
-  const lines = grid.layout.map(({ path, isHidden, isPinned }) => {
-    const line = document.createElement('div');
-    const label = document.createElement('label');
-    const box = Object.assign(document.createElement('input'), { type: 'checkbox', checked: !isHidden });
-    box.addEventListener('change', () => grid.arrange(path, { isHidden: !box.checked }));
-    label.append(box, path.startsWith('/') ? path.slice(1) : 'key');
-    const pin = Object.assign(document.createElement('button'), { type: 'button', textContent: isPinned ? 'unpin' : 'pin' });
-    pin.setAttribute('aria-label', `${pin.textContent} ${label.textContent}`);
-    pin.addEventListener('click', () => grid.arrange(path, { isPinned: !isPinned }));
-    line.append(label, pin);
-    return line;
-  });
-  $('choices').replaceChildren(...lines);
+  $('choices').replaceChildren(...grid.layout.map(({ path, isHidden, isPinned }) => {
+    const [name, does] = [path.startsWith('/') ? path.slice(1) : 'key', isPinned ? 'unpin' : 'pin'];
+    const box = element('input', { type: 'checkbox', checked: !isHidden, onchange: () => grid.arrange(path, { isHidden: !box.checked }) });
+    const pin = element('button', { type: 'button', ariaLabel: `${does} ${name}`, onclick: () => grid.arrange(path, { isPinned: !isPinned }) }, does);
+    return element('div', {}, element('label', {}, box, name), pin);
+  }));
   listGroups();
 }
 
+/** The menu of the views that were saved. */
 function listViews() {
-  const lines = Object.entries(savedViews()).map(([name, link]) => {
-    const line = document.createElement('li');
-    const forget = Object.assign(document.createElement('button'), { type: 'button', textContent: '✕' });
-    forget.setAttribute('aria-label', `forget ${name}`);
-    forget.addEventListener('click', () => { saveView(name); listViews(); });
-    line.append(Object.assign(document.createElement('a'), { href: link, textContent: name }), forget);
-    return line;
-  });
-  $('views').replaceChildren(...lines);
+  $('views').replaceChildren(...Object.entries(savedViews()).map(([name, link]) => {
+    const forget = element('button', { type: 'button', ariaLabel: `forget ${name}`, onclick: () => { saveView(name); listViews(); } }, '✕');
+    return element('li', {}, element('a', { href: link }, name), forget);
+  }));
 }
 
 $('query').addEventListener('submit', (event) => { event.preventDefault(); ask(); });
