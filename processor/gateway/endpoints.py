@@ -53,16 +53,14 @@ class Endpoints:
         self._status = _InstallationStatus(gateway.config)
 
     async def status(self, request: Request) -> Response:
-        """`GET /v1/status`: the status of the installation, for operators; a HEAD says only whether it may be seen."""
+        """`GET /v1/status`: the status of the installation, for operators."""
         identity = await self._identity(request)
         if not self._gateway.entitlements.is_operator(identity):
             raise BadRequest("not_entitled", f"{identity.user} may not see the status of the installation")
-        if request.method == "HEAD":
-            return Response(headers=PRIVATE)
         return JSONResponse(await self._status.read(), headers=PRIVATE)
 
     async def topics(self, request: Request) -> Response:
-        """`GET /v1/topics`: the topics that the client may read or write."""
+        """`GET /v1/topics`: the topics that the client may read or write, and whether it may see the status."""
         identity = await self._identity(request)
         gateway = self._gateway
         rows = []
@@ -81,7 +79,8 @@ class Endpoints:
                         "ready": feed.is_ready,
                     }
                 )
-        return JSONResponse({"topics": rows}, headers=PRIVATE)
+        operator = {"operator": True} if gateway.entitlements.is_operator(identity) else {}
+        return JSONResponse({"topics": rows, **operator}, headers=PRIVATE)
 
     async def record(self, request: Request) -> Response:
         """`GET /v1/topics/{topic}/records/{key}`: one record; its ETag is the digest of the answer.

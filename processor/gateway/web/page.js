@@ -93,8 +93,8 @@ async function start() {
   });
   follow();
   const headers = state.token ? { authorization: `Bearer ${state.token}` } : {};
-  const operate = await fetch('v1/status', { method: 'HEAD', headers }).catch(() => null);
-  $('operate').hidden = !operate?.ok;
+  const answer = await fetch('v1/topics', { headers }).then((one) => one.json()).catch(() => ({}));
+  $('operate').hidden = !answer.operator;
   const library = await fetch('adapters/node_modules/@perspective-dev/viewer/dist/cdn/perspective-viewer.js', { method: 'HEAD' }).catch(() => null);
   $('analyse').hidden = !library?.ok;
 }
