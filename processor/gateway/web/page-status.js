@@ -4,7 +4,7 @@ import { element } from './page-record.js';
 
 const ASK_MS = 5000;
 const NUMBERS = new Set(['partition', 'offset', 'lag']);
-const WIDTHS = { topic: 2, partition: 1, worker: 3, offset: 1, lag: 1, held: 1, since: 2, 'what to do': 4 };
+const WIDTHS = { topic: 4, partition: 3, worker: 6, offset: 3, lag: 2, held: 3, since: 6, 'what to do': 8 };
 
 /** The rows of the table: one for each partition, as `sowstream status` has them. */
 export function statusRows({ pipelines }) {
