@@ -42,16 +42,13 @@ def merge(topic: TopicArgument, config: PipelineFile = None, once: Once = False)
 
     job = merge_job(topic)
     is_moved = current_fence(topic, pipeline.topics, pipeline.spark_kafka()).is_up
-    session = pipeline_session(pipeline, f"sowstream-spark merge {topic}")
-    try:
+    with pipeline_session(pipeline, f"sowstream-spark merge {topic}") as session:
         stop_on_signals(stop)
         if is_moved:
             run_moved_merge(pipeline, topic, session, stop, once=once)
             return
         with metrics_server(pipeline, is_merge=True) as monitor, live_jobs(monitor) as watch:
             run_jobs(pipeline, [job], session, once=once, stop=stop, monitor=monitor, watch=watch)
-    finally:
-        session.stop()
 
 
 def run_moved_merge(

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
 import typer
 
+from processor.errors import Stop
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -38,18 +40,21 @@ def pipeline_settings(path: Path | None) -> PipelineSettings:
     return PipelineSettings.load(path)
 
 
-def pipeline_session(pipeline: PipelineSettings, app_name: str) -> SparkSession:
-    """Start Spark with the settings of the pipeline; the master is the one that `spark-submit` or the settings name.
+@contextmanager
+def pipeline_session(pipeline: PipelineSettings, app_name: str) -> Iterator[SparkSession]:
+    """Start Spark with the settings of the pipeline; it stops with the block.
+
+    The master is the one that `spark-submit` or the settings name.
 
     Raises:
         ConfigurationError: Spark cannot start here.
-        Stop: it did not start, with the first causes that it wrote to its log.
+        Stop: it did not start, with the first causes that it wrote to its log; or its JVM has ended within the block.
     """
     import structlog  # noqa: PLC0415 - slow
 
     from spark_integration import spark_session  # noqa: PLC0415
     from spark_integration.cli.spark_log import log_file, output_to  # noqa: PLC0415
-    from spark_integration.foundation.pyspark_private import is_remote, running_jvm  # noqa: PLC0415
+    from spark_integration.foundation.pyspark_private import has_jvm_ended, is_remote, running_jvm  # noqa: PLC0415
 
     starts_jvm = running_jvm() is None and "PYSPARK_GATEWAY_PORT" not in os.environ
     file = log_file(pipeline) if starts_jvm else None
@@ -61,7 +66,15 @@ def pipeline_session(pipeline: PipelineSettings, app_name: str) -> SparkSession:
         session = spark_session(app_name, **conf)
     if not is_remote(session):
         session.sparkContext.setLogLevel("ERROR")
-    return session
+    try:
+        yield session
+    except BaseException as error:
+        if has_jvm_ended(error):
+            place = "" if file is None else f"; its output is in {file}"
+            raise Stop(f"Spark's JVM has ended{place}. The next start goes on where this one ended") from None
+        session.stop()
+        raise
+    session.stop()
 
 
 def stop_event() -> threading.Event:
@@ -104,13 +117,10 @@ def place(file: Path | None, name: str) -> Iterator[CommandContext]:
     """
     pipeline = pipeline_settings(file)
     options = pipeline.spark_kafka()
-    session = pipeline_session(pipeline, f"sowstream-spark {name}")
-    # After Spark's own handlers. A takeover that is interrupted while workers leave lets them go on.
-    signal.signal(signal.SIGTERM, _interrupt)
-    try:
+    with pipeline_session(pipeline, f"sowstream-spark {name}") as session:
+        # After Spark's own handlers. A takeover that is interrupted while workers leave lets them go on.
+        signal.signal(signal.SIGTERM, _interrupt)
         yield CommandContext(pipeline, session, pipeline.topics, options)
-    finally:
-        session.stop()
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

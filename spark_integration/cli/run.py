@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -42,13 +43,10 @@ def run(
     from spark_integration.cli.live_jobs import live_jobs, metrics_server  # noqa: PLC0415 - slow
     from spark_integration.pipeline.runner import run_jobs  # noqa: PLC0415
 
-    session = pipeline_session(pipeline, "sowstream-spark run")
-    try:
+    with pipeline_session(pipeline, "sowstream-spark run") as session:
         stop_on_signals(stop)
         with metrics_server(pipeline) as monitor, live_jobs(monitor) as watch:
             run_jobs(pipeline, chosen, session, once=once, stop=stop, monitor=monitor, watch=watch)
-    finally:
-        session.stop()
 
 
 _COLUMNS: Final = (
@@ -77,13 +75,10 @@ def status(
     from spark_integration.pipeline.job_status import pipeline_status  # noqa: PLC0415
 
     # Only for checkpoints that are not on a disk of this machine.
-    session = None if small_files(pipeline.checkpoints, None) else pipeline_session(pipeline, "sowstream-spark status")
-    try:
+    is_local = small_files(pipeline.checkpoints, None) is not None
+    with nullcontext() if is_local else pipeline_session(pipeline, "sowstream-spark status") as session:
         admin = Admin(client_properties(pipeline.topics.kafka, pipeline.spark_kafka()))
         jobs = pipeline_status(pipeline, lambda directory: small_files(directory, session), admin)
-    finally:
-        if session is not None:
-            session.stop()
     if as_json:
         data(json.dumps({"jobs": [job.as_json() for job in jobs]}))
         return

@@ -1,7 +1,7 @@
 """Sends the output of Spark's JVM to a file, so that the terminal has the lines of the jobs alone.
 
-The JVM inherits the standard error of this process, with all that Java, Ivy and Python's workers write there. So the
-file takes that place while the JVM starts, and for as long as it lives. Under `spark-submit` the JVM is the parent, and
+The JVM inherits the output of this process, with all that Java, Ivy and Python's workers write there. So the file takes
+its place while the JVM starts, and for as long as it lives. Under `spark-submit` the JVM is the parent, and
 its output is the user's affair.
 """
 
@@ -61,7 +61,7 @@ def log_file(pipeline: PipelineSettings) -> Path | None:
 
 @contextmanager
 def output_to(file: Path | None) -> Iterator[None]:
-    """Let processes that are started in the block write their standard error to a file; this one keeps its own.
+    """Let processes that are started in the block write their output to a file; this one keeps its own.
 
     Args:
         file: the file, which exists; None: nothing changes.
@@ -72,7 +72,7 @@ def output_to(file: Path | None) -> Iterator[None]:
     if file is None:
         yield
         return
-    size, own = file.stat().st_size, os.dup(2)
+    size, own, own_output = file.stat().st_size, os.dup(2), os.dup(1)
     with file.open("ab") as log:
         _let_py4j_log_to(file)
         before, handlers = sys.stderr, _handlers()
@@ -80,6 +80,7 @@ def output_to(file: Path | None) -> Iterator[None]:
         for handler in handlers:
             handler.setStream(sys.stderr)
         os.dup2(log.fileno(), 2)
+        os.dup2(log.fileno(), 1)  # Ivy's first line.
         try:
             yield
         except SowstreamError:
@@ -88,8 +89,9 @@ def output_to(file: Path | None) -> Iterator[None]:
             causes = _causes(file, size) or [str(error).partition("\n")[0]]
             raise Stop("\n  ".join([f"Spark did not start; its output is in {file}:", *causes])) from None
         finally:
-            os.dup2(own, 2)
-            os.close(own)
+            for copy, number in ((own, 2), (own_output, 1)):
+                os.dup2(copy, number)
+                os.close(copy)
             for handler in handlers:
                 handler.setStream(before)
             sys.stderr.close()

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import pyspark
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -27,12 +28,26 @@ STOPPED: Final = "py4j.protocol.Py4JJavaError: An error occurred while calling s
 `org.apache.spark.sql.execution.streaming.StreamExecution.isInterruptionException` looks for it, as the function of a
 `foreachBatch` is a call of Java into Python, and its calls back are interrupted by a stop.
 """
+_END_TIMEOUT_S: Final = 10.0
 _KAFKAS_ADMIN: Final = "org.apache.kafka.clients.admin.AdminClient"
 
 
 def running_jvm() -> Any | None:
     """The gateway to Spark's JVM in this process; None before its start, in Spark Connect and on an executor."""
     return SparkContext._jvm
+
+
+def has_jvm_ended(error: BaseException) -> bool:
+    """Return whether the JVM that this process has started is gone, so that a call of it has failed."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is None or not isinstance(error, OSError | Py4JError):
+        return False
+    # Its connections end a moment before it does.
+    try:
+        process.wait(_END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def start_jvm(conf: Mapping[str, str]) -> dict[str, str]:
