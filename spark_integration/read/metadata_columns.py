@@ -21,8 +21,10 @@ from pyspark.sql.types import (
 from processor.errors import ConfigurationError
 from processor.wire import columns as headers
 
-Metadata: TypeAlias = Literal["struct", "flat"]
-"""The place of the metadata: one struct column `_sow`, or columns of their own."""
+Metadata: TypeAlias = Literal["struct", "flat", "none"]
+"""The place of the metadata: one struct column `_sow`, columns of their own, or nowhere, for a `show()` that fits the
+screen and for tables to insert into.
+"""
 
 SOW: Final = "_sow"
 """The struct column with the metadata of a record."""
@@ -92,11 +94,11 @@ def check_layout(metadata: Metadata) -> None:
     """Refuse a `metadata` argument with another value.
 
     Raises:
-        ConfigurationError: it is neither `struct` nor `flat`.
+        ConfigurationError: it is none of `struct`, `flat` and `none`.
     """
     if metadata not in get_args(Metadata):
         raise ConfigurationError(
-            f"metadata={metadata!r}: say 'struct' (one column {SOW}) or 'flat' (sow_key, version, … as columns)"
+            f"metadata={metadata!r}: say 'struct' (one column {SOW}), 'flat' (sow_key, version, … as columns) or 'none'"
         )
 
 
@@ -117,18 +119,20 @@ def refuse_clash(fields: Iterable[str], names: Iterable[str], metadata: Metadata
     Raises:
         ConfigurationError: a field has such a name.
     """
-    taken = {SOW} if metadata == "struct" else {SOW, *(name.lower() for name in names)}
+    taken = {SOW, *(name.lower() for name in names)} if metadata == "flat" else {SOW}
     if clash := [name for name in fields if name.lower() in taken]:
         remedy = (
             "give a schema without it, or, for JSON, read without a schema and decode column `value` with from_json"
-            if metadata == "struct"
+            if metadata != "flat"
             else f"leave metadata='flat' out: in the struct {SOW}, metadata leaves all other names to the fields"
         )
         raise ConfigurationError(f"field {clash[0]!r} of the schema has the name of a metadata column; {remedy}")
 
 
 def laid_out(columns: Mapping[str, Column], metadata: Metadata) -> list[Column]:
-    """Arrange metadata columns: in the struct `_sow`, or as columns of their own."""
+    """Arrange metadata columns: in the struct `_sow`, as columns of their own, or nowhere."""
+    if metadata == "none":
+        return []
     if metadata == "flat":
         return [about(name, column) for name, column in columns.items()]
     return [about(SOW, F.struct(*(column.alias(name) for name, column in columns.items())))]

@@ -118,8 +118,8 @@ def read_sow(
         keys: the keys to read: key values, or lists of them for keys of several fields. Only the partitions that have
             these keys are read.
         config: the topic's settings; None: plain JSON.
-        metadata: `struct`, or `flat` for columns `sow_key`, `version`, … instead of `_sow`; then no field of a record
-            may have one of these names.
+        metadata: `struct`; `flat` for columns `sow_key`, `version`, … instead of `_sow`, then no field of a record may
+            have one of these names; or `none`, which leaves them out.
         on_misfit: the treatment of a record that does not fit the schema, or cannot be decoded. `fail`: the query
             fails. `column`: its fields are null, and `_sow.misfit` has `reason`, `topic` and the bytes, `value`; it is
             null for every other row.

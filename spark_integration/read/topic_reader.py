@@ -79,6 +79,8 @@ class TopicReader:
         """
         check_layout(layout.metadata)
         check_on_misfit(layout.on_misfit)
+        if layout == ("none", "column"):
+            raise ConfigurationError("metadata='none' and on_misfit='column': a misfit is metadata; leave one out")
         is_json = settings.topic.message_type == "json"
         settings = pinned(settings)
         if isinstance(schema, str) and schema.strip().lower() == INFER:

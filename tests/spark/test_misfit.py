@@ -68,6 +68,8 @@ def test_the_default_fails_and_other_words_are_refused(spark, history) -> None:
     assert "misfit" not in table.schema["_sow"].dataType.names
     with pytest.raises(ConfigurationError, match=r"on_misfit='skip': say 'fail' .* or 'column'"):
         read_sow(spark, history.name, SCHEMA, options=history.options, on_misfit="skip")
+    with pytest.raises(ConfigurationError, match=r"metadata='none' and on_misfit='column': .*; leave one out"):
+        read_sow(spark, history.name, SCHEMA, options=history.options, metadata="none", on_misfit="column")
 
 
 def test_a_failing_query_names_the_place_of_the_record(spark, history) -> None:

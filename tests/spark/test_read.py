@@ -52,6 +52,8 @@ def test_an_expired_record_is_left_out_and_others_have_their_end(spark, history)
     flat = read_sow(spark, history.name, options=history.options, metadata="flat")
     assert flat.collect() == table.select("value", "_sow.*").collect()
     assert table.columns == ["value", "_sow"]
+    bare = read_sow(spark, history.name, options=history.options, metadata="none")
+    assert (bare.columns, bare.collect()) == (["value"], table.select("value").collect())
     assert (
         flat.dtypes
         == table.select("value", "_sow.*").dtypes

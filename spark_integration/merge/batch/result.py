@@ -101,7 +101,8 @@ class Merged:
         Args:
             schema: the fields to select: a `StructType`, or DDL such as `id LONG, name STRING`. A record that does not
                 fit fails the query; its missing fields are null.
-            metadata: `struct`: a column `_sow` with `sow_key` and `version`; `flat`: these two as columns.
+            metadata: `struct`: a column `_sow` with `sow_key` and `version`; `flat`: these two as columns; `none`: the
+                fields alone.
 
         Raises:
             ConfigurationError: the schema cannot be used, or a field has the name of a metadata column.

@@ -16,9 +16,8 @@ from processor.record import Headers
 from processor.wire.headers import read_text
 from processor.wire.record_headers import expires_at_ms_of, input_place, version_of
 from spark_integration.read.decode import BatchDecoder, Decoding
-from spark_integration.read.metadata_columns import METADATA, SOW
+from spark_integration.read.metadata_columns import METADATA, SOW, Metadata
 from spark_integration.read.misfit import MISFIT, MISFIT_TYPE, OnMisfit
-from spark_integration.read.source.source_options import SourceMetadata
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,7 +136,7 @@ def expires_at_ms(headers: Headers | None) -> int | None:
     return time_ms if time_ms and time_ms <= _YEAR_9999_MS else None
 
 
-def metadata_columns(on_misfit: OnMisfit, metadata: SourceMetadata) -> list[StructField]:
+def metadata_columns(on_misfit: OnMisfit, metadata: Metadata) -> list[StructField]:
     """The metadata columns of a table."""
     fields = METADATA.fields if on_misfit == "fail" else [*METADATA.fields, _MISFIT]
     match metadata:

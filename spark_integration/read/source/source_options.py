@@ -7,7 +7,7 @@ import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias, cast, get_args
+from typing import Final, cast, get_args
 
 from processor.errors import ConfigurationError
 from processor.filter import compile_filter
@@ -15,6 +15,7 @@ from spark_integration.foundation.kafka_options import PREFIX, SERVERS, KafkaOpt
 from spark_integration.foundation.options import TOPIC_PREFIX, is_prefix
 from spark_integration.foundation.settings import TopicSettings, topic_settings
 from spark_integration.read.as_of import At
+from spark_integration.read.metadata_columns import Metadata
 from spark_integration.read.misfit import OnMisfit
 from spark_integration.read.table_part import key_texts
 
@@ -46,10 +47,6 @@ _OURS: Final = {
 }
 
 
-SourceMetadata: TypeAlias = Literal["struct", "flat", "none"]
-"""The place of the metadata: one struct column `_sow`, columns of their own, or nowhere, for tables to insert into."""
-
-
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
     """The parsed options."""
@@ -66,7 +63,7 @@ class SourceOptions:
     """True if `at` may be so early that compaction may have removed records."""
     max_bytes_per_partition: int
     """Memory limit for the latest records of a partition: keys, values and headers."""
-    metadata: SourceMetadata
+    metadata: Metadata
     """The place of the metadata columns."""
     on_misfit: OnMisfit
     """The treatment of a record that does not fit its columns."""
@@ -190,10 +187,10 @@ def _at(options: Mapping[str, str], kafka_topic: str) -> At | None:
         ) from None
 
 
-def _metadata(text: str) -> SourceMetadata:
-    if text not in get_args(SourceMetadata):
+def _metadata(text: str) -> Metadata:
+    if text not in get_args(Metadata):
         raise ConfigurationError(f"option 'metadata' is {text!r}; give 'struct', 'flat' or 'none'")
-    return cast("SourceMetadata", text)
+    return cast("Metadata", text)
 
 
 def _on_misfit(text: str) -> OnMisfit:
