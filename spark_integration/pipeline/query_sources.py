@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import reduce
-from operator import or_
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -79,25 +78,29 @@ class QuerySources:
         files = self._context.files
         last = json.loads(files.read(_MISFITS) or "{}")
         before = last.get("before", {}) if last.get("batch") == batch_id else last.get("ends", {})
-        found, ends, has_misfits = [], {}, False
-        for name, topic in self._topics.items():
-            rows = misfits_of(self._read(session, name, shows_misfits=True))
-            old = before.get(name, {})
-            tops = rows.groupBy("partition").agg(F.max("offset").alias("last")).collect()
-            ends[name] = {**old, **{str(row["partition"]): row["last"] + 1 for row in tops}}
-            known = [(F.col("partition") == int(number)) & (F.col("offset") < end) for number, end in old.items()]
-            found.append(misfit_rows(rows.where(~reduce(or_, known)) if known else rows, topic.kafka_topic("sow")))
-            has_misfits = has_misfits or bool(tops)
-        self.leaves_misfits_out = has_misfits
-        fresh = reduce(DataFrame.unionByName, found).persist()
+        families = {topic.kafka_topic("sow"): name for name, topic in self._topics.items()}
+        of_topics = [misfit_rows(misfits_of(self._read(session, name, shows_misfits=True)), topic)
+                     for topic, name in families.items()]  # fmt: skip
+        found = reduce(DataFrame.unionByName, of_topics).persist()
         try:
-            count = fresh.count()
+            tops = found.groupBy("topic", "partition").agg(F.max("offset").alias("last")).collect()
+            self.leaves_misfits_out = bool(tops)
+            ends = {name: dict(before.get(name, {})) for name in self._topics}
+            is_new = F.lit(False)
+            for topic, partition, top in tops:
+                of_topic, number = ends[families[topic]], str(partition)
+                # Up to the top: records that arrived since then belong to the next call.
+                are_new = F.col("offset").between(of_topic.get(number, 0), top)
+                is_new |= (F.col("topic") == topic) & (F.col("partition") == partition) & are_new
+                of_topic[number] = max(of_topic.get(number, 0), top + 1)
+            new = found.where(is_new)
+            count = new.count()
             if count:
-                quarantine.write(fresh, batch_id)
+                quarantine.write(new, batch_id)
             files.write(_MISFITS, json.dumps({"batch": batch_id, "before": before, "ends": ends}))
             return count
         finally:
-            fresh.unpersist()
+            found.unpersist()
 
     def _read(self, session: SparkSession, name: str, *, shows_misfits: bool) -> DataFrame:
         context = self._context
