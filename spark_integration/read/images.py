@@ -59,7 +59,7 @@ def with_pre_images(records: DataFrame, begins: Mapping[int, int]) -> DataFrame:
         records: rows of Spark's Kafka source, from the oldest record on.
         begins: the offset of each partition from which changes are rows; earlier records are predecessors only.
     """
-    in_order = Window.partitionBy("partition", "key").orderBy("offset")
+    in_order = Window.partitionBy("key", "partition").orderBy("offset")
     before = F.lag(F.struct("value", F.col("headers").alias("value_headers"))).over(in_order).alias("before")
     changes = _without_null_headers(records).select(*_described(), "value", before).where(_is_from(begins))
     after = F.struct(F.lit("post").alias(IMAGE), "value", F.col("headers").alias("value_headers"))

@@ -67,9 +67,16 @@ def described() -> dict[str, Column]:
 
 def expires_at() -> Column:
     """The time at which the record expires; null: never."""
+    # Spark looks for the header at each use of its number, and most records have none.
+    has_time = F.exists("headers", lambda header: header["key"] == headers.EXPIRES_AT)
     time_ms = header_number(headers.EXPIRES_AT)
     # No worker writes a time after the year 9999, and Spark would fail at it.
-    return F.when(time_ms.between(1, _YEAR_9999_MS), F.timestamp_millis(time_ms))
+    return F.when(has_time & time_ms.between(1, _YEAR_9999_MS), F.timestamp_millis(time_ms))
+
+
+def is_live(now: Column) -> Column:
+    """Return whether a record has not expired at a time, also if no worker was running to delete it."""
+    return F.coalesce(expires_at() > now, F.lit(True))
 
 
 def header_text(name: str) -> Column:

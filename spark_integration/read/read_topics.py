@@ -20,7 +20,7 @@ from spark_integration.foundation.options import Options, offsets_option, source
 from spark_integration.foundation.pyspark_private import infer_json
 from spark_integration.foundation.settings import Settings, TopicSettings, topic_settings
 from spark_integration.read.as_of import AsOf, At
-from spark_integration.read.metadata_columns import Metadata, described, expires_at, header_text, kind_of_update
+from spark_integration.read.metadata_columns import Metadata, described, header_text, is_live, kind_of_update
 from spark_integration.read.misfit import OnMisfit
 from spark_integration.read.table_part import Keys, TablePart, key_texts, latest_records, only_partitions, with_keys
 from spark_integration.read.topic_facts import TopicFacts, refuse_moved, topic_facts, until_moved
@@ -164,8 +164,7 @@ def _is_live(end: AsOf | None) -> Column:
     if end is not None and end.time_ms is None:
         # Offsets have no time: records that workers had expired have a tombstone before them.
         return F.lit(True)
-    now = F.current_timestamp() if end is None else F.timestamp_millis(F.lit(end.time_ms))
-    return expires_at().isNull() | (expires_at() > now)
+    return is_live(F.current_timestamp() if end is None else F.timestamp_millis(F.lit(end.time_ms)))
 
 
 def stream_sow(

@@ -76,7 +76,8 @@ def latest_records(records: DataFrame) -> DataFrame:
         `partition`, `key`, `value`, `headers`, `timestamp`, `offset`.
     """
     latest = F.max_by(F.struct("value", "headers", "timestamp", "offset"), "offset").alias("latest")
-    rows = records.groupBy("partition", "key").agg(latest).select("partition", "key", "latest.*")
+    # The key first: Spark sorts by its first bytes, and compares whole rows only where these are equal.
+    rows = records.groupBy("key", "partition").agg(latest).select("partition", "key", "latest.*")
     return rows.where(F.col("value").isNotNull())
 
 

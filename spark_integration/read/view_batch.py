@@ -23,7 +23,7 @@ from processor.values.key_text import group_key
 from spark_integration.foundation.arrow_records import HEADERS_DDL, records
 from spark_integration.foundation.options import Options, with_connection
 from spark_integration.foundation.settings import TopicSettings, topic_settings
-from spark_integration.read.metadata_columns import expires_at
+from spark_integration.read.metadata_columns import is_live
 from spark_integration.read.table_part import latest_records, read_latest
 
 if TYPE_CHECKING:
@@ -285,5 +285,5 @@ def _latest(
         if "headers" not in given.columns:
             given = given.withColumn("headers", F.lit(None).cast(HEADERS_DDL))
         latest = latest_records(given)
-    live = latest.where(expires_at().isNull() | (expires_at() > F.current_timestamp()))
+    live = latest.where(is_live(F.current_timestamp()))
     return live.withColumn("timestamp_ms", F.unix_millis("timestamp"))

@@ -45,7 +45,7 @@ def sow_before(
     begins = family.bounds("sow", len(ends)).begins
     records = read_topic(spark, settings, "sow", Bounds(begins, dict(ends)), options)
     last = F.max_by(F.struct("value", "headers", "offset"), "offset").alias("last")
-    return records.groupBy("partition", "key").agg(last).select("partition", "key", "last.*")
+    return records.groupBy("key", "partition").agg(last).select("partition", "key", "last.*")
 
 
 def consistent_cut(family: TopicFamily, settings: TopicSettings) -> Cut:

@@ -20,6 +20,7 @@ from processor.topics.family import Role
 from processor.wire.record_headers import stored_from
 from spark_integration.foundation.arrow_records import in_chunks
 from spark_integration.foundation.options import table_options
+from spark_integration.read.table_part import latest_records
 
 if TYPE_CHECKING:
     from processor.record import Record
@@ -181,11 +182,5 @@ def _latest(spark: SparkSession, settings: TopicSettings, role: Role, options: M
     """The last record of each key, without tombstones, in the columns for `bundled`."""
     kafka_options = table_options(settings.family, role, options, settings.names)
     records = spark.read.format("kafka").options(**kafka_options).load()
-    # As in `read_sow`: a key has one partition, where offsets order its records.
-    return (
-        records.groupBy("partition", "key")
-        .agg(F.max_by(F.struct("value", "headers", "offset", "timestamp"), "offset").alias("latest"))
-        .select("partition", "key", "latest.*")
-        .where(F.col("value").isNotNull() & ~F.col("key").isin(POSITION_NAME, FENCE_NAME))
-        .selectExpr(*RECORD_COLUMNS)
-    )
+    is_mark = F.col("key").isin(POSITION_NAME, FENCE_NAME)
+    return latest_records(records).where(~is_mark).selectExpr(*RECORD_COLUMNS)
