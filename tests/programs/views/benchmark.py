@@ -22,7 +22,7 @@ from processor.config import RuntimeConfig
 from processor.trial.bench.result import percentile
 from tests.endtoend import world as world_module
 from tests.endtoend.world import World
-from tests.programs.views.latency import Feed, Watch
+from tests.programs.views.latency import Feed, Watch, hop_times
 from tests.programs.views.streams import aggregate_seconds
 
 PARTS = ("throughput", "build", "latency", "fanout")
@@ -145,11 +145,16 @@ class Benchmark:
             feed = Feed(self._bootstrap, f"{world.name}.publish", self._keys, self._groups)
             feed.warm_up(watch, world)
             feed.run(watch, _WARM_UP_S, rate)
+            first = feed.number + 1
             delays_s = feed.run(watch, seconds, rate)
+            hops = hop_times(world, view, first)
         p50, p99 = (percentile(delays_s, part) * 1000 for part in (0.5, 0.99))
         self._say(
             f"publish to view delta at {rate:,}/s: p50 {p50:.1f} ms, p99 {p99:.1f} ms (goal {_GOALS['latency_ms']})"
         )
+        for role, times_ms in hops.items():
+            p50, p99 = (percentile(times_ms, part) for part in (0.5, 0.99))
+            self._say(f"of these until the {role} record: p50 {p50} ms, p99 {p99} ms, of {len(times_ms):,} records")
 
     def fanout(self, references: int, rate: int = 200) -> None:
         """Milliseconds of other rows while a lookup record with so many references changes, and the longest turn."""

@@ -85,6 +85,32 @@ class Watch:
         return sum(sum(process.cpu_times()[:2]) for process in processes)
 
 
+def hop_times(world: World, view: str, first: int) -> dict[str, list[int]]:
+    """Return the milliseconds of records from each topic on the way to a view's deltas to the next one, by the latter.
+
+    The time of a record in a topic is its timestamp, at which its writer passed it to its Kafka client. So a hop has
+    the commit of the one before. Of the updates of a group that are one row the last number counts.
+
+    Args:
+        world: the topic under the view, at rest.
+        view: a view with the greatest number of each group.
+        first: the first number that counts.
+    """
+    places = {"publish": world.name, "sow": world.name, "parts": view, "delta": view}
+    times: dict[str, dict[int, int]] = {}
+    for role, name in places.items():
+        seen = times[role] = {}
+        for record in world.read(role, name):
+            value = None if record.value is None else json.loads(record.value)
+            if value is not None:
+                seen.setdefault(value[-1][0] if role == "parts" else value.get("number", 0), record.timestamp_ms)
+    before, hops = times.pop("publish"), {}
+    for role, after in times.items():
+        hops[role] = [at_ms - before[number] for number, at_ms in after.items() if number >= first and number in before]
+        before = after
+    return hops
+
+
 class Feed:
     """Sends numbered records, and measures when their numbers appear in rows."""
 
@@ -105,7 +131,8 @@ class Feed:
         self._producer = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random", "linger.ms": 5})
         self._topic, self._keys, self._groups, self._by = topic, keys, groups, by
         self._headers: list[tuple[str, str | bytes | None]] = [("version", b"1")] if is_sow else []
-        self._number = 0
+        self.number = 0
+        """The number of the last record."""
         self._waiting: dict[str, deque[tuple[int, float]]] = {}
 
     def warm_up(self, watch: Watch, world: World) -> None:
@@ -138,7 +165,7 @@ class Feed:
 
     def _send(self, due_s: float = 0.0) -> None:
         """Send the next record. It counts from the time at which it was due, also when this process was late."""
-        number = self._number = self._number + 1
+        number = self.number = self.number + 1
         key = number * 7919 % self._keys
         group = f"r{key % self._groups}"
         body = {"id": group if self._headers else key, "group": group, "number": number, "customer": group}
