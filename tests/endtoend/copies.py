@@ -106,8 +106,9 @@ class Copies(World):
 
     def deliveries(self, key: str, count: int, name: str | None = None) -> tuple[list[Seen], list[Seen]]:
         """Wait until a copy has delivered a key a number of times; returns its SOW and delta records."""
-        # The one is there with the other: they are in one transaction.
-        self.wait(lambda: len(self.of(key, "sow", name)) >= count, f"{count} deliveries of {key}")
-        sow, delta = self.of(key, "sow", name), self.of(key, "delta", name)
+        # They are in one transaction, whose marker is not in both topics at once.
+        roles = ("sow", "delta")
+        self.wait(lambda: all(len(self.of(key, role, name)) >= count for role in roles), f"{count} deliveries of {key}")
+        sow, delta = (self.of(key, role, name) for role in roles)
         assert len(sow) == len(delta) == count
         return sow, delta

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ from tests.waiting import PATIENCE_S, until
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+_MARKER_S = 2.0
+"""A transaction that is open for longer is not on its way to its end: its records are left out."""
 _PYTHONPATH = os.environ.get("PYTHONPATH")
 _CLIENT_FAULT = "rd_kafka_txn_handle_AddPartitionsToTxn: Assertion"
 """librdkafka 2.16.1 ends its process by this, rarely: where it rolls back while a transaction gets its partitions."""
@@ -139,23 +142,32 @@ class World:
         shutil.rmtree(self.config.state_dir)
 
     def read(self, role: str, name: str | None = None) -> list[Seen]:
-        """Read every committed record of a topic, partition by partition, up to its current end."""
+        """Read every committed record of a topic, partition by partition, up to its current end.
+
+        The marker of a transaction comes after its commit: a reader that is stopped by one waits for it a moment.
+        """
         topic = self.config.kafka_names.topic(name or self.name, role)
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "reader", "enable.auto.commit": False,
                              "auto.offset.reset": "earliest", "isolation.level": "read_committed",
                              "enable.partition.eof": True, "fetch.message.max.bytes": 20_000_000})  # fmt: skip
         partitions = consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
         consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
-        seen, open_partitions = [], set(partitions)
-        while open_partitions:
+        seen, unread, stopped = [], set(partitions), set[int]()
+        until_s = time.monotonic() + _MARKER_S
+        while unread and (unread != stopped or time.monotonic() < until_s):
             for message in consumer.consume(10_000, 0.1):  # It waits to fill.
                 if message.error() is not None:
-                    open_partitions.discard(message.partition())
+                    place = TopicPartition(topic, message.partition())
+                    stopped.add(place.partition)
+                    if message.offset() >= consumer.get_watermark_offsets(place, cached=True)[1]:
+                        unread.discard(place.partition)
+                        stopped.discard(place.partition)
                     continue
                 headers = {name: (value or b"").decode(errors="replace") for name, value in message.headers() or ()}
                 timestamp_ms = message.timestamp()[1]
-                place = message.partition(), message.offset()
-                seen.append(Seen(*place, message.key(), message.value(), headers, timestamp_ms))
+                stopped.discard(message.partition())
+                at = message.partition(), message.offset()
+                seen.append(Seen(*at, message.key(), message.value(), headers, timestamp_ms))
         consumer.close()
         return sorted(seen, key=lambda record: (record.partition, record.offset))
 

@@ -17,7 +17,7 @@ from processor.kafka.clients import transactional_producer
 from processor.kafka.clients.log_reader import LogReader
 from processor.kafka.clients.transactional_producer import TransactionalProducer
 from processor.topics.family import TopicSpec
-from tests.waiting import PATIENCE_S, next_message
+from tests.waiting import PATIENCE_S, next_message, until
 
 pytestmark = pytest.mark.broker
 
@@ -63,7 +63,14 @@ class Writer:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def read(self) -> list[bytes]:
-        """Every committed record."""
+        """Every committed record, once the marker of the last commit is there."""
+        admin = Admin(self.kafka)
+
+        def is_stable() -> bool:
+            stable = admin.ask_offsets(self.topic, [0], "stable_end")
+            return {0: stable[0].answer()} == admin.end_offsets(self.topic, [0])
+
+        until(is_stable, "the marker of the last transaction")
         reader = Consumer(
             {**self.kafka, "group.id": "reader", "isolation.level": "read_committed", "enable.partition.eof": True}
         )

@@ -15,6 +15,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.waiting import next_message
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -144,7 +146,7 @@ class Family:
         try:
             yield write
         finally:
-            producer.abort_transaction(120) if abort else producer.commit_transaction(30)
+            producer.abort_transaction(120) if abort else producer.commit_transaction(120)
 
     def publish_by_key(self, role: str, keys: list[bytes]) -> None:
         """Write empty objects under these keys, to the partitions that the Python producers choose."""
@@ -176,8 +178,7 @@ class Family:
 def _until_ends(consumer: Consumer, partitions: int) -> Iterator[Message]:
     ends = 0
     while ends < partitions:
-        message = consumer.poll(30)
-        assert message is not None, "the broker sent neither records nor ends within 30 s"
+        message = next_message(consumer)
         if message.error() is None:
             yield message
         elif message.error().name() == "_PARTITION_EOF":
