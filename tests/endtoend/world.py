@@ -156,10 +156,12 @@ class World:
         until_s = time.monotonic() + _MARKER_S
         while unread and (unread != stopped or time.monotonic() < until_s):
             for message in consumer.consume(10_000, 0.1):  # It waits to fill.
-                if message.error() is not None:
+                if (error := message.error()) is not None:
                     place = TopicPartition(topic, message.partition())
-                    stopped.add(place.partition)
-                    if message.offset() >= consumer.get_watermark_offsets(place, cached=True)[1]:
+                    is_end = error.code() == KafkaError._PARTITION_EOF
+                    if is_end and message.offset() < consumer.get_watermark_offsets(place, cached=True)[1]:
+                        stopped.add(place.partition)
+                    else:
                         unread.discard(place.partition)
                         stopped.discard(place.partition)
                     continue
