@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 
 import pytest
+import yaml
 from confluent_kafka import Consumer, TopicPartition
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
@@ -228,3 +229,22 @@ def test_a_second_driver_is_refused_until_the_first_is_dead(pipeline) -> None:
     third.end()
     assert "the claim of a dead driver is taken over" in third.log()
     assert third.status("feed").state == "ended"
+
+
+def test_the_end_of_a_killed_jvm_is_one_sentence(tmp_path) -> None:
+    """A command whose JVM is killed says so and names Spark's log; nothing of the JVM is on its standard output."""
+    (tmp_path / "sowstream.yaml").write_text("topics: {orders: {}}\n")
+    (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump({"settings": "sowstream.yaml", "spark": SPARK, "jobs": {}}))
+    program = (
+        "from pyspark import SparkContext\n"
+        "from spark_integration.cli.pipeline_file import pipeline_session, pipeline_settings\n"
+        "with pipeline_session(pipeline_settings(None), 'test') as session:\n"
+        "    SparkContext._gateway.proc.kill()\n"
+        "    session.range(1).count()\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, check=False, timeout=PATIENCE_S, text=True, capture_output=True
+    )
+    assert (result.returncode, ":: loading settings" in result.stdout) == (1, False)
+    last = f"Stop: Spark's JVM has ended; its output is in {tmp_path}/spark.log. The next start goes on where "
+    assert last in result.stderr.splitlines()[-1]
