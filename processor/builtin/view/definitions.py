@@ -195,9 +195,13 @@ def check_fingerprint(context: Context, settings: ViewConfig) -> None:
         of_other_parts = settings.model_copy(update={"partial_aggregation": former})
         if known == fingerprint(of_other_parts):
             parts = "one for each group and partition" if former else "one for each record"
+            # Combined parts have no `as_of`, see `ViewConfig`.
+            keep = (
+                "remove `as_of`" if former and settings.as_of else f"write `partial_aggregation: {str(former).lower()}`"
+            )
             raise ConfigurationError(
                 f"views.{name}: its rows were computed from other parts, {parts}, "
-                f"with another `partial_aggregation`; write `partial_aggregation: {str(former).lower()}` to keep them, "
+                f"with another `partial_aggregation`; {keep} to keep them, "
                 f"or stop its workers and run `sowstream view rebuild {name}`, which deletes the rows and builds them "
                 "again"
             )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from processor.builtin.view import partial_aggregate
+from processor.builtin.view.definitions import check_fingerprint
 from processor.builtin.view.partial_aggregate import ViewPartialAggregate
 from processor.config import ViewConfig
 from processor.errors import ConfigurationError
@@ -18,6 +20,7 @@ from tests.builtin.view.histories import PartialHistory
 from tests.builtin.view.oracle import Duck
 
 if TYPE_CHECKING:
+    from processor.api import Context
     from processor.record import Headers
 
 VIEW = {
@@ -184,6 +187,16 @@ def test_rows_of_other_parts_are_refused_with_both_ways_out(monkeypatch: pytest.
             chain.run()
         with pytest.raises(ConfigurationError, match=message):
             chain.splits[0].crash()
+
+
+def test_as_of_is_to_be_removed_to_keep_combined_rows() -> None:
+    """A view of combined parts that gets `as_of` is told to remove it: no setting of the parts allows both."""
+    view = {"underlying": "orders"} | VIEW
+    former = fingerprint(ViewConfig.model_validate(view))
+    context = SimpleNamespace(name="v", marks=SimpleNamespace(get=lambda _key: former))
+    now = ViewConfig.model_validate(view | {"partial_aggregation": False, "as_of": True})
+    with pytest.raises(ConfigurationError, match=r"one for each group and partition.*; remove `as_of` to keep them"):
+        check_fingerprint(cast("Context", context), now)
 
 
 def _outputs(seed: int) -> dict[tuple[str, bytes | None], list[tuple[bytes | None, Headers | None]]]:
