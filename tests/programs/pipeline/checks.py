@@ -13,6 +13,7 @@ from tests.programs.faults.checker import Evidence as FamilyEvidence
 from tests.programs.faults.checker import account
 from tests.programs.faults.examine import Complaints, is_same
 from tests.programs.faults.expected import expect
+from tests.programs.pipeline.rows import fits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -84,12 +85,12 @@ def in_order(evidence: Evidence, complaints: Complaints) -> str:
 
 def merged_orders(evidence: Evidence, complaints: Complaints) -> str:
     """SOW and delta topic have each update of the publish topic once, in order, versions without gap."""
-    return _merged(evidence, evidence.orders, complaints)
+    return merged(evidence, evidence.orders, complaints)
 
 
 def merged_depth(evidence: Evidence, complaints: Complaints) -> str:
     """The same of the topic of the features."""
-    return _merged(evidence, evidence.depth, complaints)
+    return merged(evidence, evidence.depth, complaints)
 
 
 def delta_of_each_row(evidence: Evidence, complaints: Complaints) -> str:
@@ -129,18 +130,18 @@ def archive_complete(evidence: Evidence, complaints: Complaints) -> str:
 
 def archive_replay(evidence: Evidence, complaints: Complaints) -> str:
     """The archive alone gives the SOW topic: its publish topic merged, and its delta topic replayed."""
-    sow = {key: record for key, (_, record) in _state(evidence.of("sow")).items()}
+    sow = {key: record for key, (_, record) in state_of(evidence.of("sow")).items()}
     by_topic: dict[str, list[Seen]] = defaultdict(list)
     for topic, record, _ in evidence.archive:
         by_topic[topic].append(record)
     for records in by_topic.values():
         records.sort(key=lambda record: (record.partition, record.offset))
     merged = expect("archive", by_topic[f"{evidence.orders}.publish"]).world
-    _compare("merged from the archive", {key.decode(): record for key, record in merged.items()}, sow, complaints)
+    compare("merged from the archive", {key.decode(): record for key, record in merged.items()}, sow, complaints)
     deltas = _first_of(by_topic[f"{evidence.orders}.delta"]) if evidence.may_repeat else None
     versions = _versions(by_topic[f"{evidence.orders}.delta"] if deltas is None else deltas)
     replayed = {key: rows[-1].record for key, rows in versions.items() if rows[-1].to_ms is None}
-    _compare("replayed from the archive", replayed, sow, complaints)
+    compare("replayed from the archive", replayed, sow, complaints)
     return f"{len(sow):,} records"
 
 
@@ -151,7 +152,7 @@ def table_is_sow(evidence: Evidence, complaints: Complaints) -> str:
         if key in rows:
             complaints.add("two rows of a key in the table", key)
         rows[key] = version, record
-    _compare("in the table", rows, _state(evidence.of("sow")), complaints)
+    compare("in the table", rows, state_of(evidence.of("sow")), complaints)
     return f"{len(rows):,} rows"
 
 
@@ -201,16 +202,17 @@ def features_are_sql(evidence: Evidence, complaints: Complaints) -> str:
     columns = ("id", "n", "item", "qty", "px")
     with sqlite3.connect(":memory:") as database:
         database.execute(f"CREATE TABLE {evidence.orders} (id INTEGER, n INTEGER, item TEXT, qty INTEGER, px REAL)")
-        rows = [tuple(record.get(name) for name in columns) for _, record in _state(evidence.of("sow")).values()]
+        records = [record for _, record in state_of(evidence.of("sow")).values()]
+        rows = [tuple(record.get(name) for name in columns) for record in records if fits(record)]
         database.executemany(f"INSERT INTO {evidence.orders} VALUES (?, ?, ?, ?, ?)", rows)
         cursor = database.execute(evidence.query)
         names = [column[0] for column in cursor.description]
         wanted = {row[0]: dict(zip(names, row, strict=True)) for row in cursor}
     database.close()
-    actual = {key: record for key, (_, record) in _state(evidence.of("sow", evidence.depth)).items()}
+    actual = {key: record for key, (_, record) in state_of(evidence.of("sow", evidence.depth)).items()}
     # A null of the query may be a null or a missing field of the record.
     without = {key: _without_nulls(row) for key, row in wanted.items()}
-    _compare("of the features", {key: _without_nulls(record) for key, record in actual.items()}, without, complaints)
+    compare("of the features", {key: _without_nulls(record) for key, record in actual.items()}, without, complaints)
     return f"{len(wanted):,} groups, {len(evidence.of('publish', evidence.depth)):,} published"
 
 
@@ -273,7 +275,8 @@ class _Version(NamedTuple):
     record: Any
 
 
-def _merged(evidence: Evidence, family: str, complaints: Complaints) -> str:
+def merged(evidence: Evidence, family: str, complaints: Complaints) -> str:
+    """The topics of a family have each update once, in order, versions without gap."""
     topics = [evidence.of(role, family) for role in ("publish", "sow", "delta", "dlq")]
     guarantee: Guarantee = "at_least_once" if evidence.may_repeat else "exactly_once"
     figures, wrong = account(FamilyEvidence(family, *topics), guarantee=guarantee)
@@ -303,7 +306,7 @@ def _versions(deltas: Iterable[Seen]) -> dict[str, list[_Version]]:
     return {key: of_key for key, of_key in versions.items() if of_key}
 
 
-def _state(sow: Iterable[Seen]) -> dict[str, tuple[int, Any]]:
+def state_of(sow: Iterable[Seen]) -> dict[str, tuple[int, Any]]:
     """The version and the record of each key in a SOW topic."""
     last: dict[str, Seen] = {(record.key or b"").decode(): record for record in sow}
     return {
@@ -346,7 +349,8 @@ def _without_nulls(record: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if value is not None}
 
 
-def _compare(place: str, actual: Mapping[str, Any], wanted: Mapping[str, Any], complaints: Complaints) -> None:
+def compare(place: str, actual: Mapping[str, Any], wanted: Mapping[str, Any], complaints: Complaints) -> None:
+    """Complain of each key whose value is missing, too much or different."""
     for key in sorted(actual.keys() | wanted.keys()):
         if not is_same(actual.get(key), wanted.get(key)):
             kind = "missing" if key not in actual else "too much" if key not in wanted else "different"

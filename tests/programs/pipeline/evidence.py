@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from tests.endtoend.oracle import Seen
+from tests.programs.pipeline.layout import GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -63,6 +64,23 @@ class Quarantined(NamedTuple):
     text: str | None
 
 
+class Misfit(NamedTuple):
+    """A record that does not fit a schema."""
+
+    partition: int
+    offset: int
+    key: str
+
+
+class Work(NamedTuple):
+    """The work of a job over all of its processes."""
+
+    commits_s: list[float]
+    """The times of its completed micro-batches, in seconds since the epoch."""
+    failures: int
+    """The failures in the logs."""
+
+
 @dataclass
 class Evidence:
     """The evidence; each topic in order of partition and offset."""
@@ -71,6 +89,10 @@ class Evidence:
     """The family of the orders."""
     depth: str
     """The family of the features."""
+    notes: str
+    """The family of the rows of CSV files."""
+    counts: str
+    """The family of their numbers by note."""
     query: str
     """The query of the features."""
     ledger: Ledger
@@ -80,6 +102,16 @@ class Evidence:
     table: list[TableRow] = field(default_factory=list)
     history: list[VersionRow] = field(default_factory=list)
     quarantine: list[Quarantined] = field(default_factory=list)
+    typed: list[dict[str, Any]] = field(default_factory=list)
+    """The rows of the table with columns."""
+    typed_misfits: list[Misfit] = field(default_factory=list)
+    """The records that this table has set aside."""
+    depth_misfits: list[Misfit] = field(default_factory=list)
+    """The records that the features have set aside."""
+    keyless: list[dict[str, Any]] = field(default_factory=list)
+    """The rows without a key that the numbers by note have set aside."""
+    work: dict[str, Work] = field(default_factory=dict)
+    """The work of each job."""
     may_repeat: bool = False
     """Whether Spark has merged, which writes a record of an interrupted micro-batch again, with the same content."""
 
@@ -90,14 +122,21 @@ class Evidence:
 
 def gather(layout: Layout, ledger: Ledger, *, may_repeat: bool) -> Evidence:
     """Read everything, when all jobs and workers have stopped."""
-    evidence = Evidence(layout.orders, layout.depth, layout.query, ledger, may_repeat=may_repeat)
-    for family in (layout.orders, layout.depth):
+    evidence = Evidence(
+        layout.orders, layout.depth, layout.notes, layout.counts, layout.query, ledger, may_repeat=may_repeat
+    )
+    for family in (layout.orders, layout.depth, layout.notes, layout.counts):
         for role in ("publish", "sow", "delta", "dlq"):
             evidence.topics[f"{family}.{role}"] = layout.world.read(role, family)
     evidence.archive = list(archived(layout.directory / "archive"))
     evidence.table = list(table_rows(layout.directory / "book"))
     evidence.history = list(version_rows(layout.directory / "history"))
     evidence.quarantine = list(quarantined(layout.directory / "quarantine"))
+    evidence.typed = list(_snapshot(layout.directory / "typed", with_closed=False))
+    evidence.typed_misfits = misfits(layout.directory / "quarantine-typed")
+    evidence.depth_misfits = misfits(layout.directory / f"quarantine-{layout.depth}")
+    evidence.keyless = list(set_aside(layout.directory / f"quarantine-{layout.counts}", "missing_key"))
+    evidence.work = {job: _work(layout.directory, job) for jobs in GROUPS.values() for job in jobs}
     return evidence
 
 
@@ -131,14 +170,40 @@ def version_rows(path: Path) -> Iterator[VersionRow]:
 
 def quarantined(path: Path) -> Iterator[Quarantined]:
     """The rows of a quarantine, without files that a writer has not completed."""
+    for row in _json_rows(path):
+        place = row["file"]
+        name = place.rpartition("/")[2] if place.endswith((".json", ".csv")) else place
+        yield Quarantined(name, row["line"], row["reason"], row.get("row"))
+
+
+def set_aside(path: Path, reason: str) -> Iterator[dict[str, Any]]:
+    """The rows of a quarantine of features, which all have one reason."""
+    for row in _json_rows(path):
+        assert row["reason"] == reason, row
+        yield json.loads(row["row"])
+
+
+def misfits(path: Path) -> list[Misfit]:
+    """The records in a quarantine that do not fit, and no others."""
+    rows = [*_json_rows(path)]
+    assert {row["reason"] for row in rows} <= {"misfit"}, rows[:3]
+    return [Misfit(row["partition"], row["offset"], row["key"]) for row in rows]
+
+
+def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
     for file in sorted(path.rglob("*.json")):
-        if any(part.startswith(("_", ".")) for part in file.relative_to(path).parts):
-            continue
-        for text in file.read_text(encoding="utf-8").splitlines():
-            row = json.loads(text)
-            place = row["file"]
-            name = place.rpartition("/")[2] if place.endswith(".json") else place
-            yield Quarantined(name, row["line"], row["reason"], row.get("row"))
+        if not any(part.startswith(("_", ".")) for part in file.relative_to(path).parts):
+            yield from map(json.loads, file.read_text(encoding="utf-8").split("\n")[:-1])
+
+
+def _work(directory: Path, job: str) -> Work:
+    failures = 0
+    for log in directory.glob("job-*.log"):
+        for line in log.read_text(errors="replace").splitlines():
+            event = json.loads(line) if line.startswith("{") and line.endswith("}") else {}
+            failures += event.get("event") == "job failed" and event.get("job") == job
+    commits = (directory / "checkpoints" / job / "commits").glob("[0-9]*")
+    return Work(sorted(file.stat().st_mtime for file in commits), failures)
 
 
 def _snapshot(path: Path, *, with_closed: bool) -> Iterator[dict[str, Any]]:

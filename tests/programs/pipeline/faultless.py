@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import Counter
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.endtoend.oracle import Seen
 from tests.programs.faults.expected import expect
-from tests.programs.pipeline.evidence import Archived, Evidence, Quarantined, TableRow, VersionRow
-from tests.programs.pipeline.layout import FEATURES
-from tests.programs.pipeline.rows import Ledger, Rows
+from tests.programs.pipeline.evidence import Archived, Evidence, Misfit, Quarantined, TableRow, VersionRow, Work
+from tests.programs.pipeline.layout import BROKEN, FEATURES, GROUPS
+from tests.programs.pipeline.rows import COLUMNS, Ledger, Notes, Rows, fits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +30,7 @@ def evidence(seed: int, count: int, keys: int) -> Evidence:
     """The evidence of `count` rows of files, half as many of the raw topic, and a quarter sent directly."""
     model = _Model(seed, count, keys)
     model.publish()
-    made = Evidence("orders", "depth", _QUERY, model.ledger)
+    made = Evidence("orders", "depth", "notes", "counts", _QUERY, model.ledger)
     made.topics |= model.family("orders", model.published)
     sow = {(record.key or b"").decode(): record for record in made.of("sow")}
     live = {key: json.loads(record.value) for key, record in sow.items() if record.value is not None}
@@ -40,6 +41,7 @@ def evidence(seed: int, count: int, keys: int) -> Evidence:
             made.archive.append(Archived(f"orders.{role}", record, date))
     made.table += [TableRow(key, int(sow[key].headers["version"]), record) for key, record in live.items()]
     made.history += _history(made.of("sow"))
+    _add_troubles(made, model, count)
     made.quarantine += [Quarantined(*place, row.reason or "", row.text) for place, row in model.ledger.bad.items()]
     return made
 
@@ -111,7 +113,7 @@ class _Model:
         for key, value, headers in islice(Rows(self._seed, self._keys, 3).commands(), self._count // 4):
             self.ledger.direct += 1
             self._append(key, value, headers)
-            yield
+            yield from (None,) * 4  # As long as the other ways go on.
 
     def _ingest(self, place: tuple[str, int], row: Row, headers: dict[str, str]) -> None:
         self.ledger.rows[place] = row
@@ -127,13 +129,54 @@ class _Model:
         self._ends[partition] += 1
 
 
+def _add_troubles(made: Evidence, model: _Model, count: int) -> None:
+    """The evidence of rows and records that do not fit, of CSV files, and of a job that always fails."""
+    _, model.ledger.notes, bad = Notes(7).file(count)
+    model.ledger.rows |= {("notes-000001.csv", line): row for line, row in bad.items()}
+    good = model.ledger.notes.items()
+    bodies = {str(key): {"id": key} if note is None else {"id": key, "note": note} for key, note in good}
+    made.topics |= model.family("notes", _deltas("lines", bodies))
+    lines = Counter(model.ledger.notes.values())
+    counts = {note: {"id": note, "lines": number} for note, number in lines.items() if note is not None}
+    made.topics |= model.family("counts", _deltas("counts", counts))
+    made.keyless += [{"id": None, "lines": number} for number in (1, lines[None])]
+    read_orders(made)
+    made.work = {job: Work([1.0, 2.5, 4.0], 0) for jobs in GROUPS.values() for job in jobs} | {BROKEN: Work([], 3)}
+
+
+def read_orders(made: Evidence) -> None:
+    """Read the SOW topic into the table with columns, and set the records aside that do not fit."""
+    rows: dict[str, Any] = {}
+    last: dict[str, Misfit] = {}
+    made.typed_misfits = []
+    for one in made.of("sow"):
+        key, record = (one.key or b"").decode(), json.loads(one.value or b"{}")
+        last.pop(key, None)
+        if one.value is None:
+            rows.pop(key, None)
+        elif fits(record):
+            rows[key] = {name: record.get(name) for name in COLUMNS}
+        else:
+            last[key] = Misfit(one.partition, one.offset, key)
+            made.typed_misfits.append(last[key])
+    made.typed, made.depth_misfits = [*rows.values()], [*last.values()]
+
+
+def _deltas(job: str, bodies: dict[str, dict[str, Any]]) -> list[Seen]:
+    """The publications of new records by a job, in one partition."""
+    return [
+        Seen(0, offset, key.encode(), _bytes(body), {"client": f"app.{job}/1/0", "sequence": str(offset)}, _BEGAN_MS)
+        for offset, (key, body) in enumerate(bodies.items())
+    ]
+
+
 def _features(live: dict[str, Any]) -> list[Seen]:
     """The publications of a job `features`: a first state of which each sum is lower, then the final one."""
-    columns = ("id", "n", "item", "qty", "px")
+    columns = (*COLUMNS,)
     database = sqlite3.connect(":memory:")
     database.row_factory = sqlite3.Row
     database.execute("CREATE TABLE orders (id INTEGER, n INTEGER, item TEXT, qty INTEGER, px REAL)")
-    rows = [tuple(record.get(name) for name in columns) for record in live.values()]
+    rows = [tuple(record.get(name) for name in columns) for record in live.values() if fits(record)]
     database.executemany("INSERT INTO orders VALUES (?, ?, ?, ?, ?)", rows)
     published = []
     for number, row in enumerate(database.execute(_QUERY)):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from tests.programs.pipeline.rows import Ledger, Row, Rows
+from tests.programs.pipeline.rows import Ledger, Notes, Row, Rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +23,8 @@ _TRICKLE_TURN_S: Final = 4.0  # Each file costs its reader a task.
 _RAW: Final = 0.15
 _DIRECT: Final = 0.05
 _TRICKLE: Final = 0.05
+_NOTES: Final = 0.01
+"""CSV rows for each other row."""
 
 
 class Feed:
@@ -47,6 +49,8 @@ class Feed:
         self._lines = Rows(seed, keys, 1).lines()
         self._values = Rows(seed, keys, 2).values()
         self._commands = Rows(seed, keys, 3).commands()
+        self._notes = Notes(seed)
+        self._notes_begin = threading.Event()
         self._files = 0
         self._stop = threading.Event()
         self._failure: BaseException | None = None
@@ -79,6 +83,10 @@ class Feed:
             raise self._failure
         return self.sent >= self._rows_max
 
+    def begin_notes(self) -> None:
+        """Write CSV files from now on."""
+        self._notes_begin.set()
+
     def _run(self) -> None:
         try:
             began_s, due = time.monotonic(), 0.0
@@ -103,6 +111,8 @@ class Feed:
             self._producer.produce(self._layout.topic("publish"), value, key, headers=dict(headers))
             self.ledger.direct += 1
         self._producer.poll(0)
+        if self._notes_begin.is_set():
+            self._write_notes(1 + int(count * _NOTES))
         self.sent += count
 
     def _write(self, rows: list[Row]) -> None:
@@ -111,12 +121,23 @@ class Feed:
             return
         self._files += 1
         name = f"rows-{self._files:06d}.json"
-        aside: Path = self._layout.directory / f".{name}"
-        aside.write_text("".join(f"{row.text}\n" for row in rows), encoding="utf-8")
         for line, row in enumerate(rows, 1):
             if row.text:
                 self.ledger.rows[name, line] = row
-        aside.rename(self._layout.incoming / name)
+        self._appear(self._layout.incoming / name, "".join(f"{row.text}\n" for row in rows))
+
+    def _write_notes(self, count: int) -> None:
+        self._files += 1
+        name = f"notes-{self._files:06d}.csv"
+        text, good, bad = self._notes.file(count)
+        self.ledger.notes |= good
+        self.ledger.rows |= {(name, line): row for line, row in bad.items()}
+        self._appear(self._layout.csv_files / name, text)
+
+    def _appear(self, file: Path, text: str) -> None:
+        aside = self._layout.directory / f".{file.name}"
+        aside.write_text(text, encoding="utf-8", newline="")
+        aside.rename(file)
 
     def _produce_raw(self, row: Row) -> None:
         def delivered(error: KafkaError | None, message: Message) -> None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import psutil
 
+from tests.programs.pipeline.layout import BROKEN
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -41,10 +43,14 @@ class JobProcess:
         command = ["spark_integration.cli", "run", *jobs, "-c", str(layout.file), *["--once"] * once]
         self._program = Program(command, layout.directory / f"job-{'-'.join(jobs)}.log", layout.patience_s)
 
-    def has_worked(self) -> bool:
-        """Whether each job has completed a micro-batch since the start; a process that has ended is an error."""
+    def has_worked(self, *idle: str) -> bool:
+        """Whether each job has completed a micro-batch since the start; a process that has ended is an error.
+
+        Args:
+            idle: jobs without input.
+        """
         self._program.refuse_end()
-        return all(self._commits(job) > begun for job, begun in self._begun.items())
+        return all(self._commits(job) > begun for job, begun in self._begun.items() if job not in (BROKEN, *idle))
 
     def refuse_end(self) -> None:
         """Raise an error if the process has ended by itself."""
@@ -66,11 +72,17 @@ class JobProcess:
         """
         self._program.refuse_end()
         self._program.terminate()
-        self._program.await_success()
+        # It has not failed yet if it has just been started again.
+        self._program.await_success(*[0, 1] if BROKEN in self.jobs else [0])
 
     def await_success(self) -> None:
         """Wait for the end of a process with `once`; another exit code than 0 is an error."""
         self._program.await_success()
+
+    def await_refusal(self) -> None:
+        """Wait for the end of a process whose jobs another one runs; another end is an error."""
+        self._program.await_success(2)  # Wrong usage.
+        assert "another driver runs this job" in self._program.text, self._program.text[-6000:]
 
     def _commits(self, job: str) -> int:
         """The number of the last completed micro-batch in a job's checkpoint; -1 if there is none."""
@@ -92,7 +104,8 @@ class Program:
         scratch = log.parent / "scratch"
         scratch.mkdir(exist_ok=True)
         # A JVM that is killed soon does with the quick compiler.
-        options = f"-XX:-UsePerfData -XX:TieredStopAtLevel=1 -Djava.io.tmpdir={scratch}"
+        compiler = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=160m"
+        options = f"-XX:-UsePerfData {compiler} -Djava.io.tmpdir={scratch}"
         env = {"NO_COLOR": "1", "TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch), "SPARK_SUBMIT_OPTS": options}
         with log.open("ab") as file:
             file.write(f"--- {' '.join(command)}\n".encode())
@@ -136,10 +149,10 @@ class Program:
         self._await_rest()
         return code
 
-    def await_success(self) -> None:
-        """Wait for the end; another exit code than 0 is an error."""
+    def await_success(self, *codes: int) -> None:
+        """Wait for the end; another exit code than 0, or than these, is an error."""
         code = self.await_end()
-        assert code == 0, f"{self._log.name}: exit code {code}:\n{self._end()}"
+        assert code in (codes or (0,)), f"{self._log.name}: exit code {code}:\n{self._end()}"
 
     def kill(self, part: Part) -> None:
         """Kill the driver, the JVM or both with SIGKILL, and wait until all of it has ended."""
@@ -152,7 +165,8 @@ class Program:
                     process.kill()
         if part == "jvm":
             code = self.await_end()
-            assert code not in (0, -signal.SIGKILL), f"{self._log.name}: exit code {code} without its JVM"
+            is_clear = "JVM has ended" in self.text and "Traceback" not in self.text
+            assert (code, is_clear) == (1, True), f"{self._log.name}: exit code {code} without its JVM:\n{self._end()}"
             return
         self._process.kill()
         self._process.wait()

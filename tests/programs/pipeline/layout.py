@@ -29,13 +29,19 @@ FEATURES: Final = """
 """The query of the features, in the SQL that Spark and SQLite share."""
 
 COLUMNS: Final = "id LONG, n LONG, item STRING, qty LONG, px DOUBLE"
-"""The columns of an order in that query, as DDL."""
+"""The columns of an order in that query, as DDL: those of `rows.COLUMNS`."""
+
+LATE: Final = ("lines", "counts")
+"""The jobs whose input is empty until the pipeline works; `counts` has no schema either."""
+BROKEN: Final = "broken"
+"""A job that fails in each micro-batch, and is tried again."""
 
 GROUPS: Final = {
     "ingest": ("files", "raw"),
     "archive": ("archive",),
-    "tables": ("book", "history"),
+    "tables": ("book", "history", "typed"),
     "features": ("depth",),
+    "troubled": (*LATE, BROKEN),
 }
 """The jobs by process."""
 TOGETHER: Final = {"pipeline": tuple(job for jobs in GROUPS.values() for job in jobs)}
@@ -55,11 +61,14 @@ class Layout:
             patience_s: the longest wait for any one event.
         """
         self.orders, self.depth, self.raw = f"orders{suffix}", f"depth{suffix}", f"raw{suffix}"
+        self.notes, self.counts = f"notes{suffix}", f"counts{suffix}"
         self.directory, self.patience_s = directory, patience_s
-        self.incoming = directory / "incoming"
+        self.incoming, self.csv_files = directory / "incoming", directory / "csv"
         self.incoming.mkdir()
+        self.csv_files.mkdir()
         Admin({"bootstrap.servers": bootstrap}).create([directory_spec(), control_spec()])
-        others = {self.depth: {"key": ["/id"], "partitions": PARTITIONS, "source_header": True}}
+        family = {"key": ["/id"], "partitions": PARTITIONS, "source_header": True}
+        others = dict.fromkeys((self.depth, self.notes, self.counts), family)
         # Workers share the machine with several JVMs: a busy one is not to be taken for a dead one too often.
         runtime = {"session_timeout_s": 6, "transaction_timeout_s": 10}
         self.world = World(
@@ -99,7 +108,16 @@ class Layout:
         def parquet(name: str) -> dict[str, str]:
             return {"format": "parquet", "path": f"./{name}"}
 
+        def features(source: str, topic: str, **more: Any) -> dict[str, Any]:
+            job = {"job": "features", "from": [source], "topic": topic, "key": ["id"], "every": "2s"}
+            return job | {"quarantine": f"./quarantine-{topic}", **more}
+
         ingest = {"job": "ingest", "topic": self.orders, "quarantine": "./quarantine"}
+        lines = {"format": "csv", "path": "./csv", "schema": "id LONG, note STRING", "options": {"multiLine": True}}
+        by_note = f"SELECT note AS id, count(*) AS lines FROM {self.notes} GROUP BY note"
+        # It has one row over an empty source, too.
+        failing = f"SELECT 'all' AS id, CAST(raise_error(CAST(count(*) AS STRING)) AS LONG) AS lines FROM {self.orders}"
+        schemas = {self.orders: COLUMNS}
         return {
             "settings": "sowstream.yaml",
             "checkpoints": "./checkpoints",
@@ -119,14 +137,16 @@ class Layout:
                 "archive": {"job": "archive", "topics": [self.orders], "to": parquet("archive")},
                 "book": {"job": "table", "topic": self.orders, "to": parquet("book")},
                 "history": {"job": "table", "topic": self.orders, "kind": "scd2", "to": parquet("history")},
-                "depth": {
-                    "job": "features",
-                    "from": [self.orders],
-                    "sql": self.query,
-                    "schemas": {self.orders: COLUMNS},
-                    "topic": self.depth,
-                    "key": ["id"],
-                    "every": "2s",
+                "typed": {
+                    "job": "table",
+                    "topic": self.orders,
+                    "schema": COLUMNS,
+                    "to": parquet("typed"),
+                    "quarantine": "./quarantine-typed",
                 },
+                "depth": features(self.orders, self.depth, sql=self.query, schemas=schemas),
+                "lines": ingest | {"from": lines, "topic": self.notes, "nulls": "ignore", "writers": 2},
+                "counts": features(self.notes, self.counts, sql=by_note),
+                BROKEN: features(self.orders, self.counts, sql=failing, schemas=schemas, on_misfit="fail"),
             },
         }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import random
 from dataclasses import dataclass, field
@@ -14,6 +16,9 @@ ITEMS: Final = 40
 """The number of items; the item of an order depends on its key alone."""
 WAYS: Final = 3
 """The ways of a row into the pipeline: a file, the raw topic, the publish topic itself."""
+COLUMNS: Final = {"id": int, "n": int, "item": str, "qty": int, "px": (int, float)}
+"""The columns of an order in the features and the typed table, with their types."""
+_NOTES: Final = ("plain", "two\nlines", 'a "quoted"\nword, and\n\nmore', "é", "")
 _BAD: Final = 0.02
 _BLANK: Final = 0.01
 
@@ -38,6 +43,8 @@ class Ledger:
 
     rows: dict[Place, Row] = field(default_factory=dict)
     """The rows of files and of the raw topic, without blank lines."""
+    notes: dict[int, str | None] = field(default_factory=dict)
+    """The good rows of CSV files, by id; None: without a note."""
     direct: int = 0
     """The number of records sent to the publish topic itself, with repeats."""
 
@@ -92,6 +99,8 @@ class Rows:
                 value, headers = b"", headers | {"command": "sow_delete"}
             elif chance > 0.2:
                 body = self._update()
+                if chance > 0.9:
+                    body["qty"] = "many"
                 key, value = b"%d" % body["id"], json.dumps(body).encode()
             yield key, value, headers
             if self._rng.random() < 0.1:
@@ -123,3 +132,35 @@ class Rows:
         }
         reason = self._rng.choice([*bad])
         return Row(bad[reason], number, reason)
+
+
+class Notes:
+    """An endless sequence of CSV files, whose values have line breaks: the same one for the same seed."""
+
+    def __init__(self, seed: int) -> None:
+        """Begin with id 1."""
+        self._rng = random.Random(f"{seed}/notes")
+        self._last = 0
+
+    def file(self, count: int) -> tuple[str, dict[int, str | None], dict[int, Row]]:
+        """The text of a file, its good rows by id, and by their line those with too many values."""
+        text, good, bad = io.StringIO(), dict[int, str | None](), dict[int, Row]()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["id", "note"])
+        for _ in range(count):
+            self._last += 1
+            if self._rng.random() < _BAD:
+                row = Row(f"{self._last},plain,more", self._last, "misfit")
+                bad[text.getvalue().count("\n") + 1] = row
+                text.write(f"{row.text}\n")
+                continue
+            note = self._rng.choice(_NOTES)
+            writer.writerow([self._last, note])
+            good[self._last] = note or None
+        return text.getvalue(), good, bad
+
+
+def fits(record: dict[str, Any]) -> bool:
+    """Whether a record fits the columns of an order."""
+    members = ((record.get(name), kind) for name, kind in COLUMNS.items())
+    return all(value is None or isinstance(value, kind) for value, kind in members)

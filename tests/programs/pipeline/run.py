@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tests.programs.faults.examine import Complaints
 from tests.programs.faults.open_transactions import open_transactions
-from tests.programs.pipeline.checks import CHECKS, Check
 from tests.programs.pipeline.evidence import gather
 from tests.programs.pipeline.feed import Feed
 from tests.programs.pipeline.layout import GROUPS, PATIENCE_S, TOGETHER, Layout
 from tests.programs.pipeline.moves import Moves
 from tests.programs.pipeline.stage import Stage
+from tests.programs.pipeline.trouble_checks import ALL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.programs.pipeline.checks import Check
     from tests.programs.pipeline.evidence import Evidence
 
 
@@ -98,10 +99,13 @@ def run(plan: Plan, bootstrap: str, directory: Path, name: str, report: Callable
         with Feed(layout, seed=plan.seed, keys=plan.keys, rate=plan.rate, rows_max=rows_max) as feed:
             stage.await_start()
             report("all jobs and workers work")
+            feed.begin_notes()
+            stage.refuse_second_driver()
             stage.kill(feed, rng, jobs=plan.kills, workers=plan.worker_kills, seconds=plan.seconds)
             moves = Moves(stage, feed, plan.moves)
             moves.run()
             stage.wait(lambda: feed.has_sent_all, "sending everything", feed)
+            stage.await_work(feed)
         report(f"{feed.sent:,} rows are sent; draining")
         stage.drain()
         report("auditing")
@@ -114,7 +118,7 @@ def run(plan: Plan, bootstrap: str, directory: Path, name: str, report: Callable
 def audit(evidence: Evidence) -> list[Finding]:
     """Run all checks."""
     findings = []
-    for check in CHECKS:
+    for check in ALL:
         complaints = Complaints()
         figures = check.run(evidence, complaints)
         findings.append(Finding(check, figures, complaints.lines()))

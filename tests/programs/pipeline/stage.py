@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.programs.faults.kills import is_ready, kill
 from tests.programs.pipeline.job_process import JobProcess, Part
-from tests.programs.pipeline.layout import GROUPS
+from tests.programs.pipeline.layout import GROUPS, LATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,9 +49,23 @@ class Stage:
             process.close()
 
     def await_start(self) -> None:
-        """Wait until workers have partitions and each job has completed a micro-batch."""
+        """Wait until workers have partitions and each job with input has completed a micro-batch."""
         self.wait(lambda: all(map(is_ready, self._workers)), "every worker having partitions")
-        self.wait(lambda: all(job.has_worked() for job in self._jobs.values()), "a micro-batch of each job")
+        self.wait(lambda: all(job.has_worked(*LATE) for job in self._jobs.values()), "a micro-batch of each job")
+
+    def await_work(self, feed: Feed) -> None:
+        """Wait until each job has completed a micro-batch since its last start."""
+        self.wait(lambda: all(job.has_worked() for job in self._jobs.values()), "a micro-batch of each job", feed)
+
+    def refuse_second_driver(self) -> None:
+        """Start a second driver of each group, which must be refused while the first one works."""
+        for group, jobs in self._groups.items():
+            second = JobProcess(self.layout, jobs)
+            try:
+                second.await_refusal()
+            finally:
+                second.close()
+            self.report(f"  a second driver of {group} was refused")
 
     def wait(self, reached: Callable[[], bool], event: str, feed: Feed | None = None) -> None:
         """Wait for a condition; a worker or job that ends meanwhile is an error at once."""
@@ -116,11 +130,13 @@ class Stage:
             self.report(f"  {group} has drained")
         self._jobs.clear()
         layout = self.layout
-        self._once("files", "raw")
+        self._once("files", "raw", "lines")
         self._settle(layout.orders)
-        self._once("depth")
+        self._settle(layout.notes)
+        self._once("depth", "counts")
         self._settle(layout.depth)
-        self._once("archive", "book", "history")
+        self._settle(layout.counts)
+        self._once("archive", "book", "history", "typed")
         for worker in layout.world.workers:
             if worker.process.poll() is None:
                 worker.is_expected_to_end = True

@@ -13,7 +13,9 @@ pytest.importorskip("pyarrow", reason="PyArrow is not installed: pip install 'so
 
 from tests.programs.faults.examine import Complaints
 from tests.programs.pipeline import checks, faultless
-from tests.programs.pipeline.evidence import Archived
+from tests.programs.pipeline.evidence import Archived, Misfit, Work
+from tests.programs.pipeline.layout import BROKEN
+from tests.programs.pipeline.trouble_checks import ALL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,14 +34,15 @@ def _faultless() -> Evidence:
 def evidence() -> Evidence:
     """Evidence that a test may damage; its rows are immutable."""
     one = _faultless()
-    lists: dict[str, Any] = {name: [*getattr(one, name)] for name in ("archive", "table", "history", "quarantine")}
-    return replace(one, topics={name: [*records] for name, records in one.topics.items()}, **lists)
+    lists = ("archive", "table", "history", "quarantine", "typed", "typed_misfits", "depth_misfits", "keyless")
+    copies: dict[str, Any] = {name: [*getattr(one, name)] for name in lists} | {"work": {**one.work}}
+    return replace(one, topics={name: [*records] for name, records in one.topics.items()}, **copies)
 
 
 def _audit(evidence: Evidence, *names: str) -> dict[str, list[str]]:
     """The complaints by the name of the check: of all checks, or of the named ones."""
     wrong = {}
-    for check in checks.CHECKS:
+    for check in ALL:
         if not names or check.name in names:
             complaints = Complaints()
             check.run(evidence, complaints)
@@ -51,7 +54,8 @@ def test_a_pipeline_without_fault_has_nothing_wrong(evidence: Evidence) -> None:
     """The model's evidence has no complaints, and each kind of row, record and version occurs in it."""
     assert _audit(evidence) == {}
     assert len(evidence.quarantine) > 10
-    assert {row.reason for row in evidence.quarantine} == {"undecodable", "not_an_object", "missing_key"}
+    assert {row.reason for row in evidence.quarantine} == {"undecodable", "not_an_object", "missing_key", "misfit"}
+    assert len(evidence.typed_misfits) > len(evidence.depth_misfits) > 0
     assert sum(row.to_ms is not None for row in evidence.history) > 300
     assert len({row.version for row in evidence.history}) > 20
     assert sum(record.headers.get("kind") == "delete" for record in evidence.of("delta")) > 10
@@ -217,6 +221,35 @@ FAULTS: dict[str, tuple[str, Callable[[Evidence], None]]] = {
         lambda e: _double_under_a_new_identity(e.of("publish", "depth")),
     ),
     "a doubled delta of a feature": ("features-merged", lambda e: _double(e.of("delta", "depth"))),
+    "a note cut at its line break": (
+        "notes",
+        lambda e: _change(e.of("sow", "notes"), lambda r: b"two" in r.value, value=b'{"id": 1, "note": "two"}'),
+    ),
+    "a lost CSV row": ("notes", lambda e: _drop(e.of("sow", "notes"))),
+    "a CSV row merged twice": ("notes", lambda e: _double(e.of("delta", "notes"))),
+    "an old number of a note": (
+        "no-key",
+        lambda e: _change(e.of("sow", "counts"), value=b'{"id": "plain", "lines": 1}'),
+    ),
+    "a group without a key that is nowhere": ("no-key", lambda e: e.keyless.clear()),
+    "an old state of the group without a key": ("no-key", lambda e: _drop(e.keyless)),
+    "a group without a key set aside without a change": ("no-key", lambda e: _double(e.keyless)),
+    "a group with a key set aside": ("no-key", lambda e: e.keyless.append({"id": "é", "lines": 1})),
+    "a row missing in the table with columns": ("typed", lambda e: _drop(e.typed)),
+    "a row twice in the table with columns": ("typed", lambda e: _double(e.typed)),
+    "a column of another record": ("typed", lambda e: e.typed.append(e.typed.pop() | {"n": -1})),
+    "a record that does not fit and is nowhere": ("typed", lambda e: _drop(e.typed_misfits)),
+    "a record set aside twice": ("typed", lambda e: _double(e.typed_misfits)),
+    "a record that fits set aside": ("typed", lambda e: e.typed_misfits.append(Misfit(0, 10**6, "1"))),
+    "a misfit of the features that is nowhere": ("misfits", lambda e: _drop(e.depth_misfits)),
+    "a misfit of the features set aside twice": ("misfits", lambda e: _double(e.depth_misfits)),
+    "a record of the features set aside that fits": (
+        "misfits",
+        lambda e: e.depth_misfits.append(Misfit(0, 10**6, "1")),
+    ),
+    "a failing job that is not tried again": ("failing", lambda e: e.work.update({BROKEN: Work([], 1)})),
+    "a failing job that has completed a micro-batch": ("failing", lambda e: e.work.update({BROKEN: Work([1.0], 5)})),
+    "another job that stands still": ("failing", lambda e: e.work.update(counts=Work([], 0))),
 }
 
 
@@ -245,6 +278,7 @@ def test_a_record_that_spark_has_written_again_is_allowed_only_where_spark_has_m
     evidence.archive = [row for row in evidence.archive if row.topic != "orders.delta"]
     date = evidence.archive[0].date
     evidence.archive += [Archived("orders.delta", record, date) for record in evidence.of("delta")]
+    faultless.read_orders(evidence)
     assert "merged" in _audit(evidence, "merged")
     evidence.may_repeat = True
     assert _audit(evidence) == {}
