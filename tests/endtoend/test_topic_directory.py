@@ -86,7 +86,8 @@ def test_a_client_with_an_address_alone_publishes_gets_and_subscribes(world: Wor
             assert message.data == whole
         with desk.subscribe(world.conflated, timeout_s=PATIENCE_S) as messages:
             desk.publish(world.name, {"id": 8})
-            assert next(messages).data == {"id": 8}
+            # The conflater may still have had the record before it.
+            assert any(message.data == {"id": 8} for message in messages)
         with pytest.raises(ConfigurationError, match="a worker makes"):
             desk.publish(world.conflated, {"id": 1})
         schema = desk.config.topic(world.names[2]).message_schema
