@@ -230,8 +230,8 @@ def test_tokens_are_verified_with_the_issuers_keys(kafka_world, writer, tmp_path
     before, began_s = len(asked_times), time.monotonic()
     for number in range(20):
         assert status(signed(strange, f"none-{number}")) in (401, 503)
-    asked = len(asked_times) - before
-    assert asked <= (time.monotonic() - began_s) / PAUSE_S + 2, (
+    questions = len(asked_times) - before
+    assert questions <= (time.monotonic() - began_s) / PAUSE_S + 2, (
         "an unknown key is no reason to ask the issuer each time"
     )
     published["keys"] = [public(new, "k2")]
