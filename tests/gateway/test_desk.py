@@ -20,6 +20,7 @@ from tests.gateway.test_page import (  # noqa: F401 - Fixtures, and their needs.
     context,
     go,
     linked,
+    page,
     pytestmark,
     serious_faults,
     shot,
@@ -40,24 +41,13 @@ def world():
     made.close()
 
 
-@pytest.fixture
-def page(context, world):  # noqa: F811
-    """The page with the orders, live."""
-    opened = context.new_page()
-    faults = []
-    opened.on("pageerror", lambda error: faults.append(str(error)))
-    go(opened, world, "topic=orders")
-    yield opened
-    assert not faults
-
-
-def search(page, text, rows):
+def search(page, text, rows):  # noqa: F811
     """Type a quick search, and wait for the number of rows."""
     page.fill("#search", text)
     page.wait_for_function(f"{ROWS} === '{rows}' && {SETTLED}")
 
 
-def test_a_quick_search_looks_into_every_field(page):
+def test_a_quick_search_looks_into_every_field(page):  # noqa: F811
     """A text is looked for in the key and in all fields, in any case, with the filter; the link has both."""
     search(page, "ada", 2)
     ask(page, "/qty > 1000")
@@ -127,7 +117,7 @@ def test_one_pane_asks_for_the_token_of_all(context, tmp_path):  # noqa: F811
         guarded.world.close()
 
 
-def test_operators_see_the_status_of_the_installation(page, monkeypatch):
+def test_operators_see_the_status_of_the_installation(page, monkeypatch):  # noqa: F811
     """The tab shows each partition's worker, lag and hold with what to do, and leads back to the records."""
     owner = Member("m-1", f"host-1-0a1b2c3d-1-{'0' * 32}", "10.0.0.1", None, frozenset())
     process = {"host": "host-1", "pid": 1, "version": "0.1.0", "tries": 1, "next_try_ms": 1, "at_ms": 1}

@@ -61,11 +61,7 @@ def typed_is_fold(evidence: Evidence, complaints: Complaints) -> str:
     if len(actual) < len(evidence.typed):
         complaints.add("two rows of a key in the table", f"{len(evidence.typed) - len(actual)} rows")
     compare("in the table with columns", actual, wanted, complaints)
-    _once(evidence.typed_misfits, complaints)
-    for misfit in bad - {*evidence.typed_misfits}:
-        complaints.add("not set aside", f"{misfit}")
-    for misfit in {*evidence.typed_misfits} - bad:
-        complaints.add("set aside, but it fits", f"{misfit}")
+    _set_aside(evidence.typed_misfits, wanted=bad, bad=bad, complaints=complaints)
     return f"{len(wanted):,} rows, {len(bad):,} records set aside"
 
 
@@ -74,11 +70,7 @@ def misfits_of_features(evidence: Evidence, complaints: Complaints) -> str:
     last = {one.key: one for one in evidence.of("sow")}
     bad = {place for one in evidence.of("sow") if (place := _misfit(one)) is not None}
     wanted = {place for one in last.values() if (place := _misfit(one)) is not None}
-    _once(evidence.depth_misfits, complaints)
-    for misfit in wanted - {*evidence.depth_misfits}:
-        complaints.add("not set aside", f"{misfit}")
-    for misfit in {*evidence.depth_misfits} - bad:
-        complaints.add("set aside, but it fits", f"{misfit}")
+    _set_aside(evidence.depth_misfits, wanted=wanted, bad=bad, complaints=complaints)
     return f"{len(wanted):,} at the end, {len(evidence.depth_misfits):,} set aside meanwhile"
 
 
@@ -116,7 +108,12 @@ def _misfit(one: Any) -> Misfit | None:
     return Misfit(one.partition, one.offset, (one.key or b"").decode())
 
 
-def _once(misfits: list[Misfit], complaints: Complaints) -> None:
+def _set_aside(misfits: list[Misfit], *, wanted: set[Misfit], bad: set[Misfit], complaints: Complaints) -> None:
+    """Check that each wanted record was set aside, none of them twice, and none that fits."""
     for misfit, count in Counter(misfits).items():
         if count > 1:
             complaints.add("set aside more than once", f"{misfit}: {count}")
+    for misfit in wanted - {*misfits}:
+        complaints.add("not set aside", f"{misfit}")
+    for misfit in {*misfits} - bad:
+        complaints.add("set aside, but it fits", f"{misfit}")
