@@ -73,7 +73,7 @@ def test_class_names_are_unique() -> None:
 
 
 def exists(module: str, name: str) -> bool:
-    """Whether a module has the name, or a package has the module."""
+    """Return whether a module has the name, or a package has the module."""
     if hasattr(importlib.import_module(module), name):
         return True
     with contextlib.suppress(ModuleNotFoundError):

@@ -162,7 +162,7 @@ def test_ctrl_c_is_how_a_subscription_ends(cli: Cli, unique: str):
 
 @pytest.mark.broker
 def test_a_reader_that_has_enough_is_a_quiet_end(cli: Cli, unique: str):
-    """When the reader of the pipe closes it, the command ends without a message."""
+    """A command whose reader closes the pipe ends without a message."""
     assert cli("topics", "apply").returncode == 0
     running = cli.start("subscribe", unique, "--sow")
     assert running.stdout is not None

@@ -77,7 +77,7 @@ def test_adding_waits_for_one_turn_only():
 
 
 def is_free(door: threading.RLock) -> bool:  # type: ignore[valid-type]
-    """Whether no thread waits for it."""
+    """Return whether no thread waits for it."""
     if door.acquire(blocking=False):  # type: ignore[attr-defined]
         door.release()  # type: ignore[attr-defined]
         return True

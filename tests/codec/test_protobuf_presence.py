@@ -83,7 +83,7 @@ def rows():
 
 
 def test_proto2_and_optional_fields_can_do_deltas_and_plain_proto3_fields_cannot(schema):
-    """Whether the message type can do deltas follows from the schema: one scalar field without presence is enough."""
+    """True if the message type can do deltas follows from the schema: one scalar field without presence is enough."""
     assert protobuf_codec(CodecOptions(schema=SchemaConfig(**schema))).can_delta
     assert codec_of("protobuf-presence").can_delta
     assert not codec_of("protobuf").can_delta

@@ -63,7 +63,7 @@ def untrue_calls(text: str) -> Iterator[str]:
 
 
 def has_setting(model: type[BaseModel], path: list[str]) -> bool:
-    """Whether a section of the settings has a setting; the names of topics and the like are any word."""
+    """Return whether a section of the settings has a setting; the names of topics and the like are any word."""
     fields = {field.alias or name: field for name, field in model.model_fields.items()}
     if path[0] not in fields:
         return False

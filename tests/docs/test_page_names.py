@@ -68,7 +68,7 @@ def code(page: Path) -> Iterator[str]:
 
 
 def is_path_of_files(path: str) -> bool:
-    """Whether files or a folder have this path or its end; `*` stands for a part of a name."""
+    """Return whether files or a folder have this path or its end; `*` stands for a part of a name."""
     if "*" not in path:
         return path in endings()
     pattern = re.compile(re.escape(path).replace(r"\*", "[^/]*") + "$")

@@ -53,7 +53,7 @@ class SteadyLoad:
         return {topic: self._latency(topic, since_s, until_s) for topic in self._topics}
 
     def has_all(self, until_s: float) -> bool:
-        """Whether every record published before a time has arrived."""
+        """Return whether every record published before a time has arrived."""
         return all(
             number in self._took[topic]
             for topic in self._topics

@@ -78,7 +78,7 @@ class Place:
         return found
 
     def is_shared(self) -> bool:
-        """Whether every partition runs, and both workers have some of each topic, so that none moves any more."""
+        """True if every partition runs, and both workers have some of each topic, so that none moves any more."""
         running = [
             (port, labels["processor"], labels["partition"])
             for port, labels in self.metrics("sowstream_task_state")

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.broker
 
 
 def arrived(world: World) -> bool:
-    """Whether the conflated topic has the last state of every key."""
+    """Return whether the conflated topic has the last state of every key."""
     return last_per_key(world.read("sow", world.conflated)) == fold(world.read("publish"))
 
 

@@ -59,7 +59,7 @@ def feed(world: World, first: int, count: int, age_ms: int) -> None:
 
 
 def arrived(world: World) -> bool:
-    """Whether the copy has the last state of every key."""
+    """Return whether the copy has the last state of every key."""
     return last_per_key(world.read("sow", world.conflated)) == last_per_key(world.read("sow"))
 
 

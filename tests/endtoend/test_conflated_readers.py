@@ -56,7 +56,7 @@ def copies(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def arrived(copies: Copies, name: str) -> bool:
-    """Whether a copy has the last state of every key."""
+    """Return whether a copy has the last state of every key."""
     return last_per_key(copies.read("sow", name)) == fold(copies.read("publish"))
 
 

@@ -72,7 +72,7 @@ def reconfigure(world: World, old: str, new: str) -> None:
 
 
 def is_advice(world: World, said: str) -> bool:
-    """Whether a text has all steps in order."""
+    """Return whether a text has all steps in order."""
     places = [said.find(step) for step in _STEPS]
     return -1 not in places and places == sorted(places) and f"make {world.conflated} anew" in said
 

@@ -54,7 +54,7 @@ class Split(World):
         return by_key
 
     def at_home(self, name: str | None = None) -> bool:
-        """Whether each key has one record, in its own partition."""
+        """Return whether each key has one record, in its own partition."""
         return all(
             [record.partition for record in records] == [partition_for(key, PARTITIONS)]
             for key, records in self.live(name).items()

@@ -148,7 +148,7 @@ def test_a_note_without_transactions_is_that_of_the_last_commit(world: World, po
 
 
 def has_restored(worker: Worker) -> bool:
-    """Whether a worker has begun with a partition."""
+    """Return whether a worker has begun with a partition."""
     return '"event": "restored"' in worker.file.read_text()
 
 

@@ -156,7 +156,7 @@ def test_the_printed_acls_suffice_for_each_role(world: World) -> None:
 
 
 def _look_at_transactions(world: World) -> None:
-    """Who may end transactions sees whose they are, and may write a marker; a subscriber may not."""
+    """A principal with the right to end transactions sees their owners and writes a marker; a subscriber may not."""
     producer = Producer({"bootstrap.servers": world.bootstrap, "transactional.id": f"app-{world.name}.{world.name}.x"})
     producer.init_transactions(120)
     producer.begin_transaction()

@@ -37,5 +37,5 @@ def test_pages_are_framed_by_their_own_site_alone(memory_world):
 
 @pytest.mark.parametrize("path", ["/../gateway.py", "/%2e%2e/gateway.py", "/adapters/", "/nosuch.js", "/%00.js"])
 def test_nothing_else_is_served(memory_world, path):
-    """What is no file of the page is not found, in another folder, a folder itself or a name that no file can have."""
+    """Files of other folders, folders, and names that no file can have are not found."""
     assert memory_world.gateway.get(path)[0] == 404

@@ -83,7 +83,7 @@ def test_the_expected_version_of_a_client_is_the_one_that_was_checked(guarded):
 
 
 def test_a_topic_that_changes_its_messages_takes_none_under_a_right_with_a_filter(guarded):
-    """Where sequence groups may leave out a part of a message, the record after it is not known, and it is refused."""
+    """A message of which sequence groups may leave out a part is refused: the record after it is not known."""
     settings = guarded.world.config.topic("orders")
     changed = settings.model_copy(update={"sequence_groups": [{"by": "/n", "fields": ["/desk"]}]})
     guarded.world.gateway.gateway.publishing._checked._config = guarded.world.config.model_copy(

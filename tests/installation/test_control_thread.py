@@ -285,7 +285,7 @@ def test_no_pipeline_starts_while_kafka_is_silent(monkeypatch):
 
 
 def test_without_the_topic_no_pipeline_is_refused(place: Place):
-    """Where there is no control topic, a pipeline starts as soon as that is known."""
+    """A pipeline without a control topic starts as soon as that is known."""
     thread = place.thread()
     thread.await_fences()
     assert thread.has_looked

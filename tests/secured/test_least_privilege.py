@@ -48,7 +48,7 @@ def seen_by_doctor(acl: Acl) -> bool:
 
 
 def is_included(acl: Acl, acls: list[Acl]) -> bool:
-    """Whether another ACL of the principal includes this one: by Kafka's rule `Read` and `Write` include `Describe`."""
+    """Return whether another ACL includes this one: by Kafka's rule `Read` and `Write` include `Describe`."""
     if acl.operation != "Describe":
         return False
     return any(acl._replace(operation=other) in acls for other in ("Read", "Write"))
@@ -75,7 +75,7 @@ def _failures(config, role) -> list[tuple[str, str]]:
 
 
 def _named(config, role: str, subject: str, operation: str) -> bool:
-    """Whether the doctor's only complaint is this right."""
+    """Return whether the doctor's only complaint is this right."""
     failures = _failures(config, role)
     return bool(failures) and all(
         one.startswith(subject) and operation in found.removeprefix("this user lacks ").split(", ")

@@ -227,7 +227,7 @@ class Job:
         return dict(report.changes)
 
     def reconcile(self) -> bool:
-        """Whether the records are the replay of deltas and archive."""
+        """Return whether the records are the replay of deltas and archive."""
         archive = str(self.directory / "archive")
         return bool(
             self._call(

@@ -125,7 +125,7 @@ def test_a_job_killed_five_times_loses_nothing_and_repeats_the_same_records(worl
 
 
 def _is_whole(world, expected):
-    """Whether the last record of each partition is on the topic."""
+    """Return whether the last record of each partition is on the topic."""
     seen = {partition: record for record in world.read("delta") for partition in [record.partition]}
     return all(
         not records or seen[partition].headers.get("source") == records[-1][2]["source"]

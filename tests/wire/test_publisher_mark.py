@@ -36,7 +36,7 @@ class Naive:
         return max((number for number, kind in self.settled.items() if kind in kinds), default=-1)
 
     def is_taken(self, number: int) -> bool:
-        """Whether a number counts as taken: it is not above the highest one, and it was not refused."""
+        """Return whether a number counts as taken: it is not above the highest one, and it was not refused."""
         if number > self.highest("taken") or self.settled.get(number) == "refused":
             return False
         return number in self.settled or not any(low < number < high for low, high in self.gaps)

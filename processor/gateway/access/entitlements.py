@@ -55,7 +55,7 @@ class _Grant(Section):
 
 
 class _Operators(Section):
-    """Who may see the status of the installation: its workers, their hosts, and the lag of every topic."""
+    """The users and roles that see the status of the installation: its workers, their hosts, each topic's lag."""
 
     users: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()

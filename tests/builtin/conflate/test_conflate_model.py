@@ -62,7 +62,7 @@ def changed(before, after):
 
 
 def touched(path, moved):
-    """Whether a path or something it lies in was touched."""
+    """Return whether a path or something it lies in was touched."""
     return any(path == place or path.startswith(f"{place}.") for place in moved)
 
 

@@ -129,7 +129,7 @@ class BothWays:
         return self.merge([Record(key, delta, None, 0, 0)], {key: state})
 
     def leaves(self, record: bytes | None, delta: bytes, key: bytes = b"7", version: int = 1) -> bool:
-        """Whether the compiled way leaves it to the other one."""
+        """Return whether the compiled way leaves it to the other one."""
         before = self.left_by_compiled
         self.one(record, delta, key, version)
         return self.left_by_compiled > before
@@ -139,7 +139,7 @@ class BothWays:
         return self.codec.encode(self.codec.decode(text))
 
     def is_ours(self, text: bytes) -> bool:
-        """Whether a text is one that we would have stored."""
+        """Return whether a text is one that we would have stored."""
         try:
             return self.codec.encode(self.codec.decode_own(text)) == text
         except Exception:  # noqa: BLE001 - whatever it is, it is not ours

@@ -159,7 +159,7 @@ def merged(old, delta):
 
 
 def leads_through_objects(record, path):
-    """Whether no array and no scalar is on the way; a null or a missing field ends the way."""
+    """Return whether no array and no scalar is on the way; a null or a missing field ends the way."""
     for name in path[:-1]:
         record = record.get(name)
         if record is None:

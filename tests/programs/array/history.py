@@ -135,7 +135,7 @@ class _Publishers:
         return self._layout.key_bytes(names)
 
     def _has_key_fields(self, key: bytes | None, *, is_whole: bool, is_delete: bool) -> bool:
-        """Whether the message carries its key fields. Avro's would be null, which is no key."""
+        """Return whether the message carries its key fields. Avro's would be null, which is no key."""
         if key is None or is_delete or self._row["type"] == "avro":
             return self._rng.random() < 0.95 or self._row["type"] == "avro"
         # A full publish that leaves out one of several key fields is not mended (producers.md, rule 6).

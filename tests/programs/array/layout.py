@@ -66,7 +66,7 @@ class Layout:
 
     @property
     def is_text(self) -> bool:
-        """Whether all values are texts."""
+        """Return whether all values are texts."""
         return self.row["type"] in TEXTS
 
     def number(self, rng: random.Random) -> Any:
@@ -235,5 +235,5 @@ def _record(name: str, **fields: Any) -> Object:
 
 
 def is_flat(row: Row) -> bool:
-    """Whether a record of the row has no objects in it."""
+    """Return whether a record of the row has no objects in it."""
     return row["type"] in FLAT

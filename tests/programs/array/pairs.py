@@ -22,7 +22,7 @@ class Forbidden(NamedTuple):
     reason: str
 
     def holds(self, row: Row) -> bool:
-        """Whether a row, which may lack factors, has the combination."""
+        """Return whether a row, which may lack factors, has the combination."""
         return all(row.get(factor) in values for factor, values in self.values.items())
 
 
@@ -35,7 +35,7 @@ class Factors:
         self._feasible: list[Pair] | None = None
 
     def is_allowed(self, row: Row) -> bool:
-        """Whether a row has no forbidden combination."""
+        """Return whether a row has no forbidden combination."""
         return not any(combination.holds(row) for combination in self.forbidden)
 
     def completed(self, row: Row) -> Row | None:

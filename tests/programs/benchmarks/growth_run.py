@@ -126,7 +126,7 @@ class Grown:
             yield process
 
     def is_shared(self) -> bool:
-        """Whether all partitions run, and each process has its share of them."""
+        """Return whether all partitions run, and each process has its share of them."""
         owned = [len(_RUNNING.findall(page)) for page in self._pages()]
         share = self._size.partitions // self._size.processes
         return sum(owned) == self._size.partitions and min(owned) >= share

@@ -24,7 +24,7 @@ class _Groups(NamedTuple):
 
 
 def can_hold() -> bool:
-    """Whether this user may create control groups for processors; root may, where they are mounted."""
+    """Return whether this user may create control groups for processors; root may, where they are mounted."""
     try:
         with _group(_mounted_groups(), 1.0):
             return True

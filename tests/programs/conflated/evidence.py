@@ -57,12 +57,12 @@ class Delivery(NamedTuple):
 
     @property
     def is_delete(self) -> bool:
-        """Whether the key is deleted."""
+        """Return whether the key is deleted."""
         return self.headers.get("kind") in ("delete", "expire")
 
     @property
     def is_at_once(self) -> bool:
-        """Whether its publisher requested no conflation."""
+        """Return whether its publisher requested no conflation."""
         return self.headers.get("no_conflate") == "true"
 
 

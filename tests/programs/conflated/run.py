@@ -55,7 +55,7 @@ class Plan(NamedTuple):
 
     @property
     def is_harmed(self) -> bool:
-        """Whether workers are killed or crash."""
+        """Return whether workers are killed or crash."""
         return self.kill_every_s is not None or self.crash is not None
 
     @property

@@ -204,7 +204,7 @@ def examine_rekeyed(topic: str, records: list[Seen], expected: Expected, complai
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two JSON values are the same, kinds of scalars included: to Python 1, 1.0 and true are equal."""
+    """Return whether two JSON values are the same, kinds of scalars included: to Python 1, 1.0 and true are equal."""
     return one == other and json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 

@@ -80,7 +80,7 @@ def expect(topic: str, records: list[Seen], *, versions_grow: bool = True) -> Ex
 
 
 def is_mergeable(message: Seen) -> bool:
-    """Whether a record can be merged."""
+    """Return whether a record can be merged."""
     if message.headers.get("command", "publish") not in _COMMANDS:
         return False
     if message.key is not None and (message.value is None or message.headers.get("command") == "sow_delete"):

@@ -92,7 +92,7 @@ def kill(*workers: Worker) -> None:
 
 
 def is_ready(worker: Worker) -> bool:
-    """Whether a worker has been assigned a partition."""
+    """Return whether a worker has been assigned a partition."""
     return '"event": "restored"' in worker.file.read_text(errors="replace")
 
 

@@ -107,7 +107,7 @@ class Load:
 
     @property
     def is_over(self) -> bool:
-        """Whether all commands are published."""
+        """Return whether all commands are published."""
         return not self._thread.is_alive()
 
     def stop(self) -> None:

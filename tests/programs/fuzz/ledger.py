@@ -231,7 +231,7 @@ def command_of(message: Input) -> str:
 
 
 def same(one: Any, other: Any, *, as_written: bool) -> bool:
-    """Whether two values are strictly the same: 1, 1.0 and true are three values; the order of members does not count.
+    """Return whether two values are strictly the same: 1, 1.0 and true are three values; members have no order.
 
     Args:
         one: a value.

@@ -409,7 +409,7 @@ class Outages:
         self.compared += len(self.queries)
 
     def is_whole(self, query: Query, view: dict[str, Any]) -> bool:
-        """Whether a view is live, and has the records of now."""
+        """Return whether a view is live, and has the records of now."""
         own = {key: SELECTS[query.select](record) for key, record in view["held"].items()}
         return bool(view["live"]) and not view["changing"] and own == query.answer(self.now)
 

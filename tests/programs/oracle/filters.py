@@ -30,7 +30,7 @@ class Compare:
         return f"{_path_text(self.path)} {self.operator} {constant}"
 
     def matches(self, record: Any) -> bool:
-        """Whether a record matches; a comparison with NULL is false."""
+        """Return whether a record matches; a comparison with NULL is false."""
         orders = [_order(element, self.constant) for element in scalars(value_at(record, self.path))]
         holds = {
             "=": lambda order: order == 0,
@@ -55,7 +55,7 @@ class IsNull:
         return f"{_path_text(self.path)} IS NULL"
 
     def matches(self, record: Any) -> bool:
-        """Whether a record matches."""
+        """Return whether a record matches."""
         return not scalars(value_at(record, self.path))
 
 
@@ -72,7 +72,7 @@ class Like:
         return f"{_path_text(self.path)} LIKE '{self.expression}'"
 
     def matches(self, record: Any) -> bool:
-        """Whether a record matches; NULL does not."""
+        """Return whether a record matches; NULL does not."""
         elements = scalars(value_at(record, self.path))
         return any(isinstance(element, str) and re.search(self.expression, element) for element in elements)
 

@@ -55,7 +55,7 @@ class Group:
         return None if value is MISSING else value
 
     def is_older(self, one: Any, other: Any) -> bool:
-        """Whether a value of `by` comes before another one."""
+        """Return whether a value of `by` comes before another one."""
         return other is not None and (one is None or compare(one, other) < 0)
 
     def in_order(self, life: list[Taken]) -> list[Taken]:

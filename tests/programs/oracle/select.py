@@ -43,7 +43,7 @@ class Select:
         return members if members or is_included else MISSING
 
     def _is_included(self, path: Path) -> bool:
-        """Whether the most specific rule for a path includes it."""
+        """Return whether the most specific rule for a path includes it."""
         if any(path[: len(key_path)] == key_path for key_path in self.key_paths):
             return True
         covering = [prefix for prefix in self.rules if path[: len(prefix)] == prefix]

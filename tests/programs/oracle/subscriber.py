@@ -62,7 +62,7 @@ class Wanted:
 
     @property
     def is_exact(self) -> bool:
-        """Whether every single message follows from the updates: nothing is folded, and no update moves another key."""
+        """True if every single message follows from the updates: nothing is folded, and no update moves another key."""
         return self.interval_ms is None and self.top_n is None
 
     def projected(self, record: Object) -> Object:
@@ -75,7 +75,7 @@ class Wanted:
         return ordered(matching, self.order)[: self.top_n]
 
     def matches(self, record: Object | None) -> bool:
-        """Whether the filter matches a record."""
+        """Return whether the filter matches a record."""
         return record is not None and (self.selection is None or self.selection.matches(record))
 
 

@@ -25,12 +25,12 @@ class Rejected(Exception):
 
 
 def is_object(value: Any) -> bool:
-    """Whether a value is an object, whose members merge."""
+    """Return whether a value is an object, whose members merge."""
     return isinstance(value, dict)
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are the same value of the same type (merge.md, rule 9); NaN is the same as NaN."""
+    """Return whether two values are the same value of the same type (merge.md, rule 9); NaN is the same as NaN."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):

@@ -78,7 +78,7 @@ class Feed:
 
     @property
     def has_sent_all(self) -> bool:
-        """Whether the rows at the full rate have been sent; raises the error of a feed that failed."""
+        """Return whether the rows at the full rate have been sent; raises the error of a feed that failed."""
         if self._failure is not None:
             raise self._failure
         return self.sent >= self._rows_max

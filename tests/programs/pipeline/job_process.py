@@ -44,7 +44,7 @@ class JobProcess:
         self._program = Program(command, layout.directory / f"job-{'-'.join(jobs)}.log", layout.patience_s)
 
     def has_worked(self, *idle: str) -> bool:
-        """Whether each job has completed a micro-batch since the start; a process that has ended is an error.
+        """Return whether each job has completed a micro-batch since the start; a process that has ended is an error.
 
         Args:
             idle: jobs without input.
@@ -128,7 +128,7 @@ class Program:
             return file.read().decode(errors="replace")
 
     def has_ended(self) -> bool:
-        """Whether the driver has ended."""
+        """Return whether the driver has ended."""
         return self._process.poll() is not None
 
     def refuse_end(self) -> None:

@@ -161,6 +161,6 @@ class Notes:
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record fits the columns of an order."""
+    """Return whether a record fits the columns of an order."""
     members = ((record.get(name), kind) for name, kind in COLUMNS.items())
     return all(value is None or isinstance(value, kind) for value, kind in members)

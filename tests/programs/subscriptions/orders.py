@@ -58,7 +58,7 @@ class Held(NamedTuple):
         return Held(*(delta.get(name, value) for name, value in zip(self._fields, self, strict=True)))
 
     def is_intact(self, key: str) -> bool:
-        """Whether exactly this record was written."""
+        """Return whether exactly this record was written."""
         return self.check == checksum(key, self.region, self.qty, self.times)
 
 

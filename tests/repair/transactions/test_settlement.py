@@ -114,7 +114,7 @@ def _await_standing(world: World) -> None:
 
 
 def _is_over(world: World) -> bool:
-    """Whether readers of committed records get every record."""
+    """Return whether readers of committed records get every record."""
     return not standing(world.config, Admin(world.config.kafka).cluster(), [world.name])[world.name]
 
 

@@ -48,7 +48,7 @@ def program_of(guard: psutil.Process) -> psutil.Process:
 
 
 def test_end_of_pipe_ends_the_program(tmp_path: Path):
-    """When the pipe is closed the program is ended in good order, and the directory is gone when the guard is."""
+    """A closed pipe ends the program in good order, and the directory is gone when the guard is."""
     with begin(order(tmp_path, SLEEP)) as guard:
         program = program_of(psutil.Process(guard.pid))
         guard.stdin.close()
@@ -77,7 +77,7 @@ def status(program: psutil.Process) -> list[str]:
 
 
 def test_ended_program_is_reported_before_its_directory_goes(tmp_path: Path):
-    """When the program ends by itself, the guard closes its output; the directory stays until its release."""
+    """The guard of a program that ends by itself closes its output; the directory stays until its release."""
     with begin(order(tmp_path, ["sh", "-c", "echo out; echo err >&2; exit 7"])) as guard:
         assert guard.stdout.read() == b""
         assert (tmp_path / "remove").exists()

@@ -59,7 +59,7 @@ class Fault:
     """Set when all the frames have been affected."""
 
     def takes(self, api: int | None, way: Way) -> bool:
-        """Whether the fault affects this frame, which is then counted."""
+        """Return whether the fault affects this frame, which is then counted."""
         if self.met >= self.times or way is not self.way or (self.api is not None and api != self.api):
             return False
         self.met += 1
