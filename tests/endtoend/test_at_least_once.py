@@ -129,7 +129,7 @@ def test_records_without_a_key_are_merged_once_if_they_have_a_sequence(world: Wo
     world.publish(given[:20])
     first = world.start()  # The note that a new group begins with is behind it.
     world.wait(lambda: len(world.read("sow")) == 20, "merging the first of them")
-    world.wait(lambda: first.file.read_text().count('"restored"') == 4, "beginning every partition, with its note")
+    world.wait(lambda: first.file.read_text().count('"restored"') >= 4, "beginning every partition, with its note")
     world.settle()
     assert first.stop() == 0, first.log()
     world.publish(given[20:])

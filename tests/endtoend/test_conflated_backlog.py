@@ -22,8 +22,8 @@ KEYS = 200
 UPDATES = 100_000
 AGE_MS = 60_000
 """How old the backlog is: far more than an interval, which must not become longer by it."""
-INTERVAL = "5s"
-"""Longer than it takes to read the backlog, so that each key is due once."""
+INTERVAL_S = 5
+"""Longer than an idle machine takes to read the backlog, so that each key is due once there."""
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def world(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[World]:
         "min.compaction.lag.ms": "0",
         "max.compaction.lag.ms": "1000",
     }
-    made = World(bootstrap, tmp_path, unique, interval=INTERVAL, config=eager)
+    made = World(bootstrap, tmp_path, unique, interval=f"{INTERVAL_S}s", config=eager)
     yield made
     made.close()
 
@@ -69,18 +69,19 @@ def test_a_compacted_backlog_is_delivered_as_last_states(world: World) -> None:
     conflater = world.start("conflate", world.conflated)
     world.wait(lambda: arrived(world), "the first states arriving")
     assert conflater.stop() == 0, conflater.log()
-    before = len(world.read("sow", world.conflated))
 
     feed(world, KEYS, UPDATES, AGE_MS)
     world.wait(lambda: len(world.read("sow")) < UPDATES / 2, "compaction")
+    begun_s = time.monotonic()
     conflater = world.start("conflate", world.conflated)
     world.wait(lambda: arrived(world), "the last states arriving")
+    intervals = (time.monotonic() - begun_s) // INTERVAL_S
 
-    deliveries = world.read("sow", world.conflated)[before:]
     by_key = last_per_key(world.read("sow", world.conflated))
     assert len(by_key) == KEYS
     told = [record for record in world.read("sow", world.conflated) if record.headers.get("kind") != "insert"]
-    assert len(told) == KEYS, f"each key once; {len(deliveries)} came"
+    # Once, and on a machine that needs longer to read the backlog once in each interval.
+    assert KEYS <= len(told) <= KEYS * max(1, intervals)
     read = sum(int(record.headers.get("conflated", 1)) for record in told)
     print(f"{UPDATES:,} updates, {read:,} left to be read, {len(told):,} told")
     assert read < UPDATES / 2

@@ -162,8 +162,8 @@ def source_offset(record: Seen) -> int:
 def test_the_topic_of_a_third_party_processor_can_be_conflated(copies: Copies) -> None:
     """The copy has the versions and deletes of the processor, and deltas, which the processor does not write."""
     rng = random.Random(85)
-    copies.publish(
-        [(b"L%d" % n, {"id": f"L{n}", "n": rng.randrange(10)}, {}) for n in (rng.randrange(20) for _ in range(500))]
+    copies.at_once(
+        *((f"L{n}", {"id": f"L{n}", "n": rng.randrange(10)}, {}) for n in (rng.randrange(20) for _ in range(500)))
     )
     over, under = f"{copies.name}_large_slow", f"{copies.name}_large"
 

@@ -54,7 +54,7 @@ def test_the_example_prints_the_lines_of_the_page(shop: Cli, unique: str) -> Non
     assert shop("topics", "apply").returncode == 0
     running = [shop.start("worker"), shop.start("conflate")]
     try:
-        subscriber = shop.start(*subscribe.removesuffix("&").split()[1:], "--count", "2", "--timeout", "60")
+        subscriber = shop.start(*subscribe.removesuffix("&").split()[1:], "--count", "2", "--timeout", "120")
         running.append(subscriber)
         assert subscriber.stdout is not None
         for command, said in ((publish, first), (more, second)):

@@ -25,8 +25,11 @@ from tests.waiting import PATIENCE_S
 pytestmark = [pytest.mark.broker, pytest.mark.long]
 
 PARTITIONS = 8
-PAUSE_MAX_S = 3.0
-"""Far above the observed pauses, far below a rebalance that stops all members, which takes 5 s and more."""
+PAUSE_MAX_S = 20.0
+"""Far above the observed pauses, also on a busy machine: a partition that is not read at all pauses for longer.
+
+A rebalance that stops all members lets go of all partitions, and none is untouched.
+"""
 
 
 class Move(NamedTuple):
@@ -116,7 +119,10 @@ def test_partitions_that_do_not_move_keep_committing(
     bootstrap: str, tmp_path: Path, unique: str, protocol: str
 ) -> None:
     """From one worker to four, two and one, under load, no record is lost or merged twice."""
-    world = World(bootstrap, tmp_path, unique, kafka={"group.protocol": protocol}, partitions=PARTITIONS)
+    world = World(
+        bootstrap, tmp_path, unique, kafka={"group.protocol": protocol}, partitions=PARTITIONS,
+        runtime={"session_timeout_s": 20},  # No worker dies: a busy one is to lose no partition.
+    )  # fmt: skip
     pauses: dict[str, tuple[int, float]] = {}
 
     def stretch(name: str, change: Callable[[], object], workers: int) -> None:

@@ -31,6 +31,7 @@ from tests import forked
 from tests.endtoend.oracle import last_per_key
 from tests.endtoend.world import World
 from tests.programs.faults.broker.ports import quiet_port
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -234,6 +235,8 @@ def test_a_missing_right_is_not_called_a_missing_topic(world: World) -> None:
     for command in printed.stdout.splitlines():
         if "PUBLISHER" in command:
             grant(command)
+    # A broker goes by its rights a moment after the tool has written them.
+    until(lambda: run(publisher, "doctor", "--role", "publisher").returncode == 0, "the rights being granted")
     well = run(publisher, "doctor", "--role", "publisher")
     assert (well.returncode, "fail" in well.stdout) == (0, False), well.stdout
     assert "ok\trole publisher\trights to " in well.stdout

@@ -29,7 +29,7 @@ def test_a_wrong_checksum_in_a_frame_is_taken_by_the_broker_and_refused_by_the_c
     assert produce_unreadable(world.bootstrap, topic, 0, values) == 3
     consumer = Consumer({"bootstrap.servers": world.bootstrap, "group.id": world.name})
     consumer.assign([TopicPartition(topic, 0, 0)])
-    messages = consumer.consume(4, 30)
+    messages = consumer.consume(4, 120)
     consumer.close()
     assert [message.value() for message in messages[:3]] == values
     error = messages[3].error()

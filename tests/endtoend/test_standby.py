@@ -73,7 +73,7 @@ def machines(
 ) -> Iterator[Machines]:
     """Create a family whose workers keep one standby of each partition, with the given group protocol."""
     kafka = {"group.protocol": getattr(request, "param", "classic")}
-    world = World(bootstrap, tmp_path, unique, runtime={"standby_replicas": 1}, kafka=kafka)
+    world = World(bootstrap, tmp_path, unique, runtime={"standby_replicas": 1, "session_timeout_s": 10}, kafka=kafka)
     yield Machines(world, monkeypatch)
     world.close()
 

@@ -38,7 +38,7 @@ def test_the_example_prints_the_lines_of_the_page(shop: Cli, unique: str) -> Non
     assert shop("topics", "apply").returncode == 0
     worker = shop.start("worker")
     subscriber = subprocess.Popen(
-        f"exec {subscribe.removesuffix('&').strip()} --count {len(lines)} --timeout 60",
+        f"exec {subscribe.removesuffix('&').strip()} --count {len(lines)} --timeout 120",
         shell=True,
         stdout=subprocess.PIPE,
         text=True,
@@ -48,13 +48,13 @@ def test_the_example_prints_the_lines_of_the_page(shop: Cli, unique: str) -> Non
         assert subscriber.stdout is not None
         heard = _lines(subscriber.stdout)
         assert [next(heard), next(heard)] == lines[:2]
-        subprocess.run(publish, shell=True, check=True, cwd=shop.directory, timeout=60)
+        subprocess.run(publish, shell=True, check=True, cwd=shop.directory, timeout=150)
         assert list(heard) == lines[2:]
-        assert subscriber.wait(60) == 0
+        assert subscriber.wait(150) == 0
     finally:
         for process in (subscriber, worker):
             process.terminate()
-            process.wait(60)
+            process.wait(150)
         for pipe in (subscriber.stdout, worker.stdout, worker.stderr):
             if pipe is not None:
                 pipe.close()

@@ -31,7 +31,7 @@ class Member:
             group.kafka | {"group.protocol": group.protocol},
             group=group.topic,
             topic=group.topic,
-            session_timeout_s=6.0,
+            session_timeout_s=30.0,
             listener=self,
             instance=instance,
         )

@@ -52,7 +52,7 @@ def test_a_plug_in_signs_the_tokens_of_every_role(
     with Client("reader", load(files["subscriber"])) as reader:
         assert sum(message.data is not None for message in reader.sow(estate.name)) == number
     taken = 0
-    with Client("consumer", load(files["consumer"])) as client, client.queue(estate.queue, timeout_s=20) as queue:
+    with Client("consumer", load(files["consumer"])) as client, client.queue(estate.queue, timeout_s=120) as queue:
         for message in queue:
             message.ack()
             taken += 1

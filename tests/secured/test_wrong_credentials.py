@@ -114,7 +114,7 @@ def test_a_queue_consumer_names_a_wrong_login(estate: Estate) -> None:
     for fault in ("wrong password", "wrong secret", "dead endpoint"):
         login, sentence, _ = FAULTS[fault]
         file = estate.with_login("wrong", login(estate.broker, estate.directory))
-        done = estate.run_file(file, "queue", "take", estate.queue, "--count", "1", "--timeout", "20")
+        done = estate.run_file(file, "queue", "take", estate.queue, "--count", "1", "--timeout", "120")
         assert done.returncode in (1, 2), (fault, done.stderr)
         assert sentence in done.stderr, (fault, done.stderr)
         assert "canary" not in done.stderr, fault

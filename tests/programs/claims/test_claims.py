@@ -46,8 +46,8 @@ def test_every_broken_promise_is_found(claims, records, promise):
 @pytest.mark.broker
 @pytest.mark.long
 def test_each_key_is_won_once_while_workers_are_killed(bootstrap: str, tmp_path: Path, unique: str) -> None:
-    """Ten clients claim 300 keys, two of them each, while a worker is killed: each key is won exactly once."""
-    plan = Plan(seed=23, clients=10, processes=2, keys=300, rivals=2, kills=1, window=5)
+    """Ten clients claim 500 keys, two of them each, while a worker is killed: each key is won exactly once."""
+    plan = Plan(seed=23, clients=10, processes=2, keys=500, rivals=2, kills=1, window=3)
     outcome = run(plan, bootstrap, tmp_path, unique, print)
     print(outcome)
     assert outcome.wrong == []

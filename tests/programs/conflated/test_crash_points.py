@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.endtoend.crashing_worker import POINTS
+from tests.programs.conflated.account import Bounds
 from tests.programs.conflated.run import Plan, run
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ _OFTEN = 15
 
 @pytest.mark.parametrize("point", _POINTS)
 def test_a_crash_at_any_point_keeps_all_promises(bootstrap: str, tmp_path: Path, unique: str, point: str) -> None:
-    """A crash at any point keeps all promises while keys are inserted, changed, deleted and inserted again."""
-    plan = Plan(seed=31, seconds=14, rate=1_000, keys=400, crash=(point, _OFTEN))
+    """All promises but those of delays are kept while keys are inserted, changed, deleted and inserted again."""
+    plan = Plan(seed=31, seconds=14, rate=1_000, keys=400, crash=(point, _OFTEN), bounds=Bounds())
     outcome = run(plan, bootstrap, tmp_path, unique, print)
     print(outcome)
     assert outcome.wrong == []

@@ -255,10 +255,11 @@ def test_a_silent_coordinator_holds_the_partition(distant: Callable[..., Distant
 @pytest.mark.long
 def test_a_kafka_that_is_away_holds_nothing(distant: Callable[..., Distant]) -> None:
     """While Kafka is away partitions wait longer than the timeout of a stall, and are ready once it is back."""
-    restoring = distant(stall_timeout_s=4.0)
+    restoring = distant(stall_timeout_s=PATIENCE_S)
     restoring.proxy.refuse()
     restoring.add(0, 1)
     restoring.until(outage.is_away)
+    restoring.stall(4.0)
     until_s = time.monotonic() + 12
     restoring.until(lambda: time.monotonic() > until_s)
     assert (restoring.ready, restoring.held) == ({}, [])
