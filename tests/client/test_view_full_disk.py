@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.client.family import Family
 
-pytestmark = [pytest.mark.broker, pytest.mark.long]
+pytestmark = pytest.mark.broker
 
 MB = 1 << 20
 
@@ -29,6 +29,7 @@ def catch_up(view: View, count: int) -> None:
 
 
 @pytest.mark.parametrize("records", [90, 50], ids=["while reading", "at the end"])
+@pytest.mark.long
 def test_a_view_on_a_full_disk_raises_and_is_complete_with_more_room(
     family: Family, tmp_path: Path, records: int
 ) -> None:

@@ -30,17 +30,6 @@ VARIANTS: dict[str, tuple[str | None, str]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def copies(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copies]:
-    """Create a copy that delivers every 200 ms."""
-    made = Copies(bootstrap, tmp_path_factory.mktemp("copies"), {})
-    try:
-        made.work()
-        yield made
-    finally:
-        made.close()
-
-
 def received(subscription: Subscription, key: str) -> list[Message]:
     """Return the updates of one key up to the record that is marked as the last."""
     messages: list[Message] = []

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from processor.record import Record
     from tests.endtoend.world import World
 
-pytestmark = [pytest.mark.broker, pytest.mark.long]
+pytestmark = pytest.mark.broker
 
 RECORDS, BAD_EVERY = 1_600, 8
 
@@ -40,6 +40,7 @@ class Choosy(DeltaMerge):
         super().process(records)
 
 
+@pytest.mark.long
 def test_hundreds_of_failing_records_cost_little_each(world: World) -> None:
     """Every eighth of 1,600 records in one partition fails; the others are merged once each."""
     config, name = world.config, world.name

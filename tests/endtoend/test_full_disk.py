@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
     from tests.endtoend.world import World
 
-pytestmark = [pytest.mark.broker, pytest.mark.long]
+pytestmark = pytest.mark.broker
 
 MB = 1 << 20
 
 
+@pytest.mark.long
 def test_a_worker_whose_disk_is_full_stops_and_goes_on_with_more_room(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

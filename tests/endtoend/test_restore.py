@@ -14,7 +14,8 @@ from processor.kafka.admin.admin import Admin
 from processor.record import Stored
 from processor.store import layout
 from processor.store.contract import Progress
-from processor.store.rocksdb import RocksMemory, RocksStore
+from processor.store.rocksdb import RocksStore
+from processor.store.rocksdb_memory import RocksMemory
 from tests.endtoend.test_exactly_once import check
 from tests.endtoend.world import random_commands
 

@@ -12,7 +12,7 @@ from tests.programs.conflated.run import Plan, run
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.long]
 
 _SEED = 23
 
@@ -23,7 +23,6 @@ def _keeps_its_promises(plan: Plan, bootstrap: str, directory: Path, unique: str
     assert outcome.wrong == []
 
 
-@pytest.mark.long
 def test_a_killed_worker_delivers_each_key_once_per_interval_and_its_last_state(
     bootstrap: str, tmp_path: Path, unique: str
 ) -> None:
@@ -32,21 +31,18 @@ def test_a_killed_worker_delivers_each_key_once_per_interval_and_its_last_state(
     _keeps_its_promises(plan, bootstrap, tmp_path, unique)
 
 
-@pytest.mark.long
 def test_twenty_thousand_updates_a_second_are_conflated(bootstrap: str, tmp_path: Path, unique: str) -> None:
     """One worker conflates 20,000 updates a second; the delays are left to `make program NAME=conflated`."""
     plan = Plan(seed=_SEED, seconds=20, bounds=Bounds())
     _keeps_its_promises(plan, bootstrap, tmp_path, unique)
 
 
-@pytest.mark.long
 def test_two_workers_that_are_killed_in_turn_catch_up(bootstrap: str, tmp_path: Path, unique: str) -> None:
     """Two workers that are killed in turn and restarted at once deliver all updates, also of partitions taken over."""
     plan = Plan(seed=_SEED, seconds=25, rate=5_000, keys=2_000, workers=2, kill_every_s=7, bounds=Bounds())
     _keeps_its_promises(plan, bootstrap, tmp_path, unique)
 
 
-@pytest.mark.long
 def test_the_output_of_a_merge_worker_is_conflated(bootstrap: str, tmp_path: Path, unique: str) -> None:
     """The records that a merge worker makes of deltas, in transactions of its own, are conflated."""
     plan = Plan(seed=_SEED, seconds=12, rate=4_000, keys=2_000, is_merged=True)
