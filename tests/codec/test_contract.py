@@ -1,10 +1,13 @@
-"""The contract of every message type: values are read back strictly, bad bytes are rejected with a reason."""
+"""The contract that every message type keeps, and the table of it in the page."""
+
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from processor.codec.contract import codec_names
+from processor.codec.contract import GROUP, codec_names
 from processor.errors import RecordRejected
 from tests.codec.specimens import SPECIMENS, codec_of, strict
 
@@ -156,3 +159,27 @@ def test_a_value_of_no_message_type_is_a_type_error(name):
     for value in (object(), {"id": object()}, {"0": object()}, {7: "x"}, {"a": {1, 2}}, {"a": {7: "x"}}):
         with pytest.raises(TypeError, match=r"\w"):
             codec.encode(value)
+
+
+TEXT = (Path(__file__).parents[2] / "processor" / "codec" / "README.md").read_text(encoding="utf-8")
+ROWS = dict(re.findall(r"^\| `([\w-]+)` \| (yes|no) \|", TEXT, re.MULTILINE))
+
+[PRESENCE] = re.findall(r"^\| `protobuf` with field presence \| (yes|no) \|", TEXT, re.MULTILINE)
+
+
+def test_the_table_has_the_installed_types_and_no_others():
+    """The table lists exactly the installed types, under their names in the settings."""
+    assert GROUP in TEXT
+    assert sorted(ROWS) == codec_names()
+
+
+def test_the_table_marks_the_types_with_deltas():
+    """The table's column on deltas agrees with the codecs."""
+    documented = {**{name: row == "yes" for name, row in ROWS.items()}, "protobuf-presence": PRESENCE == "yes"}
+    assert {name: documented[name] for name in SPECIMENS} == {name: codec_of(name).can_delta for name in SPECIMENS}
+
+
+def test_every_file_in_the_readme_exists():
+    """Every file that the README names exists in its folder."""
+    folder = Path(__file__).parents[2] / "processor" / "codec"
+    assert [name for name in re.findall(r"`(\w+\.py)`", TEXT) if not (folder / name).exists()] == []

@@ -5,6 +5,7 @@ import json
 import math
 import tempfile
 import uuid
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -14,12 +15,14 @@ import pytest
 from google.protobuf import descriptor_pb2, text_format
 from hypothesis import HealthCheck, given, settings
 
+from processor.client import Message
 from processor.codec import CodecOptions, load_codec
+from processor.codec.json_value import to_json_line
 from processor.codec.message_pack import MsgpackCodec
 from processor.config import SchemaConfig
 from tests.codec.avro_world import file_codec, record
 from tests.codec.python_values import VALUES, LikeNumpy, Point, Side, reads_as
-from tests.codec.specimens import codec_of
+from tests.codec.specimens import BSON, JSON, MSGPACK, codec_of, nested, orders
 
 _DIRECTORY = tempfile.TemporaryDirectory(prefix="sowstream-python-values-")
 FILES = Path(_DIRECTORY.name)
@@ -291,3 +294,43 @@ def test_values_that_came_from_messages_are_written_without_checks():
     assert MsgpackCodec().encode_decoded(value) == MsgpackCodec().encode(value)
     document = {"t": bson.DatetimeMS(2**60), "d": bson.Decimal128("1.0")}
     assert codec_of("bson").encode_decoded(document) == codec_of("bson").encode(document)
+
+
+WHEN = datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        (b"\xff\0", '"/wA="'),
+        (bson.Binary(b"\xff", 128), '"/w=="'),
+        (WHEN, '"2026-01-02T03:04:05.678000+00:00"'),
+        (date(2026, 1, 2), '"2026-01-02"'),
+        (msgpack.Timestamp(0, 5), '"1970-01-01T00:00:00.000000005Z"'),
+        (msgpack.Timestamp(1), '"1970-01-01T00:00:01Z"'),
+        (msgpack.Timestamp(2**62), '"Timestamp(seconds=4611686018427387904, nanoseconds=0)"'),
+        (uuid.UUID(int=1), '"00000000-0000-0000-0000-000000000001"'),
+        (bson.Decimal128("1.00"), '"1.00"'),
+        (bson.ObjectId(b"0" * 12), '"303030303030303030303030"'),
+        (bson.Int64(7), "7"),
+        (Decimal("18446744073709551616.10"), "18446744073709551616.10"),
+        (Decimal("NaN"), '"NaN"'),
+        (bson.MinKey(), '"MinKey()"'),
+        (float("nan"), "null"),
+    ],
+    ids=repr,
+)
+def test_a_value_without_a_json_type_is_text(value, line):
+    """Values without a JSON type are displayed as text: base64, ISO 8601, identifiers; numbers keep all digits."""
+    assert to_json_line(value) == line
+    assert Message("sow", "t", "k", {"a": [value]}).to_json().endswith('"data":{"a":[' + line + "]}}")
+    assert Message("sow", "t", "k", {"a": value}).data_json() == '{"a":' + line + "}"
+
+
+@settings(max_examples=200, deadline=None, print_blob=True)
+@given(nested(JSON | MSGPACK | BSON) | orders())
+def test_every_value_is_displayed(value):
+    """Every value is displayed as one line of valid JSON, never as an error."""
+    line = to_json_line(value)
+    assert "\n" not in line
+    json.loads(line)

@@ -1,15 +1,25 @@
-"""The tables of processor/docs/reference agree with the code."""
+"""The pages of reference, the glossary, the pictures and the public modules are complete."""
 
+from __future__ import annotations
+
+import json
+import os
 import re
+import shlex
 from pathlib import Path
+from typing import get_args
 
+import pytest
+import yaml
 from prometheus_client import REGISTRY
 
 import processor.runtime.metrics
+from processor.kafka.connection_faults import Fault, Kind
 from processor.runtime.metrics import Timings
 from processor.store.marks import MARK_FORGOTTEN, ONE_SHOT_FORGOTTEN
 from processor.wire.headers import Name
 from tests.docs.pages import page
+from tests.programs.pictures import pipeline
 
 ROOT = Path(__file__).parents[2]
 FILLER = ROOT / "processor" / "queues" / "filler.py"
@@ -76,3 +86,114 @@ def test_every_rule_has_a_test_that_exists():
             if not path.exists() or f"def {name}(" not in path.read_text(encoding="utf-8"):
                 missing.append(f"{file}::{name}")
     assert missing == []
+
+
+TERMS = re.findall(r"^\| \*\*([^*]+)\*\* \|", page("glossary.md"), re.MULTILINE)
+_BOLD = re.compile(r"(?<=\S )(?<!- )(?<!\| )\*\*((?:SOW|[a-z])[\w-]*(?: [\w-]+){0,3})\*\*")
+
+
+def test_every_bold_term_of_the_pages_is_explained():
+    """A bold term in the middle of a sentence, on the front page or in `processor/`, has a row of the glossary."""
+    names = {name.strip("()").lower() for term in TERMS for name in (term, *re.split(r" (?=\()", term))}
+    pages = [
+        ROOT / "README.md",
+        *(page for page in (ROOT / "processor").rglob("*.md") if "node_modules" not in page.parts),
+    ]
+    introduced = {term.lower(): str(path) for path in pages for term in _BOLD.findall(path.read_text(encoding="utf-8"))}
+    assert "sow topic" in introduced
+    assert {term: path for term, path in introduced.items() if term not in names} == {}
+
+
+def test_the_terms_are_in_alphabetical_order():
+    """Each term occurs once, in alphabetical order."""
+    assert sorted(set(TERMS), key=str.lower) == TERMS
+
+
+_FAULTS_PAGE = Path(__file__).parents[2] / "processor" / "docs" / "reference" / "connection-faults.md"
+
+
+def test_the_page_lists_each_fault_and_whether_it_is_waited_for() -> None:
+    """The table has exactly the kinds of faults, in their order, with their wait."""
+    rows = re.findall(r"^\| `(\w+)` \| (yes|no|services) \|", _FAULTS_PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    faults = [Fault(kind, "h:1") for kind in get_args(Kind)]
+    waits = ["services" if fault.is_wrong_name else "no" if fault.is_final else "yes" for fault in faults]
+    assert rows == [(fault.kind, wait) for fault, wait in zip(faults, waits, strict=True)]
+
+
+def test_the_words_of_each_fault_are_on_the_page() -> None:
+    """The table of messages has each kind of fault, in its order, and Sowstream's sentence is that of the code."""
+    table = _FAULTS_PAGE.read_text(encoding="utf-8").partition("## Messages")[2]
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \| (.+) \|$", table, re.MULTILINE)
+    assert [kind for kind, *_ in rows] == list(get_args(Kind))
+    for kind, _, _, words in rows:
+        assert Fault(kind, "").to_do.partition("{")[0].partition("(")[0].strip() in words
+
+
+NOTEBOOKS = sorted((ROOT / "spark_integration" / "examples" / "notebooks").glob("*.ipynb"))
+
+
+def test_the_picture_of_the_pipeline_is_that_of_the_page() -> None:
+    """Drawn again from the YAML of the README, the picture is the same file."""
+    assert pipeline.FILE.read_text(encoding="utf-8") == pipeline.draw(pipeline.pipeline())
+
+
+def test_the_picture_has_each_job_and_each_output() -> None:
+    """Every job, its input and its output stand in the picture."""
+    picture = pipeline.FILE.read_text(encoding="utf-8")
+    for name, job in pipeline.pipeline().items():
+        place = job["from"]["path"] if job["job"] == "ingest" else pipeline.target(job)[0]
+        assert f">{name}<" in picture
+        assert f">{place}<" in picture
+
+
+def test_there_are_three_notebooks() -> None:
+    """The notebooks are the three that the README names."""
+    page = pipeline.PAGE.read_text(encoding="utf-8")
+    assert len(NOTEBOOKS) == 3
+    assert {f"examples/notebooks/{file.name}" for file in NOTEBOOKS} == set(re.findall(r"\((\S+\.ipynb)\)", page))
+
+
+@pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
+def test_a_notebook_was_run_as_it_stands(file: Path) -> None:
+    """All its cells were run in their order and none failed, and its picture is a file that the README shows."""
+    notebook = json.loads(file.read_text(encoding="utf-8"))
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    assert all(output["output_type"] == "execute_result" for cell in cells for output in cell["outputs"])
+    sources = "".join("".join(cell["source"]) for cell in cells)
+    (picture,) = re.findall(r'savefig\("(\S+)"\)', sources)
+    assert (file.parent / picture).read_text(encoding="utf-8").count("<path") > 20
+    assert f"(examples/notebooks/{picture})" in pipeline.PAGE.read_text(encoding="utf-8")
+
+
+def test_the_hooks_run_the_tools_of_make_lint():
+    """Each tool that `make lint` runs is a hook of .pre-commit-config.yaml."""
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    hooks = " ".join(hook["entry"] for repo in config["repos"] for hook in repo["hooks"])
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    [recipe] = re.findall(r"^lint: .*\n\t.*for check in (.*); do", makefile, re.MULTILINE)
+    tools = [" ".join(tool.split()[:2]).removesuffix(" .") for tool in shlex.split(recipe)]
+    assert len(tools) == 4
+    assert [tool for tool in tools if f".venv/bin/{tool}" not in hooks] == []
+
+
+def test_the_workflow_runs_the_gate_on_every_supported_python():
+    """The workflow calls .ci/run with each Python of the classifiers, and with a newer one that may fail."""
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+    job = workflow["jobs"]["all"]
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    supported = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', project)
+    assert job["strategy"]["matrix"]["python"] == [*supported, "3.14"]
+    assert "3.14" in job["continue-on-error"]
+    step = job["steps"][-1]
+    assert step["run"] == ".ci/run"
+    assert step["env"] == {"PYTHON": "python${{ matrix.python }}"}
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+def test_every_make_target_is_documented_in_its_help():
+    """Each public target of the Makefile has a help line."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    [phony] = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+    helped = set(re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE))
+    assert set(phony.split()) == helped

@@ -14,7 +14,7 @@ import pytest
 from processor.client import Client
 from tests.endtoend.copies import INTERVAL_MS, Copies
 from tests.endtoend.oracle import applied, fold, last_per_key, remove, replay
-from tests.endtoend.test_console_consumer import console
+from tests.endtoend.test_foreign_clients import console
 from tests.endtoend.world import random_commands
 from tests.hosting.packages import EXAMPLE, install
 from tests.waiting import PATIENCE_S

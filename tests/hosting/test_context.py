@@ -1,14 +1,20 @@
-"""The context of a partition: the processor's view of the runtime, and the effects that the runtime takes from it."""
+"""The context of a processor: state, marks, notes, counts, and timings as the metrics show them."""
+
+from __future__ import annotations
+
+import random
 
 import pytest
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
 from processor.api import Context, Input, Output, Processor, RecordProcessor
 from processor.codec import load_codec
 from processor.config import TopicConfig
 from processor.errors import UndeclaredOutput
-from processor.hosting.context import TaskContext
+from processor.hosting.context import BOUNDS_S, TaskContext, Timing
 from processor.hosting.pipeline import Pipeline
 from processor.record import Record
+from processor.runtime.metrics import Timings
 from processor.store.layered_state import LayeredState
 from processor.store.marks import TransactionalMarks
 from processor.store.memory import MemoryStore
@@ -180,3 +186,51 @@ def test_the_last_value_of_a_gauge_counts_and_observations_add_up(context):
     context.observe("sent", 0.25, 4)
     assert context.gauges == {"pending": 2, "interval": 0.5}
     assert {name: (timing.times, timing.seconds) for name, timing in context.observed.items()} == {"sent": (5, 1.5)}
+
+
+def shown(registry: CollectorRegistry) -> list[str]:
+    """Return the served lines, without the creation time of the library's metrics."""
+    return [line for line in generate_latest(registry).decode().splitlines() if "_created" not in line]
+
+
+def test_many_at_once_are_shown_as_each_alone_is_by_the_library(random_seed) -> None:
+    """Every line is equal, with durations on a bound, of nothing, and above the last bound."""
+    rng = random.Random(random_seed)
+    ours, theirs = CollectorRegistry(), CollectorRegistry()
+    timings = Timings("late_seconds", "How late.", ("processor", "timing"))
+    ours.register(timings)
+    histogram = Histogram("late_seconds", "How late.", ["processor", "timing"], buckets=BOUNDS_S, registry=theirs)
+    for _ in range(20):
+        timing = Timing()
+        for _ in range(rng.randrange(5)):
+            # Of a binary fraction, any order of adding comes to the same.
+            seconds, times = rng.choice([0.0, 0.5, 1.0, 300.0, 301.0, rng.randrange(1 << 20) / 1024]), rng.randrange(50)
+            timing.add(seconds, times)
+            for _ in range(times):
+                histogram.labels("orders", "sent").observe(seconds)
+        timings.add(timing, "orders", "sent")
+    assert shown(ours) == shown(theirs)
+
+
+def test_names_and_processors_have_their_own() -> None:
+    """Timings add up by processor and name, and a timing that was added is not shared with its owner."""
+    registry = CollectorRegistry()
+    timings = Timings("late_seconds", "How late.", ("processor", "timing"))
+    registry.register(timings)
+    timing = Timing()
+    timing.add(0.2, 3)
+    for processor, name in (("a", "x"), ("a", "y"), ("b", "x"), ("a", "x")):
+        timings.add(timing, processor, name)
+
+    def count(processor: str, name: str) -> float | None:
+        return registry.get_sample_value("late_seconds_count", {"processor": processor, "timing": name})
+
+    assert [count("a", "x"), count("a", "y"), count("b", "x"), count("b", "y")] == [6.0, 3.0, 3.0, None]
+    assert timing.times == 3
+
+
+def test_a_clock_that_was_set_back_took_no_time() -> None:
+    """A negative duration counts as none, so the sum never falls, which readers would take for a restart."""
+    timing = Timing()
+    timing.add(-5.0, 2)
+    assert (timing.times, timing.seconds, timing.counts[0]) == (2, 0.0, 2)

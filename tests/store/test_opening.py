@@ -1,10 +1,13 @@
 """The opening of a store: recognising its owner, and whether it was closed properly."""
 
+from __future__ import annotations
+
 import errno
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,7 @@ from rocksdict import Options, Rdict
 from processor.errors import DiskUnusable
 from processor.record import Stored
 from processor.store import layout
-from processor.store.contract import Progress
+from processor.store.contract import SKEW_MAX_MS, Progress, past_ms, stale_reason
 from processor.store.rocksdb import RocksMemory, RocksStore
 
 ONE = {b"a": Stored(1, b"x")}
@@ -175,3 +178,38 @@ def test_a_file_system_without_locks_is_told_and_nothing_is_wiped(open_rocks, mo
         with pytest.raises(DiskUnusable, match="a file system that has locks"):
             open_rocks()
     assert open_rocks().initial_content == "clean"
+
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "reason"),
+    [
+        (0, None),
+        (HOUR_MS, None),
+        (DAY_MS + HOUR_MS, "too_old"),
+        (-SKEW_MAX_MS + 60_000, None),
+        (-SKEW_MAX_MS - 60_000, "too_old"),
+        (-10 * DAY_MS, "too_old"),
+        (-(2**62), "too_old"),
+    ],
+)
+def test_a_copy_is_used_while_its_age_is_known_and_below_the_retention(age_ms: int, reason: str | None) -> None:
+    """A copy from the future has no known age; clocks that differ by a few minutes wipe nothing."""
+    progress = Progress(7, int(time.time() * 1000) - age_ms)
+    stale = stale_reason(progress, 10, DAY_MS)
+    assert (None if stale is None else stale[0]) == reason
+
+
+def test_an_empty_copy_has_no_age() -> None:
+    """There is nothing to wipe before the first record."""
+    assert stale_reason(Progress(0, 0), 10, DAY_MS) is None
+
+
+def test_a_record_from_the_future_is_as_old_as_now() -> None:
+    """A copy whose last record has the time of a clock that was ahead is dated by the own clock."""
+    before_ms = int(time.time() * 1000)
+    assert before_ms <= past_ms(before_ms + DAY_MS) <= before_ms + HOUR_MS
+    assert past_ms(before_ms - DAY_MS) == before_ms - DAY_MS

@@ -1,9 +1,14 @@
-"""Each option of a subscription has its effect or is refused with the reason."""
+"""The options of a subscription, and the page that lists them."""
+
+import re
+from pathlib import Path
 
 import pytest
 
 from processor.errors import ConfigurationError
+from processor.subscriptions import Engine, MemoryRecords, SubscriptionSpec, Topic
 from processor.subscriptions.request.subscribe_options import Options, parse_options
+from tests.subscriptions.desk import ORDERS, Desk
 
 
 def parse(text=None, *, snapshot=True, live=True, delta=False, **arguments):
@@ -263,3 +268,26 @@ def test_every_option_is_tested_here():
     """Every option has a test with its name in it."""
     tests = " ".join(name for name in globals() if name.startswith("test_option"))
     assert [name for name in Options._fields if name not in tests] == []
+
+
+ROOM = Path(__file__).parents[2] / "processor" / "subscriptions"
+TEXT = (ROOM / "README.md").read_text(encoding="utf-8")
+CODE = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+
+
+def test_the_example_runs():
+    """The example of the README delivers a snapshot and the updates after it."""
+    [code] = CODE
+    records = [Desk().record(1, b'{"id":1,"qty":20}')]
+    names = {"codec": ORDERS.codec, "KeyFields": type(ORDERS.key), "partition": 1, "records": records, "now_ms": 0}
+    names |= {kind.__name__: kind for kind in (Engine, MemoryRecords, Options, SubscriptionSpec, Topic)}
+    *lines, last = [line.split("  #")[0].rstrip() for line in code.splitlines()]
+    exec("\n".join(lines), names)
+    messages = eval(last, names)
+    assert [message.command for message in messages] == ["group_begin", "group_end", "publish"]
+
+
+def test_the_readme_names_every_file():
+    """The README's reading order names exactly the files of the folder."""
+    named = set(re.findall(r"`(\w+\.py)`", TEXT))
+    assert named == {path.name for path in ROOM.rglob("*.py")} - {"__init__.py"}

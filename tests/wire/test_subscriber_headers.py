@@ -1,4 +1,4 @@
-"""Messages have the metadata of their record, and `touched` gives readers of the SOW topic the delta topic's delta."""
+"""The headers of records on the SOW topic, and those that a subscriber sends on."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 
 from processor.errors import RecordRejected
 from processor.merge import add_touched, conflated_delta, touch
+from processor.record import Record
+from processor.runtime.recovery.log_replay import EncodedHeads
+from processor.store.layout import decode_record, encode_record
 from processor.wire import subscriber_headers
 from processor.wire.headers import OUR_HEADERS, Name
-from processor.wire.record_headers import version_of
+from processor.wire.record_headers import stored_from, version_of
 from processor.wire.subscriber_headers import touched_header, touched_paths
 from tests.merge.test_law import RECORDS, written
 from tests.subscriptions.desk import Desk
@@ -314,3 +317,59 @@ def test_an_object_that_was_a_scalar_in_between_is_named_whole():
     tree = fold(delivered, [{"o": 5}, final])
     assert touched_header(delivered, final, tree) == ("touched", b'["/o"]')
     assert conflated_delta(delivered, final, read_back(delivered, final, tree)) == (final, [])
+
+
+LARGEST = [
+    ("version", b"9223372036854775807"),
+    ("expires_at", b"9223372036854775807"),
+    ("source", b"orders.publish/0/9223372036854775807"),
+    ("expiration", b"x" * 65_535),
+]
+
+
+def test_the_largest_headers_come_back_from_a_store():
+    """The largest headers that a restore takes over can be written to a store and read back."""
+    stored = stored_from(Record(b"7", b"{}", LARGEST, 0, 0))
+    assert decode_record(encode_record(stored)) == stored
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        ("version", b"9223372036854775808"),
+        ("version", b"9" * 5000),
+        ("version", b"-9223372036854775809"),
+        ("version", b"one"),
+        ("expires_at", b"9223372036854775808"),
+        ("source", b"orders.publish/0/9223372036854775808"),
+        ("expiration", b"x" * 65_536),
+        ("expiration", b"1\x000"),
+        ("group_stamps", b"x"),
+    ],
+    ids=lambda header: f"{header[0]}, {len(header[1])} bytes",
+)
+def test_headers_that_no_worker_wrote_are_refused(header):
+    """They are refused with the record's headers in the error, before a store fails to pack them."""
+    with pytest.raises(ValueError, match=r"none that a worker writes: .*version"):
+        stored_from(Record(b"7", b"{}", [*LARGEST, header], 0, 0))
+
+
+NAMES = st.sampled_from(["version", "expires_at", "source", "expiration", "group_stamps", "kind", "anything"])
+TEXTS = st.one_of(st.none(), st.integers(0, 2**64).map(b"%d".__mod__), st.binary(max_size=4), st.just(b"t/0/7"))
+
+
+@given(st.lists(st.lists(st.tuples(NAMES, TEXTS), max_size=4), max_size=6), st.binary(max_size=20))
+def test_heads_are_what_encoding_puts_before_a_value(all_headers, value):
+    """Encoded heads equal the encoding of records for any headers, also the second time, and notice every expiry."""
+    heads = EncodedHeads()
+    expires = False
+    for headers in all_headers * 2:
+        try:
+            stored = stored_from(Record(b"7", value, headers, 0, 0))
+        except ValueError:
+            with pytest.raises(ValueError, match="none that a worker writes"):
+                heads[tuple(headers)]
+            continue
+        expires = expires or stored.expires_at_ms > 0
+        assert heads[tuple(headers)] + value == encode_record(stored)
+    assert heads.expires is expires

@@ -1,23 +1,39 @@
-"""Large groups are built in pieces; a pass goes on where it was; and rows are written together."""
+"""The groups of a view: their keys, rows without records, and values that count as equal."""
 
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from processor.builtin.view import aggregate as groups_module
-from processor.builtin.view import start_pass
+from processor.builtin.view import partial_aggregate, start_pass
 from processor.builtin.view.start_pass import StartPass, forget_process
+from processor.codec import load_codec
+from processor.config import ViewConfig
+from processor.errors import ConfigurationError
+from processor.filter.aggregate import compile_aggregates
+from processor.merge import KeyFields
+from processor.record import Record
+from processor.subscriptions import Engine, MemoryRecords, SubscriptionSpec, Topic
+from processor.subscriptions.request.subscribe_options import parse_options
+from processor.wire.view_parts import fingerprint
 from tests.builtin.view.chain import AggregateChain
+from tests.builtin.view.equal_values import GROUPS, as_written, expected_rows, records
 from tests.builtin.view.histories import History
+from tests.builtin.view.join_chain import BROADCAST_VIEW, VIEW, JoinChain
 
-VIEW = {"group_by": ["/customer"], "fields": {"/n": "COUNT(*)", "/low": "MIN(/n)"}}
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+GROUPED = {"group_by": ["/customer"], "fields": {"/n": "COUNT(*)", "/low": "MIN(/n)"}}
 
 
 def large(members: int) -> AggregateChain:
     """A chain with a group of so many members and a small one, whose aggregate has just been started."""
-    chain = AggregateChain(VIEW, inputs=1, partitions=1)
+    chain = AggregateChain(GROUPED, inputs=1, partitions=1)
     for number in range(members):
         chain.put(0, f"k{number}", {"customer": "big", "n": number})
     chain.put(0, "x", {"customer": "small", "n": 1})
@@ -72,7 +88,7 @@ def test_pass_goes_on_where_it_was_after_a_rollback(monkeypatch: pytest.MonkeyPa
         return found
 
     monkeypatch.setattr(StartPass, "next_groups", next_groups)
-    chain = AggregateChain(VIEW, inputs=1, partitions=1)
+    chain = AggregateChain(GROUPED, inputs=1, partitions=1)
     monkeypatch.setattr(start_pass, "_PIECE", 100)
     count = 150
     for number in range(count):
@@ -121,3 +137,143 @@ def test_groups_that_do_not_fit_in_memory_are_built_again(limit: str, monkeypatc
             assert not (wrong := history.step()), f"seed {seed}, step {step}: {wrong}"
             for aggregate in history.chain.aggregates:
                 assert aggregate.gauges["groups_in_memory"] <= 1
+
+
+COUNTS = {"group_by": ["/g"], "fields": {"/n": "COUNT(*)"}}
+
+
+def rows_of_view(seed: int, **settings: Any) -> dict[str, str]:
+    """The rows of a view over the records, by key, as the bytes of its SOW topic."""
+    chain = AggregateChain({**COUNTS, **settings}, inputs=2, partitions=3)
+    for number, (key, value) in enumerate(records(seed)):
+        split = chain.splits[int(key[1:]) % 2]
+        split.input.append(Record(key.encode(), value, [("version", b"1")], len(split.input), chain.now_ms))
+        if number % 40 == 0:
+            chain.run()
+    chain.run()
+    last = {record.key: record.value for each in chain.aggregates for record in each.read_output("sow")}
+    # A space at the end marks numbers of many digits.
+    return {(key or b"").decode(): value.decode().rstrip(" ") for key, value in last.items() if value is not None}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_equal_values_are_one_group_of_a_view(seed: int) -> None:
+    """A view has one row for values that are equal, in any order of arrival, with the simplest of them."""
+    assert rows_of_view(seed) == expected_rows()
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_equal_values_are_one_group_of_partial_aggregates(
+    *, is_compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With partial aggregation, compiled or not, a view has the same rows."""
+    if is_compiled and not partial_aggregate.has_compiled:
+        pytest.skip("it was not compiled here")
+    monkeypatch.setattr(partial_aggregate, "has_compiled", is_compiled)
+    assert rows_of_view(1, partial_aggregation=True) == expected_rows()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_equal_values_are_one_group_of_a_subscriber(seed: int) -> None:
+    """An aggregated subscription, of which the snapshot comes half-way, has the same rows under the same keys."""
+    topic = Topic("orders", load_codec("json"), KeyFields(("/id",)))
+    engine, all_records = Engine(topic, MemoryRecords()), records(seed)
+    parsed = parse_options("projection=[COUNT(*) AS /n],grouping=[/g],oof", snapshot=True, live=True, delta=False)
+    asked = SubscriptionSpec(topic, None, parsed, snapshot=True, live=True, delta=False)
+    desk = engine.connect()
+    held: dict[str, Any] = {}
+    for offset, (key, value) in enumerate(all_records):
+        if offset == len(all_records) // 2:
+            desk.subscribe(asked)
+        engine.take(0, [Record(key.encode(), value, [("version", b"1")], offset, 1_700_000_000_000)], offset)
+        for message in desk.take(1000):
+            if message.command == "oof":
+                del held[message.sow_key or ""]
+            elif message.command in {"sow", "publish"}:
+                held[message.sow_key or ""] = load_codec("json").encode(message.data).decode().rstrip(" ")
+    assert held == expected_rows()
+
+
+def test_there_are_as_many_groups_as_distinct_values() -> None:
+    """COUNT_DISTINCT counts as many values as a view has groups without the one of NULL."""
+    definition = compile_aggregates({}, {"/n": "COUNT_DISTINCT(/g)"})
+    group = definition.new_group()
+    for number, (_, value) in enumerate(records(0)[-2 * sum(len(members) for _, members in GROUPS.values()) :]):
+        group.add(definition.contribution(load_codec("json").decode_own(value), (0, 0, number)))
+    assert definition.row(group) == {"n": len(GROUPS) - 1}
+
+
+def test_row_has_the_simplest_of_the_values_that_its_members_have() -> None:
+    """The grouping value of a row changes with its members, and does not depend on which of them came first."""
+    chain = AggregateChain(COUNTS, inputs=1, partitions=1)
+    seen = []
+    for key, value in (("a", True), ("b", 1.0), ("c", 1), ("c", None), ("a", None), ("b", 1), ("b", True), ("b", 1.0)):
+        chain.put(0, key, None if value is None else {"g": value})
+        chain.run()
+        seen.append(json.dumps(chain.rows()["1"]["g"]))
+    assert seen == ["true", "true", "1", "true", "1.0", "1", "true", "1.0"]
+
+
+def test_groups_of_several_fields() -> None:
+    """The key of several fields is the JSON array of their texts, and equal fields make one group."""
+    chain = AggregateChain({**COUNTS, "group_by": ["/g", "/h"]}, inputs=1, partitions=2)
+    for number, (one, other) in enumerate(((1, "a"), (1.0, "a"), ("1", "a"), (None, True), ("", 1), ("true", "x"))):
+        chain.put(0, f"k{number}", {"g": one, "h": other})
+    chain.run()
+    counts = {key: row["n"] for key, row in chain.rows().items()}
+    assert counts == {'["1","a"]': 2, '["\\"1\\"","a"]': 1, '["","1"]': 2, '["\\"true\\"","x"]': 1}
+
+
+@pytest.mark.parametrize("view", [VIEW, BROADCAST_VIEW], ids=["repartition", "broadcast"])
+def test_join_keys_are_equal_as_groups_are(view: Mapping[str, Any]) -> None:
+    """A record meets the partners whose value is equal: 1 meets 1.0 and not "1", and NULL meets nothing."""
+    chain = JoinChain(view)
+    for number, (key, (_, members)) in enumerate(GROUPS.items()):
+        # The SOW key is the partner's own; its field is written in the last way of the group's.
+        value = f'{{"id":{members[-1]},"name":"{number}","bonus":0}}'
+        chain.right[number % 2].append_input(f"p{number}".encode(), as_written(value), [("version", b"1")])
+        for place, member in enumerate(members):
+            order = f'{{"id":"o{number}.{place}","customer":{member},"qty":1,"state":"new"}}'
+            chain.left[place % 2].append_input(f"o{number}.{place}".encode(), as_written(order), [("version", b"1")])
+        assert key or members[0] == "null"
+    chain.run()
+    chain.run()
+    names = {key: row.get("name") for key, row in chain.rows().items()}
+    assert names == {
+        f"o{number}.{place}": None if key == "" else str(number)
+        for number, (key, (_, members)) in enumerate(GROUPS.items())
+        for place in range(len(members))
+    }
+
+
+def test_groups_of_an_older_version_are_refused_with_the_command_that_builds_them_again() -> None:
+    """Only views with keys of values have another fingerprint than before, and the refusal names the rebuild."""
+    join = {"join": [{"topic": "people", "on": {"/a": "/b"}}], "fields": {"/id": "/id"}}
+    views: dict[str, Mapping[str, Any]] = {
+        "groups": COUNTS,
+        "partial": COUNTS | {"partial_aggregation": True},
+        "repartition": join | {"join_method": "repartition"},
+        "broadcast": join | {"join_method": "broadcast"},
+        "same_key": join | {"join_method": "same_key"},
+        "one group": COUNTS | {"group_by": []},
+        "projection": {"fields": {"/id": "/id"}},
+    }
+    settings = {name: ViewConfig.model_validate({"underlying": "orders", **view}) for name, view in views.items()}
+    changed = {name for name, each in settings.items() if fingerprint(each) != fingerprint(each, keys_version=1)}
+    assert changed == {"groups", "partial", "repartition", "broadcast"}
+
+
+def test_rows_of_an_older_version_stop_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage that begins with keys of the former law says what to do, and that of the same law begins."""
+    chain = AggregateChain(COUNTS, inputs=1, partitions=1)
+    former = fingerprint(chain.settings, keys_version=1)
+    (aggregate,) = chain.aggregates
+    with monkeypatch.context() as patched:
+        patched.setattr("processor.builtin.view.definitions.fingerprint", lambda *_args, **_more: former)
+        chain = AggregateChain(COUNTS, inputs=1, partitions=1)
+        chain.put(0, "1", {"g": "a"})
+        chain.run()
+        (aggregate,) = chain.aggregates
+        aggregate.crash()
+    with pytest.raises(ConfigurationError, match=r"older version .* `sowstream view rebuild v`"):
+        aggregate.crash()

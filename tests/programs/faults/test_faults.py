@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -12,6 +13,7 @@ import pytest
 from processor.kafka.clients.transactional_producer import TransactionalProducer
 from tests.endtoend.world import Worker
 from tests.programs.faults import broken_worker
+from tests.programs.faults.__main__ import choose, main
 from tests.programs.faults.broken_worker import BUGS
 from tests.programs.faults.bugs import find
 from tests.programs.faults.kills import is_ready, kill, stop_all
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.endtoend.world import World
+
 
 _SEED = 17
 _SESSION_S = 3
@@ -96,3 +99,21 @@ def test_scenarios_have_different_names_and_a_limit() -> None:
     assert len(set(names)) == len(names)
     assert missing(SCENARIOS) == [], "make program NAME=faults ARGS=--readme"
     assert all(scenario.what and scenario.limit_s > 0 for scenario in SCENARIOS)
+
+
+@pytest.mark.parametrize(
+    "words", [["--only", "kil-all"], ["--only", "kill", "--only", "stats"], ["--readme", "--short"]]
+)
+def test_a_run_that_would_prove_nothing_is_refused(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A word that matches no scenario is refused, and so is writing a short run's outcome into the README."""
+    monkeypatch.setattr(sys, "argv", ["faults", *words, "--list"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+
+
+def test_a_scenario_that_takes_an_hour_runs_only_where_it_is_named() -> None:
+    """The fault suite omits the scenario that takes an hour; its name or a part of it selects it; `--list` shows it."""
+    assert "forty-kills" not in {one.name for one in choose([])}
+    assert [one.name for one in choose(["forty"])] == ["forty-kills"]
+    assert choose([], with_extra=True) == SCENARIOS

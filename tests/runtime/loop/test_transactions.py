@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -289,3 +290,16 @@ def test_records_of_the_past_and_of_the_next_hour_are_in_order(timestamp_ms: int
     with capture_logs() as logs:
         ClockCheck("orders.publish").compare(timestamp_ms, NOW_MS)
     assert logs == []
+
+
+_ROOT = Path(__file__).parents[3]
+_SETTING = "at_least_once"
+
+
+def test_few_files_know_which_guarantee_runs():
+    """Only the setting, its choice and operators' commands name a guarantee: the loop and the tasks do not ask."""
+    files = [file for folder in ("processor", "spark_integration") for file in (_ROOT / folder).rglob("*.py")]
+    knowing = {str(file.relative_to(_ROOT)) for file in files if _SETTING in file.read_text()}
+    in_runtime = {file for file in knowing if file.startswith(("processor/runtime", "processor/kafka"))}
+    assert in_runtime == {"processor/runtime/worker/assembly.py"}
+    assert len(knowing) <= 6, knowing

@@ -1,12 +1,16 @@
-"""Tests of the beginning of a restore, also at a broker which has just started."""
+"""The begin of a restore, the ranges that it reads, and the progress that it reports."""
 
 from __future__ import annotations
 
+import io
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
+from prometheus_client import REGISTRY
+from rich.console import Console
 
 from processor.codec import load_codec
 from processor.config import TopicConfig
@@ -14,8 +18,13 @@ from processor.errors import ConfigurationError, StateDamaged
 from processor.hosting.pipeline import Pipeline
 from processor.kafka import errors as kafka_errors
 from processor.kafka.admin.admin import Admin
+from processor.kafka.admin.groups import Committed
+from processor.kafka.admin.questions import Question
 from processor.kafka.clients.log_reader import LogReader
 from processor.runtime.recovery import restorer as restoring
+from processor.runtime.recovery.input_position import InputPositions
+from processor.runtime.recovery.job import RestoreBar, RestoreProgress
+from processor.runtime.recovery.restore_range import RestoreRange, RestoreRanges
 from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.task import Task
 from processor.store.layered_state import LayeredState
@@ -24,7 +33,7 @@ from tests.runtime.test_task import Script, Scripted
 from tests.waiting import PATIENCE_S, until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from processor.store.contract import Progress
 
@@ -155,3 +164,113 @@ def test_a_broker_that_refuses_ends_the_worker():
     """A refused question is not repeated."""
     with pytest.raises(ConfigurationError, match="ACLs"):
         restorer(KafkaError.TOPIC_AUTHORIZATION_FAILED).advance(0.0)
+
+
+class Asked:
+    """An admin client that keeps the questions; the test answers them."""
+
+    renewal = SimpleNamespace(answered=lambda _: None)
+
+    def __init__(self) -> None:
+        self.futures: dict[tuple[str, str], Future[Any]] = {}
+
+    def answer(self, question: str, topic: str, value: Any) -> None:
+        """Answer a question."""
+        self.futures[question, topic].set_result(value)
+
+    def ask_committed(self, _group: str, topic: str, partitions: Iterable[int]) -> dict[int, Question[Committed]]:
+        """Ask for the committed offset."""
+        return self._ask("committed", topic, partitions)
+
+    def ask_offsets(self, topic: str, partitions: Iterable[int], kind: str) -> dict[int, Question[int]]:
+        """Ask for an offset of a log."""
+        return self._ask(kind, topic, partitions)
+
+    def ask_config(self, topic: str) -> Question[dict[str, str]]:
+        """Ask for settings."""
+        return self._ask("settings", topic, [0])[0]
+
+    def ask_topic(self, topic: str) -> Question[tuple[str, int]]:
+        """Ask for an id."""
+        return self._ask("id", topic, [0])[0]
+
+    def _ask(self, question: str, topic: str, partitions: Iterable[int]) -> dict[int, Question[Any]]:
+        future = self.futures[question, topic] = Future()
+        return {partition: Question(question, future, 60.0) for partition in partitions}
+
+
+def test_the_ends_of_the_logs_are_asked_for_once_the_committed_offset_is_known():
+    """An end from before that offset may lack records that were committed with it, and the state would lack them."""
+    admin = Asked()
+    positions = InputPositions("desk", "orders", "orders.publish")
+    ranges = RestoreRanges(
+        cast("Any", admin), positions, group="g", source="orders.publish", sow="orders.sow", mark="orders.mark"
+    )
+    ranges.add(0)
+    ranges.turn()
+    admin.answer("oldest", "orders.publish", 0)
+    admin.answer("settings", "orders.sow", {})
+    admin.answer("id", "orders.publish", ("first", 1))
+    ranges.turn()
+    logs = ("orders.sow", "orders.mark")
+    assert not any(("end", log) in admin.futures for log in logs)
+    admin.answer("committed", "orders.publish", Committed(7, None))
+    ranges.turn()
+    for log in logs:
+        admin.answer("end", log, 5)
+        admin.answer("oldest", log, 0)
+    outcome = ranges.turn()[0]
+    assert isinstance(outcome, RestoreRange)
+    assert (outcome.start.offset, outcome.ends) == (7, dict.fromkeys(logs, 5))
+
+
+def shown_progress(*, is_terminal, seconds, term="xterm-256color"):
+    """Draw the restores of two processors of the given duration."""
+    file = io.StringIO()
+    clock = iter(range(0, 1000, seconds))
+    bar = RestoreBar(
+        Console(file=file, force_terminal=is_terminal, width=100, _environ={"TERM": term}), lambda: next(clock) * 1.0
+    )
+    for left in (90, 100, 40):
+        bar.update("orders", left)
+        bar.update("trades", left)
+    bar.update("orders", 0)
+    bar.update("trades", 10)
+    bar.update("trades", 0)
+    assert bar._progress is None
+    return file.getvalue()
+
+
+def test_a_terminal_sees_a_bar_of_each_processor_that_restores_for_long():
+    """The total of a bar is the largest number of remaining offsets: the topic may grow."""
+    drawn = shown_progress(is_terminal=True, seconds=2)
+    assert "restoring orders" in drawn
+    assert "restoring trades" in drawn
+    assert "/100" in drawn
+
+
+def test_a_short_restore_draws_no_bar():
+    """Most restarts restore little."""
+    file = io.StringIO()
+    bar = RestoreBar(Console(file=file, force_terminal=True), lambda: 0.0)
+    for left in (5, 3, 0):
+        bar.update("orders", left)
+    assert file.getvalue() == ""
+
+
+def test_without_a_terminal_there_are_log_lines_only():
+    """A bar would fill a file with escape sequences."""
+    assert shown_progress(is_terminal=False, seconds=2) == ""
+
+
+def test_a_dumb_terminal_gets_log_lines_only():
+    """A terminal without cursor movement would get an empty line for each step of a bar."""
+    assert shown_progress(is_terminal=True, seconds=2, term="dumb") == ""
+
+
+def test_restored_records_are_counted():
+    """The rate of the counter is the rate of the restore."""
+    progress = RestoreProgress("counted", RestoreBar(Console(file=io.StringIO())))
+    progress.took(5)
+    progress.took(7)
+    assert REGISTRY.get_sample_value("sowstream_restored_records_total", {"processor": "counted"}) == 12

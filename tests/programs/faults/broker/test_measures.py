@@ -1,16 +1,19 @@
-"""The measuring tools of the scenarios, and the comparison with the promised limits."""
+"""The measuring tools of the scenarios, their crew, and the comparison with the promised limits."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import prometheus_client
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.endtoend.world import Worker
 from tests.programs.faults.broker import questions
+from tests.programs.faults.broker.crew import Crew
 from tests.programs.faults.broker.questions import active_controller, transactional_ids
 from tests.programs.faults.broker.roles import BrokerOutage, Disturbed, refuse
 from tests.programs.faults.broker.scrape import quiet_ports, samples
@@ -18,7 +21,11 @@ from tests.programs.faults.broker.silence import Silence
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    pass
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tests.endtoend.world import World
+
 
 GOOD = BrokerOutage("controller", (1,), 9.0, 20.0, 3, 0, 0, is_over=True)
 
@@ -111,3 +118,21 @@ def test_a_worker_that_ended_between_two_kills_is_reported() -> None:
     """A worker that ended at any time is reported, also between two outages."""
     with pytest.raises(Disturbed, match="1 workers ended"):
         refuse([GOOD], 25.0, ["Kafka does not answer"])
+
+
+class _Place(SimpleNamespace):
+    """A world without a broker, whose workers end at once with exit code 1 and no message for people."""
+
+    def start(self, *, env: Mapping[str, str] | None = None) -> Worker:
+        worker = Worker(cast("World", self), "worker", [], ["tests.programs.faults.no_such_module"], env or {})
+        self.workers.append(worker)
+        return worker
+
+
+def test_a_worker_that_ends_after_the_last_check_is_reported(tmp_path: Path) -> None:
+    """A crew reports a worker that ends between the supervisor's last check and the end of the block."""
+    place: Any = _Place(directory=tmp_path, workers=[], file=tmp_path / "none")
+    crew = Crew(place)
+    crew._over.set()  # The supervisor no longer checks.
+    with pytest.raises(AssertionError, match="exit code 1"), crew:
+        place.workers[0].process.wait()

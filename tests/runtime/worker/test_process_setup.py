@@ -1,14 +1,22 @@
-"""Tests of the memory allocator of a process."""
+"""The setup of a worker process: its allocator, its memory, and its log."""
 
+from __future__ import annotations
+
+import json
 import os
 import subprocess
 import sys
 from ctypes.util import find_library
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from processor.runtime.worker import os_process
+from processor.config import Config
+from processor.runtime.worker import assembly, os_process
+from processor.runtime.worker.assembly import Assembly
+from processor.runtime.worker.worker_identity import ProcessSlot
 
 SAY = [sys.executable, "-c", "from processor.runtime.worker import os_process; print(os_process.in_use())"]
 
@@ -82,3 +90,81 @@ def test_a_machine_without_jemalloc_uses_its_own_allocator(monkeypatch: pytest.M
     monkeypatch.setattr(os_process, "find_library", lambda _: None)
     assert os_process.environment() == {}
     assert os_process.of_programs() == os_process.in_use()
+
+
+MIB = 1024 * 1024
+
+
+def test_the_consumers_of_a_process_share_the_memory_for_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of three consumers gets a third: a process with many topics takes no more than one with a single topic."""
+    opened: list[dict[str, Any]] = []
+    monkeypatch.setattr(assembly, "GroupConsumer", lambda *_, **settings: opened.append(settings))
+    config = Config.model_validate({"runtime": {"prefetch_bytes": 48 * MIB}, "state_dir": str(tmp_path)})
+    slot = ProcessSlot(tmp_path)
+    made = Assembly(config, slot, consumers=3)
+    pipeline = SimpleNamespace(has_state=False, has_table=False, source="orders.publish", names=(), name="orders")
+    monkeypatch.setattr(assembly, "_rebuild_steps", lambda _: "")
+    made._consumer(cast("Any", pipeline), "group", cast("Any", None), cast("Any", None))
+    slot.release()
+    assert [settings["prefetch_bytes"] for settings in opened] == [16 * MIB]
+
+
+CODE = """
+import logging, structlog
+from processor.runtime.worker.logging_setup import set_up_logging
+set_up_logging({arguments})
+log = structlog.stdlib.get_logger("sowstream.worker")
+log.info("settings", kafka={{"sasl.password": "hunter2", "bootstrap.servers": "here:9092"}}, token="hunter2")
+log.debug("details")
+logging.getLogger("sowstream.librdkafka").warning("broker %s is down", 7)
+logging.getLogger("somebody.else").info("chatter")
+try:
+    record = "a record's data"
+    1 / 0
+except ZeroDivisionError:
+    log.exception("oops")
+"""
+
+
+def logged(arguments: str = "") -> list[dict[str, object]]:
+    """Return the log lines of a process without a terminal."""
+    done = subprocess.run(
+        [sys.executable, "-c", CODE.format(arguments=arguments)],
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=True,
+    )
+    assert done.stdout == ""
+    return [json.loads(line) for line in done.stderr.splitlines()]
+
+
+def test_every_line_is_json_off_a_terminal():
+    """Lines of all loggers, errors included, are one JSON object each on stderr."""
+    settings, broker, oops = logged()
+    assert settings["event"] == "settings"
+    assert (broker["event"], broker["level"], broker["logger"]) == (
+        "broker 7 is down",
+        "warning",
+        "sowstream.librdkafka",
+    )
+    assert "ZeroDivisionError" in json.dumps(oops)
+    assert str(oops["timestamp"]).endswith("Z")
+
+
+def test_a_traceback_has_no_values_of_variables():
+    """The variables of a failing function hold records and passwords, so the trace of an error leaves them out."""
+    *_, oops = logged()
+    assert "record's data" not in json.dumps(oops)
+
+
+def test_secrets_are_stars():
+    """Values of secret settings are replaced by stars, also inside a section."""
+    (settings, *_) = logged()
+    assert settings["kafka"] == {"sasl.password": "****", "bootstrap.servers": "here:9092"}
+    assert settings["token"] == "****"
+
+
+def test_verbose_adds_our_details_only():
+    """`verbose` adds Sowstream's debug lines, not those of other libraries."""
+    assert [line["event"] for line in logged("verbose=True")] == ["settings", "details", "broker 7 is down", "oops"]

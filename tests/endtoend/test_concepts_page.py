@@ -1,4 +1,4 @@
-"""The example of a conflated topic in processor/docs/concepts.md works as described, with the front page's settings."""
+"""The examples of processor/docs/concepts.md work as described, with the front page's settings."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ import yaml
 
 from processor.config import ConflatedConfig
 from processor.kafka.admin.admin import Admin
+from processor.subscriptions import Options
 from tests.cli.conftest import Cli
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+__all__ = ["shop"]
+
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -69,3 +73,52 @@ def test_the_example_prints_the_lines_of_the_page(shop: Cli, unique: str) -> Non
 
 def _timeless(line: str) -> str:
     return re.sub(r'"[0-9-]+T[0-9:.]+Z"', '"a time"', line)
+
+
+SUBSCRIPTIONS = CONCEPTS.split("\n## Subscriptions\n")[1].split("\n## ")[0]
+SUBSCRIPTION_BLOCKS = re.findall(r"^```\n(.*?)```$", SUBSCRIPTIONS, re.DOTALL | re.MULTILINE)
+
+
+def test_the_page_has_every_option() -> None:
+    """The page lists all options except `send_keys`, which is always on, with `filter` first."""
+    rows = "\n".join(line.split("|")[1] for line in SUBSCRIPTIONS.splitlines() if line.startswith("| `"))
+    assert set(re.findall(r"`(\w+)`", rows)) == {"filter", *Options._fields} - {"send_keys"}
+
+
+@pytest.mark.broker
+@pytest.mark.long
+def test_the_subscription_prints_the_lines_of_the_page(shop: Cli, unique: str) -> None:
+    """The shell publishes, and a subscriber prints the page's lines."""
+    program = " ".join(Cli.command())
+    commands, said = (
+        block.replace("orders", unique).replace("sowstream ", f"{program} ") for block in SUBSCRIPTION_BLOCKS
+    )
+    subscribe, publish = commands.splitlines()
+    lines = said.splitlines()
+    assert shop("topics", "apply").returncode == 0
+    worker = shop.start("worker")
+    subscriber = subprocess.Popen(
+        f"exec {subscribe.removesuffix('&').strip()} --count {len(lines)} --timeout 120",
+        shell=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=shop.directory,
+    )
+    try:
+        assert subscriber.stdout is not None
+        heard = _lines(subscriber.stdout)
+        assert [next(heard), next(heard)] == lines[:2]
+        subprocess.run(publish, shell=True, check=True, cwd=shop.directory, timeout=150)
+        assert list(heard) == lines[2:]
+        assert subscriber.wait(150) == 0
+    finally:
+        for process in (subscriber, worker):
+            process.terminate()
+            process.wait(150)
+        for pipe in (subscriber.stdout, worker.stdout, worker.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+def _lines(pipe: Iterator[str]) -> Iterator[str]:
+    return (line.rstrip("\n") for line in pipe)

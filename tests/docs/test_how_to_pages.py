@@ -1,4 +1,4 @@
-"""The page that compares AMPS and Universal Messaging names only things that exist, and denies none that does."""
+"""The pages for people who come from AMPS, and for authors of plug-ins, say what is so."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 import typer.main
+import yaml
 
+from processor.cli.diagnosis import GROUPS
 from processor.cli.main import command_line
 from processor.client import Client
 from processor.config import Config
 from processor.errors import ConfigurationError
 from processor.subscriptions import parse_options
+from tests.docs.pages import block, page
 
 _PAGE = Path(__file__).parents[2] / "processor" / "docs" / "reference" / "amps-and-um.md"
 _ROWS = re.findall(r"^\| (.+?) \| (has|differs|lacks) \| ?(.*?) ?\|$", _PAGE.read_text(encoding="utf-8"), re.MULTILINE)
@@ -93,3 +96,39 @@ def test_an_option_that_is_lacking_is_refused(name: str) -> None:
 def test_every_command_of_amps_has_a_row(command: str) -> None:
     """The commands of AMPS' guide that the client has are on the page."""
     assert any(f"`{command}`" in foreign for foreign, _, _ in _ROWS)
+
+
+PAGE = "how-to/write-a-plug-in.md"
+
+
+def test_the_processor_of_the_page_passes_the_test_of_the_page():
+    """The test in the page passes with the processor in the page."""
+    names: dict[str, Any] = {}
+    exec(block(PAGE, "1. Write it", "python") + block(PAGE, "2. Test it", "python"), names)
+    names["test_a_visit_is_counted"]()
+
+
+def test_the_entry_point_and_the_settings_name_the_processor():
+    """The packaging and the settings of the page use the processor's name and the field of its settings."""
+    [(name, target)] = re.findall(r'^(\w+) = "my_package:(\w+)"$', block(PAGE, "3. Ship it", "toml"), re.MULTILINE)
+    names: dict[str, Any] = {}
+    exec(block(PAGE, "1. Write it", "python"), names)
+    entry = yaml.safe_load(block(PAGE, "3. Ship it", "yaml"))["processors"]["visits"]
+    assert entry["use"] == name
+    assert names[target].settings_type.model_validate(entry["settings"]).alert_at == 10
+
+
+def test_every_kind_of_plug_in_is_listed():
+    """The page lists the entry-point groups that `sowstream plugins` prints."""
+    assert set(re.findall(r"sowstream\.(\w+)[`\"]", page(PAGE))) == {
+        group.removeprefix("sowstream.") for group in GROUPS
+    }
+
+
+def test_the_smaller_plug_ins_of_the_page_work():
+    """The preprocessor, the enricher and the merge rule of the page return what their names promise."""
+    names: dict[str, Any] = {}
+    exec(block(PAGE, "Smaller plug-ins", "python"), names)
+    assert names["upper"]()({"symbol": "ibm"}) == {"symbol": "IBM"}
+    assert names["stamp"](by=2)({"id": 1}, {"id": 1, "seen": 2}) == {"id": 1, "seen": 4}
+    assert names["longest"]("ab", "c") == "ab"
