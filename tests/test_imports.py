@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import importlib
 from collections import defaultdict
 from pathlib import Path
@@ -55,6 +56,7 @@ def classes_by_name(modules: dict[str, str]) -> dict[str, list[str]]:
     return places
 
 
+@functools.cache
 def product() -> dict[str, str]:
     """The text of every module of both packages by its path."""
     return {path: text for path, text in working_tree().items() if path.split("/")[0] in PACKAGES}

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from processor.subscriptions import Message
 
-PROVED = settings(max_examples=500, deadline=None, print_blob=True)
+PROVED = settings(max_examples=200, deadline=None, print_blob=True)
 ORDERS = Topic("orders", JsonCodec(), KeyFields(("/id",)))
 
 

@@ -287,7 +287,7 @@ PIECES = [b"{}", b"1", b"1],[2", b'{"a":1},{"b":2}', b'{"a":[1', b"2]}", b'{"a":
           b"{}null", b"null,{}", b'{"a":', b",", b'"null"', b"[1,2]"]  # fmt: skip
 
 
-@settings(max_examples=2000, deadline=None, print_blob=True)
+@settings(max_examples=500, deadline=None, print_blob=True)
 @given(st.lists(st.sampled_from(PIECES), max_size=5))
 def test_messages_read_together_equal_messages_read_alone(messages):
     """Messages decoded together give the same values or the same rejection as one by one.

@@ -27,7 +27,7 @@ from tests.codec.specimens import BSON, JSON, MSGPACK, codec_of, nested, orders
 _DIRECTORY = tempfile.TemporaryDirectory(prefix="sowstream-python-values-")
 FILES = Path(_DIRECTORY.name)
 PROVED = settings(
-    max_examples=500,
+    max_examples=250,
     deadline=None,
     derandomize=True,
     database=None,
@@ -86,7 +86,7 @@ def test_any_value_as_the_message_itself_is_kept_or_refused(name):
     """A message that is no object is kept or refused as well; a codec raises no other error."""
     codec = codec_of(name)
 
-    @settings(PROVED, max_examples=300)
+    @settings(PROVED, max_examples=100)
     @given(VALUES)
     def prove(value):
         back = read_back(codec, value)
@@ -151,7 +151,7 @@ def test_avro_keeps_or_refuses_every_value_of_every_field(field):
     """Each field of a schema with all types keeps each Python value that it takes."""
     codec = file_codec(AVRO, FILES)
 
-    @settings(PROVED, max_examples=150)
+    @settings(PROVED, max_examples=100)
     @given(VALUES)
     def prove(value):
         if field in TEXT_FORMS and isinstance(value, str | float | int):
@@ -169,7 +169,7 @@ def test_protobuf_keeps_or_refuses_every_value_of_every_field(field):
     """Each field of a message with all types keeps each Python value that it takes."""
     codec = kinds_codec()
 
-    @settings(PROVED, max_examples=150)
+    @settings(PROVED, max_examples=100)
     @given(VALUES)
     def prove(value):
         back = read_back(codec, {field: value})

@@ -144,6 +144,7 @@ def test_foreign_records_on_every_topic_are_read_by_all_readers(world: World) ->
     assert (record["data"]["n"], record["version"]) == (6, 51), "restored from a SOW topic with the foreign record"
 
 
+@pytest.mark.long
 def test_a_record_with_an_impossible_offset_holds_its_partition_until_it_is_skipped(world: World) -> None:
     """Log and status name partition and offset; records before it are merged, and those behind it after the skip."""
     worker = world.start()

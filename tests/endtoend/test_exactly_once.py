@@ -75,8 +75,6 @@ def test_partitions_move_to_a_worker_that_joins_and_back_when_it_leaves(world: W
 
 BEHIND = {"batch_records_max": 50, "internal": {"commit_records_max": 50}}
 """Batches so small that input waits at each commit, and is merged while Kafka commits."""
-QUICK = {"after commit, before apply"}
-"""Tried on every run; the others on the long ones."""
 
 
 @pytest.fixture
@@ -87,9 +85,8 @@ def behind(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[World]:
     made.close()
 
 
-@pytest.mark.parametrize(
-    "point", [pytest.param(point, marks=[] if point in QUICK else [pytest.mark.long]) for point in POINTS]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("point", POINTS)
 def test_a_calamity_at_any_point_leaves_sow_delta_and_input_in_agreement(world: World, point: str) -> None:
     """A worker fails on the state of another one; if it dies, a third worker takes over."""
     meet(world, point)

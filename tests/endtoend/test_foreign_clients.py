@@ -217,6 +217,7 @@ def _publish(world: World, *lines: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_a_record_of_20_mib_is_rejected_and_its_neighbours_are_merged(world: World) -> None:
     """The dead letter has its beginning and checksum; a replay sends all of it, and it is rejected again."""
     worker = world.start()

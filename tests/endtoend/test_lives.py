@@ -117,6 +117,7 @@ def test_lives_begin_above_those_of_an_input_topic_that_was_created_again(world:
     expect_growth(world, 7)
 
 
+@pytest.mark.long
 def test_lives_go_on_in_a_topic_that_takes_the_place(bootstrap: str, tmp_path: Path, unique: str) -> None:
     """The versions of the new topic are above those of the old one, also of keys that had no record when it moved."""
     world = MovingWorld(bootstrap, tmp_path, unique)

@@ -108,7 +108,7 @@ def test_publishers_and_readers_of_before_go_on(moving: MovingWorld) -> None:
     assert moving.last()["a"]["total"] == 3
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
 def test_the_copy_takes_the_last_record_of_each_partition(moving: MovingWorld, seed: int) -> None:
     """Of a key in several partitions the last records by offset are compared, however close in time they were written.
 
@@ -173,14 +173,9 @@ def test_a_copy_of_a_topic_that_has_moved_is_held(moving: MovingWorld) -> None:
 
 @pytest.mark.parametrize(
     ("is_cancelled", "guarantee"),
-    [
-        (True, "exactly_once"),
-        *(
-            pytest.param(*other, marks=pytest.mark.long)
-            for other in ((False, "exactly_once"), (True, "at_least_once"), (False, "at_least_once"))
-        ),
-    ],
+    [(True, "exactly_once"), (False, "exactly_once"), (True, "at_least_once"), (False, "at_least_once")],
 )
+@pytest.mark.long
 def test_a_worker_that_cannot_read_the_control_topic_heeds_the_marks(
     bootstrap: str, tmp_path: Path, unique: str, is_cancelled: bool, guarantee: str
 ) -> None:
@@ -218,6 +213,7 @@ def test_a_worker_that_cannot_read_the_control_topic_heeds_the_marks(
         world.close()
 
 
+@pytest.mark.long
 def test_an_input_that_grew_moves_in_order(moving: MovingWorld) -> None:
     """After partitions were added to the input, keys are in two of them; the later commands are merged later."""
     worker = moving.start()

@@ -109,6 +109,7 @@ def test_a_new_partition_that_the_group_assigns_first_is_not_taken(world: World)
     assert (code, "has 5 partitions where the family" in said) == (1, True)
 
 
+@pytest.mark.long
 def test_a_sow_topic_recreated_under_an_idle_worker_ends_it(world: World):
     """The store has records that Kafka has lost: the worker reports how to rebuild the topic, and writes nothing."""
     worker = watched(world, _OFTEN)

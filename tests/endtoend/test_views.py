@@ -154,6 +154,7 @@ def test_view_rebuild_gives_the_rows_of_a_changed_definition(bootstrap: str, tmp
         world.close()
 
 
+@pytest.mark.long
 def test_view_goes_on_as_it_was_built(bootstrap: str, tmp_path: Path, unique: str) -> None:
     """Without `partial_aggregation` a view goes on with the parts that it was built of, and a new one combines."""
     single, combined, new = f"{unique}_single", f"{unique}_combined", f"{unique}_new"

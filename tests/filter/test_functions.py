@@ -235,13 +235,14 @@ def test_a_text_that_would_be_too_long_is_null(text):
     assert compile_filter(f"LENGTH({text}) > 5").matches({"a": "x" * 50})
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def functions(tmp_path, monkeypatch):
     """The functions of `tests/filter/installed.py` are installed."""
     install(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
 
 
+@pytest.mark.usefixtures("functions")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -261,17 +262,20 @@ def test_a_function_is_called_by_its_name_in_any_case(text, expected):
     assert compile_expression(text).value({"px": 101, "close": 100, "array": [101, 5]}) == expected
 
 
+@pytest.mark.usefixtures("functions")
 def test_a_built_in_function_cannot_be_replaced():
     """A package cannot replace a built-in function."""
     assert compile_expression("UPPER('a')").value({}) == "A"
 
 
+@pytest.mark.usefixtures("functions")
 def test_a_filter_with_a_clock_function_is_marked():
     """A filter with a function that changes by itself is marked, as with UNIX_TIMESTAMP."""
     assert compile_filter("TICKS() > 4").moves_by_itself
     assert not compile_filter("SPREAD(1, 2) > 4").moves_by_itself
 
 
+@pytest.mark.usefixtures("functions")
 def test_a_function_that_raises_rejects_the_record():
     """A function that raises rejects the record as `plugin_failed` with its name.
 
@@ -285,6 +289,7 @@ def test_a_function_that_raises_rejects_the_record():
         compile_filter("STOPS(/a) = 1").matches({"a": 5})
 
 
+@pytest.mark.usefixtures("functions")
 @pytest.mark.parametrize(
     ("text", "message"),
     [

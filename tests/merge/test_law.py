@@ -22,7 +22,7 @@ from processor.merge import (
 )
 from processor.values.pointer import names
 
-PROVED = settings(max_examples=200, deadline=None, print_blob=True)
+PROVED = settings(max_examples=100, deadline=None, print_blob=True)
 
 # Few names and few values, so that records meet; names that need escaping; values that Python confuses.
 NAMES = st.sampled_from(["a", "b", "a/b", "~", "~1", ""])

@@ -100,7 +100,7 @@ STEPS = st.lists(
     min_size=3,
     max_size=30,
 )
-EXAMPLES = {"memory": 300, "rocks": 20}  # Creating a database takes a while.
+EXAMPLES = {"memory": 150, "rocks": 20}  # Creating a database takes a while.
 KINDS = pytest.mark.parametrize("kind", ["memory", "rocks"])
 
 

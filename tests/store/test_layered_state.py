@@ -33,7 +33,7 @@ STEPS = st.lists(
 
 
 @pytest.mark.parametrize("kind", ["memory", "rocks"])
-@settings(max_examples=150, deadline=None, print_blob=True)
+@settings(max_examples=80, deadline=None, print_blob=True)
 @given(STEPS, st.sampled_from([0, 600, 1100, 1_000_000]))
 def test_the_layers_look_like_one_dict(kind, steps, cache_bytes):
     """The layers look like one dict after any steps in any order, with a cache of any size."""

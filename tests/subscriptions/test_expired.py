@@ -180,7 +180,7 @@ TIMES = st.sampled_from([0, OVER, OVER - 5, LATER, LATER + 5])
 WRITES = st.tuples(st.integers(1, 4), st.one_of(TIMES, TIMES, TIMES, st.sampled_from([b"expire", b"delete"])))
 
 
-@settings(max_examples=300, derandomize=True, database=None, deadline=None)
+@settings(max_examples=150, derandomize=True, database=None, deadline=None)
 @given(st.lists(WRITES, max_size=6), st.lists(st.one_of(WRITES, st.sampled_from([3, 10])), max_size=10))
 def test_a_subscriber_has_the_records_of_the_model(before, turns):
     """In any history a snapshot has the live records, and each `oof` is of a record that the subscriber has."""

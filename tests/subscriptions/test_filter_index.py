@@ -14,7 +14,7 @@ from msgpack import Timestamp
 from processor.filter import compile_filter
 from processor.subscriptions.request.filter_index import FilterIndex
 
-PROVED = settings(max_examples=400, deadline=None, print_blob=True)
+PROVED = settings(max_examples=200, deadline=None, print_blob=True)
 
 TEXTS = [
     "",
@@ -367,7 +367,7 @@ class Indexes(RuleBasedStateMachine):
         assert not any(inside)
 
 
-Indexes.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None, print_blob=True)
+Indexes.TestCase.settings = settings(max_examples=50, stateful_step_count=30, deadline=None, print_blob=True)
 TestIndexes = Indexes.TestCase
 
 

@@ -270,7 +270,7 @@ BODIES = st.fixed_dictionaries({"px": st.integers(0, 3)}, optional={"sym": st.sa
 WRITES = st.tuples(st.sampled_from("ABCD"), st.one_of(BODIES, BODIES, BODIES, st.none()))
 
 
-@settings(max_examples=600, derandomize=True, database=None, deadline=None)
+@settings(max_examples=250, derandomize=True, database=None, deadline=None)
 @given(
     st.sampled_from(["subscribe", "sow_and_subscribe"]),
     st.integers(0, 2),

@@ -214,7 +214,7 @@ def topics_with_queries(draw: st.DrawFn) -> tuple[tuple[str, ...], list[str]]:
     return pointers, draw(st.lists(st.one_of(by_key, other), min_size=1, max_size=4))
 
 
-@settings(max_examples=400, derandomize=True, database=None)
+@settings(max_examples=200, derandomize=True, database=None)
 @given(topics_with_queries(), st.lists(st.tuples(KEY_TEXTS, BODIES), min_size=1, max_size=8))
 def test_an_index_does_not_change_the_answer(asked: tuple[tuple[str, ...], list[str]], bodies: list[tuple[str, Any]]):
     """For all key fields and arrays, a query by key or index finds the records of a scan."""

@@ -182,7 +182,7 @@ SETTINGS = settings(deadline=None, suppress_health_check=list(HealthCheck), data
 @pytest.mark.random
 def test_subscribers_hold_the_records_of_the_model():
     """Every subscriber holds the records of the model; only the long run shrinks a failing example."""
-    quick = settings(SETTINGS, max_examples=120, stateful_step_count=30, phases=[Phase.generate])
+    quick = settings(SETTINGS, max_examples=50, stateful_step_count=30, phases=[Phase.generate])
     run_state_machine_as_test(Model, settings=quick)
 
 

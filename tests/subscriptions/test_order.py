@@ -17,7 +17,7 @@ from processor.filter.limits import CHARACTERS_MAX
 from processor.filter.value import elements, number
 from processor.subscriptions.request.record_order import SortOrder
 
-PROVED = settings(max_examples=400, deadline=None, print_blob=True)
+PROVED = settings(max_examples=200, deadline=None, print_blob=True)
 NAN = float("nan")
 FACTS = RecordMetadata()
 

@@ -11,7 +11,7 @@ from processor.filter.limits import CHARACTERS_MAX, DEPTH_MAX
 from processor.merge.key import KeyFields
 from processor.subscriptions.request.select import Select
 
-PROVED = settings(max_examples=400, deadline=None, print_blob=True)
+PROVED = settings(max_examples=200, deadline=None, print_blob=True)
 
 NO_KEY = KeyFields(())
 BY_ID = KeyFields(("/id",))

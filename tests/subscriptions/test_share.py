@@ -173,7 +173,7 @@ def wishes(draw):
     return subscriptions
 
 
-@settings(max_examples=500, derandomize=True, database=None, deadline=None)
+@settings(max_examples=200, derandomize=True, database=None, deadline=None)
 @given(
     wishes(),
     st.dictionaries(st.integers(1, 2), BODIES),
@@ -213,7 +213,7 @@ def _order(message):
     return "reason" in message
 
 
-@settings(max_examples=500, derandomize=True, database=None, deadline=None)
+@settings(max_examples=200, derandomize=True, database=None, deadline=None)
 @given(st.lists(st.sampled_from([text for text in SELECTS if text]), min_size=1, max_size=4), BODIES)
 def test_a_union_includes_the_paths_of_each_list(texts, body):
     """The union of select lists sends exactly the places that one of them includes."""

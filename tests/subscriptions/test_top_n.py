@@ -67,7 +67,7 @@ class Windows(RuleBasedStateMachine):
                 assert (key in self.window) is (key in expected)
 
 
-Windows.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None, print_blob=True)
+Windows.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None, print_blob=True)
 TestWindows = Windows.TestCase
 
 

@@ -39,15 +39,21 @@ def request_s() -> float:
     return 1000.0
 
 
-@pytest.fixture
-def server(request_s: float, monkeypatch: pytest.MonkeyPatch) -> Iterator[PageServer]:
-    """A server with a page that is short, one that is long, one that fails, and metrics that take long to write."""
-    monkeypatch.setattr(page_server, "REQUEST_S", request_s)
+@pytest.fixture(scope="module")
+def registry() -> CollectorRegistry:
+    """Metrics that take long to write."""
     registry = CollectorRegistry()
     many = Gauge("sowstream_test_many", "Many.", ["number"], registry=registry)
     for number in range(10_000):
         many.labels(number).set(number)
     Gauge("sowstream_test_gauge", "A gauge.", registry=registry).set(7)
+    return registry
+
+
+@pytest.fixture
+def server(registry: CollectorRegistry, request_s: float, monkeypatch: pytest.MonkeyPatch) -> Iterator[PageServer]:
+    """A server with a page that is short, one that is long, one that fails, and metrics that take long to write."""
+    monkeypatch.setattr(page_server, "REQUEST_S", request_s)
     pages = {
         "/metrics": metrics_page(registry),
         "/big": lambda _: Answer(HTTPStatus.OK, BIG),

@@ -51,7 +51,7 @@ class Naive:
         self.settled[number] = "refused"
 
 
-@settings(max_examples=1_000, deadline=None, print_blob=True)
+@settings(max_examples=300, deadline=None, print_blob=True)
 @given(STEPS)
 def test_a_mark_knows_what_was_taken_and_what_was_refused(steps):
     """After any steps, read back or not, each number that was taken is a duplicate, and no refused one is."""

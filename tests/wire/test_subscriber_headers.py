@@ -246,7 +246,7 @@ def test_any_timestamp_of_kafka_has_a_text(timestamp_ms, text):
     assert subscriber_headers.iso(timestamp_ms) == text
 
 
-PROVED = settings(max_examples=300, deadline=None, print_blob=True)
+PROVED = settings(max_examples=150, deadline=None, print_blob=True)
 
 
 def fold(delivered, updates):

@@ -93,7 +93,7 @@ def sources(records):
     return offsets
 
 
-@settings(max_examples=300, deadline=None, print_blob=True)
+@settings(max_examples=120, deadline=None, print_blob=True)
 @given(steps(CHANGES))
 def test_the_last_state_always_arrives_and_keys_change_once_an_interval(life):
     """Also across rollbacks and crashes; replayed deltas equal the conflated SOW at every step."""
@@ -103,7 +103,7 @@ def test_the_last_state_always_arrives_and_keys_change_once_an_interval(life):
     check(orders)
 
 
-@settings(max_examples=300, deadline=None, print_blob=True)
+@settings(max_examples=120, deadline=None, print_blob=True)
 @given(steps(CHANGES))
 def test_nothing_is_delivered_twice(life):
     """Each delivery of a key comes from a later record of the underlying topic than the one before, deletes too."""
@@ -115,7 +115,7 @@ def test_nothing_is_delivered_twice(life):
         assert offsets == sorted(set(offsets))
 
 
-@settings(max_examples=300, deadline=None, print_blob=True)
+@settings(max_examples=120, deadline=None, print_blob=True)
 @given(steps(UPDATES))
 def test_no_update_waits_longer_than_an_interval(life):
     """After each turn nothing is left that came, or was read again, an interval ago or earlier."""
@@ -241,7 +241,7 @@ def by_key(deliveries):
     return sorted(deliveries, key=lambda delivery: delivery[1])
 
 
-@settings(max_examples=200, deadline=None, print_blob=True)
+@settings(max_examples=120, deadline=None, print_blob=True)
 @given(TURNS)
 def test_every_delivery_is_the_models(turns):
     """Time, key, version, number of updates, first time, kind and paths of every delivery are the model's."""

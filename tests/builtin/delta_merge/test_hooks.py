@@ -179,7 +179,7 @@ def to_nan(one, other):
     return math.nan
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def value_plugins(tmp_path, monkeypatch):
     """The functions of this file are installed as plug-ins."""
     info = tmp_path / "values-1.0.dist-info"
@@ -192,6 +192,7 @@ def value_plugins(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
 
 
+@pytest.mark.usefixtures("value_plugins")
 @pytest.mark.parametrize("stage", ["preprocess", "enrich"])
 @pytest.mark.parametrize("command", ["publish", "delta_publish"])
 @pytest.mark.parametrize(
@@ -213,6 +214,7 @@ def test_a_value_that_json_lacks_rejects_the_record_with_its_place(stage, comman
     assert not driver.pending_output("delta")
 
 
+@pytest.mark.usefixtures("value_plugins")
 def test_a_merge_rule_that_makes_no_number_rejects_the_delta():
     """The first value of a field meets no rule; the second makes NaN, which JSON lacks, and the first stays."""
     driver = merging(merge_rules={"/px": "to_nan"})
@@ -221,6 +223,7 @@ def test_a_merge_rule_that_makes_no_number_rejects_the_delta():
     assert bodies(driver.pending_output("sow")) == [{"id": 7, "px": 1}, {"id": 7, "px": 1, "n": 1}]
 
 
+@pytest.mark.usefixtures("value_plugins")
 @pytest.mark.parametrize(("kind", "text"), [("long", b"18446744073709551616"), ("tuple", b"[1,null]")])
 def test_a_value_that_json_has_in_another_form_is_written(kind, text):
     """An int of any length is written with every digit, and a tuple as an array."""
@@ -231,6 +234,7 @@ def test_a_value_that_json_has_in_another_form_is_written(kind, text):
     assert record.value.rstrip() == b'{"id":7,"a":{"px":' + text + b'},"n":1}'
 
 
+@pytest.mark.usefixtures("value_plugins")
 def test_values_of_a_message_type_are_written_by_it():
     """MessagePack has NaN: a plug-in's is kept, in the record and in the delta."""
     driver = merging(enrich=[{"use": "put", "settings": {"kind": "nan"}}], message_type="msgpack")

@@ -10,7 +10,7 @@ from tests.programs.array.pairs import Factors, Forbidden, covering_array, pairs
 from tests.programs.array.play import play
 
 TURNS = 10
-SEEDS = 2
+SEEDS = 1
 
 
 @pytest.mark.timeout(600)

@@ -174,7 +174,7 @@ def test_merging_during_commits_ends_as_if_each_were_awaited(processor_type):
     """State, marks, outputs, offset, note and counts agree after rollbacks, lost answers and kills."""
     script, lives = GIVEN[processor_type]
 
-    @settings(max_examples=300, deadline=None, print_blob=True)
+    @settings(max_examples=150, deadline=None, print_blob=True)
     @given(lives)
     def check_all(life):
         patient = ProcessorTestDriver(processor_type, script, name="orders")

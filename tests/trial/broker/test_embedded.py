@@ -87,6 +87,7 @@ def test_ready_is_ready(unique: str):
         assert read(broker.bootstrap, unique) == value
 
 
+@pytest.mark.long
 def test_records_outlive_a_stop(tmp_path: Path, unique: str):
     """A broker with a directory of its own has its records after the next start, on another port."""
     with EmbeddedBroker(tmp_path / "data", heap=HEAP) as broker:
@@ -171,6 +172,7 @@ def test_a_turkish_host_has_a_broker(monkeypatch: pytest.MonkeyPatch):
         assert is_ready(broker.bootstrap, timeout_s=120)
 
 
+@pytest.mark.long
 def test_failed_start_is_reported_with_its_log(tmp_path: Path):
     """The error for a broker that ends while it starts has its log."""
     (tmp_path / "records").mkdir()
