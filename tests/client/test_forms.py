@@ -269,18 +269,6 @@ def test_without_conflation_nothing_is_folded(client: Client, family: Family):
     assert [message.data["n"] for message in family.rest(subscription)] == list(range(12_000))
 
 
-def test_many_that_may_not_be_folded_share_a_stream(client: Client, family: Family):
-    """A batch with many updates is one message each for all subscriptions, and a slow reader loses none."""
-    first = client.subscribe(family.name, options="conflation=none", sub_id="0", timeout_s=PATIENCE_S)
-    for number in range(1, 13):
-        first.add(options=f"conflation=none,select=[-/x{number}]", sub_id=str(number))
-    with family.transaction():
-        for number in range(1000):
-            family._producer.produce(f"{family.name}.sow", b'{"id":"a"}', b"k%d" % number, 0)
-    delivered = [next(first).sub_ids for _ in range(1000)]
-    assert set(delivered) == {tuple(str(number) for number in range(13))}
-
-
 def test_an_interval_conflates_a_burst_into_one_delta(client: Client, family: Family):
     """With `conflation=300ms` a burst is one delta at the end of its interval, and nothing follows."""
     family.sow("a", {"id": "a", "n": 0, "m": 0})
@@ -291,32 +279,3 @@ def test_an_interval_conflates_a_burst_into_one_delta(client: Client, family: Fa
         family.write(f"{family.name}.sow", "a", {"id": "a", "n": 1, "m": 1}, version="3")
     message = next(subscription)
     assert (message.data, message.delta, message.version) == ({"id": "a", "n": 1, "m": 1}, True, 3)
-
-
-def test_a_filter_and_its_oof(client: Client, family: Family):
-    """A record that stops matching is sent as `oof` with its new state; one that matches again is sent in full."""
-    family.sow("a", {"id": "a", "n": 1, "same": 0})
-    subscription = client.sow_and_delta_subscribe(family.name, "/n < 5 OR /id = 'end'", "oof")
-    family.sow("a", {"id": "a", "n": 9, "same": 0}, 2)
-    family.sow("a", {"id": "a", "n": 2, "same": 0}, 3)
-    delivered = [message for message in family.rest(subscription) if message.sow_key == "a"]
-    assert [(message.command, message.reason, message.data, message.delta) for message in delivered] == [
-        ("sow", None, {"id": "a", "n": 1, "same": 0}, False),
-        ("oof", "match", {"id": "a", "n": 9, "same": 0}, False),
-        ("publish", None, {"id": "a", "n": 2, "same": 0}, False),
-    ]
-
-
-def test_a_window_moves(client: Client, family: Family):
-    """With `top_n` a record that enters pushes another one out, which is sent as `oof`."""
-    for key, n in (("a", 1), ("b", 2), ("c", 3)):
-        family.sow(key, {"id": key, "n": n})
-    subscription = client.sow_and_delta_subscribe(
-        family.name, options="oof", order_by="/n DESC", top_n=2, timeout_s=PATIENCE_S
-    )
-    assert [next(subscription).sow_key for _ in range(4)] == [None, "c", "b", None]
-    family.sow("a", {"id": "a", "n": 9}, 2)
-    assert [(message.command, message.sow_key) for message in (next(subscription), next(subscription))] == [
-        ("oof", "b"),
-        ("publish", "a"),
-    ]

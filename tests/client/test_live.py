@@ -5,7 +5,6 @@ import time
 import pytest
 
 from processor.client import Client, Message
-from processor.merge import apply_delta
 from tests.client.family import Family
 
 pytestmark = pytest.mark.broker
@@ -98,81 +97,6 @@ def test_delta_subscribe_delivers_the_delta_topic(client: Client, family: Family
     ]
     assert got[1].removed == ("/x", "/y~1z")
     assert [message.version for message in got] == [1, 2, 3]
-
-
-def test_no_empties_and_no_sowkey(client: Client, family: Family):
-    """`no_empties` leaves out deltas without changes, `no_sowkey` leaves out the key."""
-    subscription = client.delta_subscribe(family.name, options="no_empties,no_sowkey,send_keys")
-    family.delta("b", {"id": "b"}, 3, empty="true")
-    family.delta("b", {"id": "b", "n": 4}, 4)
-    (message,) = family.rest(subscription)
-    assert (message.data, message.sow_key, message.version) == ({"id": "b", "n": 4}, None, 4)
-
-
-def test_sow_and_delta_subscribe_sends_changes_to_its_own_snapshot(client: Client, family: Family):
-    """Deltas have key fields and differences to the delivered record, removals included; a new record is full."""
-    family.sow("a", {"id": "a", "n": 1, "deep": {"x": 1, "y": 2}, "gone": True})
-    subscription = client.sow_and_delta_subscribe(family.name)
-    family.sow("a", {"id": "a", "n": 1, "deep": {"x": 1, "y": 3}}, 2)
-    family.sow("a", {"id": "a", "n": 1, "deep": {"x": 1, "y": 3}}, 3)
-    family.sow("b", {"id": "b", "n": 1}, 1, kind="insert")
-    got = family.rest(subscription)[3:]
-    assert [brief(message) for message in got if message.sow_key == "b"] == [("publish", {"id": "b", "n": 1}, False)]
-    first, second = [message for message in got if message.sow_key == "a"]
-    assert (first.data, first.delta, first.removed) == ({"id": "a", "deep": {"y": 3}}, True, ("/gone",))
-    assert (second.data, second.delta, second.removed) == ({"id": "a"}, True, ())
-
-
-def test_deltas_replayed_on_the_snapshot_give_the_records(client: Client, family: Family):
-    """Applying each message to the subscriber's state gives the SOW record after every step."""
-    states = [
-        {"id": "a", "v": [1], "o": {"p": 1}},
-        {"id": "a", "v": [1, 2], "o": {}},
-        {"id": "a", "o": {"p": None, "q": {"r": 1}}},
-        {"id": "a", "o": 5, "v": None},
-        {"id": "a"},
-    ]
-    family.sow("a", states[0])
-    subscription = client.sow_and_delta_subscribe(family.name)
-    for version, state in enumerate(states[1:], 2):
-        family.sow("a", state, version)
-    delivered = [message for message in family.rest(subscription) if message.data is not None]
-    held = None
-    for expected, message in zip(states, delivered, strict=True):
-        held = apply_delta(held if message.delta else None, message.data, message.removed)
-        assert held == expected
-
-
-@pytest.mark.parametrize(("kind", "reason"), [("delete", "deleted"), ("expire", "expired")])
-@pytest.mark.parametrize("form", ["sow_and_subscribe", "sow_and_delta_subscribe"])
-def test_oof_has_the_last_record(client: Client, family: Family, form: str, kind: str, reason: str):
-    """With `oof`, a record that goes is sent with the reason and its last state."""
-    family.sow("a", {"id": "a", "n": 1})
-    subscription = getattr(client, form)(family.name, options="oof")
-    family.sow("a", {"id": "a", "n": 2}, 2)
-    family.sow("a", None, 3, kind=kind)
-    last = family.rest(subscription)[-1]
-    assert (last.command, last.reason, last.data, last.version, last.delta) == (
-        "oof",
-        reason,
-        {"id": "a", "n": 2},
-        3,
-        False,
-    )
-
-
-@pytest.mark.parametrize("form", ["subscribe", "delta_subscribe"])
-def test_oof_is_sent_for_delivered_records_only(client: Client, family: Family, form: str):
-    """Without a snapshot, only records delivered before are reported as gone."""
-    for key in ("seen", "unseen"):
-        family.sow(key, {"id": key, "n": 1, "strictly_equal": 0})
-    subscription = getattr(client, form)(family.name, options="oof")
-    family.sow("seen", {"id": "seen", "n": 2, "strictly_equal": 0}, 2)
-    for key in ("seen", "unseen"):
-        family.sow(key, None, 3, kind="delete")
-    publish, oof = family.rest(subscription)
-    assert publish.data == ({"id": "seen", "n": 2} | ({} if form == "delta_subscribe" else {"strictly_equal": 0}))
-    assert (oof.command, oof.data) == ("oof", {"id": "seen", "n": 2, "strictly_equal": 0})
 
 
 def test_a_timeout_ends_the_iteration(client: Client, family: Family):

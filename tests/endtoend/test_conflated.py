@@ -61,21 +61,3 @@ def test_pending_updates_of_a_killed_conflater_arrive(bootstrap: str, tmp_path: 
         assert replay(world.read("delta", world.conflated)) == fold(world.read("publish"))
     finally:
         world.close()
-
-
-@pytest.mark.long
-def test_a_killed_conflater_loses_no_pending_update_and_delivers_none_twice(world: World) -> None:
-    """The conflater is killed twice while updates are pending."""
-    world.start()
-    conflater = world.start("conflate", world.conflated)
-    for turn in range(3):
-        world.publish(random_commands(50 + turn, 2_000, 40))
-        world.wait(lambda: world.read("sow", world.conflated) != [], "delivering something")
-        if turn < 2:
-            conflater.kill()
-            conflater = world.start("conflate", world.conflated)
-    world.settle()
-    world.wait(lambda: arrived(world), "the last states arriving")
-
-    # A delivery made twice would show as a version that does not follow.
-    assert replay(world.read("delta", world.conflated)) == fold(world.read("publish"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import random
 import shutil
 from collections import defaultdict
@@ -14,7 +13,6 @@ import pytest
 from processor.client import Client
 from tests.endtoend.copies import INTERVAL_MS, Copies
 from tests.endtoend.oracle import applied, fold, last_per_key, remove, replay
-from tests.endtoend.test_foreign_clients import console
 from tests.endtoend.world import random_commands
 from tests.hosting.packages import EXAMPLE, install
 from tests.waiting import PATIENCE_S
@@ -121,42 +119,6 @@ def test_a_reader_who_joins_late_has_the_state_of_the_underlying(copies: Copies)
         assert {message.sow_key: message.data for message in snapshot} == expected
     assert told["sow"] > 0
     assert told["publish"] > 0
-
-
-@pytest.mark.long
-def test_kafkas_own_console_consumer_reads_the_same_world_from_a_copy(copies: Copies) -> None:
-    """The copy's SOW with later deltas, and its deltas alone, give the same state."""
-    copies.publish(random_commands(83, 1_000, 30))
-    copies.wait(lambda: arrived(copies, copies.conflated), "the first states")
-    sow = console(copies, "sow", copies.conflated)
-    assert last_per_key(sow) == fold(copies.read("publish"))
-    copies.publish(random_commands(84, 1_000, 30))
-    copies.wait(lambda: arrived(copies, copies.conflated), "the last states")
-    delta = console(copies, "delta", copies.conflated)
-    assert joined(sow, delta) == replay(delta) == fold(copies.read("publish"))
-
-
-def joined(sow: list[Seen], delta: list[Seen]) -> dict[str, Any]:
-    """Compute the state of a reader of SOW, then deltas, whose `source` shows which ones SOW has already."""
-    world = last_per_key(sow)
-    known = {record.key: source_offset(record) for record in sow}
-    for record in delta:
-        if source_offset(record) <= known.get(record.key, -1):
-            continue
-        assert record.key is not None
-        key = record.key.decode()
-        if record.headers.get("kind") == "delete":
-            del world[key]
-            continue
-        world[key] = applied(world.get(key, {}), json.loads(record.value or b""))
-        for pointer in json.loads(record.headers.get("removed", "[]")):
-            remove(world[key], pointer)
-    return world
-
-
-def source_offset(record: Seen) -> int:
-    """Return the offset of the last underlying update in a delivery."""
-    return int(record.headers["source"].rpartition("/")[2])
 
 
 def test_the_topic_of_a_third_party_processor_can_be_conflated(copies: Copies) -> None:

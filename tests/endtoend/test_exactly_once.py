@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -40,21 +38,6 @@ def test_sow_is_the_fold_of_the_input_and_the_deltas_add_up_to_it(world: World) 
 
     world.publish(random_commands(12, 5_000, 50))
     world.start()
-    world.settle()
-    check(world)
-
-
-@pytest.mark.long
-def test_workers_that_are_killed_lose_nothing_and_double_nothing(world: World) -> None:
-    """Two workers are killed in turn while records flow, and started again."""
-    rng = random.Random(13)
-    workers = [world.start(), world.start()]
-    for turn in range(4):
-        world.publish(random_commands(100 + turn, 5_000, 200))
-        # At whatever it is doing by then; the seed says when.
-        time.sleep(rng.random())
-        workers[turn % 2].kill()
-        workers[turn % 2] = world.start()
     world.settle()
     check(world)
 

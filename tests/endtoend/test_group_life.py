@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import signal
 import threading
 import time
 from collections import defaultdict
@@ -165,30 +164,6 @@ def test_partitions_that_do_not_move_keep_committing(
 def stopped(worker: Worker) -> None:
     """Stop a worker properly."""
     assert worker.stop() == 0, worker.log()
-
-
-def test_a_worker_that_stood_still_for_longer_than_its_session_commits_nothing_it_had(
-    bootstrap: str, tmp_path: Path, unique: str
-) -> None:
-    """A worker is suspended in a backlog until another one has all of its partitions, then resumed."""
-    world = World(bootstrap, tmp_path, unique)
-    try:
-        world.publish(random_commands(31, 20_000, 300))
-        sleeper = world.start(name=unique)
-        world.wait(lambda: len(world.read("sow")) > 100, "the first worker merging")
-        sleeper.process.send_signal(signal.SIGSTOP)
-        successor = world.start(name=unique, state_dir=tmp_path / "elsewhere")
-        world.wait(lambda: successor.log().count('"event": "restored"') >= 4, "the second worker taking all partitions")
-        world.settle()
-        sleeper.process.send_signal(signal.SIGCONT)
-        world.wait(lambda: "rolled back" in sleeper.log(), "the sleeper noticing")
-        world.publish(random_commands(32, 5_000, 300))
-        world.settle()
-        check(world)
-    finally:
-        for worker in world.workers:
-            worker.process.send_signal(signal.SIGCONT)
-        world.close()
 
 
 def test_a_stuck_worker_logs_its_stacks_and_ends(bootstrap: str, tmp_path: Path, unique: str) -> None:

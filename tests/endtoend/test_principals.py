@@ -1,6 +1,7 @@
-"""Tests on a broker with authentication: the ACLs of `topics apply --acls` suffice, and protect copies.
+"""Tests on a broker with authentication: what is said of a wrong login, and of a missing right.
 
-The commands are run by Kafka's own tool, each as it was printed.
+The commands of `topics apply --acls` are run by Kafka's own tool, as printed. That they suffice for each role is
+proved by `tests/secured/test_roles.py`.
 """
 
 from __future__ import annotations
@@ -8,27 +9,20 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
-from confluent_kafka import KafkaError, Producer
 
-from processor.client import Client
-from processor.config import load
 from processor.errors import ConfigurationError, Stop
 from processor.kafka.admin.admin import Admin
 from processor.kafka.clients.staged_producer import StagedProducer
 from processor.kafka.clients.transactional_producer import TransactionalProducer
-from processor.repair.transactions.transaction_admin import Marker, TransactionAdmin
 from processor.trial.broker import EmbeddedBroker, embedded
 from processor.trial.broker.jars import class_path
 from processor.trial.broker.java import find_java
 from processor.trial.broker.server import HOST, Server
 from tests import forked
-from tests.endtoend.oracle import last_per_key
 from tests.endtoend.world import World
 from tests.programs.faults.broker.ports import quiet_port
 from tests.waiting import until
@@ -112,75 +106,6 @@ def grant(command: str) -> str:
     )
     assert "Adding ACLs for resource" in done.stdout, done.stdout + done.stderr
     return done.stdout
-
-
-def start(world: World, principal: str, command: str, name: str) -> None:
-    """Start a worker as a principal."""
-    file = become(world, principal)
-    shared, world.file = world.file, file
-    world.start(command, name)
-    world.file = shared
-
-
-def test_the_printed_acls_suffice_for_each_role(world: World) -> None:
-    """Records reach the copy and its subscribers, and no principal can publish to the copy itself."""
-    denied = run(become(world, "worker"), "worker", world.name)
-    assert denied.returncode != 0, "nothing is allowed yet"
-    printed = run(world.file, "topics", "apply", "--acls")
-    assert printed.returncode == 0, printed.stderr
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(grant, printed.stdout.splitlines()))
-
-    start(world, "worker", "worker", world.name)
-    start(world, "conflater", "conflate", world.conflated)
-    lines = "".join(f'{{"id":{number},"n":1}}\n' for number in range(40))
-    sent = run(become(world, "publisher"), "publish", world.name, given=lines)
-    assert "40 records sent" in sent.stderr, sent.stderr
-    acked = run(become(world, "publisher"), "publish", world.name, "--ack", "persisted", given='{"id":40}\n')
-    assert acked.returncode == 0, acked.stderr
-    world.wait(lambda: len(last_per_key(world.read("sow", world.conflated))) == 41, "the copy having it all")
-    read = run(become(world, "subscriber"), "sow", world.conflated)
-    assert (read.returncode, read.stdout.count('"n":1')) == (0, 40), read.stderr
-    with Client("desk", load(become(world, "subscriber")), view_dir=world.directory / "views") as desk:
-        assert len(desk.view(world.conflated)) == 41
-    listed = run(become(world, "dlq"), "dlq", "list", world.conflated)
-    assert listed.returncode == 0, listed.stderr
-    world.publish([(b"1", b"no JSON", {})])
-    world.wait(lambda: len(world.read("dlq")) == 1, "a dead letter")
-    replayed = run(become(world, "dlq"), "dlq", "replay", world.name)
-    assert replayed.returncode == 0, replayed.stderr
-
-    _look_at_transactions(world)
-
-    for role in ("sow", "delta"):
-        assert refused(world, f"{world.conflated}.{role}") == KafkaError.TOPIC_AUTHORIZATION_FAILED
-
-
-def _look_at_transactions(world: World) -> None:
-    """A principal with the right to end transactions sees their owners and writes a marker; a subscriber may not."""
-    producer = Producer({"bootstrap.servers": world.bootstrap, "transactional.id": f"app-{world.name}.{world.name}.x"})
-    producer.init_transactions(120)
-    producer.begin_transaction()
-    producer.produce(f"{world.name}.ack", b"{}", b"1", 0, timestamp=int(time.time() * 1000) - 60_000)
-    assert producer.flush(120) == 0
-    listed = run(become(world, "settler"), "transactions", "list", world.name)
-    assert "\tOngoing, epoch 0\tunknown\t" in listed.stdout, listed.stderr
-    producer.abort_transaction(120)
-    # Of a producer that nobody knows: it ends nothing, and Kafka asks for the same right.
-    marker = Marker(f"{world.name}.ack", 0, 4711, 0, 0, 0, is_commit=True)
-    with TransactionAdmin(login("settler")) as allowed:
-        allowed.write(marker)
-    with TransactionAdmin(login("subscriber")) as forbidden, pytest.raises(ConfigurationError, match="refuses"):
-        forbidden.write(marker._replace(topic=f"{world.name}.sow"))  # It may read that one.
-
-
-def refused(world: World, topic: str) -> int | None:
-    """Return Kafka's reason to refuse a record of a publisher."""
-    codes: list[int] = []
-    producer = Producer(login("publisher"))
-    producer.produce(topic, b"{}", b"1", on_delivery=lambda error, _: codes.append(error.code() if error else 0))
-    producer.flush(120)
-    return codes[0] if codes else None
 
 
 def test_a_wrong_password_is_not_waited_for(world: World) -> None:

@@ -6,13 +6,17 @@ import json
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import KafkaError, Producer
 
 from processor.client import Client
+from processor.errors import ConfigurationError
+from processor.repair.transactions.transaction_admin import Marker, TransactionAdmin
 from tests.endtoend.oracle import last_per_key
 from tests.programs.faults.broker.ports import quiet_port
 from tests.secured.estate import Estate, lines
@@ -92,8 +96,43 @@ def _operate(estate: Estate) -> None:
     ):
         done = estate.run("dlq", *words)
         assert done.returncode == 0, (words, done.stdout, done.stderr)
+    _look_at_transactions(estate)
+    for role in ("sow", "delta"):
+        assert _refusal(estate, f"{estate.conflated}.{role}") == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+def _look_at_transactions(estate: Estate) -> None:
+    """A principal with the right to end transactions sees their owners and writes a marker; a subscriber may not."""
+    topic = estate.config.kafka_names.topic(estate.name, "ack")
+    owner = f"{estate.config.group_prefix}.{estate.name}.x"
+    producer = Producer({"bootstrap.servers": estate.bootstrap, "transactional.id": owner})
+    producer.init_transactions(120)
+    producer.begin_transaction()
+    producer.produce(topic, b"{}", b"1", 0, timestamp=int(time.time() * 1000) - 60_000)
+    assert producer.flush(120) == 0
     listed = estate.run("settler", "transactions", "list", estate.name)
-    assert listed.returncode == 0, listed.stderr
+    assert "\tOngoing, epoch 0\tunknown\t" in listed.stdout, listed.stdout + listed.stderr
+    producer.abort_transaction(120)
+    # Of a producer that nobody knows: it ends nothing, and Kafka asks for the same right.
+    marker = Marker(topic, 0, 4711, 0, 0, 0, is_commit=True)
+    with TransactionAdmin(estate.config_of("settler").kafka) as allowed:
+        allowed.write(marker)
+    readable = estate.config.kafka_names.topic(estate.name, "sow")
+    with (
+        TransactionAdmin(estate.config_of("subscriber").kafka) as forbidden,
+        pytest.raises(ConfigurationError, match="refuses"),
+    ):
+        forbidden.write(marker._replace(topic=readable))
+
+
+def _refusal(estate: Estate, topic: str) -> int | None:
+    """Kafka's reason to refuse a record of a publisher."""
+    codes: list[int] = []
+    producer = Producer(estate.config_of("publisher").kafka)
+    name = estate.config.kafka_names.topic(*topic.rsplit(".", 1))
+    producer.produce(name, b"{}", b"1", on_delivery=lambda error, _: codes.append(error.code() if error else 0))
+    producer.flush(120)
+    return codes[0] if codes else None
 
 
 def _serve(estate: Estate) -> None:
