@@ -46,14 +46,14 @@ EACH = [value for line in FOREIGN for value in line]
 
 
 @pytest.mark.parametrize("wrap", [lambda v: v, lambda v: [v], lambda v: {"p": [v]}], ids=["bare", "array", "object"])
-@pytest.mark.parametrize(("one", "other"), PAIRS, ids=repr)
-def test_values_that_are_written_differently_are_different(one, other, wrap):
+def test_values_that_are_written_differently_are_different(wrap):
     """Values that are written differently are different at any depth: type, zone, subtype and trailing zeros count."""
-    assert not strictly_equal(wrap(one), wrap(other))
-    change = merge({"a": wrap(one)}, {"a": wrap(other)}, MergePolicy())
-    assert repr(change.delta) == repr({"a": wrap(other)})
-    assert repr(diff({"a": wrap(one)}, {"a": wrap(other)}).delta) == repr({"a": wrap(other)})
-    assert len(union([wrap(one)], [wrap(other)])) == 2
+    for one, other in PAIRS:
+        assert not strictly_equal(wrap(one), wrap(other))
+        change = merge({"a": wrap(one)}, {"a": wrap(other)}, MergePolicy())
+        assert repr(change.delta) == repr({"a": wrap(other)})
+        assert repr(diff({"a": wrap(one)}, {"a": wrap(other)}).delta) == repr({"a": wrap(other)})
+        assert len(union([wrap(one)], [wrap(other)])) == 2
 
 
 @pytest.mark.parametrize("value", EACH, ids=repr)
