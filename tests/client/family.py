@@ -10,9 +10,11 @@ from typing import Any
 from confluent_kafka import Producer
 
 from processor.client import Message, Subscription
+from processor.codec.json import JsonCodec
 from processor.config import Config
 from processor.kafka.admin.admin import Admin
 from processor.kafka.partitioner import partition_for
+from processor.record import Headers, Value
 from processor.topics.family import family_specs
 from tests.waiting import PATIENCE_S
 
@@ -101,3 +103,24 @@ class Family:
         """Write one delta record in a transaction of its own."""
         with self.transaction():
             self.write(f"{self.name}.delta", key, value, version=str(version), **headers)
+
+
+class Framed(JsonCodec):
+    """A message type whose deltas list their fields in a header, as Avro's do."""
+
+    uses_headers = True
+
+    def encode_delta(self, delta: Value) -> tuple[bytes, Headers]:
+        """The values, and separately their names."""
+        return self.encode(list(delta.values())), [("fields", self.encode(list(delta)))]
+
+    def decode_command(self, data: bytes, headers: Headers, *, is_delta: bool) -> Value:
+        """Restore the names from the header, if it is a delta."""
+        value = self.decode(data)
+        return dict(zip(self.decode(dict(headers)["fields"]), value, strict=True)) if is_delta else value
+
+
+class Whole(JsonCodec):
+    """A message type that carries full records only, as protobuf does."""
+
+    can_delta = False

@@ -20,7 +20,7 @@ from processor.merge import KeyFields, apply_delta
 from processor.record import Record
 from processor.subscriptions import Options, Topic
 from processor.wire.subscriber_headers import read_delta_headers
-from tests.client.message_types import Whole
+from tests.client.family import Whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

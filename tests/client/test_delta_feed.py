@@ -16,7 +16,7 @@ from processor.errors import PositionLost, Stop
 from processor.merge import KeyFields
 from processor.record import Record
 from processor.subscriptions import Message, Options, Topic
-from tests.client.message_types import Framed, Whole
+from tests.client.family import Framed, Whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,7 +18,7 @@ from processor.errors import ConfigurationError, RecordRejected
 from processor.record import Command, Value
 from processor.testing import ProcessorTestDriver
 from processor.wire.publisher_headers import GATEWAY_ARGUMENTS, HEADER_ARGUMENTS
-from tests.client.message_types import Framed
+from tests.client.family import Framed
 
 CONFIG = Config.model_validate(
     {

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from tests.certificates import Authority
-from tests.kubernetes.api import Api
+from tests.kubernetes.api import Api, PortForward
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.figures import Pauses
 from tests.kubernetes.pod_watch import METRICS_PORT, is_pod_ready
-from tests.kubernetes.port_forward import PortForward
 from tests.programs.faults.broker.scrape import Sample, parsed
 from tests.secured.estate import parse_acls
 

@@ -5,6 +5,7 @@ import json
 from decimal import Decimal
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.schema_registry import (
     Schema,
     SchemaReference,
@@ -22,7 +23,6 @@ from processor.config import SchemaConfig
 from tests.codec.avro_world import record
 from tests.codec.proto_world import CONF, NAMES, classes, file_text
 from tests.endtoend.world import World
-from tests.registry.reading import messages
 
 pytestmark = [pytest.mark.registry, pytest.mark.broker]
 
@@ -203,3 +203,20 @@ def test_the_text_of_a_proto_file_with_an_import_is_read(client, registry, uniqu
         assert codec.decode(codec.encode({"id": 1, "part": {"name": "x"}})) == {"id": 1, "part": {"name": "x"}}
     finally:
         codec._frames._registry.close()
+
+
+def messages(world, role):
+    """All committed records of a topic with value and headers, read by Kafka's own consumer."""
+    consumer = Consumer({"bootstrap.servers": world.bootstrap, "group.id": "r", "isolation.level": "read_committed",
+                         "enable.partition.eof": True, "auto.offset.reset": "earliest"})  # fmt: skip
+    consumer.assign([TopicPartition(f"{world.name}.{role}", number, 0) for number in range(4)])
+    records, ended = [], set()
+    while len(ended) < 4:
+        message = consumer.poll(10)
+        assert message is not None
+        if message.error():
+            ended.add(message.partition())
+        else:
+            records.append((message.value(), dict(message.headers() or [])))
+    consumer.close()
+    return records

@@ -15,8 +15,7 @@ import msgpack
 from tests.programs.array.features import FLAT, TEXTS
 from tests.programs.array.pairs import Row
 from tests.programs.oracle import exact_json
-from tests.programs.oracle.avro_format import Avro
-from tests.programs.oracle.formats import Bson, Format, Json, Msgpack
+from tests.programs.oracle.formats import Avro, Bson, Format, Json, Msgpack
 from tests.programs.oracle.keys import Key, partition_of
 from tests.programs.oracle.rules import Group
 from tests.programs.oracle.steps import Steps

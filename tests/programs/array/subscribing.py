@@ -11,8 +11,7 @@ from processor.subscriptions import Engine, MemoryRecords, SubscriptionSpec, Top
 from tests.programs.array.layout import Layout
 from tests.programs.array.problems import Problem, parsed
 from tests.programs.oracle.filters import Compare, Filter, IsNull, Like
-from tests.programs.oracle.select import Select
-from tests.programs.oracle.subscriber import Event, State, Subscriber, SubscriberMessage, Wanted
+from tests.programs.oracle.subscriber import Event, Select, State, Subscriber, SubscriberMessage, Wanted
 from tests.programs.oracle.values import path_of, pointer_of, same
 
 CALLS: Final = {

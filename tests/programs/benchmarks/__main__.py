@@ -9,9 +9,8 @@ from typing import Any
 
 from tests.programs.benchmarks.chart import draw_throughput
 from tests.programs.benchmarks.figures import PLACE, SUITE_FILE
-from tests.programs.benchmarks.goals import judge
+from tests.programs.benchmarks.goals import Programs, judge
 from tests.programs.benchmarks.machine import machine
-from tests.programs.benchmarks.ratios import Programs
 from tests.programs.benchmarks.suite import PROGRAMS, TEN_MILLION, run
 from tests.programs.benchmarks.throughput import print_progress
 

@@ -19,9 +19,8 @@ from processor.kafka.admin.admin import Admin
 from processor.kafka.clients.log_reader import LogReader
 from tests.endtoend.oracle import Seen, last_per_key, replay
 from tests.programs.benchmarks.conflation_feed import load
-from tests.programs.benchmarks.conflation_pending import pending_bytes
+from tests.programs.benchmarks.conflation_pending import Quiet, pending_bytes, quiet
 from tests.programs.benchmarks.conflation_programs import compiled, sowstream, suppress, underlying
-from tests.programs.benchmarks.conflation_quiet import Quiet, quiet
 from tests.programs.benchmarks.figures import write
 from tests.programs.benchmarks.throughput import (
     PARTITIONS,

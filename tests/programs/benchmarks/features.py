@@ -16,7 +16,7 @@ from processor.codec import codec_of
 from processor.config import load as load_settings
 from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
-from tests.programs.benchmarks.load import Write, load
+from tests.programs.benchmarks.figures import Write, load
 from tests.programs.benchmarks.throughput import Figure, broker, print_progress, worker, write_settings
 
 AVRO = {

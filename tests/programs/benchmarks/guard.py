@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from tests.programs.benchmarks.figures import SUITE_FILE
-from tests.programs.benchmarks.ratios import PAIRS, Programs, of_rounds
+from tests.programs.benchmarks.goals import PAIRS, Programs, of_rounds
 
 ACCEPTED = Path(__file__).with_name("accepted.json")
 LOSS = 0.10

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from processor.trial.bench.programs import delays_s, run_worker
 from processor.trial.bench.result import percentile as at
 from processor.trial.bench.setup import topics, write_setup
-from tests.programs.benchmarks.figures import Figures, write
-from tests.programs.benchmarks.load import load
+from tests.programs.benchmarks.figures import Figures, load, write
 from tests.programs.benchmarks.throughput import Figure, broker, print_progress
 
 if TYPE_CHECKING:

@@ -28,8 +28,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
-from tests.programs.benchmarks.figures import Figures, write
-from tests.programs.benchmarks.process_tree import Measured
+from tests.programs.benchmarks.figures import Figures, Measured, write
 from tests.programs.benchmarks.throughput import print_progress
 
 SPARK_SERIES = ("native", "plain", "sequenced", "deltas")

@@ -21,9 +21,7 @@ from typing import Any
 from processor.config import load as load_settings
 from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
-from tests.programs.benchmarks.figures import Figures, write
-from tests.programs.benchmarks.load import load
-from tests.programs.benchmarks.process_tree import Measured
+from tests.programs.benchmarks.figures import Figures, Measured, load, write
 from tests.programs.benchmarks.throughput import PARTITIONS, broker, print_progress, worker, write_settings
 
 _MIB = 1024 * 1024

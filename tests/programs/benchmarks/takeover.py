@@ -28,7 +28,7 @@ from processor.kafka.admin.admin import Admin
 from processor.kafka.clients.log_reader import LogReader, Position
 from processor.kafka.partitioner import partition_for
 from processor.runtime.worker import os_process
-from tests.programs.benchmarks.load import load
+from tests.programs.benchmarks.figures import load
 from tests.programs.benchmarks.throughput import broker, free_port, print_progress
 
 if TYPE_CHECKING:

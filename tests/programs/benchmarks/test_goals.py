@@ -10,8 +10,7 @@ import pytest
 
 from tests.programs.benchmarks import guard
 from tests.programs.benchmarks.chart import draw_soak, draw_throughput, throughput_of
-from tests.programs.benchmarks.goals import GOALS, judge
-from tests.programs.benchmarks.ratios import PAIRS, Pair, of_rounds, series
+from tests.programs.benchmarks.goals import GOALS, PAIRS, Pair, judge, of_rounds, series
 from tests.programs.benchmarks.soak_figures import Sample, quarters, summary
 
 

@@ -21,7 +21,7 @@ from processor.trial.bench.result import Figure, ratios
 from processor.trial.bench.setup import PARTITIONS, BenchSetup, write_setup
 from processor.trial.broker import EmbeddedBroker
 from processor.trial.broker.server import free_port
-from tests.programs.benchmarks.load import load
+from tests.programs.benchmarks.figures import load
 from tests.programs.harness import print_progress
 
 if TYPE_CHECKING:

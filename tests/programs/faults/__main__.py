@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 from processor.trial.broker import EmbeddedBroker
 from tests.programs.faults.broker.broker import AtFault
-from tests.programs.faults.registry import SCENARIOS
+from tests.programs.faults.registry import SCENARIOS, Outcome, table, write
 from tests.programs.faults.scenario import Scenario, Stage, TooSlow
-from tests.programs.faults.table import Outcome, table, write
 from tests.programs.harness import print_progress
 
 if TYPE_CHECKING:

@@ -18,9 +18,8 @@ from tests.programs.faults.broken_worker import BUGS
 from tests.programs.faults.bugs import find
 from tests.programs.faults.kills import is_ready, kill, stop_all
 from tests.programs.faults.load import Load, commands
-from tests.programs.faults.registry import SCENARIOS
+from tests.programs.faults.registry import SCENARIOS, missing
 from tests.programs.faults.scenario import Stage
-from tests.programs.faults.table import missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,10 +11,9 @@ from tests.programs.oracle.exact_json import parse, write
 from tests.programs.oracle.filters import Compare, IsNull, Like
 from tests.programs.oracle.formats import Json
 from tests.programs.oracle.keys import Key
-from tests.programs.oracle.merging import merged
 from tests.programs.oracle.numbers import compare, total
-from tests.programs.oracle.rules import Group
-from tests.programs.oracle.select import Select
+from tests.programs.oracle.rules import Group, merged
+from tests.programs.oracle.subscriber import Select
 from tests.programs.oracle.text_formats import Xml
 from tests.programs.oracle.topic import Input, Settings, SowTopic
 from tests.programs.oracle.values import applied, difference, path_of, same

@@ -9,8 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from tests.programs.oracle.formats import Format
 from tests.programs.oracle.keys import Key, partition_of
-from tests.programs.oracle.merging import NullPolicy, merged
-from tests.programs.oracle.rules import Group, Taken, grouped, ruled
+from tests.programs.oracle.rules import Group, NullPolicy, Taken, grouped, merged, ruled
 from tests.programs.oracle.steps import Steps
 from tests.programs.oracle.values import (
     MISSING,
