@@ -139,14 +139,14 @@ def test_a_kept_view_leaves_expired_records_to_the_worker(family: Family, tmp_pa
     """A kept view begins as the last run left it, expired records included, until a worker deletes them."""
     with Client("one", family.config, view_dir=tmp_path) as client, client.view(family.name) as view:
         family.sow("a", {"id": "a"}, expires_at="1")
-        assert [change.key for change in view.refresh(30)] == ["a"]
+        assert [change.key for change in view.refresh(PATIENCE_S)] == ["a"]
     with Client("two", family.config, view_dir=tmp_path) as client, client.view(family.name) as view:
         assert dict(view) == {"a": {"id": "a"}}
         family.sow("a", None, 2, kind="expire")
-        assert [(change.key, change.record) for change in view.refresh(30)] == [("a", None)]
+        assert [(change.key, change.record) for change in view.refresh(PATIENCE_S)] == [("a", None)]
     with Client("three", family.config) as client, client.view(family.name) as view:
         family.sow("a", {"id": "a"}, expires_at="1")
-        assert len(view.refresh(30)) == 1
+        assert len(view.refresh(PATIENCE_S)) == 1
     with Client("four", family.config) as client, client.view(family.name) as view:
         assert dict(view) == {}
 

@@ -371,7 +371,7 @@ def test_one_of_many_threads_has_the_view_that_is_kept(tmp_path: Path):
     begin = threading.Barrier(8)
 
     def open_one(_number: int) -> ReaderView:
-        begin.wait(10)
+        begin.wait(120)
         return reading._view("orders.sow", "id", "orders", 1)
 
     for _ in range(2):
