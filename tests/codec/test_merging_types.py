@@ -1,4 +1,6 @@
-"""Every message type with deltas keeps stored records and emitted deltas consistent under the delta merge."""
+"""Merging in each message type, and messages without any field."""
+
+from __future__ import annotations
 
 import json
 
@@ -7,17 +9,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
+from processor.client.publish.outbox import Outbox
 from processor.codec.contract import codec_names
+from processor.config import TopicConfig
+from processor.errors import RecordRejected
 from processor.merge import apply_delta
 from processor.testing import ProcessorTestDriver
-from tests.builtin.merging import told
-from tests.codec.specimens import SPECIMENS, codec_of, strict, topic_of
+from tests.builtin.merging import merging, rejected, told
+from tests.codec.specimens import SPECIMENS, codec_of, refused, strict, topic_of
 
 DELTAS = sorted(name for name, specimen in SPECIMENS.items() if specimen.bodies is not None)
 WHOLE = sorted(set(SPECIMENS) - set(DELTAS))
 
 
-def merging(name: str, **more) -> ProcessorTestDriver:
+def merging_type(name: str, **more) -> ProcessorTestDriver:
     """A driver with a delta merge on a topic of a message type."""
     topic = topic_of(name, **more)
     return ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
@@ -65,7 +70,7 @@ STORIES = {
 def test_a_publish_a_delta_and_a_delete(name):
     """A delta publish keeps fields that it does not name; its delta has the key and the changes, byte for byte."""
     record, delta, merged, changed = STORIES[name]
-    driver = merging(name)
+    driver = merging_type(name)
     driver.pipe_batch([("7", record, {"command": "publish"}), ("7", delta, None), ("7", None, None)])
     assert not driver.pending_output("dlq")
     sow, deltas = driver.pending_output("sow"), driver.pending_output("delta")
@@ -80,7 +85,7 @@ def test_a_publish_a_delta_and_a_delete(name):
 @pytest.mark.parametrize("name", DELTAS)
 def test_a_record_without_kafka_key_gets_the_one_in_its_body(name):
     """A record without a Kafka key is re-keyed by the key field in its body, in every message type."""
-    driver = merging(name)
+    driver = merging_type(name)
     driver.pipe_input(None, at(name, "7", {}))
     assert [record.key for record in driver.pending_output("publish")] == [b"7"]
 
@@ -89,7 +94,7 @@ def test_a_record_without_kafka_key_gets_the_one_in_its_body(name):
 def test_bad_bytes_go_to_the_dead_letters(name):
     """A message with bad bytes becomes a dead letter with its reason; the records around it are merged."""
     bad = b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"
-    driver = merging(name)
+    driver = merging_type(name)
     driver.pipe_batch([("7", at(name, "7", {}), None), ("7", bad, None), ("8", at(name, "8", {}), None)])
     [rejected] = driver.pending_output("dlq")
     assert (rejected.value, told(rejected)["dlq_reason"]) == (bad, "undecodable")
@@ -120,7 +125,7 @@ def test_replayed_deltas_are_the_record(name):
     @settings(max_examples=40, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
     @given(st.sampled_from(POLICIES), st.lists(commands, max_size=8))
     def prove(more, steps):
-        driver = merging(name, **more)
+        driver = merging_type(name, **more)
         for command, body, is_keyed, remove in steps:
             headers = {"command": command}
             if remove and command != "publish":
@@ -153,7 +158,7 @@ def test_a_type_without_deltas_carries_the_publishers_bytes(name):
         "protobuf": [b"\x08\x07\x6a\x00"[:2], b"\x10\x05\x08\x07\xf8\x07\x01"],
         "binary": [b"\x00\xff", b""],
     }[name]
-    driver = merging(name)
+    driver = merging_type(name)
     for message in messages:
         driver.pipe_input("7", message, {"sow_key": "7"} if name == "binary" else None)
     assert not driver.pending_output("dlq")
@@ -164,3 +169,82 @@ def test_a_type_without_deltas_carries_the_publishers_bytes(name):
 def test_no_type_that_can_do_deltas_is_left_out():
     """Every installed message type is covered by the examples and the law of this file."""
     assert set(DELTAS) | set(WHOLE) >= set(codec_names()) - {"avro"}
+
+
+HINT = "an empty value is no message; send null, a tombstone, to delete a record"
+GENUINE = ("binary", "protobuf", "protobuf-presence")
+"""The types that have an empty message: any bytes are one, or a message without fields that are set."""
+MARK = b"\xef\xbb\xbf"
+
+
+def explicit(name: str, **settings) -> dict:
+    """The settings of a topic of a message type whose key is explicit."""
+    topic = topic_of(name, **settings)
+    return {"message_type": topic.message_type, **SPECIMENS[name].settings, "key": "explicit", **settings}
+
+
+@pytest.mark.parametrize("command", ["publish", "delta_publish"])
+@pytest.mark.parametrize("name", sorted(SPECIMENS.keys() - GENUINE))
+def test_an_empty_value_is_a_dead_letter_with_a_hint(name, command):
+    """An empty value makes no record and changes none, in a topic with key fields or without, keyed or not."""
+    for key_setting in ("explicit", [SPECIMENS[name].key]):
+        settings = {**explicit(name), "key": key_setting}
+        driver = merging(**settings)
+        driver.pipe_input(b"7", b"", {"command": command})
+        if key_setting != "explicit":
+            driver.pipe_input(None, b"", {"command": command})
+        assert set(rejected(driver)) == {("undecodable", HINT)}
+        assert driver.pending_output("sow") == driver.pending_output("delta") == []
+
+
+@pytest.mark.parametrize("name", sorted(SPECIMENS.keys() - GENUINE))
+def test_a_publisher_is_refused_an_empty_message(name):
+    """Empty bytes, and a value that would be written with no bytes, are refused when they are published."""
+    topic = TopicConfig.model_validate(explicit(name))
+    outbox = Outbox("orders", topic, codec_of(name))
+    with pytest.raises(RecordRejected, match="send null"):
+        outbox.record("publish", b"", "7", None)
+    if name in ("nvfix", "fix", "xml"):
+        with pytest.raises(RecordRejected, match="no fields to write: an empty value is no message"):
+            outbox.record("delta_publish", {}, "7", None)
+
+
+@pytest.mark.parametrize("name", GENUINE)
+def test_the_empty_message_of_a_type_that_has_one_is_published(name):
+    """Binary and protobuf have an empty message, which replaces the record as any other one does."""
+    driver = merging(**explicit(name))
+    driver.pipe_input(b"7", b"", {"command": "publish"})
+    assert rejected(driver) == []
+    assert [record.value for record in driver.pending_output("sow")] == [b""]
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "fields"),
+    [
+        ("json", b'{"id":"7","a":"1"}', "a"),
+        ("json-schema", b'{"id":"7","a":"1"}', "a"),
+        ("nvfix", b"id=7\x01a=1\x01", "a"),
+        ("fix", b"11=7\x0158=1\x01", "58"),
+        ("xml", b'<order id="7"><a>1</a></order>', "order"),
+    ],
+)
+def test_a_byte_order_mark_is_skipped(name, message, fields):
+    """A message of text with a byte order mark in front is the message without it, with two of them it is refused."""
+    driver = merging(**{**explicit(name), "key": [SPECIMENS[name].key]})
+    for value in (message, MARK + message, MARK + MARK + message):
+        driver.pipe_input(b"7", value)
+    assert [reason for reason, _ in rejected(driver)] == ["undecodable"]
+    values = [record.value for record in driver.pending_output("sow")]
+    assert len(values) == 2
+    assert values[0] == values[1]
+    assert fields in codec_of(name).decode(values[1])
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("json", '{"id":"7"}'), ("json-schema", '{"id":"7"}'), ("nvfix", "id=7\x01"), ("fix", "11=7\x01")],
+)
+def test_utf_16_is_refused(name, message, encoding):
+    """A message in UTF-16, with a byte order mark or without, is undecodable and no record of other fields."""
+    assert refused(codec_of(name), message.encode(encoding)).startswith("undecodable: ")

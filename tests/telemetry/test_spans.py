@@ -1,4 +1,4 @@
-"""Spans are joined by links to the publish that a record's headers name."""
+"""Spans of a publish and its merge, as they are made and as a collector gets them."""
 
 import sys
 from concurrent.futures import Future
@@ -9,7 +9,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from processor.client import Client
 from processor.client.subscribe.stream import received
+from processor.config import load
 from processor.config.runtime import TelemetryConfig
 from processor.errors import ConfigurationError
 from processor.record import Record
@@ -18,6 +20,8 @@ from processor.telemetry import tracing
 from processor.telemetry.tracing import LINKS_MAX, Spans, spans_of
 from processor.wire.ack import Ack
 from processor.wire.headers import trace_of
+from tests.endtoend.world import World
+from tests.telemetry.receiver import attributes, points, receiving
 
 ON = TelemetryConfig(traces=True)
 
@@ -175,3 +179,38 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatc
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'sowstream\[otel\]'"):
         tracing.tracer(ON)
+
+
+@pytest.mark.broker
+def test_a_publish_is_linked_to_its_merge_its_delta_and_its_ack(bootstrap, tmp_path, unique, monkeypatch):
+    """Process, receive and settle link to the publish's span; the worker's metrics come by the same way."""
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "200")
+    with receiving() as receiver:
+        telemetry = {"traces": True, "metrics": True, "endpoint": receiver.url}
+        world = World(bootstrap, tmp_path, unique, more={"telemetry": telemetry})
+        try:
+            worker = world.start()
+            with Client("tracer", load(world.file)) as client:
+                with client.delta_subscribe(unique, timeout_s=60) as subscription:
+                    acks = [client.delta_publish(unique, {"id": number, "x": 1}, ack="persisted") for number in (1, 2)]
+                    messages = [next(subscription) for _ in acks]
+                    assert [ack.result(60).status for ack in acks] == ["success"] * 2
+                assert all("traceparent" in message.headers for message in messages)
+            tracing._exporting(receiver.url).force_flush()
+            assert worker.stop() == 0
+            receiver.wait(lambda: any(span.name == f"process {unique}" for span in receiver.spans))
+        finally:
+            world.close()
+            tracing._exporting(receiver.url).shutdown()
+            tracing._exporting.cache_clear()
+    by_name = {}
+    for span in receiver.spans:
+        by_name.setdefault(span.name.split()[0], []).append(span)
+    published = {span.span_id for span in by_name["publish"]}
+    assert len(published) == 2
+    for name in ("process", "receive", "settle"):
+        assert {link.span_id for span in by_name[name] for link in span.links} == published, name
+        assert {span.parent_span_id for span in by_name[name]} == {b""}
+    assert {attributes(span)["messaging.destination.name"] for span in receiver.spans} >= {unique}
+    consumed = points(receiver.metrics[-1])["sowstream_records_consumed_total"]
+    assert {attributes(point)["processor"]: point.as_double for point in consumed.sum.data_points}[unique] == 2

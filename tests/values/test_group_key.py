@@ -1,4 +1,4 @@
-"""The key of a group: equal for equal values and for no others, as the filter language and COUNT_DISTINCT say."""
+"""Keys of groups, and pointers to fields."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from processor.builtin.view import partial_aggregate
 from processor.filter import compile_filter
 from processor.filter.aggregate import compile_aggregates
+from processor.merge.delta import apply_delta
 from processor.record import Stored
 from processor.values.key_text import group_key, is_respelled, key_text, spelled_group_key, text_of_key_text
+from processor.values.pointer import child, names
 
 NUMBERS: st.SearchStrategy[Any] = st.one_of(
     st.booleans(),
@@ -153,3 +155,47 @@ def test_compiled_keys_are_the_same(text: str) -> None:
     assert plain.add(json.dumps({"g": text}, separators=(",", ":")).encode(), changed) == bool(is_plain)
     if is_plain:
         assert plain.keys() == [*changed] == [group_key([text or None])]  # An empty text is NULL.
+
+
+@pytest.mark.parametrize(
+    ("pointer", "path"),
+    [
+        ("", ()),
+        ("/", ("",)),
+        ("/foo/0", ("foo", "0")),
+        ("/a~1b", ("a/b",)),
+        ("/m~0n", ("m~n",)),
+        ("/~01", ("~1",)),
+        ("/c%d", ("c%d",)),
+        ("/ ", (" ",)),
+        ("/a//b", ("a", "", "b")),
+    ],
+)
+def test_a_pointer_is_read_and_written_as_in_the_rfc(pointer, path):
+    """The examples of RFC 6901 are read and written."""
+    assert names(pointer) == path
+    built = ""
+    for name in path:
+        built = child(built, name)
+    assert built == pointer
+
+
+@pytest.mark.parametrize("pointer", ["a", "a/b", "#/a", "/~", "/a~2b", "/~~1"])
+def test_an_invalid_pointer_is_refused(pointer):
+    """A text that does not start with / or has escapes other than ~0 and ~1 is refused."""
+    with pytest.raises(ValueError, match="is not a JSON Pointer"):
+        names(pointer)
+
+
+def test_applying_ignores_removed_paths_that_are_not_there():
+    """Removed paths that do not exist are ignored, so a reader that missed an update can go on."""
+    assert apply_delta({"a": 1, "s": "x"}, {}, ["/b", "/s/t", "/b/c"]) == {"a": 1, "s": "x"}
+
+
+def test_applying_copies_the_objects_of_a_delta():
+    """Applying a delta copies its objects, so a later delta does not change the one that a caller holds."""
+    delta = {"a": {"b": {"c": 1}}}
+    record = apply_delta(None, delta)
+    apply_delta(record, {"a": {"b": {"c": 2}}})
+    assert delta == {"a": {"b": {"c": 1}}}
+    assert record == {"a": {"b": {"c": 2}}}
